@@ -13,7 +13,7 @@ import apsw
 
 from bench.rows import Row, in_turns, row
 from headwater.catalog.interface import Metadata, Rendered, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.storage.database import Durability
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -13,12 +13,12 @@ from tools.engines.errors import Unavailable
 
 from bench.catalog import START, clocked, event
 from bench.rows import Row, in_turns, row
-from headwater.catalog import batch_planning
-from headwater.catalog.batch_planning import Places
+from headwater.catalog import page_filling
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.documents import resource_operation
 from headwater.catalog.cluster.schema import Layout, remove
 from headwater.catalog.interface import Event, Limits
+from headwater.catalog.page_filling import Places
 from headwater.storage.cluster import Access, Cluster, Node
 
 LAYOUT = Layout(replicas=0)
@@ -81,7 +81,7 @@ def _run(engine: Engine, size: int, rounds: int) -> list[Row]:
 def _operations(events: list[Event]) -> list[bytes]:
     """What our own load sends, ready."""
     places = Places(Limits(), {}, {}, 0)
-    batch_planning.load(places, events)
+    page_filling.load(places, events)
     return [resource_operation("s", put, rev) for rev, put in enumerate(places.outcome().fresh, 1)]
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.rows import Row, in_turns, row
 from headwater.catalog.interface import Metadata, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pages import RenderPool

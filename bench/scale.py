@@ -21,7 +21,7 @@ import msgspec
 from bench.rows import Row, row
 from bench.scale_live import BASE_URL, SEED, live_rows
 from headwater.catalog.interface import Event, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pages import RenderPool

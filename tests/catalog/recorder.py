@@ -6,7 +6,7 @@ import datetime as dt
 import sys
 
 from headwater.catalog.interface import Catalog, Delete, Event, Limits, Metadata, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.spec.records import ChangeKind
 

@@ -19,7 +19,7 @@ from headwater.catalog.catalog_url import (
     shown,
     with_patience,
 )
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.storage.cluster import Node, authorization
 
 ONE = (("search", 9200),)

@@ -15,8 +15,7 @@ from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.reads import done_by_all
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.faults import Unacceptable
-from headwater.catalog.interface import Delete, Metadata
+from headwater.catalog.interface import Delete, Metadata, Unacceptable
 from headwater.errors import UsageFault
 from headwater.storage.cluster import Answer, Cluster, ClusterDamaged
 from tests.contract.catalog import CatalogContract, machine_for

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.catalog import batch_planning
-from headwater.catalog.batch_planning import Log, PageFill, Place, Places, Put, Run
+from headwater.catalog import page_filling
 from headwater.catalog.cluster.documents import (
     StoredChange,
     StoredResource,
@@ -24,8 +23,8 @@ from headwater.catalog.cluster.documents import (
     resource_operation,
     to_json,
 )
-from headwater.catalog.faults import Unacceptable
-from headwater.catalog.interface import Delete, Event, Limits, Metadata, Upsert
+from headwater.catalog.interface import Delete, Event, Limits, Metadata, Unacceptable, Upsert
+from headwater.catalog.page_filling import Log, PageFill, Place, Places, Put, Run
 from tests.contract.catalog.cases import METADATA, up
 from tests.contract.catalog.model import EVENTS
 
@@ -69,7 +68,7 @@ def placed(held: dict[str, Place], events: list[Event]) -> tuple[Places, Log]:
     pages = {0: PageFill(0, len(held), sum(place.weight for place in held.values()))} if held else {}
     places = Places(Limits(page_entries=4), held, pages, 10)
     log = Log(Limits(), 5, 0, Run(0, 1, 5, 0))
-    batch_planning.record(places, log, events, 1)
+    page_filling.record(places, log, events, 1)
     return places, log
 
 
@@ -97,7 +96,7 @@ def test_the_log_says_what_became_of_every_resource_it_names(names: set[str], ev
 def test_a_journal_holds_what_is_overwritten_and_what_is_gone() -> None:
     held = {"a": Place(0, 0, 500), "b": Place(1, 0, 500)}
     places, _ = placed(held, [])
-    batch_planning.load(places, [up("a"), Delete("b"), up("c")])
+    page_filling.load(places, [up("a"), Delete("b"), up("c")])
     journal = journal_documents("s", places.outcome(), 50)
     assert [(entry.rev, entry.redo.rev, entry.redo.uri, entry.redo.live) for entry in journal] == [
         (50, 50, "a", True),

@@ -28,8 +28,7 @@ from headwater.catalog.cluster.head import (
     valid,
 )
 from headwater.catalog.cluster.writer import Writer
-from headwater.catalog.faults import WrongPhase
-from headwater.catalog.interface import Limits
+from headwater.catalog.interface import Limits, WrongPhase
 from headwater.catalog.lease import HeldBy, HeldLease
 from headwater.progress import silent
 from headwater.spec.records import ChangeKind

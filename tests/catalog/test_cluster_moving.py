@@ -16,7 +16,7 @@ from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
 from headwater.catalog.dump import DumpReader, DumpWriter
 from headwater.catalog.interface import Catalog, Delete
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.errors import Exit
 from headwater.spec.times import from_microseconds

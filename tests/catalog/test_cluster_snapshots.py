@@ -10,8 +10,7 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.faults import UnknownSet
-from headwater.catalog.interface import Delete, Metadata, Rendered, SetSnapshot, Upsert
+from headwater.catalog.interface import Delete, Metadata, Rendered, SetSnapshot, UnknownSet, Upsert
 from headwater.publish.status import set_statuses
 from headwater.storage.cluster import Cluster
 from tests.support.engines import LAYOUT, access, prefix

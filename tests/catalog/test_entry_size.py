@@ -8,9 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headwater.catalog.entry_size import URI_PREFIX_OCTETS, weight
-from headwater.catalog.faults import Unacceptable
-from headwater.catalog.interface import Limits, Metadata
+from headwater.catalog.interface import Limits, Metadata, Unacceptable
+from headwater.catalog.page_filling import URI_PREFIX_OCTETS, weight
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Event, Metadata
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.errors import Exit, StoreFault
 from headwater.storage.transaction import DatabaseFault, DatabaseFull
@@ -284,7 +284,7 @@ def test_an_interrupt_in_the_middle_records_nothing(path: Path, monkeypatch: pyt
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("headwater.catalog.sqlite.catalog._write_log", interrupted)
+        patch.setattr("headwater.catalog.sqlite_catalog._write_log", interrupted)
         with pytest.raises(KeyboardInterrupt):
             catalog.record("s", [up("a"), up("b")], at(1))
     assert observed(catalog, "s") == before

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind
 from tests.catalog.recorder import LIMITS, check_rows, logged

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from headwater.catalog.interface import Catalog, Limits
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.storage.database import Durability
 from tests.contract.catalog import CatalogContract, machine_for
 from tests.support.examples import examples

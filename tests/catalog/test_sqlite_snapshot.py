@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.faults import UnknownSet
-from headwater.catalog.interface import SetSnapshot
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.interface import SetSnapshot, UnknownSet
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from tests.contract.catalog.cases import START, opened, up
 
 LOOKS = 200

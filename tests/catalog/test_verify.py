@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.storage.database import Durability
 from tests.contract.catalog.cases import SMALL

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.source.leadership import Locked, StateLock
 from tests.contract.catalog.cases import START, opened, up

@@ -12,7 +12,7 @@ import pytest
 from tools.engines.engine import Engine
 
 from headwater.catalog.interface import Catalog, Metadata
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.storage.cluster import Access, Cluster, Node
 from tests.contract.catalog.cases import opened, up

@@ -15,7 +15,7 @@ import pytest
 from tools.engines.launch import free_port
 
 from headwater.catalog.interface import Change
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.spec.records import ChangeKind
 from tests.support.copying import DONE, check, tree
 from tests.support.serving import request

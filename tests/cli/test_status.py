@@ -16,9 +16,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from headwater.catalog.sqlite import catalog as backend
-from headwater.catalog.sqlite.catalog import SqliteCatalog
-from headwater.catalog.sqlite.rows import SCHEMA
+from headwater.catalog import sqlite_catalog as backend
+from headwater.catalog.sqlite_catalog import SqliteCatalog
+from headwater.catalog.sqlite_rows import SCHEMA
 from headwater.cli import run
 from headwater.errors import Exit
 from headwater.ingest.set_problems import DeletionGuard, DeletionHold, HoldReason

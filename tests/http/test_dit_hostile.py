@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.cli import run
 from tests.http.announcing import OTHER, PREFIX, PushServer, said, serving
 from tests.support.push_set import change, resource

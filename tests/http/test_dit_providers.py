@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.source.config import SetConfig
 from tests.http.announcing import PushServer, said, serving
 from tests.support.documents import read_bytes

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.http.ingest import IngestLimits
 from headwater.http.metrics import MetricsPage, RequestCounters, SharedCounters

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.catalog import sqlite_catalog as sqlite
 from headwater.catalog.interface import Resource, SetState
-from headwater.catalog.sqlite import catalog as sqlite
 from headwater.errors import StoreFault
 from headwater.http import home, resources, source_access
 from tests.support.serving import Face, face

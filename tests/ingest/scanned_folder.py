@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headwater.catalog.interface import Change
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner, ScanHooks
 from headwater.ingest.folder.walk import Folder, path_of, quote

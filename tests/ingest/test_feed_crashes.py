@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.intake import take_documents
 from headwater.ingest.push.submission import BadKey, KeyUnderWay, Submission

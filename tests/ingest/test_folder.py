@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.entry_size import LONGEST_URI as LONGEST_ACCEPTABLE
-from headwater.catalog.faults import Moved
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.interface import Moved
+from headwater.catalog.page_filling import LONGEST_URI as LONGEST_ACCEPTABLE
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.files import hashing
 from headwater.files.hash_pool import HashPool

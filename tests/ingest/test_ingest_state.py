@@ -12,12 +12,11 @@ import msgspec
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog import batch_planning
+from headwater.catalog import page_filling
 from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.faults import Moved
-from headwater.catalog.interface import Catalog, Delete, Metadata, Resource, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.interface import Catalog, Delete, Metadata, Moved, Resource, Upsert
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.ingest.push import feed as feed_module
 from headwater.ingest.push import ingest_state
@@ -357,7 +356,7 @@ def test_an_answer_that_is_swept_while_it_is_read_is_as_one_that_was_swept_befor
 
 def test_a_resource_of_which_many_speak_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is remembered of it is bounded as its links are, and a row as well (DIT-24)."""
-    monkeypatch.setattr(batch_planning, "LARGEST_VALUE", 20_000)
+    monkeypatch.setattr(page_filling, "LARGEST_VALUE", 20_000)
     catalog = SqliteCatalog(tmp_path / "catalog.sqlite")
     feed = feed_of(catalog)
     feed.open()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Delete, Limits
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish.publication_state import PublicationState
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import SetSettings, Site, change_list_name, resource_list_name

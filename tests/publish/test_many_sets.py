@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headwater.catalog.interface import SetState
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.http.routes import Match, NoMatch
 from headwater.progress import Notice
 from headwater.publish import plan

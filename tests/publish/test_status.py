@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Delete, Rendered
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish.publication_state import OpenList, PublicationState, encode_publication
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.storage.database import Durability

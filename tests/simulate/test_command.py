@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from tools.engines.launch import free_port
 
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.cli import run
 from headwater.simulate.resources import Filler, SyntheticResources, read_version
 from headwater.simulate.settings import Sizes, SourceSettings

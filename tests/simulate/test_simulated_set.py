@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headwater.catalog.content import NoContent, recorded_blocks
 from headwater.catalog.interface import Delete, Metadata, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Interrupted
 from headwater.progress import Notice, Progress, silent
 from headwater.simulate.resources import Filler

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Interrupted
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.publish.site import SetSettings, Site

@@ -21,7 +21,7 @@ from headwater.catalog.content import (
     recorded_blocks,
 )
 from headwater.catalog.interface import Metadata, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.files.patterns import Selection
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.folder.comparison import RACY, note

@@ -24,7 +24,7 @@ from opensearchpy import OpenSearch
 from tools.engines.engine import Engine
 
 from headwater.catalog.interface import Change, Resource
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from tests.support.serving import Process, request
 from tests.support.waiting import until

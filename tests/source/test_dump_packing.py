@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headwater.catalog.faults import UnknownSet
+from headwater.catalog.interface import UnknownSet
 from headwater.progress import silent
 from headwater.publish.packages.packer import PackResult
 from headwater.source import dump_packing

@@ -21,8 +21,7 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
 from headwater.catalog.cluster.schema import Layout, remove
-from headwater.catalog.faults import Moved
-from headwater.catalog.interface import Accepted
+from headwater.catalog.interface import Accepted, Moved
 from headwater.catalog.lease import NotLeader, SharedCatalog
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.http.metrics import MetricsPage, RequestCounters

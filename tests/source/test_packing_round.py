@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Resource
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish.packages.packer import PackResult
 from headwater.publish.publisher import Publisher
 from headwater.source.config import SetConfig, SourceConfig

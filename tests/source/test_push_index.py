@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.spec.records import ChangeKind
 from headwater.storage.cluster import Access, Cluster, Node
 from tests.support.documents import read_bytes

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from headwater.catalog.interface import Metadata, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import StoreFault
 from headwater.http.home import home_page
 from headwater.http.metrics import MetricsPage, RequestCounters

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.catalog.interface import Change, Event, Limits, Metadata, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublishResult
 from headwater.publish.site import SOURCE_DESCRIPTION, SetSettings, Site

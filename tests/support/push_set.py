@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.intake import IntakeResult, settle, take_documents
 from headwater.ingest.push.events import take_lines

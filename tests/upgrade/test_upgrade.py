@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from headwater.catalog.interface import Change
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.files.folder_marks import TREE_MARK
 from tests.support.copying import DONE, FAILED, USAGE, tree

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.quantities import octets_from, seconds_from
 from headwater.source.config import BadConfiguration, KeptVersions

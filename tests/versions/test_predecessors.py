@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from headwater.catalog.interface import Metadata, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.state import NumberedChange
 from headwater.spec.records import ChangeKind
 from headwater.versions.predecessors import Predecessors, row_keys

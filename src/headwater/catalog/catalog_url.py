@@ -152,7 +152,7 @@ def open_catalog(
     found = place_of(place) if isinstance(place, str) else place
     if isinstance(found, ClusterPlace):
         return _open_cluster(found, limits, credentials, listener)
-    from headwater.catalog.sqlite.catalog import SqliteCatalog
+    from headwater.catalog.sqlite_catalog import SqliteCatalog
 
     catalog = SqliteCatalog(found, limits)
     if catalog.migrated_from is not None:

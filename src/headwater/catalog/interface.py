@@ -1,4 +1,4 @@
-"""What every catalog promises: sets, resources on stable pages, a change log in segments.
+"""What every catalog promises: sets, resources on stable pages, a change log in segments; and its faults.
 
 Words. A *set* has *resources*; each resource lies on one *page* (one Resource List document). Every accepted event
 becomes one *change* with the next sequence number of its set and a time later than all before it. Changes lie in
@@ -22,7 +22,37 @@ from typing import Protocol
 import msgspec
 
 from headwater.catalog.state import NO_UPDATE, StateRows, StateUpdate
+from headwater.errors import StoreFault, UsageFault
 from headwater.spec.records import ChangeKind, Extra, Link
+
+# Faults, said to the person who must act
+
+
+class UnknownSet(UsageFault):
+    """The catalog has no set of this name."""
+
+    code = "HW-CAT-01"
+
+
+class WrongPhase(UsageFault):
+    """`load` on a set that is open, or `record` on one that is still loading."""
+
+    code = "HW-CAT-02"
+
+
+class Unacceptable(UsageFault):
+    """A value that a catalog cannot store, because no document could: a time without a zone, an odd type, too much."""
+
+    code = "HW-CAT-04"
+
+
+class Moved(StoreFault):
+    """Another process has recorded changes in the set since it was read; nothing was recorded."""
+
+    code = "HW-CAT-12"
+
+
+# Resources, changes, sets
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -111,7 +141,7 @@ class SetState(msgspec.Struct, frozen=True, kw_only=True):
     fence: int = 0
     """How often somebody else's `record` was shut out, where several hosts share a catalog: see `check_after`."""
     state_version: int = 0
-    """How often rows were written (`StateUpdate`): see `batch_planning.check_after`."""
+    """How often rows were written (`StateUpdate`): see `page_filling.check_after`."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,8 +296,9 @@ class Catalog(StateRows, Protocol):
         Raises WrongPhase on a loading set; Unacceptable when an event cannot be held: an empty URI or one of more than
         8,192 octets with its prefix, a time without a zone, whatever the strict writer refuses (no media type, no
         digest, a relative link …), a length beyond 63 bits, an Upsert that says deleted, an entry larger than a whole
-        page or segment may be, a row beyond its bounds. Nothing of the call is recorded then; `entry_size.weight` tells
-        beforehand. Raises Moved when the set is not `after`, as the caller has seen it (`batch_planning.check_after`).
+        page or segment may be, a row beyond its bounds. Nothing of the call is recorded then: `page_filling.weight`
+        tells beforehand. Raises Moved when the set is not `after`, as the caller has seen it
+        (`page_filling.check_after`).
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Leases: a right that its holder has as long as others hear of it, without comparing clocks of two machines.
+"""Leases, and how long they last: a right that is held as long as others hear of its holder, whatever their clocks say.
 
 A lease lies in a document that everybody sees: who holds it, and how long its silence is borne. Whoever waits looks at
 the document: as long as its version changes, the holder lives. When it has not changed for as long as the holder said,
@@ -16,6 +16,8 @@ import msgspec
 
 from headwater.errors import StoreFault
 
+LEASE_SECONDS: Final = 30.0
+"""How long others bear the silence of a leader, or of a writer, before one of them takes over."""
 _RENEW_PART: Final = 3
 """A holder renews its lease when so many-th of it has passed: two attempts may fail."""
 

@@ -13,9 +13,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.batch_planning import NO_METADATA
-from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Catalog, Change, Page, Resource, Segment, SetSnapshot, SetState
+from headwater.catalog.page_filling import NO_METADATA, weight
 from headwater.catalog.state import StateRow
 from headwater.progress import Listener, Progress, silent
 from headwater.spec.records import ChangeKind

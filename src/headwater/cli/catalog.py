@@ -202,7 +202,7 @@ def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
     is checked as well. Stop what writes to it first: a change meanwhile looks like a discrepancy. Exit status 1: there
     are discrepancies.
     """
-    from headwater.catalog.sqlite.catalog import SqliteCatalog
+    from headwater.catalog.sqlite_catalog import SqliteCatalog
     from headwater.catalog.verify import verify
     from headwater.cli.catalog_argument import CatalogArgument, existing
 

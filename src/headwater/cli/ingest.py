@@ -137,7 +137,7 @@ def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalo
 
 def _begin(feed: Feed, options: dict[str, Any]) -> None:
     """What is not a load is logged as changes, so it begins with an open set; an index is loaded by itself."""
-    from headwater.catalog.faults import WrongPhase
+    from headwater.catalog.interface import WrongPhase
 
     if options["load"] and feed.is_open:
         raise WrongPhase("the set is open: its first load is over", where=feed.name)

@@ -166,7 +166,7 @@ def restart(place: Path, name: str, dry_run: bool, as_json: bool) -> Exit:
 
 def _recorded(place: Path, name: str) -> tuple[DatasetState, list[DatasetPatch]]:
     """What the catalog has of a dataset. Raises UsageFault."""
-    from headwater.catalog.faults import UnknownSet
+    from headwater.catalog.interface import UnknownSet
     from headwater.cli.catalog_argument import CatalogArgument, existing
     from headwater.datasets.rows import patches_from, read_dataset
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from headwater.catalog.faults import WrongPhase
+from headwater.catalog.interface import WrongPhase
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.http import responses
 from headwater.http.requests import Receive, Scope, header

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.catalog.entry_size import link_octets, weight
 from headwater.catalog.interface import Catalog, Change, Resource
+from headwater.catalog.page_filling import link_octets, weight
 from headwater.datasets.rows import PATCH_TYPE, patches_at, read_origin
 from headwater.files.patterns import Selection
 from headwater.publish.link_rules import (

@@ -6,7 +6,7 @@ They travel as JSON to the processes that render (`publish/rendering/pages.py`).
 Some rules are about resources that belong together by their names: a metadata record and what it describes (RS-REL-05,
 RS-REL-06), and the representations of one generic URI (RS-REL-02, RS-REL-03).
 
-The catalog weighs entries without such links (`catalog/entry_size.py`), so that its weights stay what they are when
+The catalog weighs entries without such links (`catalog/page_filling.py`), so that its weights stay what they are when
 the rules change. A link is counted like an entry: pages and segments of a set whose rules give n links to an entry
 weigh one (1 + n)th of a document, and the links of an entry take n times its weight at most.
 """
@@ -22,8 +22,8 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.entry_size import FIXED_OCTETS
 from headwater.catalog.interface import Change, Resource
+from headwater.catalog.page_filling import FIXED_OCTETS
 from headwater.errors import UsageFault
 from headwater.files.patterns import BadPattern, Selection
 from headwater.spec.checks import WriteRefused

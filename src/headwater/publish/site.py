@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.catalog.entry_size import URI_PREFIX_OCTETS
+from headwater.catalog.page_filling import URI_PREFIX_OCTETS
 from headwater.datasets.rows import DATASET_FILE
 from headwater.errors import UsageFault
 from headwater.publish.capabilities import (

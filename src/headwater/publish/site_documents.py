@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from headwater.catalog.faults import UnknownSet
-from headwater.catalog.interface import SetState
+from headwater.catalog.interface import SetState, UnknownSet
 from headwater.progress import Notice
 from headwater.publish import plan
 from headwater.publish.publication_state import PublicationState, decode_publication

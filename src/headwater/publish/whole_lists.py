@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Resource
+from headwater.catalog.page_filling import weight
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.capabilities import SITEMAP, Capability, part_name
 from headwater.publish.plan import Refresh, completed_at

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.faults import UnknownSet
+from headwater.catalog.interface import UnknownSet
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener
 from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP

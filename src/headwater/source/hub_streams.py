@@ -16,8 +16,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from headwater.catalog.faults import UnknownSet
-from headwater.catalog.interface import Catalog
+from headwater.catalog.interface import Catalog, UnknownSet
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.progress import Listener
 from headwater.publish.capabilities import CHANGE_CHANNEL, FRAMEWORK_CHANNEL, RESOURCE_DUMP, Channel

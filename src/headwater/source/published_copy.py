@@ -17,8 +17,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from headwater.catalog.faults import UnknownSet
-from headwater.catalog.interface import Catalog
+from headwater.catalog.interface import Catalog, UnknownSet
 from headwater.copies.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
 from headwater.errors import HeadwaterError
 from headwater.files.patterns import Selection

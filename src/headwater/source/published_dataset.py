@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from headwater.catalog.faults import UnknownSet
+from headwater.catalog.interface import UnknownSet
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
 from headwater.datasets.rows import FAULT_KEY, fault_update
 from headwater.ingest.datasets import inputs

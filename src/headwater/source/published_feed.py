@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from headwater.catalog.faults import UnknownSet
+from headwater.catalog.interface import UnknownSet
 from headwater.ingest.dit.intake import settle
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.ingest_state import unsettled

@@ -16,8 +16,7 @@ from itertools import islice
 
 import msgspec
 
-from headwater.catalog.faults import Moved, UnknownSet
-from headwater.catalog.interface import Catalog, Event, Metadata, Resource, SetState, Upsert
+from headwater.catalog.interface import Catalog, Event, Metadata, Moved, Resource, SetState, UnknownSet, Upsert
 from headwater.catalog.state import NO_UPDATE, NumberedChange, RowKey, StateRow, StateUpdate
 from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.typed_decoding import msgpack_decoder

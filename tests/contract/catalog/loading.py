@@ -6,8 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.catalog.faults import Unacceptable, UnknownSet, WrongPhase
-from headwater.catalog.interface import Accepted, Catalog, Delete, Event, Limits, Upsert
+from headwater.catalog.interface import (
+    Accepted,
+    Catalog,
+    Delete,
+    Event,
+    Limits,
+    Unacceptable,
+    UnknownSet,
+    Upsert,
+    WrongPhase,
+)
 from headwater.catalog.verify import verify
 from tests.contract.catalog.cases import (
     BARE,

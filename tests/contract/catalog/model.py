@@ -14,7 +14,6 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import (
     Accepted,
     Catalog,
@@ -30,6 +29,7 @@ from headwater.catalog.interface import (
     SetState,
     Upsert,
 )
+from headwater.catalog.page_filling import weight
 from headwater.catalog.state import NO_UPDATE, StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind, Link

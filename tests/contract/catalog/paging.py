@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.catalog.faults import Unacceptable
-from headwater.catalog.interface import Catalog, Delete, Limits, Rendered
+from headwater.catalog.interface import Catalog, Delete, Limits, Rendered, Unacceptable
 from headwater.catalog.verify import verify
 from tests.contract.catalog.cases import (
     BARE,

@@ -9,9 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.entry_size import weight
-from headwater.catalog.faults import Moved, Unacceptable
-from headwater.catalog.interface import Accepted, Catalog, Delete, Event, Metadata, Rendered, Upsert
+from headwater.catalog.interface import (
+    Accepted,
+    Catalog,
+    Delete,
+    Event,
+    Metadata,
+    Moved,
+    Rendered,
+    Unacceptable,
+    Upsert,
+)
+from headwater.catalog.page_filling import weight
 from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import Coarse, parse_datetime

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 import pytest
 
-from headwater.catalog.batch_planning import to_microseconds
-from headwater.catalog.faults import Moved, Unacceptable, WrongPhase
-from headwater.catalog.interface import Catalog, Delete, Event, SetState
+from headwater.catalog.interface import Catalog, Delete, Event, Moved, SetState, Unacceptable, WrongPhase
+from headwater.catalog.page_filling import to_microseconds
 from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, NumberedChange, StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from tests.contract.catalog.cases import at, opened, table, up

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.catalog.interface import Delete
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish import archive_documents as documents
 from headwater.publish import plan, whole_lists
 from headwater.publish.archive_documents import within_bounds

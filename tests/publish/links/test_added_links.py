@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Change, Delete, Limits, Metadata, Resource, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.page_filling import weight
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish import added_links
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.link_rules import LinkRules, UrlRule

@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from lxml import etree
 
-from headwater.catalog.faults import Unacceptable
-from headwater.catalog.interface import Metadata, Upsert
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.interface import Metadata, Unacceptable, Upsert
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import PATCH, RS

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from headwater import cli
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.datasets.dataset_folder import DatasetFolder
 from headwater.ingest.datasets import intake
 from headwater.ingest.datasets.intake import DatasetIntake

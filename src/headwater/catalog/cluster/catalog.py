@@ -1,6 +1,6 @@
 """The catalog on an OpenSearch or Elasticsearch cluster: for collections beyond one machine, for several publishers.
 
-It reads what a batch concerns, asks `batch_planning` what the batch does, and writes that down; one compare-and-set of
+It reads what a batch concerns, asks `page_filling` what the batch does, and writes that down; one compare-and-set of
 the set's head makes all of it so (docs/decisions/014-cluster-catalog.md).
 
 New resources of a load go straight to their place: nobody sees them before the head counts their revisions. Whatever
@@ -18,8 +18,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from headwater.catalog import batch_planning
-from headwater.catalog.batch_planning import Log, Places, check_after, is_text, to_microseconds
+from headwater.catalog import page_filling
 from headwater.catalog.cluster import head as cluster_head
 from headwater.catalog.cluster.documents import (
     JournalDocument,
@@ -51,16 +50,9 @@ from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.reads import ClusterReads
 from headwater.catalog.cluster.schema import Layout, prepare
 from headwater.catalog.cluster.writer import Overtaken, RoleLease, SetWriter, Writer
-from headwater.catalog.faults import Unacceptable, WrongPhase
-from headwater.catalog.interface import (
-    Accepted,
-    Event,
-    Limits,
-    Rendered,
-    Segment,
-    SetState,
-)
-from headwater.catalog.lease import Lease
+from headwater.catalog.interface import Accepted, Event, Limits, Rendered, Segment, SetState, Unacceptable, WrongPhase
+from headwater.catalog.lease import LEASE_SECONDS, Lease
+from headwater.catalog.page_filling import Log, Places, check_after, is_text, to_microseconds
 from headwater.catalog.state import NO_UPDATE, NumberedChange, StateUpdate
 from headwater.progress import Listener, Notice, silent
 from headwater.spec.times import from_microseconds
@@ -75,11 +67,11 @@ R = TypeVar("R")
 class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long is waited for others.
 
-    `lease_seconds`: how long others bear a holder's silence. `busy_seconds`: how long a call waits for another writer,
-    then raises StoreFault. `patience_seconds`: how long what passes (a node that goes, a full queue) is tried again.
+    `lease_seconds`: how long a lease lasts. `busy_seconds`: how long a call waits for another writer, then raises
+    StoreFault. `patience_seconds`: how long what passes (a node that goes, a full queue) is tried again.
     """
 
-    lease_seconds: float = 30.0
+    lease_seconds: float = LEASE_SECONDS
     busy_seconds: float = 120.0
     patience_seconds: float = 60.0
 
@@ -140,7 +132,7 @@ class ClusterCatalog(ClusterReads):
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
     ) -> int:
         """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
-        batch = Batch(events, self.limits.of(name), seen=after, rows=writes_in_order(batch_planning.row_writes(state)))
+        batch = Batch(events, self.limits.of(name), seen=after, rows=writes_in_order(page_filling.row_writes(state)))
         return self._turn(name, lambda turn: _load(turn, self._extents, batch))
 
     def open(self, name: str, at: dt.datetime) -> SetState:
@@ -158,7 +150,7 @@ class ClusterCatalog(ClusterReads):
         state: StateUpdate = NO_UPDATE,
     ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
-        rows = writes_in_order(batch_planning.row_writes(state))
+        rows = writes_in_order(page_filling.row_writes(state))
         batch = Batch(events, self.limits.of(name), to_microseconds(now), after, rows, state)
         if len(events) <= MOST_EVENTS:
             with self._lock(name):
@@ -247,7 +239,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     def rows_with(self, changes: Sequence[NumberedChange]) -> tuple[RowWrite, ...]:
         """The rows, and those that follow from what is logged. Raises Unacceptable."""
-        more = batch_planning.rows_of_changes(self.update, changes)
+        more = page_filling.rows_of_changes(self.update, changes)
         return (*self.rows, *(RowWrite(row.kind, row.key, row.value, row.rank) for row in more))
 
 
@@ -257,9 +249,9 @@ def _load(turn: SetWriter, extents: Extents, batch: Batch) -> int:
     check_after(state_of(before), batch.seen)
     if before.opened_us is not None:
         raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
-    uris = batch_planning.uris_of(batch.events)
+    uris = page_filling.uris_of(batch.events)
     places = _places_of(turn, extents, uris, batch.limits)
-    batch_planning.load(places, batch.events)
+    page_filling.load(places, batch.events)
     outcome = places.outcome()
     moved = {uri for uri, _ in outcome.gone}
     fresh = [put for put in outcome.fresh if put.event.uri not in moved]
@@ -292,9 +284,9 @@ def _record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:
     before = turn.head
     check_after(state_of(before), batch.seen)
     log = log_of(before, batch.limits)
-    uris = batch_planning.uris_of(batch.events)
+    uris = page_filling.uris_of(batch.events)
     places = _places_of(turn, extents, uris, batch.limits)
-    ignored = tuple(batch_planning.record(places, log, batch.events, batch.now_us))
+    ignored = tuple(page_filling.record(places, log, batch.events, batch.now_us))
     if not log.changes and not batch.rows:
         turn.release()
         return Accepted(0, 0, ignored)
@@ -386,7 +378,7 @@ def _record_few(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted | N
         head = turn.head
         log = log_of(head, batch.limits)
         places = _places_of(turn, extents, uris, batch.limits)
-        ignored = tuple(batch_planning.record(places, log, batch.events, batch.now_us))
+        ignored = tuple(page_filling.record(places, log, batch.events, batch.now_us))
         changes = tuple(change_documents(turn.name, log.changes, places.outcome(), head.rev + 1))
         rows = batch.rows_with(log.changes)
         count, written = len(changes), (*changes, *rows)
@@ -398,7 +390,7 @@ def _record_few(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted | N
         accepted = _accepted_of(log, ignored)
         return after
 
-    uris = batch_planning.uris_of(batch.events)
+    uris = page_filling.uris_of(batch.events)
     turn.edit(change)
     if before is None or after is None:
         return None

@@ -20,7 +20,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import astuple, replace
 
-from headwater.catalog.batch_planning import (
+from headwater.catalog.cluster.documents import RowWrite, StoredChange
+from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState, Unacceptable, WrongPhase
+from headwater.catalog.lease import HeldBy, Version
+from headwater.catalog.page_filling import (
     Log,
     PageFill,
     Places,
@@ -29,10 +32,6 @@ from headwater.catalog.batch_planning import (
     segment_of,
     to_microseconds,
 )
-from headwater.catalog.cluster.documents import RowWrite, StoredChange
-from headwater.catalog.faults import Unacceptable, WrongPhase
-from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState
-from headwater.catalog.lease import HeldBy, Version
 from headwater.spec.times import from_optional
 
 TERM_BITS = 32

@@ -20,7 +20,6 @@ from typing import TypeVar
 
 import msgspec
 
-from headwater.catalog.batch_planning import is_row_key
 from headwater.catalog.cluster.documents import RowWrite, StoredChange, StoredResource, after_change
 from headwater.catalog.cluster.head import (
     SetHead,
@@ -35,8 +34,8 @@ from headwater.catalog.cluster.head import (
 )
 from headwater.catalog.cluster.indices import WINDOW
 from headwater.catalog.cluster.writer import SetWriter, Writer
-from headwater.catalog.faults import UnknownSet
-from headwater.catalog.interface import Change, Page, Resource, Segment, SetSnapshot, SetState
+from headwater.catalog.interface import Change, Page, Resource, Segment, SetSnapshot, SetState, UnknownSet
+from headwater.catalog.page_filling import is_row_key
 from headwater.catalog.state import RowKey, StateRow
 from headwater.storage.cluster import ClusterDamaged
 

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.catalog.faults import Unacceptable, UnknownSet
-from headwater.catalog.interface import Catalog, Delete, Event, Resource, SetState, Upsert
+from headwater.catalog.interface import Catalog, Delete, Event, Resource, SetState, Unacceptable, UnknownSet, Upsert
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.copies.copy_state import (
     CopiedFile,

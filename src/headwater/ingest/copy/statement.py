@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.entry_size import LONGEST_URI
 from headwater.catalog.interface import Metadata, Upsert
+from headwater.catalog.page_filling import LONGEST_URI
 from headwater.copies.copy_state import CopiedFile
 from headwater.files.folder_marks import leads_inside
 from headwater.ingest.recording import is_acceptable

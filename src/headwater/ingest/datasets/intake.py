@@ -26,8 +26,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.faults import UnknownSet
-from headwater.catalog.interface import Catalog, Metadata, SetState, Upsert
+from headwater.catalog.interface import Catalog, Metadata, SetState, UnknownSet, Upsert
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.datasets.counts import CountingLines, DatasetCounts
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, InputChanged, file_digest

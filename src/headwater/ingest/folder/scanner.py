@@ -24,8 +24,7 @@ from itertools import chain, takewhile
 
 import msgspec
 
-from headwater.catalog.faults import Moved
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Resource, SetState, Upsert
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Moved, Resource, SetState, Upsert
 from headwater.catalog.state import NO_UPDATE, WITHDRAWN, StateRow, StateUpdate
 from headwater.errors import UsageFault
 from headwater.ingest.folder.comparison import (

@@ -18,9 +18,18 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.entry_size import weight
-from headwater.catalog.faults import Moved, Unacceptable, UnknownSet
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, SetState, Upsert
+from headwater.catalog.interface import (
+    Catalog,
+    Delete,
+    Event,
+    Metadata,
+    Moved,
+    SetState,
+    Unacceptable,
+    UnknownSet,
+    Upsert,
+)
+from headwater.catalog.page_filling import weight
 from headwater.catalog.state import StateUpdate
 from headwater.errors import StoreFault
 from headwater.ingest.push.ingest_state import Effects, IngestState, TakenRequest, sweep

@@ -16,8 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.faults import Moved, UnknownSet
-from headwater.catalog.interface import Catalog, Metadata, SetState
+from headwater.catalog.interface import Catalog, Metadata, Moved, SetState, UnknownSet
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.errors import UsageFault
 from headwater.ingest.push.inverse_links import MOST_LINKS, Statement

@@ -22,7 +22,7 @@ ABS_PATH: Final = "abs_path"
 REL_PATH: Final = "rel_path"
 
 _LONGEST: Final = 16_384
-"""Characters of a location before it is looked at; what a catalog takes is less (`catalog.entry_size`)."""
+"""Characters of a location before it is looked at; what a catalog takes is less (`catalog.page_filling`)."""
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 

@@ -22,8 +22,8 @@ from headwater.catalog.content import (
     read_and_close,
     recorded_blocks,
 )
-from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Change, Metadata, Resource
+from headwater.catalog.page_filling import weight
 from headwater.packages.faults import BadPackage, MemberChanged
 from headwater.packages.member_paths import MemberNames
 from headwater.packages.zip_writer import ZipWriter, pays

@@ -19,9 +19,9 @@ from typing import BinaryIO
 
 import msgspec
 
-from headwater.catalog.entry_size import weight
 from headwater.catalog.interface import Catalog, Resource
-from headwater.catalog.sqlite.catalog import SqliteCatalog
+from headwater.catalog.page_filling import weight
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.files.file_copies import write_all
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.publish.added_links import AddedLinks, EntryPlace

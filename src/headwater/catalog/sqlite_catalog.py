@@ -1,8 +1,7 @@
 """The catalog in one SQLite file: the embedded default, for one machine and any number of its processes.
 
-It reads what a batch concerns, asks `batch_planning` what the batch does, and writes that down, all in one transaction.
+It reads what a batch concerns, asks `page_filling` what the batch does, and writes that down, all in one transaction.
 """
-# ruff: noqa: S608 the only text put into a statement is our own lists of columns
 
 from __future__ import annotations
 
@@ -12,20 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import astuple
 
-from headwater.catalog import batch_planning
-from headwater.catalog.batch_planning import (
-    Log,
-    PageFill,
-    Place,
-    Places,
-    Run,
-    is_row_key,
-    is_text,
-    page_of,
-    segment_of,
-    to_microseconds,
-)
-from headwater.catalog.faults import Unacceptable, UnknownSet, WrongPhase
+from headwater.catalog import page_filling
 from headwater.catalog.interface import (
     Accepted,
     Change,
@@ -37,8 +23,23 @@ from headwater.catalog.interface import (
     Segment,
     SetSnapshot,
     SetState,
+    Unacceptable,
+    UnknownSet,
+    WrongPhase,
 )
-from headwater.catalog.sqlite.rows import (
+from headwater.catalog.page_filling import (
+    Log,
+    PageFill,
+    Place,
+    Places,
+    Run,
+    is_row_key,
+    is_text,
+    page_of,
+    segment_of,
+    to_microseconds,
+)
+from headwater.catalog.sqlite_rows import (
     CHANGE_COLUMNS,
     PAGE_COLUMNS,
     RESOURCE_COLUMNS,
@@ -58,6 +59,8 @@ from headwater.errors import StoreFault
 from headwater.spec.times import from_microseconds
 from headwater.storage.database import Database, Durability
 from headwater.storage.transaction import Row, SchemaTooNew, Transaction
+
+# ruff: noqa: S608 the only text put into a statement is our own lists of columns
 
 
 class SqliteCatalog:
@@ -116,16 +119,16 @@ class SqliteCatalog:
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
     ) -> int:
         """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
-        writes = batch_planning.row_writes(state)
+        writes = page_filling.row_writes(state)
         with self._database.write() as transaction:
             head = _head_of(transaction, name)
             if after is not None:
-                batch_planning.check_after(_read_state(transaction, name), after)
+                page_filling.check_after(_read_state(transaction, name), after)
             if head.opened:
                 raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
             _write_rows(transaction, head, writes)
             places = _read_places(transaction, head, events, self.limits.of(name))
-            batch_planning.load(places, events)
+            page_filling.load(places, events)
             _write_places(transaction, head, places)
             transaction.run(
                 'UPDATE "set" SET count = ?, next_slot = ? WHERE id = ?',
@@ -157,17 +160,17 @@ class SqliteCatalog:
         state: StateUpdate = NO_UPDATE,
     ) -> Accepted:
         """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
-        now_us, writes = to_microseconds(now), batch_planning.row_writes(state)
+        now_us, writes = to_microseconds(now), page_filling.row_writes(state)
         with self._database.write() as transaction:
             head = _head_of(transaction, name)
             log = _read_log(transaction, head, self.limits.of(name))
             if after is not None:
-                batch_planning.check_after(_read_state(transaction, name), after)
+                page_filling.check_after(_read_state(transaction, name), after)
             _write_rows(transaction, head, writes)
             places = _read_places(transaction, head, events, self.limits.of(name))
-            ignored = batch_planning.record(places, log, events, now_us)
+            ignored = page_filling.record(places, log, events, now_us)
             if log.changes:
-                _insert_rows(transaction, head, batch_planning.rows_of_changes(state, log.changes))
+                _insert_rows(transaction, head, page_filling.rows_of_changes(state, log.changes))
                 _write_places(transaction, head, places)
                 _write_log(transaction, head, log)
                 transaction.run(
@@ -429,7 +432,7 @@ def _read_places(transaction: Transaction, head: _SetHeader, events: Sequence[Ev
 
 def _keys(transaction: Transaction, head: _SetHeader, events: Sequence[Event]) -> list[tuple[int, str]]:
     """The URIs that must be looked up; none when the set holds nothing between the batch's first and last one."""
-    uris = batch_planning.uris_of(events)
+    uris = page_filling.uris_of(events)
     if not is_text("".join(uris)):
         uris = [uri for uri in uris if is_text(uri)]
     if not uris:

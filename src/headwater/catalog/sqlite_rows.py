@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from headwater.catalog.batch_planning import Logged, Put, to_microseconds, to_optional
 from headwater.catalog.interface import Change, Metadata, Resource, SetState
+from headwater.catalog.page_filling import Logged, Put, to_microseconds, to_optional
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.times import from_microseconds, from_optional
 from headwater.storage.database import Schema

@@ -1,1 +1,0 @@
-"""The catalog in one SQLite file."""
