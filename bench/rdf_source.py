@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.rows import Row
-from headwater.ingest.datasets import intake
-from headwater.ingest.datasets.intake import DatasetIntake
+from headwater.ingest import dataset_intake as intake
+from headwater.ingest.dataset_intake import DatasetIntake
 from headwater.publish.publisher import Publisher
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source

@@ -30,32 +30,32 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 5_415,
+    "catalog": 5_402,
     "cli": 6_918,
     "copies": 508,
     "datasets": 517,
     "files": 1_193,
     "http": 5_742,
-    "ingest": 8_373,
+    "ingest": 8_363,
     "notify": 4_094,
     "packages": 1_430,
     "patches": 820,
     "processes": 344,
-    "publish": 6_817,
+    "publish": 6_816,
     "rdf": 2_322,
     "simulate": 990,
-    "source": 5_152,
+    "source": 5_150,
     "spec": 4_021,
     "storage": 2_257,
     "sync": 21_043,
     "top": 1_040,
     "transport": 2_322,
     "triplestores": 1_178,
-    "versions": 1_262,
+    "versions": 1_261,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 399
+MOST_MODULES = 393
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

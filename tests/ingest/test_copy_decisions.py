@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from headwater.copies.copy_state import CopiedFile, CopiedSet, JournalEnd
 from headwater.errors import StoreFault
-from headwater.ingest.copy.intake import CopyPosition, chosen, leads_to, position_at
-from headwater.ingest.copy.statement import (
+from headwater.ingest.copied_entries import (
     NOT_OURS,
     leads_home,
     metadata_of,
@@ -21,6 +20,7 @@ from headwater.ingest.copy.statement import (
     relative_uri,
     verified_hash,
 )
+from headwater.ingest.copy_intake import CopyPosition, chosen, leads_to, position_at
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headwater.catalog.interface import Catalog, Change, Metadata, Resource, Upsert
 from headwater.errors import UsageFault
-from headwater.ingest.dit.harvest import Harvest, Manner, change_source, resource_source
+from headwater.ingest.dit.documents import Harvest, Manner, change_source, resource_source
 from headwater.ingest.dit.intake import DocumentRecords
 from headwater.ingest.dit.joining import read_note
 from headwater.ingest.push.resource_locations import Location, Locations

@@ -17,7 +17,7 @@ from headwater.cli import run
 from headwater.copies.copy_state import CopyStateReader
 from headwater.copies.schema import SCHEMA
 from headwater.errors import Exit, StoreFault
-from headwater.ingest.copy.intake import copy_lags
+from headwater.ingest.copy_intake import copy_lags
 from headwater.source.copy_sets import names_in_copy
 from headwater.source.source import ReadOnlySource
 from headwater.spec.records import Link

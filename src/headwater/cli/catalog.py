@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headwater.catalog.dump import CountingStream, SetTransfer, Tell
     from headwater.catalog.interface import Catalog
-    from headwater.ingest.dit.harvest import Harvest, Manner
+    from headwater.ingest.dit.documents import Harvest, Manner
     from headwater.progress import Listener
 
 _SHOWN = 20
@@ -128,7 +128,7 @@ def _export(
 
 def _manner(form: str, dates: str, url_prefix: str | None) -> Manner | None:
     """How documents are to be written; None for a dump."""
-    from headwater.ingest.dit.harvest import Manner
+    from headwater.ingest.dit.documents import Manner
     from headwater.ingest.push.resource_locations import Locations
 
     if form == "dit":
@@ -140,7 +140,7 @@ def _manner(form: str, dates: str, url_prefix: str | None) -> Manner | None:
 
 
 def _harvest(catalog: Catalog, name: str, manner: Manner, out: CountingStream, listener: Listener) -> Harvest:
-    from headwater.ingest.dit.harvest import Harvest
+    from headwater.ingest.dit.documents import Harvest
 
     harvest, tell, state = Harvest(name=name), _progress("export", listener), catalog.state(name)
     done, total = 0, state.count + state.last_seq

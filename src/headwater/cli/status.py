@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
     from headwater.cli.catalog_argument import CatalogArgument
     from headwater.datasets.rows import DatasetStatus
-    from headwater.ingest.copy.intake import CopyLag
+    from headwater.ingest.copy_intake import CopyLag
     from headwater.ingest.set_problems import HeldBack, LostVersions, UnreadableCount
     from headwater.notify.subscriber.status import PushStatus, SubscriptionStatus
     from headwater.publish.status import SourceSetStatus
@@ -313,7 +313,7 @@ def _told_as_json(report: dict[str, Any], watch: float | None, *, as_json: bool)
 def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) -> dict[str, Any]:
     """What the manual promises as JSON (docs/operations.md)."""
     from headwater.datasets.rows import dataset_statuses
-    from headwater.ingest.copy.intake import copy_lags
+    from headwater.ingest.copy_intake import copy_lags
     from headwater.ingest.set_problems import set_problems
     from headwater.publish.status import set_statuses
 

@@ -78,7 +78,7 @@ def copy_folders(sets: Iterable[SetConfig]) -> dict[str, str]:
     if not by_copy:
         return {}
     from headwater.copies.copy_state import CopyStateReader, copied_sets
-    from headwater.ingest.copy.intake import chosen
+    from headwater.ingest.copy_intake import chosen
 
     found: dict[str, str] = {}
     for copy, some in by_copy.items():

@@ -21,7 +21,7 @@ from headwater.catalog.interface import Catalog, UnknownSet
 from headwater.copies.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
 from headwater.errors import HeadwaterError
 from headwater.files.patterns import Selection
-from headwater.ingest.copy.intake import CopyIntake, CopyOutcome, CopyPlace, Omission
+from headwater.ingest.copy_intake import CopyIntake, CopyOutcome, CopyPlace, Omission
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import Walk

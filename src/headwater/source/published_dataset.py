@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from headwater.catalog.interface import UnknownSet
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
 from headwater.datasets.rows import FAULT_KEY, fault_update
-from headwater.ingest.datasets import inputs
-from headwater.ingest.datasets.intake import DatasetIntake, DatasetNews, DatasetRules
+from headwater.ingest import dataset_inputs as inputs
+from headwater.ingest.dataset_intake import DatasetIntake, DatasetNews, DatasetRules
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.progress import Notice
 from headwater.publish.plan import Refresh

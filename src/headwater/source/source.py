@@ -342,7 +342,7 @@ class Source(ConfiguredSource):
 
             return PublishedFeed(context, self.push_sets.by_set[name], has_index=config.index is not None)
         if config.copy is not None:
-            from headwater.ingest.copy.intake import CopyPlace
+            from headwater.ingest.copy_intake import CopyPlace
             from headwater.source.published_copy import PublishedCopy
 
             place = CopyPlace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.ingest.datasets import intake
+from headwater.ingest import dataset_intake as intake
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from typing import Any
 from headwater import cli
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.datasets.dataset_folder import DatasetFolder
-from headwater.ingest.datasets import intake
-from headwater.ingest.datasets.intake import DatasetIntake
+from headwater.ingest import dataset_intake as intake
+from headwater.ingest.dataset_intake import DatasetIntake
 from headwater.publish.publisher import Publisher
 from headwater.publish.rendering.change_lists import ChangeLists
 from headwater.publish.rendering.resource_lists import ResourceLists

@@ -20,7 +20,8 @@ import rdflib
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, InputChanged
 from headwater.datasets.rows import PATCH_TYPE, DatasetState, patches_from, read_dataset
 from headwater.errors import SourceFault, UsageFault
-from headwater.ingest.datasets import inputs, intake
+from headwater.ingest import dataset_inputs as inputs
+from headwater.ingest import dataset_intake as intake
 from headwater.publish.notifications import ToTell, change_payload
 from headwater.rdf.faults import BadRdf, BlankNodesRefused
 from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES, RdfInput

@@ -20,7 +20,7 @@ from headwater.copies.schema import FOLDER, STATE
 from headwater.datasets.dataset_folder import InputChanged
 from headwater.errors import SourceFault
 from headwater.files.folder_marks import is_state, is_tree
-from headwater.ingest.copy.statement import leads_home, origin_of
+from headwater.ingest.copied_entries import leads_home, origin_of
 from headwater.ingest.folder.walk import is_copy_of
 from headwater.rdf.syntaxes import N_QUADS, RdfInput, Syntax, syntax_of
 from headwater.spec.records import Link

@@ -43,7 +43,7 @@ from headwater.datasets.rows import (
     read_seen,
 )
 from headwater.errors import SourceFault, UsageFault
-from headwater.ingest.datasets.inputs import DatasetInput
+from headwater.ingest.dataset_inputs import DatasetInput
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, silent
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical

@@ -33,7 +33,7 @@ from headwater.copies.copy_state import (
     path_noted,
 )
 from headwater.errors import HeadwaterError, StoreFault
-from headwater.ingest.copy.statement import acceptable, leads_home, metadata_of, relative_path, relative_uri
+from headwater.ingest.copied_entries import acceptable, leads_home, metadata_of, relative_path, relative_uri
 from headwater.ingest.folder.comparison import note
 from headwater.ingest.folder.walk import path_of
 from headwater.ingest.recording import ChangeRecorder

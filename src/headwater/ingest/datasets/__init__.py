@@ -1,1 +1,0 @@
-"""Ingest of RDF datasets: what a dataset is made of becomes canonical files, their patches, and changes of a set."""
