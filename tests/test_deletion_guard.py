@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.deletion_guard import DEFAULT_SHARE, FLOOR, consent_for, needs_consent
+from headwater.quantities import DEFAULT_SHARE, FLOOR, consent_for, needs_consent
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.address_levels import client_network
 from headwater.http.connections import OpenConnections, Stage, room_for_connections
 from headwater.http.server import BoundedProtocol, ServerLimits
 from headwater.notify.hub.policy import ClientShares
+from headwater.transport.access import client_network
 from tests.support.serving import Face, Process, drain, face, request
 from tests.support.waiting import DEADLINE, until
 

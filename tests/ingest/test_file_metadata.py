@@ -6,12 +6,12 @@ import re
 import pytest
 
 from headwater.catalog.interface import Metadata
-from headwater.deletion_guard import FLOOR
 from headwater.ingest.folder import media_types
 from headwater.ingest.folder.comparison import COARSE_TICK_NS, RACY, TICK_NS, pack, rules_mark, settled_note
 from headwater.ingest.folder.event_builder import describe
 from headwater.ingest.folder.media_types import UNKNOWN, media_type
 from headwater.ingest.set_problems import HoldReason, judge
+from headwater.quantities import FLOOR
 
 NOW = dt.datetime(2026, 11, 21, 12, 0, 0, 500_000, tzinfo=dt.UTC)
 SECOND = 1_000_000_000

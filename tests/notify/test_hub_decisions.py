@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.address_levels import client_network
 from headwater.notify.http_client import HttpAnswer, HttpFailure
 from headwater.notify.hub.delivery import PAUSE, delivery_fault, link_header
 from headwater.notify.hub.fair_queue import FairQueue
@@ -20,6 +19,7 @@ from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, Subscri
 from headwater.notify.hub.verification import denial_url, is_confirmed, may_try_again, verification_url
 from headwater.notify.signatures import SignatureMethod, signature
 from headwater.notify.topic_links import topic_links
+from headwater.transport.access import client_network
 from tests.support.failing import failing
 
 TOPIC, CALLBACK = "http://t.example/topic?x=%7E1", "https://s.example:8443/cb?a=b"

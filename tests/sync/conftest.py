@@ -32,7 +32,7 @@ def site(source: Source) -> Site:
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a source has to tell in a moment, these sources tell at once; and who comes again need not pause before."""
     monkeypatch.setattr("headwater.sync.update.set_sync._ANNOUNCED_SECONDS", 0.0)
-    monkeypatch.setattr("headwater.sync.update.increment._RACE_SECONDS", 0.0)
+    monkeypatch.setattr("headwater.sync.update.set_sync._RACE_SECONDS", 0.0)
     monkeypatch.setattr("headwater.sync.lists.resource_lists._PAUSE_SECONDS", 0.0)
     monkeypatch.setattr("headwater.sync.run.TransportOptions", partial(TransportOptions, first_backoff_seconds=0.01))
 

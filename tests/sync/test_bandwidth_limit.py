@@ -12,7 +12,7 @@ from headwater import SyncOptions, cli
 from headwater.cli.source_access import Bandwidth
 from headwater.errors import Exit, Interrupted, UsageFault
 from headwater.transport.fetch import Fetch, TransportOptions
-from headwater.transport.throttling import BandwidthLimit
+from headwater.transport.scheduler import BandwidthLimit
 from headwater.transport.transport import Transport
 from tests.support.copying import DONE, tree
 from tests.support.fake_source import Site, Source

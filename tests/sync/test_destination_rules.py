@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from headwater.cli import run
-from headwater.transport.throttling import CLOSING_LIMIT
+from headwater.transport.scheduler import CLOSING_LIMIT
 from headwater.transport.transport import Transport
 from tests.support.copying import DONE, IMPATIENT, check, go, run_over, tree
 from tests.support.fake_source import Handler, Page, Reply, Site, Source, at, document, ln, sha, url

@@ -22,9 +22,7 @@ from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import DocumentRead, EntryConsumer, MissingDocument, UnchangedDocument
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position, is_past, mark_of, told_again
-from headwater.sync.state.schema import TEMPORARY
-from headwater.sync.state.set_rows import Offer
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import TEMPORARY, Offer, Validators
 from tests.support.copying import DONE, go, tree
 from tests.support.examples import examples
 from tests.support.fake_source import Reply, Site, Source, at, document, ln, sha, url

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headwater.copies.schema import SCHEMA
 from headwater.storage.database import Database
 from headwater.sync.copy.file_names import common_folder
-from headwater.sync.state.schema import TEMPORARY
+from headwater.sync.state import TEMPORARY
 from headwater.sync.update.path_conflicts import first_base
 
 CAPABILITIES = "https://a.example/set/capabilitylist.xml"

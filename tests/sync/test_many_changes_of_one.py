@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 from headwater.storage.transaction import Transaction
-from headwater.sync.lists.staging import fold
-from headwater.sync.state.schema import TEMPORARY
+from headwater.sync.lists.entries import fold
+from headwater.sync.state import TEMPORARY
 from headwater.sync.update.contradictions import ask_for_old_deletions, contradicted
 
 COUNT = 4_000

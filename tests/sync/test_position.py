@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.sync.lists.position import (
+    ChangeListFingerprint,
     IndexedList,
     Interval,
     Position,
@@ -28,7 +29,6 @@ from headwater.sync.lists.position import (
     told_until,
     unprocessed,
 )
-from headwater.sync.lists.reading_on import ChangeListFingerprint
 from headwater.sync.source_times import DAY, SECOND
 from tests.support.examples import examples
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater.address_levels import Level, level_of
 from headwater.errors import SourceFault
 from headwater.sync.audit.auditor import audit
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import open_transport
-from headwater.transport.access import AddressGuard, proxy_places
+from headwater.transport.access import AddressGuard, Level, level_of, proxy_places
 from headwater.transport.transport import FailureKind, Fetch, Transport, TransportOptions
 from tests.support.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, Ran, check, go, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, ln, redirect, sha, url

@@ -22,9 +22,7 @@ from headwater.sync.sets.relocation import (
     suffices,
     take_along,
 )
-from headwater.sync.state.facts import former_bases
-from headwater.sync.state.schema import TEMPORARY
-from headwater.sync.state.set_rows import Move, Offer, SetRow, add_set, keep_position, one_set
+from headwater.sync.state import TEMPORARY, Move, Offer, SetRow, add_set, former_bases, keep_position, one_set
 
 A, B = "http://a.example/", "https://b.example/"
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headwater.cli import run
-from headwater.sync.lists.reading_on import Invariant
+from headwater.sync.lists.position import Invariant
 from tests.support.copying import DONE, FAILED, UNDETERMINED, USAGE, check, go, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, url
 

@@ -11,7 +11,7 @@ from headwater.spec.times import parse_datetime
 from headwater.storage.database import Database, Schema
 from headwater.sync.lists import entries
 from headwater.sync.lists.entries import kept_links, links_of
-from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_LIST, Offer, decode_offer
+from headwater.sync.state import CHANGE_LIST, RESOURCE_LIST, Offer, decode_offer
 
 BEFORE = {
     "identity": "http://a.example/capabilitylist.xml",

@@ -6,16 +6,18 @@ from hypothesis import strategies as st
 
 from headwater.retry import LONGEST_ASKED_SECONDS, Backoff, retry_after_seconds
 from headwater.transport.fetch import FailureKind, Fetch, FetchFailure, TransportOptions
-from headwater.transport.scheduler import FetchBatch, RequestScheduler, ScheduledFetch
-from headwater.transport.throttling import (
+from headwater.transport.scheduler import (
     CLOSING_LIMIT,
     FIRST_LIMIT,
     LONGEST_BACKOFF_SECONDS,
     LONGEST_PACE_SECONDS,
     RETRIED_STATUSES,
     SLOW_SECONDS,
+    FetchBatch,
     HostLimit,
     HostPace,
+    RequestScheduler,
+    ScheduledFetch,
     TokenBucket,
 )
 

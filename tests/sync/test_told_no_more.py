@@ -16,7 +16,7 @@ from headwater.errors import Exit
 from headwater.storage.database import Database
 from headwater.sync.audit import comparison, expected_files
 from headwater.sync.audit.findings import DIFFERENT, MISSING, AuditReport
-from headwater.sync.state.schema import TEMPORARY
+from headwater.sync.state import TEMPORARY
 from tests.support.copying import DONE, check, go, tree
 from tests.support.fake_source import Reply, Site, Source
 

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 from tools.engines.certificates import Authority
 
-from headwater.address_levels import Level, level_of
 from headwater.errors import UsageFault
+from headwater.transport.access import Level, level_of
 from headwater.transport.fetch import DeadlineMet
 from headwater.transport.transport import (
     FailureKind,

@@ -12,7 +12,7 @@ from headwater.cli.shared_options import Destination, option
 from headwater.errors import Exit
 
 if TYPE_CHECKING:
-    from headwater.sync.state.retry_and_forget import Forgotten
+    from headwater.sync.run_history import Forgotten
 
 _SHOWN = 20
 
@@ -46,10 +46,10 @@ def command(
     """
     if bool(names) == bool(uris or failed or held_back):
         raise click.UsageError("name URIs, or --failed, or --held-back, or else --set NAME")
+    from headwater.sync import run_history as remembered
     from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
     from headwater.sync.sets.selection import pick
-    from headwater.sync.state import retry_and_forget as remembered
-    from headwater.sync.state.set_rows import sets
+    from headwater.sync.state import sets
 
     done = remembered.Forgotten()
     with writable_state(DestinationFolder(copy.absolute())) as database:

@@ -23,8 +23,8 @@ def command(copy: Path, uris: tuple[str, ...], as_json: bool) -> Exit:
     next poll of `--follow`, retries.
     """
     from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-    from headwater.sync.state.facts import fact
-    from headwater.sync.state.retry_and_forget import make_due
+    from headwater.sync.run_history import make_due
+    from headwater.sync.state import fact
 
     with writable_state(DestinationFolder(copy.absolute())) as database, database.write() as t:
         due = make_due(t, uris)

@@ -160,7 +160,7 @@ class RunHook:
 
 def _remember(mark: str, destination: Path) -> None:
     from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-    from headwater.sync.state.run_history import keep_told
+    from headwater.sync.run_history import keep_told
 
     try:
         with writable_state(DestinationFolder(destination.absolute())) as database, database.write() as t:

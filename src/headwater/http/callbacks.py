@@ -11,7 +11,6 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from headwater.address_levels import Level, level_of
 from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
 from headwater.http.requests import Receive, Scope, growing, header, read_body
@@ -27,7 +26,7 @@ from headwater.spec import uris
 from headwater.sync.connection import credentials_of, proxy_for
 from headwater.sync.filters import bare_host
 from headwater.sync.run import SyncTask
-from headwater.transport.access import SignInCredentials, addresses_of
+from headwater.transport.access import Level, SignInCredentials, addresses_of, level_of
 
 _BODIES_OCTETS: Final = 128 << 20
 """Of deliveries under way, together."""

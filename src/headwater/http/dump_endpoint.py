@@ -17,7 +17,6 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 import msgspec
 
-from headwater.address_levels import client_network
 from headwater.catalog.content import ContentReader
 from headwater.http import responses
 from headwater.http.dump_package import (
@@ -45,6 +44,7 @@ from headwater.publish.site import DUMP, SetSettings, capability_list_name
 from headwater.source.health import ServableSource
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.times import to_microseconds
+from headwater.transport.access import client_network
 
 END = b""
 

@@ -15,7 +15,6 @@ from typing import Final
 
 import msgspec
 
-from headwater.address_levels import client_network
 from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
 from headwater.http.ingest import bearer_token
@@ -31,6 +30,7 @@ from headwater.notify.hub.store import Payload
 from headwater.source.hub_config import HubConfig
 from headwater.source.tokens import AccessTokens
 from headwater.spec.discovery import HeaderLink, parse_link_header
+from headwater.transport.access import client_network
 
 _FORM: Final = b"application/x-www-form-urlencoded"
 _AT_ONCE, _CLIENT_AT_ONCE = 512, 128

@@ -14,8 +14,8 @@ import msgspec
 
 from headwater.catalog.interface import Catalog
 from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
-from headwater.deletion_guard import FLOOR, needs_consent
 from headwater.errors import Exit, StoreFault
+from headwater.quantities import FLOOR, needs_consent
 from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_json, from_msgpack
 

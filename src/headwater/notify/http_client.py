@@ -24,10 +24,9 @@ from weakref import WeakValueDictionary
 import httptools
 import msgspec
 
-from headwater.address_levels import literal_address
 from headwater.errors import UsageFault
 from headwater.spec import uris
-from headwater.transport.access import SignInCredentials, addresses_of
+from headwater.transport.access import SignInCredentials, addresses_of, literal_address
 
 _HEAD_OCTETS: Final = 64 << 10
 

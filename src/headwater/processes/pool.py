@@ -22,9 +22,9 @@ from typing import IO, Any, Generic, TypeVar
 
 import msgspec
 
-from headwater.processes.worker import encode_message, read_message
+from headwater.processes import encode_message, read_message
 
-_START = "import sys; sys.path += sys.argv[2:]; from headwater.processes.worker import run; run(sys.argv[1])"
+_START = "import sys; sys.path += sys.argv[2:]; from headwater.processes import run; run(sys.argv[1])"
 _HOME = os.fspath(Path(__file__).parents[2])
 _PIPE_OCTETS = 1 << 20
 _POLL_SECONDS = 0.2
@@ -174,7 +174,7 @@ class _Process:
 
 
 def start_worker(program: WorkerProgram) -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
-    """Start a process that runs `worker.run`; the process, and the pipes for jobs and for answers."""
+    """Start a process that runs `processes.run`; the process, and the pipes for jobs and for answers."""
     function = f"{program.function.__module__}:{program.function.__qualname__}"
     paths = (_HOME, *(path for path in sys.path if path not in ("", _HOME))) if program.libraries else (_HOME,)
     process = subprocess.Popen(

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
-from headwater.address_levels import Level, level_of, literal_address
 from headwater.errors import UsageFault
 from headwater.notify.http_client import HttpProxy, read_proxy
 from headwater.notify.hub.policy import AddressPolicy, HubLimits, TrustedProxies, lease_bounds
 from headwater.notify.hub.requests import objection_to_url
 from headwater.publish.site import BadSite, check_url
 from headwater.source.tokens import AccessTokens, BadToken, TokenOptions
+from headwater.transport.access import Level, level_of, literal_address
 
 if TYPE_CHECKING:
     from headwater.notify.hub.context import HubOptions

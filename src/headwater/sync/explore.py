@@ -29,8 +29,7 @@ from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.run import open_transport, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.selection import MOST_SETS, SetSelection, unknown_set
-from headwater.sync.state.facts import fact
-from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer
+from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, fact
 from headwater.transport.transport import Transport
 
 _MOST_PARTS = 100_000

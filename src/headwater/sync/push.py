@@ -30,13 +30,13 @@ from headwater.sync.connection import starting_uri
 from headwater.sync.copy.backup import backup_of
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.lists.change_lists import ChangeListReader
-from headwater.sync.lists.document_probe import Probe
 from headwater.sync.lists.documents import (
     MOST_ENTRIES,
     DocumentRead,
     Documents,
     EntryConsumer,
     MissingDocument,
+    Probe,
     UnchangedDocument,
     take_whole,
 )
@@ -44,14 +44,12 @@ from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position
 from headwater.sync.reports import SyncReport, gravest_status
 from headwater.sync.run import SyncTask, open_transport, recall_public, working_copy
+from headwater.sync.run_history import keep_fault, keep_report
 from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.source_times import format_micros, micros
-from headwater.sync.state.pushed_changes import bound_times, note_payload
-from headwater.sync.state.run_history import keep_fault, keep_report
-from headwater.sync.state.schema import TEMPORARY
-from headwater.sync.state.set_rows import CHANGE_LIST, SetRow, sets
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import CHANGE_LIST, TEMPORARY, SetRow, Validators, sets
 from headwater.sync.update.applier import Applier
+from headwater.sync.update.contradictions import bound_times, note_payload
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 from headwater.sync.update.set_sync import summarise

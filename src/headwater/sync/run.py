@@ -29,13 +29,11 @@ from headwater.sync.options import SyncOptions, given_options
 from headwater.sync.packages.package_download import remove_kept_packages
 from headwater.sync.reports import SetReport, SyncReport, gravest_status
 from headwater.sync.run_context import RunContext
+from headwater.sync.run_history import keep_fault, keep_report
 from headwater.sync.sets.polling import PollingHints, asked_first, polled_by
 from headwater.sync.sets.registry import SetRegistry
 from headwater.sync.source_times import check_past, format_micros, micros
-from headwater.sync.state.facts import AS_OF, IN_PUBLIC, fact, keep_fact
-from headwater.sync.state.run_history import keep_fault, keep_report
-from headwater.sync.state.schema import TEMPORARY
-from headwater.sync.state.set_rows import SetRow, sets
+from headwater.sync.state import AS_OF, IN_PUBLIC, TEMPORARY, SetRow, fact, keep_fact, sets
 from headwater.sync.transfer.partial_downloads import sweep
 from headwater.sync.update.set_sync import SetSync
 from headwater.transport.transport import Transport, TransportOptions

@@ -18,8 +18,7 @@ from headwater.transport import scheduler as dispatch
 from headwater.transport.access import AddressGuard, CaBundle, SignInCredentials
 from headwater.transport.fetch import FailureKind, FetchFailure, TransportOptions
 from headwater.transport.response import ResponseReceiver
-from headwater.transport.scheduler import ScheduledFetch, host_of
-from headwater.transport.throttling import BandwidthLimit
+from headwater.transport.scheduler import BandwidthLimit, ScheduledFetch, host_of
 
 SLOWEST_OCTETS_PER_SECOND = 32
 """Below this for `stall_timeout_seconds` an answer counts as stalled: a large file may come slowly."""

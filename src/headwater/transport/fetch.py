@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headwater.address_levels import Level, level_of
 from headwater.errors import Exit, HeadwaterError
 from headwater.retry import LONGEST_WAIT_SECONDS
-from headwater.transport.access import Presented, SignInCredentials
+from headwater.transport.access import Level, Presented, SignInCredentials, level_of
 from headwater.version import __version__
 
 if TYPE_CHECKING:

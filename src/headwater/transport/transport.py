@@ -39,8 +39,15 @@ from headwater.transport.curl_handles import (
 )
 from headwater.transport.fetch import DeadlineMet, FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
 from headwater.transport.response import PartialBody, ResponseReceiver
-from headwater.transport.scheduler import FetchBatch, RequestScheduler, ScheduledFetch, site_of
-from headwater.transport.throttling import ACCEPT_SECONDS, LEAST_OCTETS_PER_CONNECTION, BandwidthLimit
+from headwater.transport.scheduler import (
+    ACCEPT_SECONDS,
+    LEAST_OCTETS_PER_CONNECTION,
+    BandwidthLimit,
+    FetchBatch,
+    RequestScheduler,
+    ScheduledFetch,
+    site_of,
+)
 
 PAUSE_OCTETS = 256 * 1024
 """A stream whose reader is this far behind is paused."""

@@ -38,7 +38,7 @@ FOLLOWING: Final = {
     "the patch was applied to the file": "headwater.sync.copy.dataset_patching:applied_to_file",
     "the patch was merged": "headwater.sync.copy.dataset_patching:_merged",
     "the file was placed": "headwater.sync.copy.file_tree:FileTree.place",
-    "the position was moved": "headwater.sync.update.increment:Increment._keep_reading",
+    "the position was moved": "headwater.sync.update.set_sync:SetSync._keep_reading",
     "the state was copied": "headwater.sync.datasets.kept_states:_copied",
     "the state was kept": "headwater.sync.datasets.kept_states:KeptStates.state_of",
     "its name was synced": "headwater.sync.datasets.kept_states:sync_folder",

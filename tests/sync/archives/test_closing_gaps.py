@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headwater.sync.archives import archive_documents
 from headwater.sync.explore import explore
+from headwater.sync.lists import archives as archive_documents
 from tests.support.copying import DONE, UNDETERMINED, Ran, check, go, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, at, document, ln, url
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.sync.lists.coverage import ListedDocument, ToldPeriods, touching
+from headwater.sync.lists.archives import ListedDocument, ToldPeriods, touching
 
 Span = tuple[int, int | None]
 

@@ -10,7 +10,7 @@ import pytest
 from headwater.copies.schema import SCHEMA
 from headwater.storage.database import Database
 from headwater.sync.lists.position import Position
-from headwater.sync.state.set_rows import sets
+from headwater.sync.state import sets
 from tests.support.copying import DONE, FAILED, SOURCE, check, go, tree
 from tests.support.fake_dumps import Dumps
 from tests.support.fake_source import at, document, url

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.address_levels import Level
+from headwater.transport.access import Level
 from headwater.transport.fetch import TransportOptions
 from tests.support.copying import DONE, FAILED, IMPATIENT, Ran, go, tree
 from tests.support.fake_source import Handler, Reply, Source, at, ln

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import UsageFault
-from headwater.sync.lists.coverage import ToldPeriods
+from headwater.sync.lists.archives import ToldPeriods
 from headwater.sync.past.state_at import (
     Absent,
     Changed,

@@ -19,12 +19,12 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from headwater.copies.schema import FOLDER, STATE
-from headwater.deletion_guard import DEFAULT_SHARE
 from headwater.errors import HeadwaterError
 from headwater.files.file_copies import LINK
 from headwater.files.folder_marks import has_reserved, is_reserved, is_state, is_tree
 from headwater.files.nofollow import open_unlinked
 from headwater.files.patterns import Selection
+from headwater.quantities import DEFAULT_SHARE
 from headwater.spec.uris import quote_path
 
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from headwater.address_levels import Level, level_of
 from headwater.errors import UsageFault
+from headwater.transport.access import Level, level_of
 
 LEAST_LEASE: Final = 300
 """Seconds; with MOST_LEASE and DEFAULT_LEASE: RS-NT-11, WS-H-09."""

@@ -24,7 +24,6 @@ import msgspec
 from headwater.catalog.content import Absence, ContentReader, NoContent
 from headwater.catalog.interface import Page, Resource, SetSnapshot
 from headwater.catalog.state import WITHDRAWN
-from headwater.deletion_guard import FLOOR, needs_consent
 from headwater.progress import Notice, Progress
 from headwater.publish.added_links import EntryPlace
 from headwater.publish.capabilities import RESOURCE_DUMP
@@ -43,6 +42,7 @@ from headwater.publish.rendering import documents
 from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.site import SetSettings, Site, capability_list_name, resource_package_names
 from headwater.publish.store_writer import StoreWriter
+from headwater.quantities import FLOOR, needs_consent
 from headwater.spec.times import to_microseconds
 
 RETRY_SECONDS: Final = 5.0

@@ -49,10 +49,7 @@ from headwater.sync.sets.registry import offered_scope
 from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
 from headwater.sync.sets.set_names import SetNames
 from headwater.sync.source_times import check_past, format_micros, micros
-from headwater.sync.state.facts import AS_OF, fact
-from headwater.sync.state.schema import TEMPORARY
-from headwater.sync.state.set_rows import SetRow, add_set, sets
-from headwater.sync.state.validators import moved_documents
+from headwater.sync.state import AS_OF, TEMPORARY, SetRow, add_set, fact, moved_documents, sets
 from headwater.sync.update.path_conflicts import first_base
 from headwater.transport.transport import Transport
 

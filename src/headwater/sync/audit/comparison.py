@@ -47,9 +47,8 @@ from headwater.sync.audit.findings import (
 )
 from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.lists.entries import ListContext, canonical_hash_of
-from headwater.sync.lists.staging import any_patches_alone
-from headwater.sync.state.set_rows import SetRow
+from headwater.sync.lists.entries import ListContext, any_patches_alone, canonical_hash_of
+from headwater.sync.state import SetRow
 from headwater.sync.transfer.verification import digests_of, strongest_text
 from headwater.transport.transport import Transport
 

@@ -38,7 +38,7 @@ from headwater.sync.datasets.kept_states import blank_nodes_of
 from headwater.sync.datasets.stores import WantedStore, wanted_stores
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.options import SyncOptions
-from headwater.sync.state.set_rows import SetRow
+from headwater.sync.state import SetRow
 from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import octet_limit
 from headwater.transport.fetch import Fetch, Fetched

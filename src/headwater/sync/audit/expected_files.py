@@ -25,7 +25,7 @@ from headwater.sync.past.evidence import Evidence, EvidenceReader
 from headwater.sync.past.state_at import EXISTED, UNKNOWN, ListingResult, fill_listed
 from headwater.sync.sets.relocation import LISTED, take_along
 from headwater.sync.source_times import format_micros
-from headwater.sync.state.set_rows import Offer, SetRow, one_set
+from headwater.sync.state import Offer, SetRow, one_set
 from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch, clear_plan
 from headwater.sync.update.contradictions import contradicted
 from headwater.sync.update.path_conflicts import PathConflicts

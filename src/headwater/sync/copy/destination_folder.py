@@ -17,8 +17,8 @@ from headwater.storage.database import Database, Durability, opened_to_read, pri
 from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
 from headwater.sync.faults import DestinationLocked, DestinationUnusable
-from headwater.sync.state.run_history import last_run
-from headwater.sync.state.schema import PARTIAL_PREFIX
+from headwater.sync.run_history import last_run
+from headwater.sync.state import PARTIAL_PREFIX
 
 WAIT_SECONDS = 10.0
 """For the short runs of a copy that follows its source, and for what a run that was killed has left."""

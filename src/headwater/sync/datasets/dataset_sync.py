@@ -22,7 +22,7 @@ from headwater.sync.datasets.stores import FollowingStore, WantedStore, wanted_s
 from headwater.sync.reports import DatasetReport, SetReport, StoreReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
-from headwater.sync.state.set_rows import SetRow
+from headwater.sync.state import SetRow
 from headwater.triplestores.embedded_store import forms_still_there, write_normalised
 from headwater.triplestores.positions import StorePosition, StoreState, iri_text
 

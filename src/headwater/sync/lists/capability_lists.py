@@ -10,8 +10,7 @@ from headwater.errors import SourceFault
 from headwater.spec.extensions import dump_offer
 from headwater.spec.kinds import Kind
 from headwater.sync.lists.documents import UNITED, Documents, Probe, union_of
-from headwater.sync.state.set_rows import Offer
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import Offer, Validators
 
 CAPABILITY_LISTS = (Kind.CAPABILITY_LIST, Kind.CAPABILITY_LIST_INDEX)
 _MOST_HUBS = 16

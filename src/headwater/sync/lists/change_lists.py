@@ -17,11 +17,13 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Document
 from headwater.sync.alternates import represent_changed
 from headwater.sync.faults import Unreachable, WrongDocument
+from headwater.sync.lists.archives import shortfall
 from headwater.sync.lists.capability_lists import unusable
-from headwater.sync.lists.coverage import shortfall
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
-from headwater.sync.lists.entries import EntryFilter, ListContext
+from headwater.sync.lists.entries import ChangeListStaging, EntryFilter, ListContext, fold, set_apart
 from headwater.sync.lists.position import (
+    Break,
+    ChangeListFingerprint,
     IndexedList,
     Interval,
     Position,
@@ -36,12 +38,9 @@ from headwater.sync.lists.position import (
     told_until,
     unprocessed,
 )
-from headwater.sync.lists.reading_on import Break, ChangeListFingerprint
-from headwater.sync.lists.staging import ChangeListStaging, fold, set_apart
 from headwater.sync.source_times import last_micros, micros, source_clock
-from headwater.sync.state.set_rows import CHANGE_LIST, Offer
-from headwater.sync.state.validators import validators
-from headwater.transport.throttling import RETRIED_STATUSES
+from headwater.sync.state import CHANGE_LIST, Offer, validators
+from headwater.transport.scheduler import RETRIED_STATUSES
 
 _MOST_LISTS = 1_000
 """Of an index without times, in which every list reaches as far as T; those beyond are judged by times alone."""

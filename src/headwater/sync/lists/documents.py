@@ -1,6 +1,8 @@
-"""The reader of documents: conditional requests, streamed, with bounded retries.
+"""The documents of a source: conditional requests, streamed, with bounded retries; and the probe of an address.
 
-A document that breaks off or is torn is an ordinary race (DST-F4): it is read again before it counts as broken.
+A document that breaks off or is torn is an ordinary race (DST-F4): it is read again before it counts as broken. A probe
+says what is at an address (DST-A1): a document with its first entries, a page with its links, or what went wrong, as
+that the source wants credentials (DST-F2).
 """
 
 from __future__ import annotations
@@ -19,20 +21,174 @@ from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import Listener, Notice, Progress
 from headwater.retry import Backoff
 from headwater.spec.discovery import ROBOTS_OCTETS, crawl_delay
+from headwater.spec.faults import NotXml
 from headwater.spec.kinds import RULES, Kind, Root, kind_of
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.spec.times import from_optional
-from headwater.spec.uris import resolve
+from headwater.spec.uris import origin, resolve
 from headwater.sync.faults import RedirectRefused, Unreachable, WrongDocument, cause_of
 from headwater.sync.filters import Origin, origin_of
-from headwater.sync.lists.document_probe import Probe as Probe
-from headwater.sync.lists.document_probe import is_torn, may_pass, probe_document, sign_in_refused
 from headwater.sync.source_times import http_date_micros, strong_last_modified
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import Validators
+from headwater.transport.access import REFUSED, Presented, challenged
 from headwater.transport.fetch import Objection
-from headwater.transport.throttling import LONGEST_BACKOFF_SECONDS, LONGEST_PACE_SECONDS
-from headwater.transport.transport import FailureKind, Fetch, Fetched, FetchFailure, StreamedAnswer, Transport
+from headwater.transport.scheduler import LONGEST_BACKOFF_SECONDS, LONGEST_PACE_SECONDS
+from headwater.transport.transport import (
+    FailureKind,
+    Fetch,
+    Fetched,
+    FetchFailure,
+    StreamBroken,
+    StreamedAnswer,
+    Transport,
+)
+
+# the probe of an address
+
+_PAGE_OCTETS = 1 << 20
+"""How much of a page that is no ResourceSync document is kept to look for links."""
+
+_NAMESPACE = b"www.sitemaps.org/schemas/sitemap/"
+
+_TOKEN = "a bearer token by --token or HEADWATER_TOKEN"  # noqa: S105
+_PASSWORD = "a name by --user or HEADWATER_USER, its password by HEADWATER_PASSWORD, or both in ~/.netrc"  # noqa: S105
+_ONLY = "It is sent to the origin of the address and nowhere else."
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """What is at an address: a document (with its first entries), or a page with its links."""
+
+    uri: str
+    final: str
+    status: int
+    document: Document | None
+    entries: tuple[Entry, ...]
+    link_header: str
+    body: bytes
+    fault: SourceFault | None
+    moved_to: str | None = None
+    etag: str | None = None
+    last_modified: str | None = None
+    refused: Unreachable | None = None
+
+
+def _probed(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int) -> Probe:
+    """What an answer is; `chunks` are its body, which is read as far as needed."""
+    document: Document | None = None
+    entries: list[Entry] = []
+    body, fault = answer.body, None
+    if answer.status == 200:
+        try:
+            document, entries, body, fault = _glance(answer, chunks, most)
+        except StreamBroken as broken:
+            fault = broken
+    return Probe(
+        uri=uri,
+        final=answer.uri,
+        status=answer.status,
+        document=document,
+        entries=tuple(entries),
+        link_header=answer.headers.get("link", ""),
+        body=body,
+        fault=fault,
+        moved_to=answer.moved_to,
+        etag=answer.headers.get("etag"),
+        last_modified=strong_last_modified(answer.headers),
+        refused=sign_in_refused(uri, answer),
+    )
+
+
+def _glance(
+    answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int
+) -> tuple[Document | None, list[Entry], bytes, SourceFault | None]:
+    """Read as a document as far as needed; if it is none, keep the beginning as a page."""
+    reader: Reader | None = Reader(base_uri=answer.uri, headers=answer.headers)
+    entries: list[Entry] = []
+    page = bytearray()
+    fault: SourceFault | None = None
+    for chunk in chunks:
+        if len(page) < _PAGE_OCTETS:
+            page += chunk[: _PAGE_OCTETS - len(page)]
+        elif reader is None:
+            break
+        if reader is None:
+            continue
+        try:
+            entries.extend(reader.feed(chunk))
+        except SourceFault as found:
+            fault, reader = found, None
+            continue
+        if len(entries) > most and reader.document is not None:
+            return reader.document, entries, b"", None
+    if reader is None:
+        return None, [], bytes(page), fault
+    try:
+        entries.extend(reader.close())
+    except SourceFault as found:
+        return None, [], bytes(page), found
+    return reader.document, entries, b"", None
+
+
+def _may_pass(fault: SourceFault) -> bool:
+    """Whether reading again may help: a torn or truncated document, but not a refused one."""
+    return fault.passing if isinstance(fault, StreamBroken) else isinstance(fault, NotXml)
+
+
+def _is_torn(probe: Probe) -> bool:
+    """Whether something is there that began as a document and broke off, or an answer that was cut short."""
+    fault = probe.fault
+    return fault is not None and _may_pass(fault) and (isinstance(fault, StreamBroken) or _NAMESPACE in probe.body)
+
+
+def sign_in_refused(uri: str, answer: Fetched | StreamedAnswer) -> Unreachable | None:
+    """The fault that an answer to `uri` is; None where it is none of this kind."""
+    if answer.status not in REFUSED:
+        return None
+    said = f"HTTP status {answer.status}"
+    schemes = challenged(answer.headers.get("www-authenticate"))
+    if answer.presented is Presented.WITHHELD:
+        what, advice = _withheld(uri, answer.uri)
+    elif answer.presented is Presented.NOTHING:
+        what = "the source requires authentication" if answer.status == 401 else "the source refuses anonymous access"
+        advice = _ways_in(schemes)
+    else:
+        accepted = "is" if answer.presented is Presented.TOKEN else "are"
+        told = "not accepted" if answer.status == 401 else "not enough to read this"
+        what = f"{answer.presented} {accepted} {told}"
+        others = _others(answer.presented, schemes)
+        advice = f"Check the credentials: they may be of another source, or have expired. {others}"
+    what = f"{what} ({said})"
+    return Unreachable(what, code="HW-SYN-15", where=uri, rule="DST-F2", advice=advice.strip(), cause=what)
+
+
+def _withheld(asked: str, final: str) -> tuple[str, str]:
+    if origin(asked) != origin(final):
+        what = f"this redirects to {final}, and credentials are sent to their own origin only"
+        return what, f"If you trust it, give that address in place of yours: {final}"
+    what = "no credentials are sent here, because this is not the origin of the address that was given"
+    return what, "Give the address of this origin, if the source is there; a second origin cannot have credentials."
+
+
+def _ways_in(schemes: tuple[str, ...]) -> str:
+    ways = [text for name, text in (("basic", _PASSWORD), ("bearer", _TOKEN)) if name in schemes]
+    if ways:
+        return f"Give {'; or '.join(ways)}. {_ONLY}"
+    if schemes:
+        asked = ", ".join(name[:40] for name in schemes[:5])
+        return (
+            f"The source asks for {asked}, which Headwater does not support: ask its operator for a token or a"
+            " password, or give the header that it wants by --header."
+        )
+    return f"Give {_TOKEN}; or {_PASSWORD}. {_ONLY}"
+
+
+def _others(presented: Presented, schemes: tuple[str, ...]) -> str:
+    own = {Presented.TOKEN: "bearer", Presented.PASSWORD: "basic"}.get(presented)
+    return "" if not schemes or own in schemes else f"This server asks for another way: {_ways_in(schemes)}"
+
+
+# documents of a source
 
 LARGEST_DOCUMENT = 4 << 30
 """Octets of one document. The standard says 50 MB; the reader streams, so larger ones do no harm."""
@@ -220,7 +376,7 @@ class Documents:
             except Unreachable:
                 raise  # the transport has tried again itself
             except SourceFault as fault:
-                if not (may_pass(fault) and self._rested(attempt)):
+                if not (_may_pass(fault) and self._rested(attempt)):
                     fault.where = fault.where or uri
                     raise
         raise AssertionError("unreachable")
@@ -366,8 +522,8 @@ class Documents:
             with self._answer(uri, _headers(validators, fresh=attempt > 1), validators) as (answer, chunks):
                 if answer.failure is not None:
                     raise _unanswered(uri, answer.failure)
-                probe = probe_document(uri, answer, chunks, most_entries)
-            if not (is_torn(probe) and self._rested(attempt)):
+                probe = _probed(uri, answer, chunks, most_entries)
+            if not (_is_torn(probe) and self._rested(attempt)):
                 return probe
         raise AssertionError("unreachable")
 
@@ -388,9 +544,9 @@ class Documents:
                 too_large = answer.failure is not None and answer.failure.kind is FailureKind.TOO_LARGE
                 found: Probe | None = None
                 if answer.failure is None:
-                    found = probe_document(uri, answer, [answer.body] if answer.status == 200 else [], MOST_ENTRIES)
+                    found = _probed(uri, answer, [answer.body] if answer.status == 200 else [], MOST_ENTRIES)
                 moved = uri in self.moved and (found is None or found.status in _GONE)
-                if too_large or moved or (found is not None and is_torn(found)):
+                if too_large or moved or (found is not None and _is_torn(found)):
                     try:
                         yield self.probe(uri, validators=held)
                     except SourceFault as fault:

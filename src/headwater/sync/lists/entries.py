@@ -1,26 +1,40 @@
-"""Staged rows from entries: the normalised URI, the metadata listed, and whether the scope lets it in.
+"""The entries of lists, staged as rows: their normalised URI, the metadata that is kept, and whether they are in scope.
 
-Which links of an entry are kept is decided here alone (`KEPT_RELATIONS`). `ListContext` is what readers of lists share.
+Entries of Resource Lists go to `temp.listed`, those of Change Lists to `temp.changed`, of which the last one of each
+resource stays. Which links of an entry are kept is decided here alone (`KEPT_RELATIONS`). `ListContext` is what readers
+of lists share.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from headwater.progress import Listener
+from headwater.errors import SourceFault
+from headwater.patches.registry import N_QUADS_DIFF, is_of_dataset
+from headwater.progress import Listener, Progress
 from headwater.spec.extensions import CANONICAL, canonical_digest
-from headwater.spec.kinds import PATCH
-from headwater.spec.records import Entry, Extra, Link
+from headwater.spec.kinds import PATCH, Kind
+from headwater.spec.records import ChangeKind, Document, Entry, Extra, Link
 from headwater.spec.uris import normalise
 from headwater.storage.database import Database
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.filters import REFUSALS, Origin, Scope, origin_of
 from headwater.sync.lists.documents import ListDocuments
+from headwater.sync.lists.position import (
+    ChangeListFingerprint,
+    IndexedList,
+    Interval,
+    Position,
+    StatedTimes,
+    kept_bound,
+    mark_of,
+)
 from headwater.sync.source_times import micros
 from headwater.typed_decoding import json_decoder
 
@@ -236,3 +250,223 @@ def scope_origins(*uris: str | None) -> frozenset[Origin]:
 def redirected_origins(moved: Mapping[str, str], *uris: str | None) -> frozenset[Origin]:
     """The same, with the origins to which these documents have `moved` for good."""
     return scope_origins(*uris, *(moved.get(uri) for uri in uris if uri))
+
+
+# the changes of Change Lists (DST-C, DST-5.3)
+
+_INSERT = (
+    f"INSERT INTO temp.changed(list, ordinal, {STAGED_COLUMNS}, change, pending, at, exact)"  # noqa: S608
+    f" VALUES (?, ?, {STAGED_VALUES}, ?, 0, NULL, 0)"
+)
+_MARK = "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ?, stated = ? WHERE list = ? AND ordinal = ?"
+_MOST_LISTS = 100_000
+_NONE = -(1 << 62)
+_DIFF = N_QUADS_DIFF.rpartition(".")[2]
+
+
+class ChangeListStaging:
+    """Stages one document: of a Change List the times and the mark of every entry are kept here.
+
+    Entries get rows, but for those at the front of a list that was read before: they are done, or the list is not
+    followed (DST-C10).
+    """
+
+    def __init__(
+        self, context: ListContext, intake: EntryFilter, position: Position, before: Position, number: int, uri: str
+    ) -> None:
+        """`position`: from where changes are read; `before`: how far the copy was, where they are read again."""
+        self._database = context.database
+        self._listener = context.listener
+        self._intake = intake
+        self._position = position
+        self._done_until = _NONE if position.time is None else position.time
+        self._before = before
+        self._number = number
+        self._uri = uri
+        self.may_have_rows = False
+        """Whether there may be rows of this number: of an earlier try, or of a document that was read in vain."""
+
+        self._clear()
+
+    def _clear(self) -> None:
+        self.parts: list[IndexedList] = []
+        self.marks: list[str] = []
+        self.rows = array("q")
+        self.print = ChangeListFingerprint(self._before, self._uri, None)
+        self.stated = StatedTimes()
+        self._is_known = False
+        """Whether changes are read from where the list was left, and not again from an earlier time."""
+
+        self._of_dataset = False
+        self._first: ChangeKind | None = None
+
+    def begin(self) -> None:
+        """Forget what an earlier try has brought."""
+        if self.may_have_rows:
+            with self._database.write() as t:
+                t.run("DELETE FROM temp.changed WHERE list >= ?", (self._number,))
+            self.may_have_rows = False
+        self._clear()
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        """Take the next entries, in document order. Raises SourceFault for an index beyond all bounds."""
+        if document.kind is Kind.CHANGE_LIST_INDEX:
+            self._take_parts(entries)
+        elif document.kind is Kind.CHANGE_LIST:
+            self._take_changes(document, entries)
+
+    def _take_parts(self, entries: list[Entry]) -> None:
+        if len(self.parts) + len(entries) > _MOST_LISTS:
+            raise SourceFault("an index of too many Change Lists", rule="RS-LIM-04")
+        self.parts += map(IndexedList.of, entries)
+
+    def _take_changes(self, document: Document, entries: list[Entry]) -> None:
+        if not self.marks:
+            from_ = micros(document.from_)
+            self.stated = StatedTimes(from_, micros(document.until))
+            self.print = ChangeListFingerprint(self._before, self._uri, from_)
+            self._is_known = bool(self._position.lists) and self.print.comparable
+        rows = [row for row in map(self._change, entries) if row is not None]
+        if rows:
+            self.may_have_rows = True
+            with self._database.write() as t:
+                t.many(_INSERT, rows)
+        self._listener(Progress("reading changes", len(self.marks)))
+
+    def _change(self, entry: Entry) -> Row | None:
+        """The staged row of one entry; None for one that is done."""
+        ordinal = len(self.marks)
+        change = (entry.change or ChangeKind.UPDATED).value  # AMB-35: GET decides
+        times = self.stated.see(entry)
+        if not ordinal:
+            self._first = entry.change
+        if not self._of_dataset:
+            self._of_dataset = _is_of_dataset(entry)
+        is_done = self._is_known and not self.print.beyond
+        self.print.see(entry.loc, change, times.low, times.lastmod, entry.hash)
+        if is_done and times.low is not None and times.low < self._done_until:
+            self.marks.append("")  # at T alone they are looked at
+            return None
+        staged = self._intake.row(entry)
+        mark = mark_of(staged.uri, change, entry.hash, entry.length)
+        self.marks.append(mark)
+        if is_done:
+            return None
+        self.rows.append(ordinal)
+        return self._number, ordinal, *staged, change
+
+    def begins(self, from_: int | None, since: int | None) -> int | None:
+        """Where the list begins: its `from`, unless it is one of an RDF dataset in which that cannot be (TIM-A4).
+
+        The existing exporter writes the time of its last import, which is later than most of the changes that it lists:
+        such a list begins with its first change, and before it where that created the dataset.
+        """
+        if from_ is None or not self._of_dataset:
+            return from_
+        earliest = min((one.low for one in self.stated.times if one.low is not None), default=from_)
+        if earliest >= from_:
+            return from_
+        return min(earliest, since) if self._first is ChangeKind.CREATED and since is not None else earliest
+
+    def mark(self, t: Transaction, intervals: Sequence[Interval], pending: Collection[int]) -> None:
+        """Give the rows of the list their times; those whose ordinals are in `pending` are to be done."""
+        times = ((n, intervals[n], self.stated.times[n]) for n in self.rows)
+        t.many(
+            _MARK,
+            (
+                (int(n in pending), at.low, kept_bound(at.high), int(at.exact), own.precise, self._number, n)
+                for n, at, own in times
+            ),
+        )
+
+
+def _is_of_dataset(entry: Entry) -> bool:
+    """Whether a change is one of an RDF dataset: it has a patch of that kind, or is one (TIM-A1)."""
+    if entry.loc.endswith(".nqud") or (entry.type is not None and _DIFF in entry.type):  # asked of every entry
+        return True
+    return bool(entry.links) and any(link.rel == PATCH and is_of_dataset(link.type) for link in entry.links)
+
+
+_PATCHES_ALONE = "SELECT 1 FROM temp.changed WHERE change != 'deleted' AND (uri LIKE '%.nqud' OR type LIKE ?) LIMIT 1"
+
+
+def any_patches_alone(t: Transaction) -> bool:
+    """Whether there are staged changes whose resource is N-Quads Unified Diff (TIM-A1)."""
+    return t.one(_PATCHES_ALONE, (f"{N_QUADS_DIFF}%",)) is not None
+
+
+def any_patches(t: Transaction) -> bool:
+    """Whether there are pending changes with patches of datasets."""
+    query = "SELECT 1 FROM temp.changed WHERE pending AND links LIKE ? LIMIT 1"
+    return t.one(query, (f"%{N_QUADS_DIFF}%",)) is not None
+
+
+_FLAG_KEPT = """
+SELECT c.n, c.extra, coalesce(r.extra, f.extra) AS held FROM temp.changed c
+LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri LEFT JOIN failures f ON f.set_id = ?1 AND f.uri = c.uri
+WHERE c.pending AND c.change != 'deleted' AND instr(held, 'isDataset')
+  AND NOT coalesce(instr(c.extra, 'isDataset'), 0)"""
+
+
+def keep_dataset_flags(t: Transaction, set_id: int) -> None:
+    """Have pending changes repeat the flag `isDataset` of their resources: it holds until a list says otherwise, also
+    beyond a deletion (TIM-A5)."""
+    found = [(with_dataset_flag(stated, held), n) for n, stated, held in t.rows(_FLAG_KEPT, (set_id,))]
+    t.many("UPDATE temp.changed SET extra = ? WHERE n = ?", found)
+
+
+BY_URI = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
+_AND_LATER = f"""
+UPDATE temp.changed SET pending = 1 WHERE n IN (SELECT n FROM (
+  SELECT n, pending, min(coalesce(at, {_NONE})) FILTER (WHERE pending) OVER (
+    PARTITION BY uri ORDER BY list, ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  ) <= coalesce(at, {-_NONE}) AS is_later
+  FROM temp.changed WHERE uri IN (SELECT uri FROM temp.changed WHERE pending)
+) WHERE is_later AND NOT pending)"""  # noqa: S608  our own names
+"""With a change that is done again all later ones of its resource are, or it would have the last word."""
+
+_OVERTAKEN = """
+UPDATE temp.changed SET pending = 0, asked = NULL WHERE n IN (SELECT n FROM (SELECT n, at, max(at) OVER (
+  PARTITION BY uri ORDER BY list GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+  FROM temp.changed WHERE pending AND exact) WHERE before > at)"""
+"""Of two lists that overlap the first may tell the later change: there the time decides, not the place."""
+
+IS_FOLLOWED = (
+    "EXISTS (SELECT 1 FROM temp.changed later WHERE later.uri = {0}.uri AND later.pending"
+    " AND (later.list, later.ordinal) > (+{0}.list, +{0}.ordinal))"
+)
+"""Whether there is a pending change behind one of the same resource. Of `+c.ordinal` an index finds the row next to it;
+of `c.ordinal` it reads all rows of the list."""
+
+_FOLD = (
+    f"UPDATE temp.changed SET pending = 0, asked = NULL, folded = 1 WHERE pending AND {IS_FOLLOWED.format('changed')}"  # noqa: S608
+)
+
+
+def fold(t: Transaction, listed: Sequence[int], count: int) -> None:
+    """Leave pending only the last change of each resource.
+
+    `listed`: the numbers of lists in the order of their index, of `count` in all. One that was polled, and so read
+    before those ahead of it in the index, takes its place among them.
+    """
+    placed = list(dict.fromkeys(listed))
+    order = [number for number in range(count) if number not in set(placed)] + placed
+    if order != sorted(order):
+        t.many("UPDATE temp.changed SET list = ? WHERE list = ?", ((-1 - n, old) for n, old in enumerate(order)))
+        t.run("UPDATE temp.changed SET list = -1 - list")
+    t.run(BY_URI)
+    if t.one("SELECT 1 FROM temp.changed WHERE NOT pending LIMIT 1"):
+        t.run(_AND_LATER)
+    if count > 1:
+        t.run(_OVERTAKEN)
+    t.run(_FOLD)
+
+
+def set_apart(t: Transaction) -> int:
+    """Move what the scope refuses out of the pending changes, to `temp.refused`; how much it is."""
+    t.run(
+        "INSERT INTO temp.refused(uri, change, at, refused)"
+        " SELECT uri, change, at, refused FROM temp.changed WHERE pending AND refused ORDER BY n"
+    )
+    t.run("DELETE FROM temp.changed WHERE refused")
+    return int(t.value("SELECT count(*) FROM temp.refused"))

@@ -27,7 +27,7 @@ from headwater.sync.faults import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
 from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, ListContext
 from headwater.sync.source_times import FUTURE, SECOND, believed_at, last_micros, micros
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import Validators
 
 
 class Component(msgspec.Struct, frozen=True, array_like=True):

@@ -24,7 +24,7 @@ from headwater.sync.lists.documents import (
     read_head,
 )
 from headwater.sync.packages.package_download import ListedPackage, PackageUnavailable, PackageUnchanged, package_of
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import Validators
 from headwater.transport.fetch import Objection
 
 MOST_PACKAGES = 100_000

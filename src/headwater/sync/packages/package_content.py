@@ -34,7 +34,7 @@ from headwater.sync.lists.entries import EntryFilter, canonical_hash_of
 from headwater.sync.packages.package_download import ListedPackage, PackageDownload
 from headwater.sync.packages.placing import MemberBlock, MemberFile, MemberPlacing
 from headwater.sync.source_times import micros, mtime_ns
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import Validators
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, Work

@@ -17,7 +17,7 @@ from headwater.quantities import human_octets
 from headwater.spec.hashes import Digest
 from headwater.spec.records import Entry
 from headwater.sync.source_times import micros, strong_last_modified
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import Validators
 from headwater.sync.transfer.verification import strongest_of
 from headwater.transport.fetch import FailureKind, Fetch, Objection
 from headwater.transport.transport import Transport

@@ -29,7 +29,7 @@ from headwater.sync.packages.placing import MemberBlock, MemberPlacing
 from headwater.sync.packages.transfer_plan import DUMPS, LARGE_OCTETS, BatchBounds, ChosenPackage, TransferPlan
 from headwater.sync.reports import TransferWay
 from headwater.sync.run_context import RunContext
-from headwater.sync.state.set_rows import Offer, SetRow
+from headwater.sync.state import Offer, SetRow
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import ELIGIBLE, PlanCounts

@@ -22,7 +22,7 @@ from headwater.sync.packages.package_content import MANIFESTS, Warn
 from headwater.sync.packages.package_download import ListedPackage
 from headwater.sync.reports import TransferWay
 from headwater.sync.run_context import RunContext
-from headwater.sync.state.set_rows import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
+from headwater.sync.state import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
 from headwater.sync.transfer.work_queue import ELIGIBLE
 
 # the rules, over values

@@ -14,23 +14,23 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.storage.transaction import Transaction
-from headwater.sync.archives.archive_documents import (
+from headwater.sync.lists.archives import (
     ARCHIVES,
     CHANGE_DUMP_ARCHIVE,
     CHANGE_LIST_ARCHIVE,
     RESOURCE_DUMP_ARCHIVE,
     RESOURCE_LIST_ARCHIVE,
+    ListedDocument,
+    ToldPeriods,
     read_archive,
+    touching,
 )
-from headwater.sync.lists.coverage import ListedDocument, ToldPeriods, touching
 from headwater.sync.lists.documents import DocumentRead
-from headwater.sync.lists.entries import STAGED_COLUMNS, EntryFilter, ListContext
+from headwater.sync.lists.entries import STAGED_COLUMNS, ChangeListStaging, EntryFilter, ListContext
 from headwater.sync.lists.position import IndexedList, Position
 from headwater.sync.lists.resource_lists import ListedPart, ResourceListRead, ResourceListReader
-from headwater.sync.lists.staging import ChangeListStaging
 from headwater.sync.source_times import SECOND, format_micros, last_micros, micros
-from headwater.sync.state.schema import LISTED
-from headwater.sync.state.set_rows import Offer
+from headwater.sync.state import LISTED, Offer
 
 _TABLES = f"""
 CREATE TEMP TABLE IF NOT EXISTS stated(

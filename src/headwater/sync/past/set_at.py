@@ -17,16 +17,15 @@ from headwater.spec.discovery import timemap_links
 from headwater.spec.hashes import Digest
 from headwater.spec.times import from_microseconds
 from headwater.storage.transaction import Transaction
-from headwater.sync.archives.archive_documents import CHANGE_DUMP_ARCHIVE, RESOURCE_DUMP_ARCHIVE
 from headwater.sync.filters import Scope
+from headwater.sync.lists.archives import CHANGE_DUMP_ARCHIVE, RESOURCE_DUMP_ARCHIVE
 from headwater.sync.lists.entries import links_of
 from headwater.sync.past.evidence import Evidence, EvidenceReader
 from headwater.sync.past.state_at import CHANGED, EXISTED, UNKNOWN, ListingResult, fill_listed
 from headwater.sync.reports import SetReport, UnverifiedVersion
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros, http_date_micros
-from headwater.sync.state.facts import AS_OF, fact, keep_fact
-from headwater.sync.state.set_rows import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
+from headwater.sync.state import AS_OF, CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow, fact, keep_fact
 from headwater.sync.transfer.past_ways import (
     KnownOfState,
     Way,

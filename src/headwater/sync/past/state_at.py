@@ -17,7 +17,7 @@ import msgspec
 from headwater.spec.hashes import parse_hash
 from headwater.spec.records import Link
 from headwater.storage.transaction import Row, Transaction
-from headwater.sync.lists.coverage import ToldPeriods
+from headwater.sync.lists.archives import ToldPeriods
 from headwater.sync.lists.entries import STAGE_LISTED, STAGED_COLUMNS, StagedEntry, encode_links, links_of
 from headwater.sync.past.evidence import PRESENT, Evidence, span_of
 from headwater.sync.transfer.past_ways import second_before

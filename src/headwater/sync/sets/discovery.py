@@ -7,7 +7,7 @@ many at a time; where the sets that are wanted can be told without (`selection`)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import normalise
 from headwater.sync.connection import CUSTOMARY_NAMES, is_host, starting_uri
-from headwater.sync.faults import Unreachable
+from headwater.sync.faults import Unreachable, advice_for
 from headwater.sync.lists.capability_lists import (
     CAPABILITY_LISTS,
     CapabilityLists,
@@ -30,13 +30,11 @@ from headwater.sync.lists.capability_lists import (
     unusable,
     validated,
 )
-from headwater.sync.lists.document_probe import nothing_found
 from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection, own_entries, select_sets
 from headwater.sync.sets.set_names import names_of
-from headwater.sync.state.set_rows import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer
-from headwater.sync.state.validators import Validators
-from headwater.transport.throttling import RETRIED_STATUSES
+from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, Validators
+from headwater.transport.scheduler import RETRIED_STATUSES
 
 WELL_KNOWN = "/.well-known/resourcesync"
 _HIGHEST = 4
@@ -57,6 +55,10 @@ _ALONE = {
     **dict.fromkeys(_CHANGE_DUMPS, CHANGE_DUMP),
 }
 """Which capability a document has that stands for itself."""
+
+_BROKEN_SETS = (
+    "`headwater inspect` of this address says what is wrong with it; the operator of the source has to mend it."
+)
 
 
 class DiscoveredSets(msgspec.Struct, frozen=True):
@@ -141,7 +143,7 @@ class Discovery:
                 break
         chosen, description = self._selected, self._description
         if not offers and chosen is None and not self._left_out:
-            raise nothing_found(url, self._faults, self._plain, self._description, self.set_faults)
+            raise _nothing_found(url, self._faults, self._plain, self._description, self.set_faults)
         return DiscoveredSets(
             url,
             tuple(named(offers)) if chosen is None else chosen.offers,
@@ -406,3 +408,50 @@ def named(offers: Iterable[Offer]) -> list[Offer]:
         unique.setdefault(normalise(offer.identity), offer)
     names = names_of([offer.identity for offer in unique.values()])
     return [msgspec.structs.replace(offer, name=name) for offer, name in zip(unique.values(), names, strict=True)]
+
+
+def _nothing_found(
+    url: str,
+    faults: list[SourceFault],
+    plain: str | None,
+    description: Probe | None,
+    unread: Sequence[tuple[str, str]] = (),
+) -> SourceFault:
+    """What all ways from `url` have come to; `plain` is a Sitemap, and `description` the description, that was seen.
+
+    `unread`: Capability Lists that the description lists, and why they cannot be read.
+    """
+    if plain is not None:
+        return SourceFault(
+            "only a plain Sitemap was found, no ResourceSync", code="HW-SYN-03", where=plain, rule="DST-A3"
+        )
+    if description is not None and not description.entries:
+        return SourceFault("the Source Description lists no set", code="HW-SYN-05", where=description.uri)
+    recognised = [fault for fault in faults if fault.code != SourceFault.code]
+    documents = [fault for fault in recognised if fault.code.startswith("HW-DOC") and fault.code != "HW-DOC-07"]
+    for code in ("HW-SYN-05", "HW-SYN-15"):
+        if found := next((fault for fault in recognised if fault.code == code), None):
+            return found
+    if description is not None and unread and not any(isinstance(fault, Unreachable) for fault in recognised):
+        (where, why), others = unread[0], f" ({len(unread):,} sets)" if len(unread) > 1 else ""
+        what = f"no set that the Source Description lists can be read{others}: {why}"
+        return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=_BROKEN_SETS)
+    answered = len(recognised) < len(faults) or documents
+    if recognised and not answered:
+        return recognised[0]
+    reasons, where = _reasons(faults)
+    what, where = f"no ResourceSync document was found: {reasons}", where or url
+    todo = advice_for("HW-SYN-02", what, where)
+    return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=todo)
+
+
+def _reasons(faults: list[SourceFault]) -> tuple[str, str]:
+    """Each cause once, with its addresses where there is more than one; else the addresses by themselves."""
+    causes: dict[str, list[str]] = {}
+    for fault in faults:
+        causes.setdefault(fault.what, []).append(fault.where or "")
+    if len(causes) == 1:
+        ((what, addresses),) = causes.items()
+        return what[:1000], ", ".join(dict.fromkeys(filter(None, addresses)))[:1000]
+    told = (f"{what} ({', '.join(dict.fromkeys(filter(None, found)))})" for what, found in causes.items())
+    return "; ".join(told)[:1000] or "nothing there", ""

@@ -22,7 +22,7 @@ from headwater.sync.filters import Origin, Scope, origin_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, StagedEntry
 from headwater.sync.sets.relocation import LISTED, agreement, is_move, suffices
-from headwater.sync.state.set_rows import Move, Offer, SetRow
+from headwater.sync.state import Move, Offer, SetRow
 
 Moved = Callable[[str], str | None]
 """Says where a document's URI permanently redirects to; None when it does not, or when nothing answers there."""

@@ -13,9 +13,7 @@ from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
 from headwater.sync.lists.documents import MOST_ENTRIES, Documents, Probe
 from headwater.sync.sets.relocation import is_move, known_as
 from headwater.sync.source_times import DAY, SECOND
-from headwater.sync.state.facts import keep_fact
-from headwater.sync.state.set_rows import Move, Offer, SetRow, keep_offer
-from headwater.sync.state.validators import SOURCE, keep_validators, validators
+from headwater.sync.state import SOURCE, Move, Offer, SetRow, keep_fact, keep_offer, keep_validators, validators
 
 _PREFIX = "offer asked for at"
 _SINCE = f"{_PREFIX} all"

@@ -12,8 +12,7 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.filters import Scope
 from headwater.sync.lists.documents import ConditionalRequest
 from headwater.sync.options import SyncOptions, signature_of
-from headwater.sync.state.set_rows import SetRow
-from headwater.sync.state.validators import SOURCE, validators
+from headwater.sync.state import SOURCE, SetRow, validators
 from headwater.transport.fetch import Fetched
 from headwater.transport.transport import StreamedAnswer
 

@@ -40,10 +40,20 @@ from headwater.sync.sets.moved_sets import (
 from headwater.sync.sets.offer_refresh import OfferRefresh, place_of
 from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
 from headwater.sync.sets.set_names import SetNames
-from headwater.sync.state.facts import fact, keep_fact
-from headwater.sync.state.set_rows import Offer, SetRow, add_set, sets
-from headwater.sync.state.validators import SOURCE, all_validators, keep_validators, moved_documents, validators
-from headwater.transport.throttling import RETRIED_STATUSES
+from headwater.sync.state import (
+    SOURCE,
+    Offer,
+    SetRow,
+    add_set,
+    all_validators,
+    fact,
+    keep_fact,
+    keep_validators,
+    moved_documents,
+    sets,
+    validators,
+)
+from headwater.transport.scheduler import RETRIED_STATUSES
 from headwater.typed_decoding import from_json
 
 _OFFERED, _GONE = "offered", "offered by a description"  # facts: the sets last offered, and whether all were named

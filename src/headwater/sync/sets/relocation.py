@@ -16,9 +16,7 @@ from headwater.spec.uris import normalise
 from headwater.storage.transaction import Transaction
 from headwater.sync.faults import MovedElsewhere
 from headwater.sync.lists.position import Position
-from headwater.sync.state.facts import remember_base
-from headwater.sync.state.set_rows import Move, Offer, SetRow, keep_position
-from headwater.sync.state.validators import forget_documents
+from headwater.sync.state import Move, Offer, SetRow, forget_documents, keep_position, remember_base
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare
 
 _SAMPLE = 500

@@ -18,7 +18,7 @@ from headwater.sync.lists.capability_lists import CapabilityLists, validated
 from headwater.sync.lists.documents import Probe
 from headwater.sync.options import SyncOptions
 from headwater.sync.sets.set_names import NameCandidates, SetNames
-from headwater.sync.state.set_rows import Offer, SetRow
+from headwater.sync.state import Offer, SetRow
 
 
 class SetSelection(msgspec.Struct, frozen=True):

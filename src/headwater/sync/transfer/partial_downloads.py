@@ -18,12 +18,11 @@ import msgspec
 from headwater.storage.database import Database
 from headwater.sync.copy.file_tree import boot_id
 from headwater.sync.source_times import SECOND
-from headwater.sync.state.schema import PARTIAL_PREFIX
+from headwater.sync.state import PARTIAL_PREFIX
 from headwater.sync.transfer.work_queue import WAITING_ROUND, Work
 from headwater.transport.fetch import Fetch, Fetched
 from headwater.transport.response import PartialBody
-from headwater.transport.scheduler import site_of
-from headwater.transport.throttling import RETRIED_STATUSES
+from headwater.transport.scheduler import RETRIED_STATUSES, site_of
 
 MOST_PARTS = 1_000
 MOST_OCTETS = 64 << 30

@@ -26,7 +26,7 @@ from headwater.sync.filters import origin_of
 from headwater.sync.lists.entries import canonical_hash_of, links_of
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns, strong_last_modified
-from headwater.sync.state.set_rows import SetRow
+from headwater.sync.state import SetRow
 from headwater.sync.transfer.adopt_existing import adopt_existing
 from headwater.sync.transfer.content_coding import CannotDecode, decode_file
 from headwater.sync.transfer.partial_downloads import PartialDownloads

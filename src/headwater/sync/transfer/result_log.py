@@ -12,7 +12,7 @@ from headwater.storage.database import Database
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.copy.crash_recovery import intend
 from headwater.sync.source_times import SECOND
-from headwater.sync.state.set_rows import SetRow
+from headwater.sync.state import SetRow
 from headwater.sync.transfer.work_queue import COLUMNS, Attempt, Work, encode_attempts
 
 BATCH = 1_000

@@ -14,7 +14,7 @@ import msgspec
 from headwater.spec.kinds import PATCH
 from headwater.storage.transaction import Transaction
 from headwater.sync.lists.entries import links_of, without_links
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import Validators
 from headwater.sync.transfer.past_ways import KnownOfState, Way, WayKind
 from headwater.sync.transfer.verification import digests_of
 from headwater.typed_decoding import from_json

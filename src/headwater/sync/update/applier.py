@@ -7,12 +7,11 @@ import shlex
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
-from headwater.deletion_guard import consent_for, needs_consent
 from headwater.errors import Exit, StoreFault, UsageFault
 from headwater.files.file_copies import Room
 from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, Progress
-from headwater.quantities import human_octets
+from headwater.quantities import consent_for, human_octets, needs_consent
 from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import hold_needed
 from headwater.sync.copy.crash_recovery import intend
@@ -23,8 +22,16 @@ from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata import stages
 from headwater.sync.reports import PlannedAction
 from headwater.sync.sets.base_detection import fitting_base
-from headwater.sync.state.facts import deleted_before, forget_measure, former_bases, keep_measure, measure
-from headwater.sync.state.set_rows import SetRow, held_back_count, one_set
+from headwater.sync.state import (
+    SetRow,
+    deleted_before,
+    forget_measure,
+    former_bases,
+    held_back_count,
+    keep_measure,
+    measure,
+    one_set,
+)
 from headwater.sync.transfer.adopt_existing import is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
@@ -32,7 +39,7 @@ from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCoun
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
 from headwater.sync.update.set_context import SetContext
-from headwater.transport.throttling import FIRST_LIMIT
+from headwater.transport.scheduler import FIRST_LIMIT
 
 _WAITS = """f.set_id = ?1 AND f.uri = w.uri AND (f.wait_until > ?2 OR (?3 AND f.next_at > ?2
   AND f.hash IS w.hash AND f.length IS w.length AND f.lastmod IS w.lastmod AND f.changed_at IS w.changed_at))"""

@@ -24,12 +24,27 @@ from headwater.sync.lists.resource_lists import (
 )
 from headwater.sync.sets.relocation import LISTED
 from headwater.sync.source_times import FUTURE, format_micros
-from headwater.sync.state.facts import fact, keep_fact
-from headwater.sync.state.pushed_changes import forget_pushed, let_list_decide
-from headwater.sync.state.set_rows import CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, SetRow, keep_position
-from headwater.sync.state.validators import Validators, forget_documents, keep_validators, validators
+from headwater.sync.state import (
+    CHANGE_LIST,
+    RESOURCE_DUMP,
+    RESOURCE_LIST,
+    SetRow,
+    Validators,
+    fact,
+    forget_documents,
+    keep_fact,
+    keep_position,
+    keep_validators,
+    validators,
+)
 from headwater.sync.update.applier import Applier
-from headwater.sync.update.contradictions import any_unconfirmed, ask_for_untold, delete_what_is_gone
+from headwater.sync.update.contradictions import (
+    any_unconfirmed,
+    ask_for_untold,
+    delete_what_is_gone,
+    forget_pushed,
+    let_list_decide,
+)
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 from headwater.typed_decoding import from_json

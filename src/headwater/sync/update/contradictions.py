@@ -1,7 +1,8 @@
-"""Changes of before a Resource List's `at` that it does not have: that `at` is false then, or the list is (AMB-25).
+"""Contradictions: changes that the Resource List does not have, and those that payloads told ahead of the lists.
 
-The source is asked for such a resource, and the hash decides. A deletion among them is not done: what is held is asked
-for, stays where it is served, and goes where it is gone. `temp.changed.asked` says for what: `held` for what is held,
+Of a change of before the list's `at` that it does not have, either that `at` is false or the list is (AMB-25). The
+source is asked for such a resource, and the hash decides. A deletion among them is not done: what is held is asked for,
+stays where it is served, and goes where it is gone. `temp.changed.asked` says for what: `held` for what is held,
 although it is what is listed; `changed` for what a change tells that the Resource List does not have.
 """
 
@@ -13,9 +14,8 @@ from typing import Final
 
 from headwater.patches.registry import N_QUADS_DIFF
 from headwater.storage.transaction import Transaction
-from headwater.sync.lists.staging import BY_URI, IS_FOLLOWED
-from headwater.sync.state.schema import LISTED_COLUMNS
-from headwater.sync.state.set_rows import SetRow
+from headwater.sync.lists.entries import BY_URI, IS_FOLLOWED
+from headwater.sync.state import LISTED_COLUMNS, SetRow, fact, keep_fact
 from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, listed_columns
 
@@ -144,3 +144,73 @@ def _differ(hash_: str | None, listed: str | None) -> bool:
         return False
     stated = {digest.algorithm: digest.hex for digest in digests_of(listed)}
     return any(stated.get(digest.algorithm, digest.hex) != digest.hex for digest in digests_of(hash_))
+
+
+# changes that payloads of notifications have told ahead of the lists (decision 054)
+#
+# The lists decide them once more. A list tells no change after the position, so whatever is remembered with a later
+# time was told by a payload. It holds against lists that are older, and against no list that has led as far.
+
+_NAME: Final = "pushed {}"
+"""The fact that payloads were applied to a set, so that the lists look for what these have told; or that they told what
+no list tells, which the Resource List has to judge."""
+
+_AHEAD: Final = (
+    "set_id = ?1 AND max(coalesce(changed_at, 0), coalesce(doomed_at, 0)) >"
+    " (SELECT json_extract(position, '$.time') FROM sets WHERE id = ?1)"
+)
+_IS_REACHED: Final = "max(coalesce(changed_at, 0), coalesce(doomed_at, 0)) <= ?2"
+_IS_NAMED: Final = "uri IN (SELECT uri FROM temp.changed WHERE pending)"
+_IS_TOLD: Final = (
+    "uri IN (SELECT c.uri FROM temp.changed c CROSS JOIN resources q ON q.set_id = ?1 AND q.uri = c.uri WHERE c.pending"
+    " AND (NOT c.exact OR (c.at >= max(coalesce(q.changed_at, 0), coalesce(q.doomed_at, 0))) IS NOT 0))"
+)
+_UNTOLD: Final = f"SELECT 1 FROM resources WHERE {_AHEAD} AND {_IS_REACHED} AND NOT {_IS_NAMED} LIMIT 1"  # noqa: S608
+_LET_DECIDE: Final = "UPDATE resources SET changed_at = 0, doomed_at = NULL WHERE {}"
+_DELETED_BEFORE: Final = (
+    "SELECT max(coalesce(r.changed_at, 0), c.at), r.id FROM temp.changed c"
+    " CROSS JOIN resources r ON r.set_id = ? AND r.uri = c.uri"
+    " WHERE c.pending AND c.change = 'deleted' AND c.at IS NOT NULL AND r.path IS NULL"
+)
+_NOT_AFTER: Final = (
+    "UPDATE resources SET changed_at = min(changed_at, ?2), doomed_at = min(doomed_at, ?2)"
+    " WHERE set_id = ?1 AND uri IN (SELECT uri FROM temp.changed)"
+)
+
+
+def note_payload(t: Transaction, set_id: int) -> None:
+    """Note that payloads are applied to a set: `temp.changed` has what they tell."""
+    keep_fact(t, _NAME.format(set_id), fact(t, _NAME.format(set_id)) or "ahead")
+
+
+def bound_times(t: Transaction, set_id: int, now: int) -> None:
+    """See that no time that payloads have told, up to `now`, is later: else no list would ever have led as far."""
+    t.run(_NOT_AFTER, (set_id, now))
+
+
+def let_changes_decide(t: Transaction, set_id: int, reached: int | None) -> bool:
+    """Let the pending changes, of lists that have led to `reached`, decide what payloads told up to that time.
+
+    What payloads tell of a later time stays, unless these lists tell of that time: they may be older. Returns whether
+    payloads have told what lists that have led further do not; that goes on until the Resource List has judged it.
+    """
+    told = fact(t, _NAME.format(set_id))
+    if told is None:
+        return False
+    if t.one(_UNTOLD, (set_id, reached)) is not None:
+        told = "untold"
+        keep_fact(t, _NAME.format(set_id), told)
+    t.run(_LET_DECIDE.format(f"{_AHEAD} AND ({_IS_REACHED} OR {_IS_TOLD})"), (set_id, reached))
+    t.many("UPDATE resources SET changed_at = ? WHERE id = ?", t.fetch(_DELETED_BEFORE, (set_id,)))
+    return told == "untold"
+
+
+def let_list_decide(t: Transaction, set_id: int) -> None:
+    """Let a Resource List that is about to be applied, and the changes after it, decide all that payloads have told."""
+    if fact(t, _NAME.format(set_id)) is not None:
+        t.run(_LET_DECIDE.format(_AHEAD), (set_id,))
+
+
+def forget_pushed(t: Transaction, set_id: int) -> None:
+    """A Resource List has judged what payloads have told."""
+    t.run("DELETE FROM facts WHERE name = ?", (_NAME.format(set_id),))

@@ -20,8 +20,7 @@ from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed
 from headwater.sync.metadata import forget_statements, restate_by_changes, restate_by_list
 from headwater.sync.source_times import SECOND, mtime_ns
-from headwater.sync.state.set_rows import SetRow
-from headwater.sync.state.validators import Validators
+from headwater.sync.state import SetRow, Validators
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of, strongest_of
 from headwater.sync.transfer.work_queue import (
     ADD_WORK,

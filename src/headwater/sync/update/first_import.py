@@ -26,7 +26,7 @@ from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.entries import ListContext, links_of
 from headwater.sync.lists.position import Position
 from headwater.sync.run_context import RunContext
-from headwater.sync.state.set_rows import SetRow
+from headwater.sync.state import SetRow
 from headwater.sync.transfer.patching import LARGEST_OF_DATASET
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.verification import digests_of, strongest_of

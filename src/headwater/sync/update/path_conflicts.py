@@ -20,7 +20,7 @@ from headwater.sync.copy.file_names import (
 from headwater.sync.copy.local_files import fold_held
 from headwater.sync.filters import Choice
 from headwater.sync.metadata import DescribedChoice
-from headwater.sync.state.set_rows import SetRow
+from headwater.sync.state import SetRow
 
 _TAKEN = """
 SELECT w.n, w.uri FROM temp.work w JOIN resources r ON r.path = w.path

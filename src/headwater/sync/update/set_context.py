@@ -11,11 +11,10 @@ from headwater.progress import each_of_set
 from headwater.spec.kinds import Kind
 from headwater.storage.transaction import Transaction
 from headwater.sync.filters import Scope
+from headwater.sync.lists.archives import ListedDocument
 from headwater.sync.lists.capability_lists import offer_of
-from headwater.sync.lists.coverage import ListedDocument
-from headwater.sync.lists.entries import ListContext, scope_origins
+from headwater.sync.lists.entries import ListContext, any_patches, any_patches_alone, keep_dataset_flags, scope_origins
 from headwater.sync.lists.position import Position
-from headwater.sync.lists.staging import any_patches, any_patches_alone, keep_dataset_flags
 from headwater.sync.metadata import forget_statements
 from headwater.sync.options import signature_of
 from headwater.sync.packages.dump_documents import DumpLists
@@ -23,9 +22,19 @@ from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
 from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
-from headwater.sync.state.facts import fact, keep_fact
-from headwater.sync.state.set_rows import Move, SetRow, keep_offer, keep_position, one_set
-from headwater.sync.state.validators import SOURCE, forget_documents, keep_moved, keep_validators
+from headwater.sync.state import (
+    SOURCE,
+    Move,
+    SetRow,
+    fact,
+    forget_documents,
+    keep_fact,
+    keep_moved,
+    keep_offer,
+    keep_position,
+    keep_validators,
+    one_set,
+)
 from headwater.sync.update.contradictions import ask_for_old_deletions, do_contradicted
 from headwater.typed_decoding import from_json
 

@@ -1,7 +1,8 @@
-"""The sync of one set as a state machine: a baseline or an increment, whichever is needed, and the position last.
+"""The sync of one set as a state machine: a baseline or increments, whichever is needed, and the position last.
 
-The order of every step: read, plan, transfer, delete, and only then move the position. Whatever is killed in between is
-found by the next run and done again without harm (DST-F7).
+An increment reads the Change Lists after the position and applies them. The order of every step: read, plan, transfer,
+delete, and only then move the position. Whatever is killed in between is found by the next run and done again without
+harm (DST-F7).
 """
 
 from __future__ import annotations
@@ -10,19 +11,24 @@ import time
 from collections.abc import Callable, Sequence
 from enum import Enum
 
+import msgspec
+
 from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined
-from headwater.sync.archives.archive_documents import CHANGE_LIST_ARCHIVE, lists_over_gap
+from headwater.storage.transaction import Transaction
+from headwater.sync.alternates import keep_representations
 from headwater.sync.copy.local_files import find_damage
 from headwater.sync.faults import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable
 from headwater.sync.filters import Scope
-from headwater.sync.lists.change_lists import ChangeListReading, ReadingOutcome
-from headwater.sync.lists.coverage import ListedDocument
-from headwater.sync.lists.position import Position
+from headwater.sync.lists.archives import CHANGE_LIST_ARCHIVE, ListedDocument, lists_over_gap
+from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
+from headwater.sync.lists.position import Position, kept_ahead
 from headwater.sync.lists.refused_entries import any_refused, refused_entries
+from headwater.sync.packages.package_download import OtherPackage
 from headwater.sync.reports import FailedTransfer, SetReport, gravest_status
 from headwater.sync.run_context import RunContext
+from headwater.sync.sets.relocation import CHANGED
 from headwater.sync.source_times import format_micros
-from headwater.sync.state.set_rows import (
+from headwater.sync.state import (
     CHANGE_DUMP,
     CHANGE_LIST,
     Offer,
@@ -30,14 +36,18 @@ from headwater.sync.state.set_rows import (
     failure_count,
     held_back_count,
     held_count,
+    keep_position,
+    keep_validators,
     unconfirmed_count,
 )
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.baseline import ACCEPT, Baseline
-from headwater.sync.update.increment import Increment
+from headwater.sync.update.contradictions import any_asked, delete_what_is_gone, let_changes_decide, plan_as_listed
+from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext, SetRelocated
 from headwater.transport.fetch import DeadlineMet
 
+_RACE_SECONDS = 0.5
 _ANNOUNCED_SECONDS = 1.0  # what a source serves already it tells of in a moment
 _STILL_FAILING = "SELECT 1 FROM failures WHERE set_id = ? AND last_at >= ? AND status IN (200, 404, 410) LIMIT 1"
 """Tried in this run, and what came is not what was listed: the list may have been wrong, or is another by now."""
@@ -46,6 +56,7 @@ _NEW_FAILURE = "SELECT 1 FROM failures WHERE set_id = ? AND first_at >= ? AND st
 """Of these a change that was made while the resource was fetched is the usual cause."""
 
 _GAPS = (ReadingOutcome.GAP, ReadingOutcome.MISSING)
+_MAY_PASS = (*_GAPS, ReadingOutcome.ELSEWHERE)
 _READ = (ReadingOutcome.READ, ReadingOutcome.UNCHANGED)
 
 
@@ -81,7 +92,6 @@ class SetSync:
         self._set = SetContext(context, row, scope)
         self._applier = Applier(self._set)
         self._baseline = Baseline(self._set, self._applier)
-        self._increment = Increment(self._set, self._applier)
         self._began = context.now()
         self._is_daily = row.is_offer_asked
         """Whether this is the one run of a day in which more is asked for than the Change List that is polled."""
@@ -195,7 +205,7 @@ class SetSync:
             return SyncState.DONE
         if offer.changes_document is None:
             return SyncState.SETTLE
-        self._reading = self._increment.carry_out()
+        self._reading = self._increment()
         return SyncState.CHANGES_READ
 
     def _changes(self) -> SyncState:
@@ -204,12 +214,12 @@ class SetSync:
         A list may be missing, or be none, because the Capability List has named another one since.
         """
         self._set.resume()
-        reading = self._increment.carry_out()
+        reading = self._increment()
         if reading.outcome is ReadingOutcome.GAP and self._set.since is not None:
             self._set.stop_reading_again()  # those since that list are not on offer any more, and had been done once
-            reading = self._increment.carry_out()
+            reading = self._increment()
         if self._may_be_elsewhere(reading) and self._set.refresh_offer():
-            reading = self._increment.carry_out()
+            reading = self._increment()
         self._reading = reading
         return self._after_changes(SyncState.BRIDGE)
 
@@ -242,7 +252,7 @@ class SetSync:
             raise
         if self._run.options.dry_run:
             return SyncState.DONE
-        self._reading = self._increment.carry_out()
+        self._reading = self._increment()
         return self._after_changes()
 
     def _is_bridged_by_archive(self) -> bool:
@@ -282,7 +292,7 @@ class SetSync:
         known = self._set.offer
         self._set.offer, self._set.chain = offer, lists
         try:
-            return self._increment.carry_out()
+            return self._increment()
         finally:
             self._set.offer, self._set.chain = known, None
 
@@ -290,7 +300,7 @@ class SetSync:
         """Whether the Change List reads on from where such lists have led."""
         if bridge.outcome not in _READ:
             return False
-        self._reading = bridge if self._run.options.dry_run else self._increment.carry_out()
+        self._reading = bridge if self._run.options.dry_run else self._increment()
         return self._reading.outcome not in _GAPS
 
     def _conclude_changes(self) -> SyncState:
@@ -325,7 +335,7 @@ class SetSync:
             news = t.one(_NEW_FAILURE, (self._set.row.id, self._began)) is not None
         if (news or self._applier.unconfirmed.count) and self._set.offer.changes_document is not None:
             time.sleep(_ANNOUNCED_SECONDS if news else 0)
-            self._increment.carry_out(once_more=True)
+            self._increment(once_more=True)
         self._applier.confirm()
         self._reconsider()
         self._applier.confirm()
@@ -365,11 +375,112 @@ class SetSync:
         """
         if self._set.since is None or self._set.offer.changes_document is None:
             return
-        reading = self._increment.carry_out(once_more=True)
+        reading = self._increment(once_more=True)
         if reading.outcome is ReadingOutcome.GAP:
             self._set.stop_reading_again()
         if reading.outcome is ReadingOutcome.ELSEWHERE:
             raise Undetermined(reading.reason, code="HW-SYN-11", where=self._set.offer.changes_document, rule="DST-C10")
+
+    # an increment
+
+    def _increment(self, *, once_more: bool = False) -> ChangeListReading:
+        """Read what has changed, do it, and move the position over it.
+
+        `once_more`: only to see whether there is more by now; what earlier runs have left was done before.
+        """
+        reading = self._read_changes()
+        if reading.outcome in _MAY_PASS or isinstance(reading.fault, OtherPackage):
+            time.sleep(_RACE_SECONDS)  # a list before it exists, a dump that is rewritten: ordinary races (AMB-63)
+            reading = self._read_changes(fresh=reading.outcome is ReadingOutcome.ELSEWHERE)
+        if reading.outcome is ReadingOutcome.ELSEWHERE:
+            return reading
+        self._set.look_for_move()
+        if self._set.move is not None and reading.outcome in _READ:
+            self._set.take_along(CHANGED)
+        if reading.pending_count or self._is_refused(reading):
+            self._set.report_process("increment")
+            self._applier.carry_out(lambda t, difference: self._plan(t, difference, reading), table="changed")
+            self._settle_contradictions()
+        else:
+            if reading.outcome is ReadingOutcome.READ:
+                self._set.report_process("increment")
+            if not once_more and reading.outcome not in _GAPS:  # else a list may tell what of it still holds
+                self._applier.left_over()
+        if not self._run.options.dry_run and not self._is_kept(reading):
+            self._keep_reading(reading)
+        return reading
+
+    def _settle_contradictions(self) -> None:
+        """Take what came as the Resource List has it, and do deletions of what the source has not (AMB-25)."""
+        with self._run.database.write() as t:
+            is_due = not self._run.options.dry_run and any_asked(t)
+        if is_due:
+            self._applier.carry_out(self._plan_contradictions, retry_queue=False)
+
+    def _plan_contradictions(self, t: Transaction, difference: Difference) -> None:
+        plan_as_listed(t, self._set.row, difference.counts)
+        delete_what_is_gone(t, self._set.row.id)
+
+    def _plan(self, t: Transaction, difference: Difference, reading: ChangeListReading) -> None:
+        difference.restate_by_changes(t)
+        self._set.is_doubted |= let_changes_decide(t, self._set.row.id, reading.position.time)
+        difference.increment(t)
+        difference.refuse_changed(t, reading.position.time, tuple(reading.skipped))
+
+    def _is_refused(self, reading: ChangeListReading) -> bool:
+        """Whether something was refused, or settles what was refused before (DST-S12)."""
+        if reading.refused_count or any(count for _, count in reading.skipped):
+            return True
+        with self._run.database.read() as t:
+            return bool(reading.skipped) and any_refused(t, self._set.row.id)
+
+    def _read_changes(self, *, fresh: bool = False) -> ChangeListReading:
+        held, row = self._set, self._set.row
+        position = held.since or row.position or Position()
+        before = None if held.chain is not None else held.before
+        if held.chain is not None:
+            position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
+        held.compare_from(position)
+        return ChangeListReader(
+            held.lists, row.id, held.offer, position,
+            before=before, also_top=row.is_offer_asked, fresh=fresh,
+        ).read(held.chain)  # fmt: skip
+
+    def _is_kept(self, reading: ChangeListReading) -> bool:
+        """Whether nothing new was read: of thousands of sets that are what they were nothing is to be written."""
+        row = self._set.row
+        as_it_was = (
+            reading.outcome is ReadingOutcome.UNCHANGED and not reading.documents and reading.position == row.position
+        )
+        return as_it_was and row.scope == self._set.signature
+
+    def _keep_reading(self, reading: ChangeListReading) -> None:
+        """The position moves last, over what was applied or is remembered as failed (DST-F6)."""
+        whole = reading.outcome in _READ
+        with self._run.database.write() as t:
+            if whole:
+                keep_representations(t, self._set.row.id, whole=False)
+            if whole or self._set.since is None:
+                keep_position(t, self._set.row.id, self._not_back(reading.position))
+            if whole:
+                for uri, etag, modified in reading.documents:
+                    keep_validators(t, self._set.row.id, uri, etag, modified)
+                if self._set.since is not None:
+                    self._set.read_again(t, None)
+                if self._set.row.scope is None or self._set.offer.baseline_document is None:
+                    t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._set.signature, self._set.row.id))
+        self._set.reload()
+        if whole:
+            self._set.before = self._set.row.position
+
+    def _not_back(self, reached: Position) -> Position:
+        """Where changes were only done again, and fewer are on offer than once were, T stays (DST-F12)."""
+        held = self._set.row.position
+        if self._set.since is None or held is None or held.time is None:
+            return reached
+        if not reached.lists:
+            return held
+        return kept_ahead(reached, held)
 
 
 _MOST_FAILURES = 100

@@ -1,0 +1,377 @@
+"""The state of a destination, DEST/.headwater/state.sqlite: temporary tables, facts, validators of documents, and sets.
+
+The temporary tables are those of a run: what was listed, what is to be done. They are tables of the connection that
+writes the state (`copies/schema.py`), on disk and not in memory, so that a difference is one query and a killed run
+leaves nothing behind. `facts` are single values of a copy as a whole or of one set; `documents` has the validators of
+documents that have been dealt with, for conditional requests; `sets` what is remembered of each set, and its offer.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.spec.extensions import DumpOffer
+from headwater.storage.transaction import Row, Transaction
+from headwater.sync.lists.position import Position
+from headwater.typed_decoding import from_json
+
+PARTIAL_PREFIX = "part-"
+"""How the names of partial downloads begin: nothing else in `tmp` of a killed run is of use."""
+
+LISTED = (
+    "uri TEXT, loc TEXT, lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT, links TEXT, extra TEXT"
+)
+"""What a list says of a resource, in each of the tables below."""
+
+LISTED_COLUMNS = "uri, loc, lastmod, length, hash, type, encoding, links, extra"
+"""The names of these columns."""
+
+_CACHE_KIB = 16_384
+"""Of pages of these tables in memory: with SQLite's own 2 MB a baseline of 20,000 resources reads and writes pages
+25,000 times."""
+
+TEMPORARY = f"""
+PRAGMA temp.cache_size = -{_CACHE_KIB};
+CREATE TEMP TABLE IF NOT EXISTS listed(
+  n INTEGER PRIMARY KEY, {LISTED}, refused INTEGER
+);
+CREATE TEMP TABLE IF NOT EXISTS changed(
+  n INTEGER PRIMARY KEY, list INTEGER, ordinal INTEGER, {LISTED}, change TEXT, at INTEGER, latest INTEGER,
+  exact INTEGER, stated INTEGER, refused INTEGER, pending INTEGER, asked TEXT,
+  folded INTEGER
+);
+CREATE TEMP TABLE IF NOT EXISTS refused(n INTEGER PRIMARY KEY, uri TEXT, change TEXT, at INTEGER, refused INTEGER);
+CREATE INDEX IF NOT EXISTS temp.changed_place ON changed(list, ordinal);
+CREATE TEMP TABLE IF NOT EXISTS work(
+  n INTEGER PRIMARY KEY, {LISTED}, path BLOB, held INTEGER, changed_at INTEGER, known_at INTEGER, etag TEXT,
+  last_modified TEXT, tries INTEGER, attempt_json TEXT, round INTEGER NOT NULL DEFAULT 0, reason TEXT, UNIQUE(uri)
+);
+CREATE INDEX IF NOT EXISTS temp.work_path ON work(path);
+CREATE INDEX IF NOT EXISTS temp.work_round ON work(round) WHERE round > 0;
+CREATE TEMP TABLE IF NOT EXISTS represented(generic TEXT PRIMARY KEY, uri TEXT, n INTEGER);
+CREATE INDEX IF NOT EXISTS temp.represented_uri ON represented(uri);
+CREATE INDEX IF NOT EXISTS temp.represented_n ON represented(n);
+CREATE TEMP TABLE IF NOT EXISTS described(
+  content TEXT, record TEXT, by_record INTEGER, PRIMARY KEY(content, record, by_record)
+) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS restated(uri TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS aside(uri TEXT PRIMARY KEY, kept BLOB, work BLOB) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS tried(uri TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS folders(path BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS folded(name BLOB PRIMARY KEY, path BLOB NOT NULL) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS stamps(id INTEGER PRIMARY KEY);
+CREATE TEMP TABLE IF NOT EXISTS deletions(id INTEGER PRIMARY KEY, at INTEGER);
+CREATE TEMP TABLE IF NOT EXISTS untold(uri TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+
+
+# the table `facts`
+
+IN_PUBLIC = "host seen in public"
+"""A fact: the host of the source's address, where it was seen at a public address (DST-S12)."""
+
+
+AS_OF = "as of"
+"""A fact: of which moment the copy is, where it is one of the past (`--at`)."""
+
+
+def fact(transaction: Transaction, name: str) -> str | None:
+    """A remembered fact about the whole copy."""
+    value = transaction.value("SELECT value FROM facts WHERE name = ?", (name,))
+    return None if value is None else str(value)
+
+
+def keep_fact(transaction: Transaction, name: str, value: str) -> None:
+    """Remember a fact about the whole copy."""
+    transaction.run("INSERT OR REPLACE INTO facts(name, value) VALUES (?, ?)", (name, value))
+
+
+def remember_base(transaction: Transaction, set_id: int, base: str) -> None:
+    """Remember that the names of a set were once made with this base: who goes on naming it means the present one."""
+    known = former_bases(transaction, set_id)
+    keep_fact(transaction, f"former bases {set_id}", msgspec.json.encode(sorted({*known, base})).decode())
+
+
+def former_bases(transaction: Transaction, set_id: int) -> list[str]:
+    """The bases of a set before its source moved (DST-F10)."""
+    return from_json(fact(transaction, f"former bases {set_id}") or "[]", list[str])
+
+
+def measure(transaction: Transaction, set_id: int) -> int | None:
+    """How many files a set held when deletions were first held back (DST-B4); None where none are."""
+    value = fact(transaction, f"held when held back {set_id}")
+    return None if value is None else int(value)
+
+
+def keep_measure(transaction: Transaction, set_id: int, held: int, deleted: int = 0) -> None:
+    """Remember what deletions are measured by while some are held back: files held, and those deleted just before."""
+    keep_fact(transaction, f"held when held back {set_id}", str(held))
+    keep_fact(transaction, f"deleted when held back {set_id}", str(deleted))
+
+
+def deleted_before(transaction: Transaction, set_id: int) -> int:
+    """How many files had been deleted since the lists were read, when deletions were first held back."""
+    return int(fact(transaction, f"deleted when held back {set_id}") or 0)
+
+
+def forget_measure(transaction: Transaction, set_id: int) -> None:
+    """No deletions are held back any more."""
+    for what in ("held", "deleted"):
+        transaction.run("DELETE FROM facts WHERE name = ?", (f"{what} when held back {set_id}",))
+
+
+# the table `documents` (DST-C1)
+
+SOURCE = 0
+"""The number of the "set" whose documents are those of the source as a whole."""
+
+
+class Validators(msgspec.Struct, frozen=True):
+    """The validators of a document (`ETag`, `Last-Modified`) for a conditional request (DST-C1)."""
+
+    etag: str | None = None
+    last_modified: str | None = None
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """The request headers."""
+        return tuple(
+            (name, value)
+            for name, value in (("If-None-Match", self.etag), ("If-Modified-Since", self.last_modified))
+            if value
+        )
+
+
+def validators(transaction: Transaction, set_id: int, uri: str) -> Validators | None:
+    """The validators of a document whose content has been dealt with entirely; None when there are none."""
+    row = transaction.one("SELECT etag, last_modified FROM documents WHERE set_id = ? AND uri = ?", (set_id, uri))
+    return Validators(*row) if row and any(row) else None
+
+
+def all_validators(transaction: Transaction, set_id: int) -> dict[str, Validators]:
+    """The validators of all documents that have been dealt with, by URI."""
+    rows = transaction.rows("SELECT uri, etag, last_modified FROM documents WHERE set_id = ?", (set_id,))
+    return {uri: Validators(etag, modified) for uri, etag, modified in rows if etag or modified}
+
+
+def keep_validators(
+    transaction: Transaction,
+    set_id: int,
+    uri: str,
+    etag: str | None,
+    modified: str | None,
+    moved_to: str | None = None,
+) -> None:
+    """Remember that this state of a document has been dealt with; set 0 holds those of the source as a whole.
+
+    `moved_to`: where it is permanently redirected to (DST-F10).
+    """
+    transaction.run(
+        "INSERT OR REPLACE INTO documents(set_id, uri, etag, last_modified, moved_to) VALUES (?, ?, ?, ?, ?)",
+        (set_id, uri, etag, modified, moved_to),
+    )
+
+
+def keep_moved(transaction: Transaction, set_id: int, uri: str, moved_to: str | None) -> None:
+    """Remember where a document is permanently redirected to, and nothing else of it (DST-F10)."""
+    transaction.run(
+        "INSERT INTO documents(set_id, uri, moved_to) VALUES (?, ?, ?)"
+        " ON CONFLICT(set_id, uri) DO UPDATE SET moved_to = excluded.moved_to",
+        (set_id, uri, moved_to),
+    )
+
+
+def moved_documents(transaction: Transaction) -> dict[str, str]:
+    """Where documents of the source as a whole are permanently redirected to (DST-F10)."""
+    query = "SELECT uri, moved_to FROM documents WHERE set_id = ? AND moved_to IS NOT NULL"
+    return dict(transaction.rows(query, (SOURCE,)))
+
+
+def forget_documents(transaction: Transaction, set_id: int) -> None:
+    """Forget all validators of a set: its documents are to be read again."""
+    transaction.run("DELETE FROM documents WHERE set_id = ?", (set_id,))
+
+
+# the table `sets`
+
+RESOURCE_LIST, CHANGE_LIST = "resourcelist", "changelist"
+RESOURCE_DUMP, CHANGE_DUMP = "resourcedump", "changedump"
+"""The capabilities that a copy is made from, as a Capability List names them."""
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source offers of one set: the URI of the document of each capability."""
+
+    identity: str
+    """The Capability List's URI; where there is none, the URI of the list itself."""
+
+    name: str
+    capability_list: str | None = None
+    description: str | None = None
+    documents: dict[str, str] = {}
+    """The URI of the document of each capability, by the capability as a Capability List names it."""
+
+    hubs: dict[str, tuple[str, ...]] = {}
+    """The hubs of channels, by their capability (RS-CH-05, RS-CH-06)."""
+
+    is_sitemap: bool = False
+    on_demand: DumpOffer | None = None
+    """Where packages are made on demand, and within which limits."""
+
+    @property
+    def resource_list(self) -> str | None:
+        """Its Resource List, or the index of one."""
+        return self.documents.get(RESOURCE_LIST)
+
+    @property
+    def change_list(self) -> str | None:
+        """Its Change List, or the index of one."""
+        return self.documents.get(CHANGE_LIST)
+
+    @property
+    def baseline_document(self) -> str | None:
+        """What a baseline goes by: the Resource List, else the Resource Dump, whose manifests list the same."""
+        return self.documents.get(RESOURCE_LIST) or self.documents.get(RESOURCE_DUMP)
+
+    @property
+    def changes_document(self) -> str | None:
+        """What is followed: the Change List, else the Change Dump, whose manifests list the same (DST-D)."""
+        return self.documents.get(CHANGE_LIST) or self.documents.get(CHANGE_DUMP)
+
+    def with_document(self, capability: str, uri: str | None) -> Offer:
+        """The same with another document of this capability, or with none."""
+        documents = {name: where for name, where in self.documents.items() if name != capability}
+        if uri is not None:
+            documents[capability] = uri
+        return msgspec.structs.replace(self, documents=documents)
+
+
+class _EarlierOffer(msgspec.Struct):
+    """An offer as earlier versions have stored it."""
+
+    resource_list: str | None = None
+    change_list: str | None = None
+    others: tuple[tuple[str, str], ...] = ()
+
+
+def decode_offer(encoded: str) -> Offer:
+    """An offer as it is written down, also by an earlier version."""
+    offer = from_json(encoded, Offer)
+    if offer.documents:
+        return offer
+    earlier = from_json(encoded, _EarlierOffer)
+    lists = {RESOURCE_LIST: earlier.resource_list, CHANGE_LIST: earlier.change_list}
+    documents = {name: uri for name, uri in lists.items() if uri is not None}
+    return msgspec.structs.replace(offer, documents=documents | dict(earlier.others))
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A set's documents are elsewhere by now, and what is held of it is still to be taken along (DST-F10)."""
+
+    origin: Offer
+    """Where they were."""
+
+    said: bool = False
+    """Whether the user says so; else a permanent redirect, or what is listed there."""
+
+
+class SetRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One set as remembered. With a `move`, `offer` is what is offered at the new place, and is not remembered yet."""
+
+    id: int
+    name: str
+    folder: str
+    offer: Offer
+    base: str | None = None
+    scope: str | None = None
+    baseline_at: int | None = None
+    baseline_uri: str | None = None
+    baseline_done: bool = False
+    position: Position | None = None
+    move: Move | None = None
+    is_offer_asked: bool = False
+    """Whether the Capability List was asked in this run, beside a Change List that is polled; not remembered."""
+
+
+_POSITION = (
+    "iif(hole_until IS NULL, position, json_object('time', coalesce("
+    "(SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'gap of set ' || sets.id), baseline_at)))"
+)
+"""Earlier versions passed over gaps, and noted where they ended: the copy is where it was before."""
+
+_SET_COLUMNS = ", ".join(
+    _POSITION if name == "position" else name
+    for name in SetRow.__struct_fields__
+    if name not in ("move", "is_offer_asked")
+)
+
+
+def set_of(row: Row) -> SetRow:
+    """One row of `sets` as a value."""
+    values = dict(zip(SetRow.__struct_fields__, row, strict=False))
+    position = values["position"]
+    values["offer"] = decode_offer(values["offer"])
+    values["baseline_done"] = bool(values["baseline_done"])
+    values["position"] = from_json(position, Position) if position else None
+    return SetRow(**values)
+
+
+def sets(transaction: Transaction) -> list[SetRow]:
+    """All sets, in the order in which they were first seen."""
+    return [set_of(row) for row in transaction.rows(f"SELECT {_SET_COLUMNS} FROM sets ORDER BY id")]  # noqa: S608
+
+
+def one_set(transaction: Transaction, set_id: int) -> SetRow:
+    """One set as it now is."""
+    row = transaction.one(f"SELECT {_SET_COLUMNS} FROM sets WHERE id = ?", (set_id,))  # noqa: S608
+    assert row is not None
+    return set_of(row)
+
+
+def add_set(transaction: Transaction, offer: Offer, folder: str) -> SetRow:
+    """Remember a set that was not known."""
+    transaction.run(
+        "INSERT INTO sets(name, folder, identity, offer) VALUES (?, ?, ?, ?)",
+        (offer.name, folder, offer.identity, msgspec.json.encode(offer).decode()),
+    )
+    row = transaction.one("SELECT id FROM sets WHERE identity = ?", (offer.identity,))
+    assert row is not None
+    return one_set(transaction, row[0])
+
+
+def keep_offer(transaction: Transaction, set_id: int, offer: Offer) -> None:
+    """Remember where the documents of a set now are."""
+    transaction.run("UPDATE sets SET offer = ? WHERE id = ?", (msgspec.json.encode(offer).decode(), set_id))
+
+
+def keep_position(transaction: Transaction, set_id: int, position: Position) -> None:
+    """Move the position: the last thing that a step does (DST-F6, DST-F7)."""
+    encoded = msgspec.json.encode(position).decode()
+    transaction.run("UPDATE sets SET position = ?, hole_until = NULL WHERE id = ?", (encoded, set_id))
+
+
+_HELD = (
+    "SELECT (SELECT count(*) FROM resources WHERE set_id = ?1)"
+    " - (SELECT count(*) FROM resources WHERE set_id = ?1 AND path IS NULL)"
+)
+"""By two indexes, neither of which needs a look at each row of the table."""
+
+
+def held_count(t: Transaction, set_id: int) -> int:
+    """How many files are held."""
+    return int(t.value(_HELD, (set_id,)))
+
+
+def failure_count(t: Transaction, set_id: int) -> int:
+    """How many transfers failed and are to be tried again."""
+    return int(t.value("SELECT count(*) FROM failures WHERE set_id = ?", (set_id,)))
+
+
+def held_back_count(t: Transaction, set_id: int) -> int:
+    """How many files stay although the source no longer lists them (DST-B4)."""
+    query = "SELECT count(*) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
+    return int(t.value(query, (set_id,)))
+
+
+def unconfirmed_count(t: Transaction, set_id: int) -> int:
+    """How many files are newer than any list tells."""
+    return int(t.value("SELECT count(*) FROM resources WHERE set_id = ? AND newer AND path IS NOT NULL", (set_id,)))

@@ -1,1 +1,0 @@
-"""What a destination remembers in DEST/.headwater/state.sqlite."""
