@@ -22,7 +22,7 @@ UNSORTED_ONES = "sort -u {0} > {2}/a; sort -u {1} > {2}/b; comm -3 {2}/a {2}/b"
 READ_PATCH = """
 import sys, time
 from collections import deque
-from headwater.rdf.patch_lines import read_patch
+from headwater.rdf.unified_diff import read_patch
 with open(sys.argv[1], "rb") as file:
     began = time.perf_counter()
     deque(read_patch(file, strict=True), 0)

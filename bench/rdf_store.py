@@ -15,15 +15,14 @@ from pathlib import Path
 import pyoxigraph
 
 from bench.rows import Row, in_turns, row
-from headwater.copies.dataset_choice import RdfFile
-from headwater.rdf.differences import write_patch
-from headwater.rdf.syntaxes import N_QUADS
+from headwater.rdf.syntaxes import N_QUADS, RdfFile
+from headwater.rdf.unified_diff import write_patch
 from headwater.sync.copy.dataset_patching import applied_to_file, check_base
 from headwater.sync.datasets.dataset_sync import bring_up
 from headwater.sync.datasets.kept_states import KeptState, KeptStates
 from headwater.sync.datasets.stores import EmbeddedFollower
 from headwater.triplestores.embedded_store import EmbeddedStore, forms_still_there, load_store
-from headwater.triplestores.positions import StorePosition
+from headwater.triplestores.statements import StorePosition
 
 QUADS = int(os.environ.get("HEADWATER_BENCH_QUADS", "1000000"))
 LINES = 10_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.copies.copy_state import CopiedFile, CopiedSet, JournalEnd
+from headwater.copy_state import CopiedFile, CopiedSet, JournalEnd
 from headwater.errors import StoreFault
 from headwater.ingest.copied_entries import (
     NOT_OURS,

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
-from headwater.rdf.differences import write_patch
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
+from headwater.rdf.unified_diff import write_patch
 
 GENID = "https://source.example/.well-known/genid/"
 

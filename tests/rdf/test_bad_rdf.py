@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from headwater.rdf.applying import apply_patches
 from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.checking import check_dataset
 from headwater.rdf.faults import BadRdf, BadRdfPatch, RdfBounds, RdfTooCostly
 from headwater.rdf.parsing import bounded_entities
-from headwater.rdf.patch_lines import read_patch
 from headwater.rdf.statements import line_blocks, octets
 from headwater.rdf.syntaxes import JSON_LD, N3, N_QUADS, N_TRIPLES, RDF_XML, TRIG, TURTLE, RdfInput, Syntax
+from headwater.rdf.unified_diff import apply_patches, read_patch
 from tests.rdf.datasets import statement
 
 A, B, C = statement(1), statement(2), statement(3)

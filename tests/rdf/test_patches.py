@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from headwater.rdf.applying import AppliedSummary, apply_patches, write_composed, write_inverse
 from headwater.rdf.canonical import BlankNodes, RdfOptions
-from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BadRdfPatch, NotCanonical, RdfBounds
-from headwater.rdf.patch_lines import PatchLine, PatchReader, read_patch
+from headwater.rdf.unified_diff import (
+    AppliedSummary,
+    PatchLine,
+    PatchReader,
+    PatchSummary,
+    apply_patches,
+    read_patch,
+    write_composed,
+    write_inverse,
+    write_patch,
+)
 from tests.rdf.datasets import dataset, difference, statement
 
 A, B, C, D = (statement(number) for number in range(4))

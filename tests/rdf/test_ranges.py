@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.rdf import statements
-from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import NotCanonical
+from headwater.rdf.unified_diff import PatchSummary, write_patch
 from tests.rdf.datasets import statement
 
 STATEMENTS = st.sets(st.integers(0, 40)).map(lambda numbers: sorted(map(statement, numbers)))

@@ -18,12 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import UsageFault
-from headwater.rdf import canonical, sorting, statements
-from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
-from headwater.rdf.differences import DatasetBase, write_dataset_patch, write_update
+from headwater.rdf import canonical, statements
+from headwater.rdf.canonical import BlankNodes, LineSorter, RdfOptions, write_canonical
 from headwater.rdf.faults import BadRdf, RdfBounds
-from headwater.rdf.sorting import LineSorter
 from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, RdfInput, Syntax
+from headwater.rdf.unified_diff import DatasetBase, write_dataset_patch, write_update
 from tests.rdf.datasets import difference, statement
 from tests.support.failing import failing
 from tests.support.waiting import until
@@ -174,7 +173,7 @@ def test_a_full_disk_is_told_as_that(reads: str, tmp_path: Path, monkeypatch: py
     program = tmp_path / "sort"
     program.write_text(f"#!/bin/sh\n{reads}\necho 'sort: write failed: /x: No space left on device' >&2\nexit 2\n")
     program.chmod(0o755)
-    monkeypatch.setattr(sorting, "_PLACES", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(canonical, "_PLACES", f"{tmp_path}:/usr/bin:/bin")
     some = b"".join(map(statement, range(50_000)))
     with closing(LineSorter(tmp_path, RdfBounds(run_octets=1))) as sorter, pytest.raises(OSError) as fault:
         _ = [sorter.add(some), sorter.add(some), *sorter.blocks()]  # type: ignore[func-returns-value]
@@ -182,7 +181,7 @@ def test_a_full_disk_is_told_as_that(reads: str, tmp_path: Path, monkeypatch: py
 
 
 def test_without_sort_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorting, "_PLACES", str(tmp_path))
+    monkeypatch.setattr(canonical, "_PLACES", str(tmp_path))
     with closing(LineSorter(tmp_path, RdfBounds(run_octets=1))) as sorter, pytest.raises(UsageFault, match="sort"):
         sorter.add(statement(1))
 
@@ -191,7 +190,7 @@ def test_sort_ends_with_the_run(tmp_path: Path) -> None:
     """Killed in the middle, a run leaves no process behind, and none that writes into its folder."""
     code = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from headwater.rdf.faults import RdfBounds\nfrom headwater.rdf.sorting import LineSorter\n"
+        "from headwater.rdf.faults import RdfBounds\nfrom headwater.rdf.canonical import LineSorter\n"
         "sorter = LineSorter(Path(sys.argv[1]), RdfBounds(run_octets=1))\n"
         "sorter.add(b'b\\n')\nprint(sorter._process.pid, flush=True)\ntime.sleep(60)\n"
     )
@@ -239,12 +238,12 @@ _MEASURED = """
 import sys
 from filecmp import cmp
 from pathlib import Path
-from headwater.rdf.applying import apply_patches
+from headwater.rdf.unified_diff import apply_patches
 from headwater.rdf.canonical import write_canonical
-from headwater.rdf.differences import DatasetBase, write_update
+from headwater.rdf.unified_diff import DatasetBase, write_update
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.triplestores.sparql_store import with_prefixed_names
-from headwater.triplestores.sparql_text import as_data
+from headwater.triplestores.statements import as_data
 folder = Path(sys.argv[1])
 source = [RdfInput(folder / "in.nq", N_QUADS)]
 write_canonical(source, folder / "out", scratch=folder, durable=False)

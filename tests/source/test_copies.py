@@ -14,8 +14,7 @@ import msgspec
 import pytest
 
 from headwater.cli import run
-from headwater.copies.copy_state import CopyStateReader
-from headwater.copies.schema import SCHEMA
+from headwater.copy_state import SCHEMA, CopyStateReader
 from headwater.errors import Exit, StoreFault
 from headwater.ingest.copy_intake import copy_lags
 from headwater.source.copy_sets import names_in_copy

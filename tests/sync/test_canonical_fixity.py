@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from headwater.processes.pool import JobEnded, LimitedProcess
-from headwater.rdf import canonical_hash
-from headwater.rdf.canonical_hash import CanonicalHasher, RdfDocument
+from headwater.rdf import canonical as canonical_module
+from headwater.rdf.canonical import CanonicalHasher, RdfDocument
 from headwater.rdf.faults import BadRdf, RdfTooCostly
 from headwater.rdf.syntaxes import N_QUADS, SYNTAXES, TURTLE
 from headwater.spec.kinds import HEADWATER
@@ -105,7 +105,7 @@ def test_what_does_not_say_what_is_listed_is_refused(
     case: str, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it is placed, and an octet digest that is listed decides, whatever the document says."""
-    monkeypatch.setattr(canonical_hash, "_SECONDS", 2.0)
+    monkeypatch.setattr(canonical_module, "_HASHER_SECONDS", 2.0)
     body, more, reason = HOSTILE[case]
     name = "a" if case == "of no RDF syntax" else "a.ttl"
     varying(site, name, body, kind=more.get("type", "text/turtle"))
@@ -171,7 +171,7 @@ def test_an_audit_does_not_call_different_what_costs_too_much(
     varying(site, "a.ttl", TEXT)
     publish(site, listed(site, "a.ttl", canonical(site.uri("a.ttl"))))
     assert go(site.source.base, tmp_path).status == 0
-    monkeypatch.setattr(canonical_hash, "_MOST_ENDED", 0)
+    monkeypatch.setattr(canonical_module, "_MOST_ENDED", 0)
     assert check(site.source.base, tmp_path).sets[0].unverifiable == 1
 
 

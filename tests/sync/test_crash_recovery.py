@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.copies.schema import SCHEMA
+from headwater.copy_state import SCHEMA
 from headwater.progress import Done
 from headwater.storage.database import Database
 from headwater.sync.copy import crash_recovery

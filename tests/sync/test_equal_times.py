@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from headwater.copies.schema import SCHEMA
+from headwater.copy_state import SCHEMA
 from headwater.progress import silent
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Document, Entry, Link

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.copies.schema import SCHEMA
+from headwater.copy_state import SCHEMA
 from headwater.storage.database import Database
 from headwater.sync.copy.file_names import common_folder
 from headwater.sync.state import TEMPORARY

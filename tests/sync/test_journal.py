@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headwater.cli import run
-from headwater.copies.schema import JOURNAL_ENTRIES, JOURNAL_ID, SCHEMA
+from headwater.copy_state import JOURNAL_ENTRIES, JOURNAL_ID, SCHEMA
 from headwater.storage.database import Database
 from headwater.storage.transaction import Row
 from tests.support.copying import DONE, go

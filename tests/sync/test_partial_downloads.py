@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from tools.engines.launch import free_port
 
-from headwater.copies.schema import SCHEMA
+from headwater.copy_state import SCHEMA
 from headwater.errors import Interrupted
 from headwater.storage.database import Database, Durability
 from headwater.sync.transfer import partial_downloads as parts

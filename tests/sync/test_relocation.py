@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.copies.schema import SCHEMA
+from headwater.copy_state import SCHEMA
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.lists.position import Position

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headwater.cli import run
-from headwater.copies.schema import SCHEMA
+from headwater.copy_state import SCHEMA
 from headwater.storage.database import Database
 from headwater.sync.copy import destination_folder
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.copies.schema import SCHEMA
+from headwater.copy_state import SCHEMA
 from headwater.spec.records import Entry, Link
 from headwater.spec.times import parse_datetime
 from headwater.storage.database import Database, Schema

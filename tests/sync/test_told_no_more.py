@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headwater.copies.schema import SCHEMA
+from headwater.copy_state import SCHEMA
 from headwater.errors import Exit
 from headwater.storage.database import Database
 from headwater.sync.audit import comparison, expected_files

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 
 from headwater.errors import StoreFault
 from headwater.triplestores.embedded_store import EmbeddedStore, SameInStore, forms_still_there, load_store
-from headwater.triplestores.positions import POSITION_GRAPH, StorePosition, position_of
-from headwater.triplestores.skolem import with_blank_nodes, with_iris
-from headwater.triplestores.sparql_text import as_data, batches, parts_of
+from headwater.triplestores.statements import (
+    POSITION_GRAPH,
+    StorePosition,
+    as_data,
+    batches,
+    parts_of,
+    position_of,
+    with_blank_nodes,
+    with_iris,
+)
 from tests.support.examples import MANY
 from tests.support.failing import failing
 

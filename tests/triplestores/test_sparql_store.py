@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 
 from headwater.errors import StoreFault
-from headwater.triplestores import sparql_text
+from headwater.triplestores import statements
 from headwater.triplestores.embedded_store import forms_still_there
-from headwater.triplestores.positions import POSITION_GRAPH, StoreState
 from headwater.triplestores.sparql_endpoint import (
     EndpointAddress,
     EndpointRefused,
@@ -23,6 +22,7 @@ from headwater.triplestores.sparql_endpoint import (
     UpdateTooLarge,
 )
 from headwater.triplestores.sparql_store import SparqlStore
+from headwater.triplestores.statements import POSITION_GRAPH, StoreState
 from tests.support.examples import MANY
 from tests.support.failing import failing
 from tests.support.sparql_server import SparqlServer, sparql_server
@@ -50,7 +50,7 @@ def server(served: SparqlServer) -> SparqlServer:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparql_text, "MOST_STATEMENTS", 5)
+    monkeypatch.setattr(statements, "MOST_STATEMENTS", 5)
 
 
 ENDPOINTS: list[SparqlEndpoint] = []
@@ -139,7 +139,7 @@ def test_a_proxy_that_takes_no_large_request_gets_small_ones(
     server: SparqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """413 to a batch of the least size: nginx takes a MiB unless it is told otherwise."""
-    monkeypatch.setattr(sparql_text, "MOST_STATEMENTS", 50)
+    monkeypatch.setattr(statements, "MOST_STATEMENTS", 50)
     large = (413, "text/html", b"<html>413 Request Entity Too Large</html>")
     short = {b'<http://example.org/s> <http://example.org/p> "%d" .\n' % number for number in range(200)}
     server.fault = lambda kind, text: large if kind == "update" and len(text) > 1200 + most else None

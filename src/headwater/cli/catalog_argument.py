@@ -129,7 +129,7 @@ class CatalogArgument:
 
     def missing(self) -> UsageFault:
         """What is wrong with the place, where there is no catalog."""
-        from headwater.copies.schema import FOLDER, STATE
+        from headwater.copy_state import FOLDER, STATE
 
         path = Path(self.place.removeprefix("sqlite:"))
         if self.file is None or self._is_of_a_source:

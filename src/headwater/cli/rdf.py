@@ -39,11 +39,11 @@ from headwater.cli.shared_options import EXISTING, dest_argument, option
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.copies.copy_state import CopyStateReader
+    from headwater.copy_state import CopyStateReader
     from headwater.datasets.rows import DatasetPatch, DatasetState
     from headwater.rdf.canonical import DatasetSummary, RdfOptions
-    from headwater.rdf.differences import PatchSummary
     from headwater.rdf.syntaxes import RdfInput
+    from headwater.rdf.unified_diff import PatchSummary
 
 
 _PAGE = 1_000
@@ -61,7 +61,7 @@ def dump(dest: Path, names: tuple[str, ...], output: str, as_json: bool, **optio
     A document is one by its media type, as the source states it, or else by the suffix of its name. Relative IRIs are
     resolved against its URI, and its blank nodes are its own. Resources of other kinds, and patches, are passed over.
     """
-    from headwater.copies.copy_state import CopyStateReader
+    from headwater.copy_state import CopyStateReader
     from headwater.rdf.canonical import write_canonical
 
     treated = _rdf_options(options)
@@ -81,7 +81,7 @@ def dump(dest: Path, names: tuple[str, ...], output: str, as_json: bool, **optio
 
 def _documents(state: CopyStateReader, dest: Path, names: tuple[str, ...]) -> Iterator[RdfInput]:
     """The RDF documents of sets of a copy, of all without names. Raises UsageFault for a set that there is not."""
-    from headwater.copies.copy_state import copied_sets, files_after
+    from headwater.copy_state import copied_sets, files_after
     from headwater.rdf.syntaxes import RdfInput, syntax_of
 
     with state.read() as t:
@@ -253,7 +253,7 @@ def diff(old: str, new: str, output: str, as_json: bool, **options: Any) -> Exit
     It removes first and adds then, each in the order of octets. Blank nodes are refused unless they become IRIs or keep
     their labels: a patch cannot name them (NQUD-A6). Files that are canonical already are compared as they are.
     """
-    from headwater.rdf.differences import write_dataset_patch
+    from headwater.rdf.unified_diff import write_dataset_patch
 
     with result_for(output, as_json=as_json) as scratch:
         first, second = rdf_inputs([old, new], scratch, options["syntax"], options["base"])
@@ -282,8 +282,8 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
 
     What comes of it is canonical N-Quads. Labels of blank nodes are taken to mean the same nodes in all files.
     """
-    from headwater.rdf.applying import apply_patches
     from headwater.rdf.canonical import LABELS_KEPT, NO_BLANK_NODES, write_canonical
+    from headwater.rdf.unified_diff import apply_patches
 
     with result_for(output, as_json=as_json) as scratch:
         if [dataset, *patches].count(STANDARD) > 1:
@@ -324,7 +324,7 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
 @json_option
 def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
     """Write the patch that undoes PATCH, where each of its lines had an effect."""
-    from headwater.rdf.applying import write_inverse
+    from headwater.rdf.unified_diff import write_inverse
 
     with result_for(output, as_json=as_json) as scratch:
         (path,) = local_files([patch], scratch)
@@ -341,7 +341,7 @@ def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
 @json_option
 def compose(patches: Sequence[str], output: str, lenient: bool, as_json: bool) -> Exit:
     """Write one patch that has the effect of all PATCHes, one after the other."""
-    from headwater.rdf.applying import write_composed
+    from headwater.rdf.unified_diff import write_composed
 
     with result_for(output, as_json=as_json) as scratch, (scratch / "result").open("xb") as file:
         found = write_composed(local_files(patches, scratch), file, scratch=scratch, strict=not lenient)

@@ -268,7 +268,7 @@ def _exit_status(report: dict[str, Any], where: CatalogArgument, max_age: float 
 def state_of(place: str) -> str:
     """The one state folder of a folder that is served, where nothing else is known to be at PLACE; or PLACE itself."""
     from headwater.cli.serve_options import states_of
-    from headwater.copies.schema import FOLDER
+    from headwater.copy_state import FOLDER
     from headwater.source.configured_source import CATALOG
 
     path = Path(place)
@@ -285,7 +285,7 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
     """Tell how a copy stands, once or again and again; returns the exit status of the last time."""
     from msgspec.structs import asdict
 
-    from headwater.copies.schema import FOLDER
+    from headwater.copy_state import FOLDER
     from headwater.notify.subscriber.status import push_status
     from headwater.sync.copy_status import copy_status
 

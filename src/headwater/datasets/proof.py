@@ -17,8 +17,8 @@ import msgspec
 
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
 from headwater.datasets.rows import DatasetPatch
-from headwater.rdf.applying import EffectCounts, apply_patches, patched_blocks, plain_blocks
 from headwater.rdf.canonical import DatasetSummary
+from headwater.rdf.unified_diff import EffectCounts, apply_patches, patched_blocks, plain_blocks
 
 
 class Replay(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.copies.schema import FOLDER
+from headwater.copy_state import FOLDER
 from headwater.errors import Exit, HeadwaterError, Interrupted
 from headwater.http.callbacks import CallbackListener
 from headwater.http.pushed_copy import PushedCopy

@@ -17,8 +17,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.copies.copy_state import lock_as_follower, without_lock
-from headwater.copies.schema import FOLDER, STATE
+from headwater.copy_state import FOLDER, STATE, lock_as_follower, without_lock
 from headwater.errors import SourceFault
 from headwater.http.callbacks import CallbackListener
 from headwater.notify.monotonic_clock import monotonic_unix_time

@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.page_filling import LONGEST_URI
-from headwater.copies.copy_state import CopiedFile
+from headwater.copy_state import CopiedFile
 from headwater.files.folder_marks import leads_inside
 from headwater.ingest.recording import is_acceptable
 from headwater.spec.hashes import HEX_LENGTH, parse_hash

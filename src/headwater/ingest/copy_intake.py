@@ -19,7 +19,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Delete, Event, Resource, SetState, Unacceptable, UnknownSet, Upsert
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
-from headwater.copies.copy_state import (
+from headwater.copy_state import (
     CopiedFile,
     CopiedSet,
     CopyStateReader,

@@ -14,21 +14,28 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headwater.copies.copy_state import CopiedFile, CopiedSet, CopyStateReader, copied_sets, files_after, files_at
-from headwater.copies.dataset_choice import RdfFile, chosen_dataset, rdf_file
-from headwater.copies.schema import FOLDER, STATE
+from headwater.copy_state import (
+    FOLDER,
+    STATE,
+    CopiedFile,
+    CopiedSet,
+    CopyStateReader,
+    copied_sets,
+    files_after,
+    files_at,
+)
 from headwater.datasets.dataset_folder import InputChanged
 from headwater.errors import SourceFault
 from headwater.files.folder_marks import is_state, is_tree
 from headwater.ingest.copied_entries import leads_home, origin_of
 from headwater.ingest.folder.walk import is_copy_of
-from headwater.rdf.syntaxes import N_QUADS, RdfInput, Syntax, syntax_of
+from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput, Syntax, chosen_dataset, rdf_file, syntax_of
 from headwater.spec.records import Link
 from headwater.spec.uris import quote_path, resolve
 from headwater.storage.transaction import Transaction
 from headwater.triplestores.embedded_store import dump_store
-from headwater.triplestores.positions import POSITION_GRAPH
 from headwater.triplestores.sparql_endpoint import SparqlEndpoint
+from headwater.triplestores.statements import POSITION_GRAPH
 
 MOST_FILES: Final = 100_000
 _ALL: Final = (

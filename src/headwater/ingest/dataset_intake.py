@@ -28,12 +28,13 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Metadata, SetState, UnknownSet, Upsert
 from headwater.catalog.state import StateRow, StateUpdate
-from headwater.datasets.counts import CountingLines, DatasetCounts
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, InputChanged, file_digest
 from headwater.datasets.proof import patched_digest, replayed
 from headwater.datasets.rows import (
     DATASET_FILE,
     DATASET_TYPE,
+    CountingLines,
+    DatasetCounts,
     DatasetPatch,
     DatasetState,
     SeenInput,
@@ -47,8 +48,8 @@ from headwater.ingest.dataset_inputs import DatasetInput
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, silent
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
-from headwater.rdf.differences import DatasetBase, PatchSummary, write_patch, write_update
 from headwater.rdf.faults import BadRdf
+from headwater.rdf.unified_diff import DatasetBase, PatchSummary, write_patch, write_update
 from headwater.spec.records import ChangeKind
 
 SETTLED_SECONDS: Final = 1.0

@@ -1,8 +1,12 @@
 """JSON Patch (RFC 6902) of texts as they are written: made such that applying it gives the new text octet by octet.
 
+A text is a tree that keeps white space, escapes and numbers as they are written. A value is its text until somebody
+looks into it; then it has entries, each with the white space around it. So what is not touched comes out octet by
+octet, and a large text costs what is looked at.
+
 Values of a patch are taken over as they are written in it. An object's new member comes last, save where the names
 were in order: then it takes its place in that order. One that is moved comes last in any case, so that a move to where
-it is makes it the last. The white space around what comes and goes is `Content`'s. What no operation can write as it
+it is makes it the last. The white space around what comes and goes is `_Content`'s. What no operation can write as it
 is written in the new text (white space, the order of names) is told by replacing the array or object around it.
 """
 
@@ -17,8 +21,256 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from headwater.patches.json_text import Content, Item, JsonLayout, JsonText, Value, plain
+import msgspec
+
 from headwater.patches.registry import DEEPEST, LARGEST, MOST_OPERATIONS, Effort, PatchRefused
+
+# a text as a tree
+
+_BOM = "\ufeff"
+_SPACE = re.compile(r"[ \t\n\r]*")
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'  # never goes back, which would take memory for each character
+_STRING_AT = re.compile(_STRING, re.DOTALL)
+_SCALAR = re.compile(_STRING + r'|[^\s,:\[\]{}"]+', re.DOTALL)
+_INNER = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
+_COLON_SPACE = re.compile(r'":( ?)')
+
+
+class _JsonLayout(NamedTuple):
+    """How a text is written: with a blank after its first colon; without any character that is not ASCII."""
+
+    is_spaced: bool
+    is_ascii: bool
+
+
+class _Value:
+    """One value: a scalar, an array or an object. `text` is its text while nobody has looked into it."""
+
+    __slots__ = ("_content", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text: str | None = text
+        self._content: _Content | None = None
+
+    def content(self, effort: Effort) -> _Content | None:
+        """What is within an array or object, which may be changed from now on; None for a scalar."""
+        if self._content is None and self.text is not None and self.text[0] in "[{":
+            effort.spend(1 + len(self.text) // 30)
+            self._content = _content(self.text, effort)
+            self.text = None
+        return self._content
+
+    def put_pieces(self, into: list[str]) -> None:
+        """Its text as it is by now, at the end of `into`."""
+        if self._content is None:
+            into.append(self.text or "")
+        else:
+            self._content.put_pieces(into)
+
+    def written(self, effort: Effort) -> str:
+        """The same in one."""
+        if self.text is not None:
+            effort.spend(1 + len(self.text) // 1_000)
+            return self.text
+        pieces: list[str] = []
+        self.put_pieces(pieces)
+        text = "".join(pieces)
+        effort.spend(1 + len(pieces) // 5 + len(text) // 1_000)
+        return text
+
+
+class _Item:
+    """An entry of an array, or a member of an object: its value with what is written around it.
+
+    `lead` is the white space before it, `trail` that between it and its comma; `key` is a member's name as it is
+    written, and `colon` what stands between that and the value.
+    """
+
+    __slots__ = ("colon", "key", "lead", "trail", "value")
+
+    def __init__(self, lead: str, key: str, colon: str, value: _Value, trail: str = "") -> None:
+        self.lead, self.key, self.colon, self.value, self.trail = lead, key, colon, value, trail
+
+    @property
+    def shape(self) -> tuple[str, str, str, str]:
+        """How it is written, but for its value."""
+        return self.lead, self.key, self.colon, self.trail
+
+
+class _Content:
+    """What is within an array or an object: items, and the white space before the closing bracket.
+
+    Where an item comes and goes, white space follows these rules: one that is put first takes that of the one that was
+    first, which gets that of the second; any other takes that of the one whose place it takes, or of the last. In an
+    array or object of one item, the second is written as the first where that begins a line; else after one blank
+    where the document has blanks after its colons. When the first one goes, the second takes its white space. What has
+    no items is written without white space.
+    """
+
+    __slots__ = ("close", "is_object", "items", "names")
+
+    def __init__(self, items: list[_Item], close: str, *, is_object: bool) -> None:
+        self.items, self.close, self.is_object = items, close, is_object
+        self.names: dict[str, int] | None = None
+
+    def put_pieces(self, into: list[str]) -> None:
+        """Its text, at the end of `into`."""
+        into.append("{" if self.is_object else "[")
+        for number, one in enumerate(self.items):
+            if number:
+                into.append(",")
+            into.append(one.lead + one.key + one.colon)
+            one.value.put_pieces(into)
+            into.append(one.trail)
+        into.append(self.close)
+        into.append("}" if self.is_object else "]")
+
+    def place(self, name: str, effort: Effort) -> int | None:
+        """Where the member of this name is. Raises PatchRefused where a name comes twice."""
+        if self.names is None:
+            effort.spend(1 + len(self.items) // 2)
+            names = {plain(one.key): number for number, one in enumerate(self.items)}
+            if len(names) < len(self.items):
+                raise PatchRefused("an object has the same name twice")
+            self.names = names
+        return self.names.get(name)
+
+    def shell(self) -> _Content:
+        """A copy in which items come and go by themselves; it shares the values."""
+        items = [_Item(one.lead, one.key, one.colon, one.value, one.trail) for one in self.items]
+        return _Content(items, self.close, is_object=self.is_object)
+
+    def insert(self, place: int, name: str, value: _Value, style: _JsonLayout) -> None:
+        """Put an item in; `name` is that of a member. `style`: how the document is written."""
+        items = self.items
+        key = json.dumps(name, ensure_ascii=style.is_ascii) if self.is_object else ""
+        colon = (items[0].colon if items else ": " if style.is_spaced else ":") if self.is_object else ""
+        if not items:
+            lead = ""
+        elif place == 0:
+            lead = items[0].lead
+            items[0].lead = self._second(style)
+        elif place < len(items):
+            lead = items[place].lead
+        else:
+            lead = items[-1].lead if len(items) > 1 else self._second(style)
+        if self.names is not None and place == len(items):
+            self.names[name] = place
+        else:
+            self.names = None
+        items.insert(place, _Item(lead, key, colon, value))
+
+    def _second(self, style: _JsonLayout) -> str:
+        """The white space before the second item."""
+        if len(self.items) > 1:
+            return self.items[1].lead
+        first = self.items[0].lead
+        return first if "\n" in first else " " if style.is_spaced else ""
+
+    def remove(self, place: int) -> _Item:
+        """Take an item out."""
+        items = self.items
+        if place == 0 and len(items) > 1:
+            items[1].lead = items[0].lead
+        if place and place == len(items) - 1:
+            items[-2].trail = ""
+        if len(items) == 1:
+            self.close = ""
+        if self.names is not None and place == len(items) - 1:
+            self.names.pop(plain(items[place].key), None)
+        else:
+            self.names = None
+        return items.pop(place)
+
+
+class _JsonText:
+    """A whole JSON text: its one value, and what is written before and after it."""
+
+    def __init__(self, data: bytes, effort: Effort) -> None:
+        """Raises PatchRefused for what is no JSON in UTF-8, or is too large or too deep."""
+        if len(data) > LARGEST:
+            raise PatchRefused("it is too large")
+        effort.spend(1 + len(data) // 20)
+        try:
+            text = data.decode()
+            msgspec.json.decode(data.removeprefix(_BOM.encode()))
+        except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as cause:
+            raise PatchRefused("it is no JSON in UTF-8") from cause
+        space = _SPACE.match(text, len(_BOM) if text.startswith(_BOM) else 0)
+        assert space is not None
+        end = len(text.rstrip(" \t\n\r"))
+        self.before, self.after = text[: space.end()], text[end:]
+        self.value = _Value(text[space.end() : end])
+        colon = _COLON_SPACE.search(text)
+        self.style = _JsonLayout(is_spaced=colon is None or bool(colon[1]), is_ascii=text.isascii())
+
+    def octets(self, effort: Effort) -> bytes:
+        """The text as it is by now."""
+        return (self.before + self.value.written(effort) + self.after).encode()
+
+
+def plain(written: str) -> str:
+    """A name or string without quotes and escapes."""
+    return written[1:-1] if "\\" not in written else str(json.loads(written))
+
+
+def _content(text: str, effort: Effort) -> _Content:
+    """The items of an array or object whose text is sound; they are not looked into."""
+    is_object = text[0] == "{"
+    items: list[_Item] = []
+    at = 1
+    lead, at = _space(text, at)
+    if text[at] in "]}":
+        return _Content(items, lead, is_object=is_object)
+    while True:
+        key = colon = ""
+        if is_object:
+            name = _STRING_AT.match(text, at)
+            assert name is not None
+            key = name[0]
+            colon, at = _colon(text, name.end())
+        end = _end(text, at)
+        effort.hold(2)  # with its text
+        value = _Value(text[at:end])
+        trail, at = _space(text, end)
+        items.append(_Item(lead, key, colon, value, trail))
+        if text[at] != ",":
+            items[-1].trail = ""
+            return _Content(items, trail, is_object=is_object)
+        lead, at = _space(text, at + 1)
+
+
+def _space(text: str, at: int) -> tuple[str, int]:
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found[0], found.end()
+
+
+def _colon(text: str, at: int) -> tuple[str, int]:
+    before, at = _space(text, at)
+    after, at = _space(text, at + 1)
+    return f"{before}:{after}", at
+
+
+def _end(text: str, at: int) -> int:
+    """Where the value ends that begins here."""
+    if text[at] not in "[{":
+        scalar = _SCALAR.match(text, at)
+        assert scalar is not None
+        return scalar.end()
+    depth = 0
+    for token in _INNER.finditer(text, at):
+        bracket = token[0]
+        if bracket in "[{":
+            depth += 1
+            if depth > DEEPEST:
+                raise PatchRefused("it is too deep")
+        elif bracket in "]}":
+            depth -= 1
+            if not depth:
+                return token.end()
+    raise PatchRefused("it does not end")
+
 
 _MOST_EDITS: Final = 400
 _MOST_PAIRS: Final = 200_000
@@ -63,15 +315,15 @@ _WRONG_ESCAPE = re.compile(r"~(?![01])")
 class _Place(NamedTuple):
     """Where a pointer leads: the array or object, and the last name of the pointer. No `within`: the whole text."""
 
-    within: Content | None
+    within: _Content | None
     name: str
 
 
 def apply(old: bytes, patch: bytes, effort: Effort | None = None) -> bytes:
     """The octets that the patch makes of the old ones. Raises PatchRefused."""
     effort = effort or Effort()
-    text = JsonText(old, effort)
-    operations = JsonText(patch, effort).value.content(effort)
+    text = _JsonText(old, effort)
+    operations = _JsonText(patch, effort).value.content(effort)
     if operations is None or operations.is_object:
         raise PatchRefused("a JSON Patch is an array")
     if len(operations.items) > MOST_OPERATIONS:
@@ -88,12 +340,12 @@ def apply(old: bytes, patch: bytes, effort: Effort | None = None) -> bytes:
 class _Application:
     """Does one operation after the other. `_octets` is how large the text can have become."""
 
-    def __init__(self, text: JsonText, effort: Effort) -> None:
+    def __init__(self, text: _JsonText, effort: Effort) -> None:
         self._text = text
         self._effort = effort
         self._octets = len(text.value.text or "")
 
-    def take(self, operation: Value) -> None:
+    def take(self, operation: _Value) -> None:
         """Do an operation. Raises PatchRefused."""
         effort = self._effort
         effort.spend(10)
@@ -117,14 +369,14 @@ class _Application:
             case _:
                 raise PatchRefused("it has an unknown operation")
 
-    def _string(self, members: Content, name: str) -> str:
+    def _string(self, members: _Content, name: str) -> str:
         place = members.place(name, self._effort)
         written = None if place is None else members.items[place].value.text
         if written is None or written[0] != '"':
             raise PatchRefused(f"an operation has no {name}")
         return plain(written)
 
-    def _value(self, members: Content) -> str:
+    def _value(self, members: _Content) -> str:
         place = members.place("value", self._effort)
         if place is None:
             raise PatchRefused("an operation has no value")
@@ -158,19 +410,19 @@ class _Application:
             raise PatchRefused("there is nothing at a pointer")
         return _Place(content, names[-1])
 
-    def _item(self, value: Value, name: str) -> Item:
+    def _item(self, value: _Value, name: str) -> _Item:
         content = value.content(self._effort)
         if content is None:
             raise PatchRefused("there is nothing at a pointer")
         return content.items[self._existing(content, name)]
 
-    def _existing(self, content: Content, name: str) -> int:
+    def _existing(self, content: _Content, name: str) -> int:
         place = content.place(name, self._effort) if content.is_object else _index(name, len(content.items) - 1)
         if place is None:
             raise PatchRefused("there is nothing at a pointer")
         return place
 
-    def _found(self, pointer: str) -> Value:
+    def _found(self, pointer: str) -> _Value:
         place = self._place(pointer)
         if place.within is None:
             return self._text.value
@@ -180,23 +432,23 @@ class _Application:
         self._grown(len(written))
         within, name = self._place(path)
         if within is None:
-            self._text.value = Value(written)
+            self._text.value = _Value(written)
             return
         self._effort.spend(1 + len(within.items) // 100)
         if not within.is_object:
             place = len(within.items) if name == "-" else _index(name, len(within.items))
             if place is None:
                 raise PatchRefused("there is nothing at a pointer")
-            within.insert(place, "", Value(written), self._text.style)
+            within.insert(place, "", _Value(written), self._text.style)
             return
         held = within.place(name, self._effort)
         if held is not None:
-            within.items[held].value = Value(written)
+            within.items[held].value = _Value(written)
             return
         place = len(within.items) if last else _member_place(within, name, self._effort)
-        within.insert(place, name, Value(written), self._text.style)
+        within.insert(place, name, _Value(written), self._text.style)
 
-    def _remove(self, path: str) -> Item:
+    def _remove(self, path: str) -> _Item:
         within, name = self._place(path)
         if within is None:
             raise PatchRefused("the whole text cannot be removed")
@@ -207,9 +459,9 @@ class _Application:
         self._grown(len(written))
         within, name = self._place(path)
         if within is None:
-            self._text.value = Value(written)
+            self._text.value = _Value(written)
         else:
-            within.items[self._existing(within, name)].value = Value(written)
+            within.items[self._existing(within, name)].value = _Value(written)
 
     def _move(self, from_: str, path: str) -> None:
         if path.startswith(f"{from_}/"):
@@ -226,7 +478,7 @@ class _Application:
             raise PatchRefused("a test has failed")
 
 
-def _member_place(content: Content, name: str, effort: Effort) -> int:
+def _member_place(content: _Content, name: str, effort: Effort) -> int:
     """Where a new member of an object is put: by its name where the names were in order, else last."""
     effort.spend(1 + len(content.items) // 4)
     names = [plain(one.key) for one in content.items]
@@ -258,7 +510,7 @@ def make(old: bytes, new: bytes, effort: Effort | None = None) -> bytes | None:
     """A patch smaller than `new` that `apply` makes `new` of `old` by; None where there is none."""
     effort = effort or Effort()
     try:
-        before, after = JsonText(old, effort), JsonText(new, effort)
+        before, after = _JsonText(old, effort), _JsonText(new, effort)
         if (before.before, before.after) != (after.before, after.after):
             return None
         operations = _Making(before.style, effort).differing(before.value, after.value, "")
@@ -274,15 +526,15 @@ class _Change(NamedTuple):
     """What makes one array or object of another: the operations on it and within it, and how it is written then."""
 
     operations: list[str]
-    shell: Content
+    shell: _Content
 
 
 class _Making:
-    def __init__(self, style: JsonLayout, effort: Effort) -> None:
+    def __init__(self, style: _JsonLayout, effort: Effort) -> None:
         self._style = style
         self._effort = effort
 
-    def differing(self, old: Value, new: Value, path: str) -> list[str]:
+    def differing(self, old: _Value, new: _Value, path: str) -> list[str]:
         """The operations that make the one value of the other."""
         effort = self._effort
         before, written = old.written(effort), new.written(effort)
@@ -300,7 +552,7 @@ class _Making:
         effort.spend(1 + len(change.operations))
         return change.operations if sum(map(len, change.operations)) < len(whole) else [whole]
 
-    def _members(self, held: Content, wanted: Content, path: str) -> _Change | None:
+    def _members(self, held: _Content, wanted: _Content, path: str) -> _Change | None:
         names = [plain(one.key) for one in wanted.items]
         if not self._is_plain(held) or not self._is_plain(wanted):
             return None
@@ -323,7 +575,7 @@ class _Making:
         self._order(shell, names, operations, path)
         return _Change(operations, shell)
 
-    def _order(self, shell: Content, names: list[str], operations: list[str], path: str) -> None:
+    def _order(self, shell: _Content, names: list[str], operations: list[str], path: str) -> None:
         """Move the members to the end, one after the other, from the first that is not in its place."""
         order = [plain(one.key) for one in shell.items]
         first = next((n for n, (one, other) in enumerate(zip(order, names, strict=True)) if one != other), len(names))
@@ -335,7 +587,7 @@ class _Making:
             assert place is not None
             shell.insert(len(shell.items) - 1, name, shell.remove(place).value, self._style)
 
-    def _is_plain(self, content: Content) -> bool:
+    def _is_plain(self, content: _Content) -> bool:
         """Whether no name comes twice."""
         try:
             content.place("", self._effort)
@@ -346,7 +598,7 @@ class _Making:
             raise
         return True
 
-    def _elements(self, held: Content, wanted: Content, path: str) -> _Change | None:
+    def _elements(self, held: _Content, wanted: _Content, path: str) -> _Change | None:
         effort = self._effort
         old = [one.value.written(effort) for one in held.items]
         new = [one.value.written(effort) for one in wanted.items]
@@ -355,7 +607,9 @@ class _Making:
             self._block(block, held, wanted, (shell, operations), path)
         return _Change(operations, shell) if shell.items else None
 
-    def _block(self, block: _Block, held: Content, wanted: Content, into: tuple[Content, list[str]], path: str) -> None:
+    def _block(
+        self, block: _Block, held: _Content, wanted: _Content, into: tuple[_Content, list[str]], path: str
+    ) -> None:
         """Elements of a block are paired in their order; those left over come or go at its end."""
         shell, operations = into
         pairs = min(block.old_to - block.old_from, block.new_to - block.new_from)
@@ -374,7 +628,7 @@ class _Making:
             operations += self.differing(held.items[place].value, after, f"{path}/{place}")
 
 
-def _is_written_alike(one: Content, other: Content) -> bool:
+def _is_written_alike(one: _Content, other: _Content) -> bool:
     if one.close != other.close or len(one.items) != len(other.items):
         return False
     return all(mine.shape == its.shape for mine, its in zip(one.items, other.items, strict=True))

@@ -3,7 +3,7 @@
 One more kind of patch is one more row here: a media type, the media types of the resources that it fits, a suffix for
 files, and two functions. Those of N-Quads Unified Diff are here (NQUD-A4, NQUD-A5): only resources whose statements
 are canonical, in order and without blank nodes have such patches, for of those alone the statements tell the octets.
-Datasets of any size are patched from file to file (`headwater.rdf.applying`).
+Datasets of any size are patched from file to file (`headwater.rdf.unified_diff`).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _make_nquads(old: bytes, new: bytes) -> bytes | None:
 def _apply_nquads(old: bytes, patch: bytes) -> bytes:
     """What a patch makes of the octets, in order. Raises PatchRefused."""
     from headwater.rdf.faults import BadRdf, RdfBounds
-    from headwater.rdf.patch_lines import read_patch
+    from headwater.rdf.unified_diff import read_patch
 
     statements = _statements(old)
     try:
@@ -137,7 +137,7 @@ JSON: Final = PatchFormat(
     _apply_json,
 )
 N_QUADS_DIFF: Final = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
-"""N-Quads Unified Diff (NQUD-03); destinations apply it to files of any size (`headwater.rdf.applying`)."""
+"""N-Quads Unified Diff (NQUD-03); destinations apply it to files of any size (`headwater.rdf.unified_diff`)."""
 N_QUADS: Final = PatchFormat(
     "nquads",
     N_QUADS_DIFF,

@@ -11,9 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from headwater.datasets.counts import DatasetCounts
 from headwater.datasets.dataset_folder import DatasetFolder, blocks_of
-from headwater.datasets.rows import DATASET_TYPE, PATCH_TYPE, DatasetPatch, DatasetState, patches_from, read_dataset
+from headwater.datasets.rows import (
+    DATASET_TYPE,
+    PATCH_TYPE,
+    DatasetCounts,
+    DatasetPatch,
+    DatasetState,
+    patches_from,
+    read_dataset,
+)
 from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.site import SetSettings, Site, dataset_name, dataset_patch_name, description_name
 from headwater.publish.store_writer import DocumentMark, decode_mark

@@ -1,28 +1,44 @@
-"""Canonical N-Quads: one form for each dataset, sorted bytewise, each statement once, whatever it was written in."""
+"""Canonical N-Quads: one form for each dataset, sorted bytewise, each statement once; its SHA-256 is a document's hash.
+
+That hash is what `headwater rdf hash --base URI` prints: equal for documents that say the same, in whatever octets.
+Lines that do not fit into memory are sorted by sort(1).
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 from xml.parsers.expat import ExpatError, ParserCreate
 
 from pyoxigraph import Quad, RdfFormat, Triple, parse, serialize
 
-from headwater.errors import Undetermined
-from headwater.processes.pool import ProcessPool, WorkerProgram, processors
+from headwater.errors import Undetermined, UsageFault
+from headwater.processes.pool import (
+    JobEnded,
+    LimitedProcess,
+    ProcessPool,
+    WorkerProgram,
+    limit_memory,
+    processors,
+    widen,
+)
 from headwater.rdf.blank_nodes import BlankNodes as BlankNodes
-from headwater.rdf.blank_nodes import NamedLines
-from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds
-from headwater.rdf.parsing import parsed_files
-from headwater.rdf.sorting import LineSorter
+from headwater.rdf.blank_nodes import NamedLines, bounded_forms
+from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds, RdfTooCostly
+from headwater.rdf.parsing import parsed_files, statements_of
 from headwater.rdf.statements import (
+    BLOCK,
     canonical_and_blanks,
     canonical_block,
     has_blanks,
@@ -30,7 +46,7 @@ from headwater.rdf.statements import (
     octets,
     refuse_blanks,
 )
-from headwater.rdf.syntaxes import N_QUADS, N_TRIPLES, RDF_XML, RdfInput, Syntax
+from headwater.rdf.syntaxes import N_QUADS, N_TRIPLES, NAMES, RDF_XML, RdfInput, Syntax
 
 _PIECE_OCTETS: Final = 4 << 20
 """So much of a file is made canonical by a process at once."""
@@ -294,3 +310,196 @@ def _triples(quads: Iterator[Quad]) -> Iterator[Triple]:
         if (graph := str(quad.graph_name)) != "DEFAULT":
             raise ValueError(f"it has no named graphs, and there is {graph}")
         yield quad.triple
+
+
+# the hash of a document: parser and canonicaliser run in a process that is ended at one that takes too long or too much
+
+HASHED_OCTETS: Final = 16 << 20
+"""Of one document, inflated: it and its statements are held in memory."""
+_HASHER_SECONDS: Final = 20.0
+_HASHER_MEMORY: Final = 1 << 30
+_MOST_ENDED: Final = 5
+"""After so many documents at which the process was ended no other is tried: each takes its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RdfDocument:
+    """An RDF document: a file, or its octets where they are given; `uri` is what relative IRIs are resolved against."""
+
+    path: Path
+    syntax: Syntax
+    uri: str
+    octets: bytes | None = None
+
+
+class CanonicalHasher:
+    """Hashes documents by their canonical form. Close it."""
+
+    def __init__(self, *, octets: int = HASHED_OCTETS, seconds: float | None = None) -> None:
+        self._most = octets
+        self._seconds = _HASHER_SECONDS if seconds is None else seconds
+        self._left = _MOST_ENDED
+        self._process = LimitedProcess(document_hasher, _HASHER_MEMORY)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
+
+    def digest(self, document: RdfDocument) -> str:
+        """The SHA-256, hexadecimal. Raises BadRdf for what is no RDF in its syntax, RdfTooCostly, OSError."""
+        where = document.uri
+        length = document.path.stat().st_size if document.octets is None else len(document.octets)
+        if length > self._most:
+            raise RdfTooCostly(f"the document has more than {self._most:,} octets", where=where)
+        if not self._left:
+            raise RdfTooCostly("too many documents before it took too long to be canonicalised", where=where)
+        job = (str(document.path), document.octets, document.syntax.name, document.uri, self._most)
+        try:
+            digest, fault, is_costly = self._process.do(job, self._seconds)
+        except JobEnded as error:
+            self._left -= 1
+            raise RdfTooCostly(f"the document cannot be canonicalised: {error}", where=where) from error
+        if digest:
+            return str(digest)
+        raise (RdfTooCostly if is_costly else BadRdf)(fault, where=where)
+
+
+def document_hasher(memory: int) -> Callable[[Any], Any]:
+    """What the process does: the digest of a document, or what is wrong with it, and whether that is its cost."""
+    limit_memory(memory)
+
+    def hashed(job: tuple[str, bytes | None, str, str, int]) -> tuple[str, str, bool]:
+        path, given, syntax, uri, most = job
+        one = RdfInput(Path(path), NAMES[syntax], uri, uri)
+        try:
+            with Path(path).open("rb") if given is None else BytesIO(given) as stream:
+                return _digest(one, stream, RdfBounds(octets=most), memory), "", False
+        except BadRdf as error:
+            return "", error.what, isinstance(error, RdfTooCostly)
+        except OSError as error:
+            return "", f"the document cannot be read: {error.strerror}", False
+
+    return hashed
+
+
+def _digest(one: RdfInput, stream: BinaryIO, bounds: RdfBounds, memory: int) -> str:
+    plain: set[bytes] = set()
+    blanks: set[bytes] = set()
+    for block in _blocks(one, stream, bounds):
+        for line in block.splitlines(keepends=True):
+            (blanks if has_blanks(line) else plain).add(line)
+    if blanks:
+        (form,) = bounded_forms([b"".join(sorted(blanks))], memory)
+        plain.update(form.splitlines(keepends=True))
+    return hashlib.sha256(b"".join(sorted(plain))).hexdigest()
+
+
+def _blocks(one: RdfInput, stream: BinaryIO, bounds: RdfBounds) -> Iterator[bytes]:
+    if not one.syntax.is_lines:
+        yield from statements_of(one, stream, bounds)
+        return
+    line = 1
+    for block in line_blocks(octets(stream, one.where, bounds), one.where, bounds):
+        yield canonical_block(block, line, one.where, one.syntax.parser_format)
+        line += block.count(b"\n")
+
+
+# lines in order
+
+_PLACES = "/usr/bin:/bin"
+"""Where sort(1) is looked for, whatever PATH says."""
+_SORT_MEMORY = "64M"
+"""What sort(1) holds in memory; of long lines, one for each of the files that it merges."""
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.EACCES)
+
+
+class LineSorter:
+    """Takes lines in blocks, and gives them sorted bytewise, each once. The caller closes it.
+
+    What does not fit into memory lies in the folder `scratch`, which the caller removes. Raises OSError as writing to a
+    file there does.
+    """
+
+    def __init__(self, scratch: Path, bounds: RdfBounds = BOUNDS) -> None:
+        self._scratch = scratch
+        self._bounds = bounds
+        self._held: list[bytes] = []
+        self._octets = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def add(self, block: bytes) -> None:
+        """Take whole lines, each ended by LF, without CR."""
+        if self._process is not None:
+            self._send(block)
+        elif block:
+            self._held.append(block)
+            self._octets += len(block)
+            if self._octets > self._bounds.run_octets:
+                self._process = self._started()
+                while self._held:
+                    self._send(self._held.pop())
+
+    def blocks(self) -> Iterator[bytes]:
+        """All lines that were taken, sorted, each once, in blocks. Once only."""
+        if self._process is None:
+            lines = sorted(set(b"".join(self._held).splitlines(keepends=True)))
+            if lines:
+                yield b"".join(lines)
+            return
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        unbounded = replace(self._bounds, line_octets=self._bounds.octets)
+        yield from line_blocks(iter(lambda: process.stdout.read(BLOCK), b""), "", unbounded)  # type: ignore[union-attr]
+        if process.wait():
+            raise self._fault(process)
+
+    def lines(self) -> Iterator[bytes]:
+        """The same line by line, each with its LF."""
+        for block in self.blocks():
+            yield from block.splitlines(keepends=True)
+
+    def close(self) -> None:
+        """End the process, whatever it still does."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                with suppress(OSError):
+                    stream.close()  # type: ignore[union-attr]
+            process.wait()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        """The process: it ends with this one, since it then reads its end and has nobody to write to."""
+        program = shutil.which("sort", path=_PLACES)
+        if program is None:
+            raise UsageFault(f"sort(1) is not in {_PLACES}", advice="Install coreutils.")
+        process = subprocess.Popen(
+            [program, "-u", "-S", _SORT_MEMORY, "-T", os.fspath(self._scratch)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"LC_ALL": "C", "PATH": _PLACES, "TMPDIR": os.fspath(self._scratch)},
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        widen(process.stdin)
+        widen(process.stdout)
+        return process
+
+    def _send(self, block: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(block)
+        except BrokenPipeError as cause:
+            raise self._fault(self._process) from cause
+
+    def _fault(self, process: subprocess.Popen[bytes]) -> OSError:
+        """What sort(1) says that has stopped it, as the system's own error."""
+        assert process.stderr is not None
+        said = process.stderr.read().decode(errors="replace").strip()
+        number = next((one for one in _DISK_FAULTS if os.strerror(one) in said), errno.EIO)
+        return OSError(number, said[-300:] or "sort(1) was ended", os.fspath(self._scratch))

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from pyoxigraph import Literal, parse
 
-from headwater.rdf.applying import PatchSteps
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
 from headwater.rdf.parsing import is_xml_content, parsed_files
-from headwater.rdf.patch_lines import read_patch
 from headwater.rdf.statements import canonical_block, has_blanks, line_blocks, octets
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
+from headwater.rdf.unified_diff import PatchSteps, read_patch
 
 _MOST = 1_000
 _XML_LITERAL = b"<http://www.w3.org/1999/02/22-rdf-syntax-ns#XMLLiteral>"

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import ClassVar
 
-from headwater.copies.schema import FOLDER, STATE
+from headwater.copy_state import FOLDER, STATE
 from headwater.errors import HeadwaterError, UsageFault
 from headwater.publish.site import RESERVED
 from headwater.source.config import SetConfig
@@ -48,7 +48,7 @@ def published_names(copy: Path, wanted: str | None) -> dict[str, str]:
 
 def names_in_copy(copy: Path) -> dict[str, str]:
     """The names of a copy's sets, by the names that sets of a source may have. Raises faults of the copy's state."""
-    from headwater.copies.copy_state import CopyStateReader, copied_sets
+    from headwater.copy_state import CopyStateReader, copied_sets
 
     if not has_copy(copy):
         return {}
@@ -77,7 +77,7 @@ def copy_folders(sets: Iterable[SetConfig]) -> dict[str, str]:
             by_copy.setdefault(one.copy, []).append(one)
     if not by_copy:
         return {}
-    from headwater.copies.copy_state import CopyStateReader, copied_sets
+    from headwater.copy_state import CopyStateReader, copied_sets
     from headwater.ingest.copy_intake import chosen
 
     found: dict[str, str] = {}

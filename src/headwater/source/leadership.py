@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from headwater.catalog.lease import Lease, NotLeader, renewal_seconds
-from headwater.copies.schema import FOLDER, STATE
+from headwater.copy_state import FOLDER, STATE
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.progress import Listener, Notice, silent

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from headwater.catalog.interface import Catalog, UnknownSet
-from headwater.copies.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
+from headwater.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
 from headwater.errors import HeadwaterError
 from headwater.files.patterns import Selection
 from headwater.ingest.copy_intake import CopyIntake, CopyOutcome, CopyPlace, Omission

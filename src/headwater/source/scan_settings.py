@@ -10,7 +10,7 @@ from typing import ClassVar
 import msgspec
 
 from headwater.catalog import catalog_url
-from headwater.copies.schema import FOLDER, STATE
+from headwater.copy_state import FOLDER, STATE
 from headwater.errors import UsageFault
 from headwater.files.file_copies import ALGORITHM as VERSION_ALGORITHM
 from headwater.files.folder_marks import is_state, is_tree

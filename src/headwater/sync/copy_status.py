@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.copies.schema import FOLDER
+from headwater.copy_state import FOLDER
 from headwater.errors import Exit
 from headwater.files.file_copies import free_octets
 from headwater.spec.times import from_optional

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.copies.schema import FOLDER
+from headwater.copy_state import FOLDER
 from headwater.errors import Exit, SourceFault, UsageFault
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.extensions import DumpLimits

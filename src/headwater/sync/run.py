@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.copies.schema import FOLDER
+from headwater.copy_state import FOLDER
 from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.files.file_copies import Room
 from headwater.progress import Done, Listener, ignored, silent

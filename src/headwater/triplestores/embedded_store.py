@@ -16,16 +16,25 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, BinaryIO, Final, cast
 
 import pyoxigraph
 
 from headwater.errors import StoreFault, UsageFault
 from headwater.rdf.faults import BadRdf
+from headwater.rdf.statements import OctetStream
 from headwater.storage.durable import sync_folder
-from headwater.triplestores.positions import POSITION_GRAPH, StorePosition, WithoutPosition, position_of, statements_of
-from headwater.triplestores.skolem import SkolemReader, with_blank_nodes, with_iris
-from headwater.triplestores.sparql_text import as_data, parts_of
+from headwater.triplestores.statements import (
+    POSITION_GRAPH,
+    StorePosition,
+    WithoutPosition,
+    as_data,
+    parts_of,
+    position_of,
+    statements_of,
+    with_blank_nodes,
+    with_iris,
+)
 
 _CHUNK: Final = 4 << 20
 _NEW: Final = ".new"
@@ -154,7 +163,7 @@ def load_store(folder: Path, dataset: Path, position: StorePosition) -> None:
         store = pyoxigraph.Store(str(aside))
         if has_blank_nodes(dataset):
             with dataset.open("rb") as stream:
-                store.bulk_load(cast(IO[bytes], SkolemReader(stream)), _FORMAT)
+                store.bulk_load(cast(IO[bytes], OctetStream(_pieces_with_iris(stream))), _FORMAT)
         else:
             store.bulk_load(path=str(dataset), format=_FORMAT)
         store.extend(pyoxigraph.parse(b"".join(statements_of(position)), _FORMAT))
@@ -180,10 +189,16 @@ def dump_store(folder: Path, target: Path) -> None:
 def write_normalised(dataset: Path, target: Path) -> None:
     """Write what a file of canonical N-Quads is with literals in the forms of the store, in no order."""
     with dataset.open("rb") as stream, target.open("wb") as file:
-        while chunk := stream.read(_CHUNK):
+        for piece in _pieces_with_iris(stream):
             store = pyoxigraph.Store()
-            store.bulk_load(with_iris(chunk + stream.readline()), _FORMAT)
+            store.bulk_load(piece, _FORMAT)
             store.dump(cast(IO[bytes], _as_published(file)), _FORMAT)
+
+
+def _pieces_with_iris(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file with IRIs in the place of blank nodes."""
+    while chunk := stream.read(_CHUNK):
+        yield with_iris(chunk + stream.readline())
 
 
 def has_blank_nodes(dataset: Path) -> bool:

@@ -19,17 +19,6 @@ from pathlib import Path
 from typing import IO, Final
 
 from headwater.errors import StoreFault
-from headwater.triplestores.positions import (
-    NAMESPACE,
-    POSITION_GRAPH,
-    StorePosition,
-    StoreState,
-    iri_text,
-    position_of,
-    statements_of,
-    subject_of,
-)
-from headwater.triplestores.skolem import with_blank_nodes, with_iris
 from headwater.triplestores.sparql_endpoint import (
     EndpointRefused,
     EndpointUnreachable,
@@ -37,7 +26,23 @@ from headwater.triplestores.sparql_endpoint import (
     SparqlEndpoint,
     UpdateTooLarge,
 )
-from headwater.triplestores.sparql_text import LARGEST_FACTOR, StatementBatches, as_data, batches, parts_of
+from headwater.triplestores.statements import (
+    LARGEST_FACTOR,
+    NAMESPACE,
+    POSITION_GRAPH,
+    StatementBatches,
+    StorePosition,
+    StoreState,
+    as_data,
+    batches,
+    iri_text,
+    parts_of,
+    position_of,
+    statements_of,
+    subject_of,
+    with_blank_nodes,
+    with_iris,
+)
 
 EXAMPLE: Final = "<http://example.org/a/../b>"
 """An IRI that shows whether an endpoint resolves any."""

@@ -29,7 +29,7 @@ from headwater.source.config import BadDatasetConfig, SetConfig
 from headwater.source.scan_settings import FolderOverlap
 from headwater.source.source import Source
 from headwater.triplestores.embedded_store import load_store
-from headwater.triplestores.positions import POSITION_GRAPH, StorePosition
+from headwater.triplestores.statements import POSITION_GRAPH, StorePosition
 from tests.source.datasets.dataset_source import BASE, Rounds, file_set, triples
 from tests.source.datasets.importer import ImportedDataset, apply, entries, import_changes, root_of
 from tests.support.failing import failing

@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.copies.dataset_choice import RdfFile
 from headwater.patches.registry import PatchRefused
-from headwater.rdf import applying
-from headwater.rdf.applying import PatchSteps, apply_patches
+from headwater.rdf import unified_diff
 from headwater.rdf.canonical import LABELS_KEPT, write_canonical
-from headwater.rdf.syntaxes import N_QUADS, RdfInput
+from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput
+from headwater.rdf.unified_diff import PatchSteps, apply_patches
 from headwater.sync.copy import dataset_patching
 from headwater.sync.copy.dataset_patching import applied_to_file
 from headwater.sync.datasets.kept_states import KeptStates
@@ -48,13 +47,13 @@ def test_a_merged_patch_gives_what_an_applied_one_gives(
         base, steps, made, merged = (Path(folder, name) for name in ("base", "patch", "made", "merged"))
         base.write_bytes(b"".join(sorted(state)))
         steps.write_bytes(b"".join(sign + line for sign, line in patch))
-        patcher.setattr(applying, "_LINES", most)
-        patcher.setattr(applying, "_OCTETS", most)
+        patcher.setattr(unified_diff, "_LINES", most)
+        patcher.setattr(unified_diff, "_OCTETS", most)
         apply_patches(base, [steps], made, scratch=Path(folder), strict=True)
         last = {line: sign for sign, line in patch}
         wanted = {line for line in {*state, *last} if last.get(line, b"+") == b"+"}
         assert made.read_bytes() == b"".join(sorted(wanted))
-        patcher.setattr(applying, "_BLOCK", block)
+        patcher.setattr(unified_diff, "_BLOCK", block)
         patcher.setattr(dataset_patching, "apply_patches", None)  # the quick way alone
         assert applied_to_file(base, steps, merged, digest_of(made), None) == made.stat().st_size
         assert merged.read_bytes() == made.read_bytes()
@@ -133,7 +132,9 @@ def test_many_lines_at_one_place_take_bounded_memory(tmp_path: Path, name: str, 
         if is_merged:
             dataset_patching._merged(base, steps.statements(), tmp_path / "made")
         else:
-            for _block in applying.patched_blocks([base.read_bytes()], steps.statements(), applying.EffectCounts()):
+            for _block in unified_diff.patched_blocks(
+                [base.read_bytes()], steps.statements(), unified_diff.EffectCounts()
+            ):
                 pass
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

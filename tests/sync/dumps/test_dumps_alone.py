@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.copies.schema import SCHEMA
+from headwater.copy_state import SCHEMA
 from headwater.storage.database import Database
 from headwater.sync.lists.position import Position
 from headwater.sync.state import sets

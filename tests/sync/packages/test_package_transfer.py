@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from headwater import cli
-from headwater.copies.schema import SCHEMA
+from headwater.copy_state import SCHEMA
 from headwater.errors import Exit
 from headwater.storage.database import Database
 from headwater.sync.packages.package_transfer import merged_ways

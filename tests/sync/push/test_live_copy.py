@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from headwater.cli import run
-from headwater.copies.schema import FOLDER
+from headwater.copy_state import FOLDER
 from headwater.errors import StoreFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document

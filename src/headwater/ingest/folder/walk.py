@@ -18,7 +18,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headwater.copies.schema import FOLDER, STATE
+from headwater.copy_state import FOLDER, STATE
 from headwater.errors import HeadwaterError
 from headwater.files.file_copies import LINK
 from headwater.files.folder_marks import has_reserved, is_reserved, is_state, is_tree
@@ -73,7 +73,7 @@ def is_copy_of(folder: bytes, base_url: str) -> bool:
     """Whether a folder is a copy of a set of the source at this base URL. A copy that cannot be read is none."""
     if not os.path.lexists(folder + _STATE):
         return False
-    from headwater.copies.copy_state import CopyStateReader, copied_sets  # few folders have copies in them
+    from headwater.copy_state import CopyStateReader, copied_sets  # few folders have copies in them
 
     try:
         state = CopyStateReader(os.fsdecode(folder))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.copies.copy_state import is_followed
+from headwater.copy_state import is_followed
 from headwater.notify.subscriber.store import FILE, MODE, SCHEMA, SubscriberStore, Subscription, SubscriptionState
 from headwater.spec.times import from_optional
 from headwater.storage.database import opened_to_read

@@ -15,10 +15,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from headwater.copies.dataset_choice import NoSingleDataset, RdfFile, is_named
 from headwater.errors import SourceFault, StoreFault
 from headwater.rdf.canonical import DatasetSummary, RdfOptions, write_canonical
-from headwater.rdf.syntaxes import RdfInput
+from headwater.rdf.syntaxes import NoSingleDataset, RdfFile, RdfInput, is_named
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.audit.findings import (

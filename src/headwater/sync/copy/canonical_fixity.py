@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headwater.spec.extensions import EMPTY_DATASET
 
 if TYPE_CHECKING:
-    from headwater.rdf.canonical_hash import CanonicalHasher
+    from headwater.rdf.canonical import CanonicalHasher
     from headwater.rdf.syntaxes import Syntax
 
 
@@ -83,7 +83,7 @@ class CanonicalFixity:
         return judged
 
     def _judge_as(self, listed: str, uri: str, syntax: Syntax, path: Path, octets: bytes | None) -> FixityJudgement:
-        from headwater.rdf.canonical_hash import CanonicalHasher, RdfDocument
+        from headwater.rdf.canonical import CanonicalHasher, RdfDocument
         from headwater.rdf.faults import BadRdf, RdfTooCostly
 
         if self._hasher is None:

@@ -16,10 +16,10 @@ from typing import Final
 
 from headwater.files.hashing import HASHERS
 from headwater.patches.registry import PatchRefused
-from headwater.rdf.applying import EffectCounts, PatchSteps, apply_patches, patched_blocks, plain_blocks
 from headwater.rdf.canonical import DatasetSummary, write_blocks
 from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
 from headwater.rdf.statements import is_plain, octets
+from headwater.rdf.unified_diff import EffectCounts, PatchSteps, apply_patches, patched_blocks, plain_blocks
 
 _PIECE: Final = 1 << 20
 _MOST_GROWTH: Final = 64

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from headwater.copies.schema import FOLDER, SCHEMA, STATE
+from headwater.copy_state import FOLDER, SCHEMA, STATE
 from headwater.errors import Exit, UsageFault
 from headwater.files.folder_marks import STATE_MARK, is_state, is_tree
 from headwater.storage.database import Database, Durability, opened_to_read, private_copy

@@ -9,13 +9,12 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from headwater.copies.dataset_choice import RdfFile
-from headwater.copies.schema import JOURNAL_ID
+from headwater.copy_state import JOURNAL_ID
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault
 from headwater.progress import Progress
 from headwater.rdf.canonical import LABELS_KEPT, DatasetSummary, write_canonical
-from headwater.rdf.differences import PatchSummary
-from headwater.rdf.syntaxes import N_QUADS, RdfInput
+from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput
+from headwater.rdf.unified_diff import PatchSummary
 from headwater.sync.datasets.held_datasets import held_dataset
 from headwater.sync.datasets.kept_states import CountedState, KeptState, KeptStates
 from headwater.sync.datasets.stores import FollowingStore, WantedStore, wanted_stores
@@ -24,7 +23,7 @@ from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import SetRow
 from headwater.triplestores.embedded_store import forms_still_there, write_normalised
-from headwater.triplestores.positions import StorePosition, StoreState, iri_text
+from headwater.triplestores.statements import StorePosition, StoreState, iri_text
 
 _RARELY: Final = 100
 """Where nothing has changed, a count that took more than a second is made again after so many times as long."""

@@ -7,9 +7,8 @@ from typing import Final
 
 import msgspec
 
-from headwater.copies.dataset_choice import NoSingleDataset, RdfFile, chosen_dataset, name_of, rdf_file
 from headwater.patches.registry import N_QUADS_DIFF
-from headwater.rdf.syntaxes import is_patch
+from headwater.rdf.syntaxes import NoSingleDataset, RdfFile, chosen_dataset, is_patch, name_of, rdf_file
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 from headwater.storage.transaction import Row, Transaction

@@ -17,14 +17,13 @@ from typing import Final
 
 import msgspec
 
-from headwater.copies.dataset_choice import RdfFile
 from headwater.errors import StoreFault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
-from headwater.rdf.differences import PatchSummary, write_patch
 from headwater.rdf.faults import BadRdf
 from headwater.rdf.statements import is_plain
-from headwater.rdf.syntaxes import N_QUADS, RdfInput
+from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput
+from headwater.rdf.unified_diff import PatchSummary, write_patch
 from headwater.storage.durable import replace_file, sync_folder
 from headwater.sync.copy.local_files import digest_of_file
 from headwater.typed_decoding import from_json

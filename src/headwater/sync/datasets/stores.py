@@ -11,14 +11,14 @@ from typing import IO, Final
 
 import msgspec
 
-from headwater.copies.schema import FOLDER
+from headwater.copy_state import FOLDER
 from headwater.errors import StoreFault
 from headwater.sync.connection import netrc_authorization
 from headwater.sync.options import SyncOptions
 from headwater.triplestores.embedded_store import EmbeddedStore, load_store
-from headwater.triplestores.positions import StorePosition, StoreState
 from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 from headwater.triplestores.sparql_store import SparqlStore
+from headwater.triplestores.statements import StorePosition, StoreState
 
 _OXIGRAPH: Final = "oxigraph"
 MOST_IN_TRANSACTION: Final = 200_000

@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from headwater.copies.dataset_choice import NoSingleDataset
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.patches.registry import is_of_dataset
 from headwater.progress import Progress
-from headwater.rdf.applying import apply_patches
+from headwater.rdf.syntaxes import NoSingleDataset
+from headwater.rdf.unified_diff import apply_patches
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 from headwater.sync.copy.dataset_patching import check_growth

@@ -1,0 +1,555 @@
+"""N-Quads Unified Diff: differences of two datasets are written; patches are read, applied, inverted, composed.
+
+Written are removals, then additions, each sorted (NQUD-A4). Of what is read the effective lines count, all else is
+passed over (NQUD-01, NQUD-02). Of patches that are applied, all are or none is (NQUD-A5, NQUD-A14). The inverse undoes
+a patch that was applied to a dataset on which each of its lines had an effect, as `write_patch` makes them. What is
+composed has the effect of its parts one after the other, on any dataset.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, count, groupby
+from operator import lt
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple, cast
+
+from headwater.rdf.canonical import (
+    LABELS_KEPT,
+    NO_BLANK_NODES,
+    BlankNodes,
+    DatasetSummary,
+    LineSorter,
+    RdfOptions,
+    write_blocks,
+    write_canonical,
+)
+from headwater.rdf.faults import BOUNDS, BadRdf, BadRdfPatch, BlankNodesRefused, NotCanonical, RdfBounds
+from headwater.rdf.statements import (
+    canonical_and_blanks,
+    line_blocks,
+    octets,
+    parsed_lines,
+    refuse_blanks,
+    signed_end,
+    utf8_checked,
+)
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
+
+_SIGNS: Final = {b"+": "+", b"-": "-"}
+_PLUS: Final = 43
+_NOT_EFFECTIVE: Final = re.compile(
+    rb"(?:[^+\-\n][^\n]*+\n|\n|\+\+[^\n]*+\n|--[^\n]*+\n|[+\-][ \t]*+(?:\r?\n|#[^\n]*+\n))++"
+)
+"""Lines that say nothing, as `_other` knows them too: there may be one for each octet of a patch."""
+
+
+class PatchLine(NamedTuple):
+    """An effective line: `+` or `-`, the statement as a canonical N-Quads line with its LF, its number in the file."""
+
+    sign: str
+    statement: bytes
+    number: int
+
+
+_PATCH_LINE: Final = cast("Callable[[tuple[str, bytes, int]], PatchLine]", partial(tuple.__new__, PatchLine))
+"""A record of its fields, without a call of Python for each."""
+
+
+class PatchReader(Iterator[PatchLine]):
+    """The effective lines of a patch, in its order. `skipped` counts the malformed ones that were passed over."""
+
+    def __init__(
+        self, stream: BinaryIO, where: str, bounds: RdfBounds, skip: Callable[[BadRdfPatch], None] | None
+    ) -> None:
+        self.skipped = 0
+        self._where = where
+        self._skip = skip
+        self._lines = self._read(line_blocks(octets(stream, where, bounds), where, bounds))
+
+    def __next__(self) -> PatchLine:
+        return next(self._lines)
+
+    def __iter__(self) -> Iterator[PatchLine]:
+        return self._lines
+
+    def _read(self, blocks: Iterator[bytes]) -> Iterator[PatchLine]:
+        number = 1
+        for block in blocks:
+            utf8_checked(block, number, lambda what, at: self._bad(what, at, "NQUD-A11"))
+            start = 0
+            while start < len(block):
+                end = signed_end(block, start)
+                lines = block[start:end].splitlines(keepends=True)
+                signs = ["+" if line[0] == _PLUS else "-" for line in lines]
+                yield from map(_PATCH_LINE, zip(signs, [line[1:] for line in lines], count(number), strict=False))
+                number += len(lines)
+                if end < len(block) and (passed := _NOT_EFFECTIVE.match(block, end)):
+                    start = passed.end()
+                    number += block.count(b"\n", end, start)
+                elif end < len(block):
+                    start = block.index(b"\n", end) + 1
+                    yield from self._other(block[end:start], number)
+                    number += 1
+                else:
+                    start = end
+
+    def _other(self, line: bytes, number: int) -> Iterator[PatchLine]:
+        """A line that the pattern does not recognise: most often one that is not effective."""
+        sign = line[:1]
+        if sign in _SIGNS and line[1:2] != sign and (statement := self._statement(line[1:], number)):
+            yield PatchLine(_SIGNS[sign], statement, number)
+
+    def _statement(self, text: bytes, number: int) -> bytes | None:
+        """The canonical statement of a line after its sign; None where there is none."""
+        body = text.lstrip(b" \t")
+        if body in (b"\n", b"\r\n") or body.startswith(b"#"):
+            return None
+        try:
+            if text.startswith(tuple(_SIGNS)):
+                raise self._bad("two different signs", number, "NQUD-A1")
+            if not body.startswith((b"<", b"_:")):
+                raise self._bad("a statement begins with an IRI or a blank node", number, "NQUD-A3")
+            statement = parsed_lines(body, number, self._where)
+            if not statement:
+                raise self._bad("there is no statement after the sign", number, "NQUD-A3")
+            return statement
+        except BadRdfPatch as error:
+            fault = error
+        except BadRdf as error:
+            what = error.what.partition(": ")[2] if error.line is not None else error.what
+            fault = self._bad(what, number, error.rule or "NQUD-A3")
+        if self._skip is None:
+            raise fault
+        self._skip(fault)
+        self.skipped += 1
+        return None
+
+    def _bad(self, what: str, line: int, rule: str) -> BadRdfPatch:
+        return BadRdfPatch(what, where=self._where, line=line, rule=rule)
+
+
+def read_patch(
+    stream: BinaryIO,
+    *,
+    strict: bool,
+    where: str = "the patch",
+    bounds: RdfBounds = BOUNDS,
+    skipped: Callable[[BadRdfPatch], None] = lambda fault: None,
+) -> PatchReader:
+    """The effective lines of a patch, inflated where it is gzip. While they are read BadRdfPatch is raised for a
+    malformed one if `strict`, else it is skipped, counted, and `skipped` is told; for what is not UTF-8 always
+    (NQUD-A3, NQUD-A11)."""
+    return PatchReader(stream, where, bounds, None if strict else skipped)
+
+
+# the difference of two canonical files, read side by side. That they are canonical and in order is checked on the way,
+# of the lines of the new file that stand in the old one too by comparing octets.
+
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PatchSummary:
+    """How many statements a patch removes and adds."""
+
+    removed: int
+    added: int
+
+
+def write_patch(
+    old: Path,
+    new: Path,
+    target: BinaryIO,
+    *,
+    blanks: bool = True,
+    are_canonical: bool = False,
+    bounds: RdfBounds = BOUNDS,
+) -> PatchSummary:
+    """Write what makes the dataset `old` the dataset `new`.
+
+    Both are canonical N-Quads, sorted and without repetitions; else NotCanonical is raised, unless the caller knows
+    that they `are_canonical`. Without `blanks` blank nodes raise BlankNodesRefused, else their labels count. Something
+    may have been written to `target` then. Additions wait in a temporary file.
+    """
+    removed = added = 0
+    if are_canonical:
+        before = _ordered_blocks(old, bounds, is_known=True)
+    else:
+        before = sorted_blocks(old, bounds, blanks=blanks)
+    after = _ordered_blocks(new, bounds, is_known=are_canonical)
+    with tempfile.SpooledTemporaryFile(_PIECE * 16) as additions:
+        for had, has in _aligned(map(_lines, before), map(_lines, after)):
+            if had == has:
+                continue
+            less, more = _apart(had, has)
+            if not are_canonical and not _is_canonical(b"".join(more), blanks=blanks):  # the others are in the old file
+                _tell_fault(new, bounds, blanks=blanks)
+            target.write(_signed(b"-", less))
+            additions.write(_signed(b"+", more))
+            removed += len(less)
+            added += len(more)
+        additions.seek(0)
+        shutil.copyfileobj(additions, target, _PIECE)
+    return PatchSummary(removed, added)
+
+
+def _lines(block: bytes) -> list[bytes]:
+    return block.splitlines(keepends=True)
+
+
+def _aligned(old: Iterator[list[bytes]], new: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """The sorted lines of two files, cut at the same lines."""
+    before: list[bytes] = []
+    after: list[bytes] = []
+    while (before := before or next(old, [])) and (after := after or next(new, [])):
+        last = min(before[-1], after[-1])
+        to_old, to_new = bisect_right(before, last), bisect_right(after, last)
+        yield before[:to_old], after[:to_new]
+        before, after = before[to_old:], after[to_new:]
+    yield from ((lines, []) for lines in chain([before], old))
+    yield from (([], lines) for lines in chain([after], new))
+
+
+def _apart(before: list[bytes], after: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """The lines that the one list alone has, and those that the other has, in order."""
+    held = set(before)
+    more = [line for line in after if line not in held]
+    if len(after) - len(more) == len(before):
+        return [], more
+    held.difference_update(after)
+    return sorted(held), more
+
+
+def _signed(sign: bytes, lines: list[bytes]) -> bytes:
+    """Lines of a patch with this sign."""
+    return sign + sign.join(lines) if lines else b""
+
+
+def _is_canonical(lines: bytes, *, blanks: bool) -> bool:
+    try:
+        canonical, found = canonical_and_blanks(lines, 1, "")
+    except BadRdf:
+        return False
+    return canonical == lines and (blanks or not found)
+
+
+def _tell_fault(path: Path, bounds: RdfBounds, *, blanks: bool) -> None:
+    """Raise what is wrong with a file, with the number of the line."""
+    for _block in sorted_blocks(path, bounds, blanks=blanks):
+        pass
+    raise NotCanonical("the file changes while it is read", where=str(path))
+
+
+def sorted_blocks(path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
+    """The lines of a canonical file, each with its LF, in blocks. Raises NotCanonical, BadRdf."""
+    number = 1
+    for block in _ordered_blocks(path, bounds):
+        canonical, found = canonical_and_blanks(block, number, str(path))
+        if canonical != block:
+            raise NotCanonical("the file is not canonical N-Quads", where=str(path))
+        if found and not blanks:
+            refuse_blanks(block, str(path), number)
+        yield block
+        number += block.count(b"\n")
+
+
+def _ordered_blocks(path: Path, bounds: RdfBounds, *, is_known: bool = False) -> Iterator[bytes]:
+    """The same where each line is after the one before it; unless that `is_known`, NotCanonical is raised else."""
+    where, end = str(path), b"\n"
+
+    def noted(pieces: Iterator[bytes]) -> Iterator[bytes]:
+        nonlocal end
+        for piece in pieces:
+            end = piece[-1:]
+            yield piece
+
+    last, number = b"", 1
+    with path.open("rb") as file:
+        for block in line_blocks(noted(octets(file, where, bounds)), where, bounds):
+            if not is_known:
+                lines = [last, *block.splitlines(keepends=True)]
+                if not all(map(lt, lines, lines[1:])):
+                    raise _disorder(lines, number - 1, where)
+                last = lines[-1]
+                number += len(lines) - 1
+            yield block
+    if end != b"\n":
+        raise NotCanonical("the last line does not end", where=where)
+
+
+def _disorder(lines: list[bytes], number: int, where: str) -> NotCanonical:
+    """Which line is not after the one before it; the first has this number."""
+    at = next(index for index in range(1, len(lines)) if lines[index] <= lines[index - 1])
+    is_twice = lines[at] == lines[at - 1]
+    what = "the statement stands there twice" if is_twice else "the statement is not in its order"
+    return NotCanonical(what, where=where, line=number + at)
+
+
+def write_dataset_patch(
+    datasets: tuple[RdfInput, RdfInput],
+    target: BinaryIO,
+    *,
+    scratch: Path,
+    options: RdfOptions = NO_BLANK_NODES,
+) -> PatchSummary:
+    """Write what makes the first dataset the second. `target` is a file that can be cut.
+
+    Labels of RDFC-1.0 are refused, since they are other ones after a change. Raises BadRdf.
+    """
+    if options.blank_nodes is BlankNodes.CANONICAL:
+        options = replace(options, blank_nodes=BlankNodes.REFUSED)
+    old, new = datasets
+    if old.syntax is N_QUADS and new.syntax is N_QUADS:
+        try:
+            keeps = options.blank_nodes is BlankNodes.KEPT
+            return write_patch(old.path, new.path, target, blanks=keeps, bounds=options.bounds)
+        except NotCanonical:
+            pass
+        except BlankNodesRefused:
+            if options.blank_nodes is not BlankNodes.REPLACED:
+                raise
+        target.seek(0)
+        target.truncate()
+    with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
+        paths = (Path(folder, "old"), Path(folder, "new"))
+        for one, path in zip(datasets, paths, strict=True):
+            write_canonical([one], path, scratch=Path(folder), options=options, durable=False)
+        return write_patch(*paths, target, are_canonical=True, bounds=options.bounds)
+
+
+class DatasetBase(NamedTuple):
+    """The state before, a canonical file that is known to be one, and where the patch from it is to lie."""
+
+    dataset: Path
+    patch: Path
+
+
+class UpdateSummary(NamedTuple):
+    """What was written."""
+
+    dataset: DatasetSummary
+    patch: PatchSummary
+
+
+def write_update(
+    inputs: Iterable[RdfInput],
+    target: Path,
+    base: DatasetBase,
+    *,
+    scratch: Path,
+    options: RdfOptions = NO_BLANK_NODES,
+) -> UpdateSummary:
+    """Write the union of files as `write_canonical` does, then the patch from the state before as `write_patch` does.
+
+    Raises BadRdf and its kinds.
+    """
+    dataset = write_canonical(inputs, target, scratch=scratch, options=options)
+    with base.patch.open("wb") as patch:
+        return UpdateSummary(
+            dataset, write_patch(base.dataset, target, patch, are_canonical=True, bounds=options.bounds)
+        )
+
+
+# patches applied, inverted, composed: sorted, in bounded memory
+
+_LINES = 1_000
+_OCTETS = 1 << 20
+_BLOCK = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedSummary:
+    """What patches did: statements added and removed, additions of what was there, removals of what was not, malformed
+    lines that were skipped; and the dataset that came of it. A statement that is added and removed again counts twice.
+    """
+
+    added: int
+    removed: int
+    already_there: int
+    not_there: int
+    skipped: int
+    dataset: DatasetSummary
+
+
+class EffectCounts:
+    """Counts what lines of patches have done, or would have done if the dataset were another."""
+
+    def __init__(self) -> None:
+        self.added = self.removed = self.already_there = self.not_there = 0
+
+    def apply(self, signs: bytes, *, there: bool) -> bool:
+        """Whether a statement is there after what the patches say of it, one after the other."""
+        for sign in signs:
+            if sign == 43:  # a plus
+                self.already_there += there
+                self.added += not there
+                there = True
+            else:
+                self.not_there += not there
+                self.removed += there
+                there = False
+        return there
+
+
+def apply_patches(
+    base: Path | None,
+    patches: Sequence[Path],
+    target: Path,
+    *,
+    scratch: Path,
+    strict: bool,
+    options: RdfOptions = LABELS_KEPT,
+) -> AppliedSummary:
+    """Write at `target` what patches, one after the other, make of the dataset `base` (None: of nothing).
+
+    `base` is N-Quads, in any order; labels of blank nodes are those of the base and of all patches (NQUD-A6): where
+    they are not KEPT, BlankNodesRefused is raised. `target` gets canonical N-Quads, sorted, and is replaced as a whole
+    or not touched; it may be `base`. What has no effect is counted. Raises BadRdf, BadRdfPatch.
+    """
+    with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as name:
+        folder, bounds = Path(name), options.bounds
+        blanks = options.blank_nodes is BlankNodes.KEPT
+
+        def made(start: Path | None) -> AppliedSummary:
+            counts = EffectCounts()
+            with closing(PatchSteps(folder, bounds)) as steps:
+                for path in patches:
+                    steps.add(path, strict=strict, blanks=blanks)
+                blocks = iter(()) if start is None else sorted_blocks(start, bounds, blanks=blanks)
+                dataset = write_blocks(patched_blocks(blocks, steps.statements(), counts), target)
+            return AppliedSummary(
+                counts.added, counts.removed, counts.already_there, counts.not_there, steps.skipped, dataset
+            )
+
+        try:
+            return made(base)
+        except NotCanonical:
+            assert base is not None
+            inputs = [RdfInput(base, N_QUADS)]
+            write_canonical(
+                inputs,
+                folder / "base",
+                scratch=folder,
+                durable=False,
+                options=replace(options, blank_nodes=BlankNodes.KEPT),
+            )
+            return made(folder / "base")
+
+
+class PatchSteps:
+    """What patches say of each statement, in their order: sorted by statement, in bounded memory."""
+
+    def __init__(self, scratch: Path, bounds: RdfBounds = BOUNDS) -> None:
+        self._sorter = LineSorter(scratch, bounds)
+        self._bounds = bounds
+        self._number = 0
+        self.skipped = 0
+        """Malformed lines."""
+
+    def add(self, path: Path, *, strict: bool, blanks: bool = True) -> None:
+        """Take a patch, after those before."""
+        with path.open("rb") as file:
+            reader = read_patch(file, strict=strict, where=str(path), bounds=self._bounds)
+            lines, octets_held = [], 0
+            for sign, statement, number in reader:
+                if not blanks:
+                    refuse_blanks(statement, str(path), number)
+                # a control character is in no canonical line, and sorts before all that is
+                lines.append(b"%s\x01%016x%s\n" % (statement[:-1], self._number, sign.encode()))
+                self._number += 1
+                octets_held += len(statement)
+                if len(lines) >= _LINES or octets_held >= _OCTETS:
+                    self._sorter.add(b"".join(lines))
+                    lines, octets_held = [], 0
+            self._sorter.add(b"".join(lines))
+            self.skipped += reader.skipped
+
+    def close(self) -> None:
+        """Let go of what was taken."""
+        self._sorter.close()
+
+    def statements(self) -> Iterator[tuple[bytes, bytes]]:
+        """Each statement (with its LF), in order, and the signs that patches give it one after the other. Once only."""
+        for statement, lines in groupby(self._sorter.lines(), lambda line: line[:-19]):
+            yield statement + b"\n", bytes(line[-2] for line in lines)
+
+
+def plain_blocks(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file in blocks, as they are: whether they are sorted and canonical nobody has looked at."""
+    while block := file.read(_BLOCK):
+        yield block + file.readline(BOUNDS.line_octets)
+
+
+def patched_blocks(
+    blocks: Iterable[bytes], steps: Iterator[tuple[bytes, bytes]], counts: EffectCounts
+) -> Iterator[bytes]:
+    """Sorted lines, given and yielded in blocks, as steps leave them, which are sorted by their statements.
+
+    A block that no step touches stays as it is. Of no use where the lines are not sorted.
+    """
+    step = next(steps, None)
+    for block in chain(blocks, [b""]):
+        last = block[block.rfind(b"\n", 0, -1) + 1 :]
+        if block and (step is None or step[0] > last):
+            yield block
+            continue
+        lines, grown = block.splitlines(keepends=True), 0
+        while step is not None and (not block or step[0] <= last):
+            statement, signs = step
+            place = bisect_left(lines, statement)
+            if grown > _OCTETS:  # many statements come between two
+                yield b"".join(lines[:place])
+                del lines[:place]
+                place = grown = 0
+            grown += len(statement)
+            was_there = lines[place : place + 1] == [statement]
+            is_there = counts.apply(signs, there=was_there)  # as the last sign says (NQUD-A4)
+            lines[place : place + was_there] = [statement] * is_there
+            step = next(steps, None)
+        yield b"".join(lines)
+
+
+def write_inverse(
+    patch: Path, target: BinaryIO, *, scratch: Path, strict: bool, bounds: RdfBounds = BOUNDS
+) -> PatchSummary:
+    """Write the patch that undoes `patch`: what it adds last is removed, what it removes last is added."""
+    return _write([patch], target, scratch, strict=strict, bounds=bounds, inverse=True)
+
+
+def write_composed(
+    patches: Sequence[Path], target: BinaryIO, *, scratch: Path, strict: bool, bounds: RdfBounds = BOUNDS
+) -> PatchSummary:
+    """Write one patch that has the effect of all, one after the other: the last sign of a statement wins (NQUD-A4)."""
+    return _write(patches, target, scratch, strict=strict, bounds=bounds, inverse=False)
+
+
+def _write(
+    patches: Sequence[Path], target: BinaryIO, scratch: Path, *, strict: bool, bounds: RdfBounds, inverse: bool
+) -> PatchSummary:
+    removed = added = 0
+    with (
+        tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
+        tempfile.SpooledTemporaryFile(_PIECE, dir=folder) as additions,
+        closing(PatchSteps(Path(folder), bounds)) as steps,
+    ):
+        for path in patches:
+            steps.add(path, strict=strict)
+        for statement, signs in steps.statements():
+            if signs.endswith(b"+") is not inverse:
+                additions.write(b"+" + statement)
+                added += 1
+            else:
+                target.write(b"-" + statement)
+                removed += 1
+        additions.seek(0)
+        while piece := additions.read(_PIECE):
+            target.write(piece)
+    return PatchSummary(removed, added)

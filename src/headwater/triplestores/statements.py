@@ -1,0 +1,211 @@
+"""Statements for a triplestore: its position as a graph of its own, blank nodes as IRIs, updates as text of SPARQL.
+
+A position tells which dataset a store holds in which state. Lines are canonical N-Quads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+NAMESPACE: Final = "urn:uuid:5409b1f3-7628-44aa-9add-d44fd627bfb7#"
+POSITION_GRAPH: Final = f"{NAMESPACE}positions"
+"""The graph in which positions stand; no dataset may have it."""
+
+DATASET, SHA256, QUADS, AT = (f"{NAMESPACE}{name}" for name in ("dataset", "sha-256", "quads", "at"))
+_HEX = re.compile(r"[0-9a-f]{64}\Z")
+_NO_IRI = re.compile(r"[\x00-\x20<>\"{}|\\^`]")
+_INTEGER: Final = "http://www.w3.org/2001/XMLSchema#integer"
+
+
+class StorePosition(msgspec.Struct, frozen=True):
+    """The state of a dataset in a store: the SHA-256 and the number of statements of its canonical N-Quads."""
+
+    dataset: str
+    """The URI of the dataset."""
+
+    sha256: str
+    quads: int
+    at: str | None = None
+    """When that state was, in the source's time."""
+
+
+class StoreState(msgspec.Struct, frozen=True):
+    """What a store says of itself: the position, and the SHA-256 of the state to which it is on its way."""
+
+    position: StorePosition | None
+    under_way: str | None = None
+    batch: str | None = None
+    """The number of the last batch on that way, where a store takes changes in batches."""
+
+
+class WithoutPosition:
+    """A binary stream that passes on lines of N-Quads, some at a time, but for those of the graph of positions."""
+
+    _MARK: Final = f" <{POSITION_GRAPH}> .\n".encode()
+
+    def __init__(self, pass_on: Callable[[bytes], object]) -> None:
+        self._pass_on = pass_on
+        self._rest = b""
+
+    def write(self, octets: bytes) -> int:
+        """Take the next octets."""
+        text = self._rest + octets
+        end = text.rfind(b"\n") + 1
+        lines, self._rest = text[:end], text[end:]
+        if self._MARK in lines:
+            lines = b"".join(line for line in lines.splitlines(keepends=True) if not self._is_position(line))
+        self._pass_on(lines)
+        return len(octets)
+
+    def _is_position(self, line: bytes) -> bool:
+        """Whether the graph is that of positions; a statement without a graph may have its name as the object."""
+        return line.endswith(self._MARK) and line.split(b" ", 2)[2] != self._MARK[1:]
+
+    def flush(self) -> None:
+        """Nothing is held back but the rest of a line."""
+
+
+def position_of(told: Mapping[str, str]) -> StorePosition | None:
+    """The position that statements tell, by their predicates; None where they tell of none."""
+    sha256, quads = told.get(SHA256, ""), told.get(QUADS, "")
+    if not _HEX.match(sha256) or not quads.isascii() or not quads.isdigit():
+        return None
+    return StorePosition(told.get(DATASET, ""), sha256, int(quads), told.get(AT))
+
+
+def statements_of(position: StorePosition) -> Iterator[bytes]:
+    """The statements that tell a position, as lines of N-Quads."""
+    subject = subject_of(position.dataset)
+    objects = {
+        DATASET: f"<{iri_text(position.dataset)}>",
+        SHA256: f'"{position.sha256}"',
+        QUADS: f'"{position.quads}"^^<{_INTEGER}>',
+    }
+    if position.at is not None:
+        objects[AT] = f'"{position.at}"'
+    for predicate, term in objects.items():
+        yield f"{subject} <{predicate}> {term} <{POSITION_GRAPH}> .\n".encode()
+
+
+def subject_of(dataset: str) -> str:
+    """The subject of the position of a dataset, as N-Quads has it."""
+    return f"<{NAMESPACE}position/{_escaped(dataset)}>"
+
+
+def iri_text(uri: str) -> str:
+    """A URI as it may stand between `<` and `>` in N-Quads and SPARQL, whatever characters it has."""
+    return _NO_IRI.sub(lambda found: "".join(f"%{octet:02X}" for octet in found[0].encode()), uri)
+
+
+def _escaped(uri: str) -> str:
+    return "".join(
+        c if c.isascii() and (c.isalnum() or c in "-._~") else "".join(f"%{b:02X}" for b in c.encode()) for c in uri
+    )
+
+
+# blank nodes as IRIs: a store gives them labels of its own, so that no patch could name them. Within one series of a
+# dataset labels are taken as stable: in a store a blank node is an IRI that holds its label (NQUD-A6).
+
+_PREFIX: Final = f"{NAMESPACE}blank-".encode()
+_SUBJECT = re.compile(rb"(?m)^_:([^ \n]+)")
+_OBJECT = re.compile(rb"(?m)^([^ \n]+ [^ \n]+ )_:([^ \n]+)")
+_GRAPH = re.compile(rb'(?m) _:([^ "\n]+) \.$')
+_BACK_SUBJECT = re.compile(rb"(?m)^<" + re.escape(_PREFIX) + rb"([^> \n]+)>")
+_BACK_OBJECT = re.compile(rb"(?m)^([^ \n]+ [^ \n]+ )<" + re.escape(_PREFIX) + rb"([^> \n]+)>")
+_BACK_GRAPH = re.compile(rb"(?m) <" + re.escape(_PREFIX) + rb'([^> "\n]+)> \.$')
+
+
+def with_iris(lines: bytes) -> bytes:
+    """Whole lines, with an IRI for each blank node."""
+    if b"_:" not in lines:
+        return lines
+    named = _SUBJECT.sub(rb"<" + _PREFIX + rb"\1>", lines)
+    named = _OBJECT.sub(rb"\1<" + _PREFIX + rb"\2>", named)
+    return _GRAPH.sub(rb" <" + _PREFIX + rb"\1> .", named)
+
+
+def with_blank_nodes(lines: bytes) -> bytes:
+    """Whole lines, with the blank nodes as they were published."""
+    if _PREFIX not in lines:
+        return lines
+    blank = _BACK_SUBJECT.sub(rb"_:\1", lines)
+    blank = _BACK_OBJECT.sub(rb"\1_:\2", blank)
+    return _BACK_GRAPH.sub(rb" _:\1 .", blank)
+
+
+# the text of SPARQL updates
+
+_STATEMENT = re.compile(
+    rb'([^ ]+ [^ ]+ (?:"[^"\\]*+(?:\\.[^"\\]*+)*+"(?:@[^ ]+|\^\^<[^>]*>)?|[^" ][^ ]*))(?: (<[^>]*>|_:[^ ]+))? \.\n?\Z'
+)
+_ESCAPED_U = re.compile(rb"(?<!\\)((?:\\\\)+)([uU])")
+"""SPARQL resolves \\u escapes before it reads strings (19.2), so that an escaped backslash before a u is in doubt."""
+
+
+def parts_of(statement: bytes) -> tuple[bytes, bytes | None]:
+    """Subject, predicate and object of a canonical statement as one text, and its graph. Raises ValueError."""
+    found = _STATEMENT.match(statement)
+    if found is None:
+        raise ValueError(f"no statement: {statement[:100]!r}")
+    return found[1], found[2]
+
+
+def as_data(operation: str, statements: Iterable[bytes], default_graph: bytes | None = None) -> bytes:
+    """The operation `INSERT DATA` or `DELETE DATA` on statements, blank nodes as IRIs; nothing where there are none.
+
+    What is in the default graph goes to `default_graph`, if one is given. Ends with a semicolon.
+    """
+    lines = [_block(statement, default_graph) for statement in statements]
+    return b"".join((operation.encode(), b" {\n", *lines, b"};\n")) if lines else b""
+
+
+def _block(statement: bytes, default_graph: bytes | None) -> bytes:
+    triple, graph = parts_of(with_iris(statement.rstrip(b"\n") + b"\n"))
+    graph = graph or default_graph
+    if b"\\\\" in triple:
+        triple = _ESCAPED_U.sub(_spelled, triple)
+    return triple + b" .\n" if graph is None else b"GRAPH " + graph + b" { " + triple + b" }\n"
+
+
+def _spelled(found: re.Match[bytes]) -> bytes:
+    return found[1] + (b"\\u0075" if found[2] == b"u" else b"\\U00000055")
+
+
+MOST_STATEMENTS: Final = 5_000
+MOST_OCTETS: Final = 4 << 20
+LARGEST_FACTOR: Final = 16
+"""A load sends so many times as much at once, where the endpoint takes it: to some a request costs a second."""
+
+
+class StatementBatches:
+    """Statements cut into batches; what does not fit into one is the first of the next."""
+
+    def __init__(self, statements: Iterable[bytes]) -> None:
+        self._left = iter(statements)
+        self._next = next(self._left, None)
+
+    def take(self, factor: int = 1) -> list[bytes]:
+        """The next batch, empty at the end: what one request takes well, or `factor` times as many statements.
+
+        Its octets are bounded too, to at most four times as many; a statement that is longer goes alone.
+        """
+        batch: list[bytes] = []
+        octets, most_octets = 0, MOST_OCTETS * min(factor, 4)
+        while self._next is not None and len(batch) < MOST_STATEMENTS * factor:
+            octets += len(self._next)
+            if batch and octets > most_octets:
+                break
+            batch.append(self._next)
+            self._next = next(self._left, None)
+        return batch
+
+
+def batches(statements: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Statements in batches that one request takes well."""
+    left = StatementBatches(statements)
+    while batch := left.take():
+        yield batch
