@@ -20,7 +20,7 @@ from headwater.files import hashing
 from headwater.files.hash_pool import HashPool
 from headwater.files.nofollow import Opener, open_by_steps, open_unlinked
 from headwater.files.patterns import Selection
-from headwater.ingest.folder import event_builder
+from headwater.ingest.folder import file_events as event_builder
 from headwater.ingest.folder import scanner as folder_module
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner, ScanHooks

@@ -10,7 +10,7 @@ from typing import Any
 
 from headwater import cli
 from headwater.files import hash_pool
-from headwater.ingest.folder import event_builder, scanner
+from headwater.ingest.folder import file_events, scanner
 from headwater.storage.database import Database
 
 STEPS = ("fsync", "unlink", "writev", "replace", "mkdir")
@@ -20,7 +20,7 @@ def make_small() -> None:
     """Batches and blocks of a few files."""
     hash_pool.SERIAL_FILES, hash_pool.BLOCK_FILES = 16, 4
     scanner.LOAD_BATCH = 40
-    event_builder.EventBuilder.batches.__defaults__ = (40, (), None)
+    file_events.EventBuilder.batches.__defaults__ = (40, (), None)
 
 
 def die_at(step: int) -> None:

@@ -18,7 +18,7 @@ import msgspec
 
 from headwater.catalog.interface import Delete, Metadata, Upsert
 from headwater.files.hashing import HASHERS
-from headwater.ingest.folder.media_types import media_type
+from headwater.ingest.folder.file_events import media_type
 from headwater.simulate.settings import ChangeMix, SourceSettings
 from headwater.spec.records import ChangeKind
 

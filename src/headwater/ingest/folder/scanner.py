@@ -34,7 +34,7 @@ from headwater.ingest.folder.comparison import (
     ScanResult,
     compare,
 )
-from headwater.ingest.folder.event_builder import BATCH, EventBuilder, batched, mark_of, unreadable
+from headwater.ingest.folder.file_events import BATCH, EventBuilder, batched, mark_of, unreadable
 from headwater.ingest.folder.walk import (
     FileEntry,
     Folder,

@@ -22,7 +22,7 @@ from headwater.files import hashing
 from headwater.files.file_copies import COPY
 from headwater.files.patterns import Selection
 from headwater.ingest.folder.comparison import is_outlined, memos_of
-from headwater.ingest.folder.event_builder import place_fault
+from headwater.ingest.folder.file_events import place_fault
 from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
 from headwater.spec.records import ChangeKind
 from headwater.typed_decoding import from_json
