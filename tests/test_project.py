@@ -31,11 +31,11 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 5_402,
-    "cli": 6_918,
+    "cli": 6_916,
     "datasets": 510,
     "files": 1_193,
-    "http": 5_740,
-    "ingest": 8_371,
+    "http": 5_739,
+    "ingest": 8_346,
     "notify": 4_093,
     "packages": 1_430,
     "patches": 815,
@@ -54,7 +54,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 366
+MOST_MODULES = 363
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

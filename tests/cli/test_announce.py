@@ -19,6 +19,7 @@ from headwater.cli import run
 from headwater.cli.announce import CHANGES, DOCUMENTS, address
 from headwater.errors import Exit
 from headwater.http.ingest import IngestLimits
+from headwater.ingest.push.feed import Line
 from headwater.ingest.push.http_sender import (
     BATCH_LINES,
     BATCH_OCTETS,
@@ -27,7 +28,6 @@ from headwater.ingest.push.http_sender import (
     Unanswered,
     batches,
 )
-from headwater.ingest.push.lines import Line
 from tests.http.announcing import OTHER, TOKEN, PushServer, serving
 from tests.support.failing import failing
 from tests.support.push_set import change, resource

@@ -13,7 +13,7 @@ from headwater.http.app import Application
 from headwater.http.ingest import IngestEndpoint, IngestLimits
 from headwater.http.metrics import RequestCounters
 from headwater.http.server import address_url, listen
-from headwater.ingest.push.lines import Account
+from headwater.ingest.push.submission import Account
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source
 from tests.support.documents import read_bytes

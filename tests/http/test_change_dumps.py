@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headwater.ingest.push.events import take_lines
-from headwater.ingest.push.lines import Line
+from headwater.ingest.push.feed import Line
 from headwater.publish.store_writer import StoreWriter
 from headwater.source.config import BadPushConfig, SetConfig, SourceConfig
 from headwater.source.source import Source

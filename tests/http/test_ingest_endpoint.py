@@ -20,8 +20,7 @@ from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.http.ingest import IngestLimits
 from headwater.http.metrics import MetricsPage, RequestCounters, SharedCounters
-from headwater.ingest.push.lines import Account
-from headwater.ingest.push.submission import SubmissionLimits
+from headwater.ingest.push.submission import Account, SubmissionLimits
 from headwater.ingest.set_problems import DeletionGuard, DeletionsHeld, set_problems
 from tests.http.announcing import OTHER, PREFIX, TOKEN, PushServer, said, serving
 from tests.support.documents import read_bytes

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headwater.ingest.dit.documents import BadDocument, ChangeDocument, ResourceDocument, read_document
 from headwater.ingest.dit.texts import Texts, Unwrapper
-from headwater.ingest.push.lines import Line
+from headwater.ingest.push.feed import Line
 from headwater.ingest.push.resource_locations import Location
 from headwater.spec.records import ChangeKind
 

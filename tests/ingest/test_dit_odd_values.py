@@ -16,7 +16,7 @@ from headwater.ingest.dit.follower import DitFollower
 from headwater.ingest.dit.index import Index
 from headwater.ingest.dit.intake import DocumentRecords
 from headwater.ingest.dit.texts import Texts, decoded
-from headwater.ingest.push.lines import Line
+from headwater.ingest.push.feed import Line
 from headwater.ingest.push.submission import Submission
 from headwater.storage.cluster import Access, Cluster, Node
 from tests.ingest.test_dit_index import Harvester

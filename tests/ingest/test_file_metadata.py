@@ -4,11 +4,9 @@ import datetime as dt
 import re
 
 import pytest
-from headwater.deletion_guard import FLOOR
 
 from headwater.catalog.interface import Metadata
 from headwater.ingest.folder import file_events as media_types
-from headwater.ingest.folder import media_types
 from headwater.ingest.folder.comparison import COARSE_TICK_NS, RACY, TICK_NS, pack, rules_mark, settled_note
 from headwater.ingest.folder.file_events import UNKNOWN, describe, media_type
 from headwater.ingest.set_problems import HoldReason, judge

@@ -21,8 +21,9 @@ from headwater.catalog.state import StateRow, StateUpdate
 from headwater.ingest.push import feed as feed_module
 from headwater.ingest.push import ingest_state
 from headwater.ingest.push.events import take_lines
-from headwater.ingest.push.feed import Feed
+from headwater.ingest.push.feed import Feed, Line
 from headwater.ingest.push.ingest_state import (
+    MOST_LINKS,
     REQUEST_SECONDS,
     SEEN_SECONDS,
     AsideCount,
@@ -36,8 +37,6 @@ from headwater.ingest.push.ingest_state import (
     unpaired,
     unsettled,
 )
-from headwater.ingest.push.inverse_links import MOST_LINKS
-from headwater.ingest.push.lines import Line
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import ChangeKind
 from headwater.storage.cluster import Cluster, ClusterUnreachable

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.ingest.push.lines import Line, Lines
+from headwater.ingest.push.feed import Line
+from headwater.ingest.push.submission import Lines
 from tests.support.failing import failing
 
 BOM = b"\xef\xbb\xbf"

@@ -11,8 +11,7 @@ from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.intake import IntakeResult, settle, take_documents
 from headwater.ingest.push.events import take_lines
-from headwater.ingest.push.feed import Feed, Outcome
-from headwater.ingest.push.lines import Line
+from headwater.ingest.push.feed import Feed, Line, Outcome
 from headwater.ingest.push.resource_locations import Locations
 from tests.support.waiting import START
 

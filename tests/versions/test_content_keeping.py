@@ -13,7 +13,7 @@ from headwater.catalog.interface import Event, Metadata, Upsert
 from headwater.files.file_copies import SMALL_OCTETS
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.push.events import take_lines
-from headwater.ingest.push.lines import Line
+from headwater.ingest.push.feed import Line
 from headwater.progress import Notice
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source

@@ -12,7 +12,7 @@ from headwater.cli.source_access import ca_option, proxy_option
 from headwater.errors import HeadwaterError, UsageFault
 
 if TYPE_CHECKING:
-    from headwater.ingest.push.lines import Line
+    from headwater.ingest.push.feed import Line
     from headwater.progress import Listener
 
 Hear = Callable[[list[Any]], None]
@@ -94,7 +94,7 @@ def _check_authorities(ca: str | None) -> None:
 
 def events_of(files: list[IO[bytes]]) -> Iterator[Line]:
     """The lines of the files, one after the other."""
-    from headwater.ingest.push.lines import Lines
+    from headwater.ingest.push.submission import Lines
 
     for file in files:
         lines = Lines(octets=_FOREVER, ratio=1_000)
@@ -106,7 +106,7 @@ def events_of(files: list[IO[bytes]]) -> Iterator[Line]:
 def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
     """Each document of a file on a line of its own, in whatever wrappers and layout they lie there."""
     from headwater.ingest.dit.texts import Texts, Unwrapper, decoded
-    from headwater.ingest.push.lines import Lines
+    from headwater.ingest.push.submission import Lines
 
     lines = Lines(octets=_FOREVER, ratio=1_000, line_octets=most_octets)
     texts, unwrapper = Texts(most_octets), Unwrapper()
@@ -132,7 +132,7 @@ def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
 def _line(number: int, document: Any) -> Line:
     import msgspec
 
-    from headwater.ingest.push.lines import Line
+    from headwater.ingest.push.feed import Line
 
     hit = {"_source": document.source, "_type": document.kind, "_timestamp": document.stored_at}
     plain = document.kind is None and document.stored_at is None and isinstance(document.source, dict)

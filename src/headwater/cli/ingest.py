@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
     from headwater.ingest.dit.follower import DitFollower
     from headwater.ingest.push.feed import Feed, Outcome
-    from headwater.ingest.push.lines import Account
+    from headwater.ingest.push.submission import Account
     from headwater.progress import Listener
     from headwater.source.config import SetConfig
     from headwater.source.leadership import StateLock
@@ -181,8 +181,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     refused; 6 fault of our own store.
     """
     from headwater.ingest.push.events import read_lines
-    from headwater.ingest.push.lines import Account, Lines
-    from headwater.ingest.push.submission import Submission, SubmissionLimits
+    from headwater.ingest.push.submission import Account, Lines, Submission, SubmissionLimits
 
     limits = SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000)
     total = Account()
@@ -289,8 +288,7 @@ def _from_file(
     options: dict[str, Any],
 ) -> Exit:
     from headwater.ingest.dit.intake import DocumentRecords
-    from headwater.ingest.push.lines import Account
-    from headwater.ingest.push.submission import Submission, SubmissionLimits
+    from headwater.ingest.push.submission import Account, Submission, SubmissionLimits
     from headwater.progress import Notice
 
     others: dict[str, None] = {}
@@ -324,7 +322,7 @@ def _announced(
     """Announce to a server at another address."""
     from headwater.cli.stop_signal import Terminated, terminated
     from headwater.ingest.push.http_sender import Unanswered
-    from headwater.ingest.push.lines import Account
+    from headwater.ingest.push.submission import Account
 
     url = address(options["to"], DOCUMENTS if documents else CHANGES, options["set_name"])
     key = None if documents else key or uuid4().hex

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headwater.http.app import Application
     from headwater.http.metrics import RequestCounters
     from headwater.http.workers import Answers, FirstProcess
-    from headwater.ingest.push.lines import Account
+    from headwater.ingest.push.submission import Account
     from headwater.progress import Notice, Progress
     from headwater.source.config import SourceConfig
     from headwater.source.source import ReadOnlySource, Source

@@ -22,7 +22,7 @@ from headwater.progress import Notice, Progress
 
 if TYPE_CHECKING:
     from headwater.http.responses import AccessRecord
-    from headwater.ingest.push.lines import Account
+    from headwater.ingest.push.submission import Account
     from headwater.source.publication import Publication
 
 

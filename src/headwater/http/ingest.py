@@ -24,8 +24,7 @@ from headwater.http.routes import HttpRequest, Route
 from headwater.http.source_access import Precedence
 from headwater.ingest.dit.intake import DocumentRecords
 from headwater.ingest.push.feed import Feed
-from headwater.ingest.push.lines import Account
-from headwater.ingest.push.submission import BadKey, KeyUnderWay, Submission, SubmissionLimits
+from headwater.ingest.push.submission import Account, BadKey, KeyUnderWay, Submission, SubmissionLimits
 from headwater.source.health import PushTarget
 from headwater.source.tokens import LONGEST
 

@@ -33,7 +33,7 @@ from headwater.typed_decoding import from_json
 from headwater.version import __version__
 
 if TYPE_CHECKING:
-    from headwater.ingest.push.lines import Account
+    from headwater.ingest.push.submission import Account
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 

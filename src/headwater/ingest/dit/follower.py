@@ -19,11 +19,10 @@ from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardP
 from headwater.ingest.dit.intake import settle, take_documents, tell
 from headwater.ingest.dit.texts import Wrapped
 from headwater.ingest.push.events import refusal
-from headwater.ingest.push.feed import BATCH, Feed, Outcome, OutcomeKind
+from headwater.ingest.push.feed import BATCH, Draft, Feed, Outcome, OutcomeKind
 from headwater.ingest.push.ingest_state import Effects
-from headwater.ingest.push.inverse_links import Draft
-from headwater.ingest.push.lines import Account
 from headwater.ingest.push.resource_locations import BadLocation
+from headwater.ingest.push.submission import Account
 from headwater.ingest.set_problems import DeletionGuard, DeletionHold
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.times import to_microseconds

@@ -24,12 +24,10 @@ from headwater.ingest.dit.joining import (
 )
 from headwater.ingest.dit.texts import Texts, Unwrapper, Wrapped, decoded
 from headwater.ingest.push.events import LineTooLong, refusal
-from headwater.ingest.push.feed import BATCH, Feed, Outcome
+from headwater.ingest.push.feed import BATCH, Draft, Feed, Line, Outcome, statements_of, with_links
 from headwater.ingest.push.ingest_state import Effects, ResourceChange, ResourceState
-from headwater.ingest.push.inverse_links import Draft, statements_of, with_links
-from headwater.ingest.push.lines import Account, Line
 from headwater.ingest.push.resource_locations import BadLocation
-from headwater.ingest.push.submission import Progress, Record, Records
+from headwater.ingest.push.submission import Account, Progress, Record, Records
 from headwater.progress import Listener, Notice, silent
 from headwater.spec.records import Link
 

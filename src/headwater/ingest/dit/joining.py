@@ -26,8 +26,8 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from headwater.catalog.interface import Metadata
+from headwater.ingest.push.feed import INVERSE, Draft, with_links
 from headwater.ingest.push.ingest_state import AsideRow, Effects, RememberedRows, ResourceChange, ResourceState
-from headwater.ingest.push.inverse_links import INVERSE, Draft, with_links
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_msgpack

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from headwater.ingest.dit.documents import CHANGE, RESOURCE, BadDocument
-from headwater.ingest.push.lines import Line
+from headwater.ingest.push.feed import Line
 
 _LEVELS: Final = 200
 """Levels of a text that are read: more than a document may have with all its wrappers."""

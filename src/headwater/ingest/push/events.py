@@ -16,10 +16,8 @@ import msgspec
 
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
-from headwater.ingest.push.feed import Feed, Outcome
-from headwater.ingest.push.ingest_state import Effects, RequestProgress
-from headwater.ingest.push.inverse_links import Draft, Statement, statements_of, with_links
-from headwater.ingest.push.lines import Line
+from headwater.ingest.push.feed import Draft, Feed, Line, Outcome, statements_of, with_links
+from headwater.ingest.push.ingest_state import MOST_LINKS, Effects, RequestProgress, Statement
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.hashes import parse_hash
 from headwater.spec.records import ChangeKind, Link
@@ -68,7 +66,6 @@ def in_plain_words(words: str, kind: type[msgspec.Struct]) -> str:
     return f"{place}: {what}" if place else what
 
 
-MOST_LINKS: Final = 500
 MOST_ATTRIBUTES: Final = 100
 Length = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Priority = Annotated[int, msgspec.Meta(ge=1, le=999_999)]

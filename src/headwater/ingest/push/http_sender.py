@@ -17,8 +17,7 @@ import msgspec
 
 from headwater.errors import SourceFault, UsageFault
 from headwater.ingest.push.events import LineTooLong, refusal
-from headwater.ingest.push.feed import Outcome
-from headwater.ingest.push.lines import Line
+from headwater.ingest.push.feed import Line, Outcome
 from headwater.progress import Listener, Notice, silent
 from headwater.retry import Backoff
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions

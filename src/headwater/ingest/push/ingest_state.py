@@ -19,7 +19,6 @@ import msgspec
 from headwater.catalog.interface import Catalog, Metadata, Moved, SetState, UnknownSet
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.errors import UsageFault
-from headwater.ingest.push.inverse_links import MOST_LINKS, Statement
 from headwater.spec.records import ChangeKind
 from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_msgpack
@@ -35,8 +34,14 @@ SWEEP: Final = 5_000
 MOST_SWEEPS: Final = 20
 """… and how often in a row: more than the batches between two sweeps bring."""
 
+MOST_LINKS: Final = 500
+"""Links that an entry gets in this way at most: readers bound what they take of one entry."""
+
 SEEN, GONE, HALF, POSITION = "seen", "gone", "half", "position"
 STATEMENT, ABOUT, REQUEST, ANSWER = "statement", "about", "request", "answer"
+
+Statement = tuple[str, str]
+"""What a resource says of another one: the relation, and the catalog's URI of the other (DIT-24)."""
 
 T = TypeVar("T")
 _pack = msgspec.msgpack.Encoder().encode
