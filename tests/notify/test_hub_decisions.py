@@ -17,8 +17,7 @@ from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.policy import AddressPolicy, HubLimits, RequestRate, TrustedProxies, lease_bounds
 from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest, read_form
 from headwater.notify.hub.verification import denial_url, is_confirmed, may_try_again, verification_url
-from headwater.notify.signatures import SignatureMethod, signature
-from headwater.notify.topic_links import topic_links
+from headwater.notify.websub import SignatureMethod, signature, topic_links
 from headwater.transport.access import client_network
 from tests.support.failing import failing
 

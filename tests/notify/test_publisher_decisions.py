@@ -12,7 +12,7 @@ import pytest
 from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.errors import UsageFault
-from headwater.notify.payload_post import PostOutcome, outcome_of, pause_seconds, payload_head
+from headwater.notify.websub import PostOutcome, outcome_of, pause_seconds, payload_head
 from headwater.publish.notifications import PAYLOAD_OCTETS, ToTell, change_payload
 from headwater.publish.site import SetSettings, Site
 from headwater.source.config_file import read_config

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.notify.signatures import SignatureMethod, SignatureVerdict, signature, verify
+from headwater.notify.websub import SignatureMethod, SignatureVerdict, signature, verify
 
 SECRET, BODY = b"secret", b"<urlset/>"
 

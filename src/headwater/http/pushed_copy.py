@@ -20,7 +20,6 @@ import msgspec
 from headwater.copy_state import FOLDER, STATE, lock_as_follower, without_lock
 from headwater.errors import SourceFault
 from headwater.http.callbacks import CallbackListener
-from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber.store import (
     MODE,
     ChannelProgress,
@@ -34,6 +33,7 @@ from headwater.notify.subscriber.store import (
     raised,
 )
 from headwater.notify.subscriber.subscriber import SubscribedCopy
+from headwater.notify.websub import monotonic_unix_time
 from headwater.progress import Notice
 from headwater.retry import Backoff
 from headwater.spec.kinds import Kind

@@ -148,7 +148,7 @@ class HubConfig(TokenOptions, frozen=True, kw_only=True, forbid_unknown_fields=T
     def options(self, own_url: str) -> HubOptions:
         """What the hub is told; `own_url` is where it listens."""
         from headwater.notify.hub.context import HubOptions
-        from headwater.notify.signatures import SignatureMethod
+        from headwater.notify.websub import SignatureMethod
 
         return HubOptions(
             url=self.base_url or f"{own_url}/",

@@ -21,7 +21,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure, check_authorities
-from headwater.notify.payload_post import (
+from headwater.notify.websub import (
     PostOutcome,
     is_not_understood,
     outcome_of,

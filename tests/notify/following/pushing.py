@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 from headwater.http.follow_push import PushOptions, follow_push
-from headwater.notify.signatures import SignatureMethod, signature
+from headwater.notify.websub import SignatureMethod, signature
 from headwater.progress import Notice
 from headwater.spec.kinds import Kind
 from headwater.sync.follow import PollInterval

@@ -12,8 +12,8 @@ import pytest
 from headwater.errors import HeadwaterError
 from headwater.http import callbacks as listener
 from headwater.http.server import ServerLimits
-from headwater.notify.signatures import SignatureMethod
 from headwater.notify.subscriber import subscriber
+from headwater.notify.websub import SignatureMethod
 from headwater.storage.transaction import DatabaseFull
 from tests.notify.following.pushing import (
     CHANGES,

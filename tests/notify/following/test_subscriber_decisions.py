@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.notify.http_client import HttpAnswer, HttpFailure
-from headwater.notify.signatures import SignatureMethod, signature
 from headwater.notify.subscriber import hub_client as leases
 from headwater.notify.subscriber.answers import PAYLOAD_OCTETS, IntentOutcome, answer, judge, judge_early, read_intent
 from headwater.notify.subscriber.hub_client import (
@@ -32,7 +31,7 @@ from headwater.notify.subscriber.store import (
     polled,
     raised,
 )
-from headwater.notify.topic_links import TopicLinks
+from headwater.notify.websub import SignatureMethod, TopicLinks, signature
 from headwater.spec.kinds import Kind
 
 TOPIC, HUB = "https://s.example/set/changenotification.xml", "https://hub.example/"

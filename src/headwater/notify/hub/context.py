@@ -14,8 +14,7 @@ from headwater.notify.http_client import HttpClient
 from headwater.notify.hub.fair_queue import FairQueue, HubTask
 from headwater.notify.hub.policy import HubLimits
 from headwater.notify.hub.store import HubStore
-from headwater.notify.monotonic_clock import monotonic_unix_time
-from headwater.notify.signatures import SignatureMethod
+from headwater.notify.websub import SignatureMethod, monotonic_unix_time
 from headwater.version import __version__
 
 USER_AGENT: Final = f"headwater/{__version__} (WebSub hub)"

@@ -17,8 +17,7 @@ from headwater.notify.hub.context import HubContext, HubDriver
 from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.store import AddedMessage, DeliveryOutcome, DueSubscription, Message, subscriber
-from headwater.notify.monotonic_clock import monotonic_unix_time
-from headwater.notify.signatures import signature
+from headwater.notify.websub import monotonic_unix_time, signature
 from headwater.retry import Backoff
 
 SECONDS: Final = 8.0

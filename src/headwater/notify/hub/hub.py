@@ -23,7 +23,7 @@ from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, Subscri
 from headwater.notify.hub.store import ChangedTopic, DueSubscription, HubStore, Intent, Payload, host_of, stranger
 from headwater.notify.hub.topics import TopicFault, TopicFetches, fetch_topic
 from headwater.notify.hub.verification import Verifications
-from headwater.notify.monotonic_clock import monotonic_unix_time
+from headwater.notify.websub import monotonic_unix_time
 from headwater.storage.lock import LockHeld, lock_exclusive
 
 _TIDY_SECONDS: Final = 2.0

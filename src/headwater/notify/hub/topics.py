@@ -15,8 +15,7 @@ from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.requests import objection_to_redirect, objection_to_url
 from headwater.notify.hub.store import ChangedTopic, Payload, stranger
-from headwater.notify.monotonic_clock import monotonic_unix_time
-from headwater.notify.topic_links import are_in_head, topic_links
+from headwater.notify.websub import are_in_head, monotonic_unix_time, topic_links
 from headwater.retry import Backoff
 from headwater.spec import uris
 

@@ -15,7 +15,7 @@ from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.context import HubContext, HubDriver
 from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.store import DueSubscription, Intent
-from headwater.notify.monotonic_clock import monotonic_unix_time
+from headwater.notify.websub import monotonic_unix_time
 from headwater.retry import Backoff
 from headwater.spec import uris
 

@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from headwater.notify.signatures import SignatureVerdict, verify
 from headwater.notify.subscriber.store import Subscription, SubscriptionState
+from headwater.notify.websub import SignatureVerdict, verify
 from headwater.spec import uris
 from headwater.spec.discovery import parse_link_header
 

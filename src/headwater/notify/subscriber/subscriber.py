@@ -19,7 +19,6 @@ import msgspec
 from headwater.errors import as_fault
 from headwater.notify.group_commit import GroupCommit
 from headwater.notify.http_client import HttpClient
-from headwater.notify.monotonic_clock import monotonic_unix_time
 from headwater.notify.subscriber import hub_client as leases
 from headwater.notify.subscriber.answers import (
     GONE,
@@ -38,6 +37,7 @@ from headwater.notify.subscriber.hub_client import (
     unsubscribe_form,
 )
 from headwater.notify.subscriber.store import NotificationChannel, SubscriberStore, Subscription, SubscriptionState
+from headwater.notify.websub import monotonic_unix_time
 from headwater.version import __version__
 
 
