@@ -22,10 +22,17 @@ from headwater.http.responses import AccessRecord
 from headwater.notify import http_client
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
 from headwater.notify.hub import delivery, topics, verification
-from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
-from headwater.notify.hub.policy import MOST_LEASE, AddressPolicy, HubLimits, TrustedProxies
-from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
+from headwater.notify.hub.policy import (
+    MOST_LEASE,
+    AddressPolicy,
+    ChangedTopics,
+    HubLimits,
+    HubOptions,
+    RequestRefusal,
+    SubscriptionRequest,
+    TrustedProxies,
+)
 from headwater.notify.hub.store import HubStore, Intent, Payload, stranger
 from headwater.notify.hub.store import subscriber as subscriber_names
 from headwater.retry import Backoff

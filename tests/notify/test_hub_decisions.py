@@ -13,9 +13,18 @@ from hypothesis import strategies as st
 
 from headwater.notify.http_client import HttpAnswer, HttpFailure
 from headwater.notify.hub.delivery import PAUSE, delivery_fault, link_header
-from headwater.notify.hub.fair_queue import FairQueue
-from headwater.notify.hub.policy import AddressPolicy, HubLimits, RequestRate, TrustedProxies, lease_bounds
-from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest, read_form
+from headwater.notify.hub.policy import (
+    AddressPolicy,
+    ChangedTopics,
+    HubLimits,
+    RequestRate,
+    RequestRefusal,
+    SubscriptionRequest,
+    TrustedProxies,
+    lease_bounds,
+    read_form,
+)
+from headwater.notify.hub.queues import FairQueue
 from headwater.notify.hub.verification import denial_url, is_confirmed, may_try_again, verification_url
 from headwater.notify.websub import SignatureMethod, signature, topic_links
 from headwater.transport.access import client_network

@@ -10,9 +10,8 @@ import pytest
 
 from headwater.http import hub as endpoint
 from headwater.http.hub import HubEndpoint
-from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
-from headwater.notify.hub.policy import AddressPolicy
+from headwater.notify.hub.policy import AddressPolicy, HubOptions
 from headwater.source.leadership import StateLock
 from headwater.source.tokens import AccessTokens
 from tests.support.failing import failing

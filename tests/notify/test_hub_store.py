@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.notify.hub.policy import HubLimits
-from headwater.notify.hub.requests import SubscriptionRequest
+from headwater.notify.hub.policy import HubLimits, SubscriptionRequest
 from headwater.notify.hub.store import (
     AddedMessage,
     DeliveryOutcome,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headwater.cli.server_log import ServerLog
     from headwater.http.hub import HubServer
-    from headwater.notify.hub.context import HubOptions
+    from headwater.notify.hub.policy import HubOptions
     from headwater.source.config import SourceConfig
     from headwater.source.hub_config import HubConfig
     from headwater.source.tokens import AccessTokens

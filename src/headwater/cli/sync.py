@@ -44,7 +44,7 @@ def follow_pushed(
     from headwater.cli.serve_options import ANY_HOST
     from headwater.cli.stop_signal import hangups_noted
     from headwater.http.follow_push import PushOptions, follow_push
-    from headwater.notify.hub.requests import objection_to_url
+    from headwater.notify.hub.policy import objection_to_url
     from headwater.source.hub_config import host_and_port
     from headwater.sync.follow import PollInterval
 

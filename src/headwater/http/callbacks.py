@@ -17,8 +17,7 @@ from headwater.http.requests import Receive, Scope, growing, header, read_body
 from headwater.http.responses import CLOSE, Response, Send, line
 from headwater.http.server import ServerLimits, ServerThread, UvicornServer, make_server
 from headwater.notify.http_client import HttpClient, HttpProxy, check_authorities, read_proxy
-from headwater.notify.hub.policy import ClientShares
-from headwater.notify.hub.requests import RequestRefusal
+from headwater.notify.hub.policy import ClientShares, RequestRefusal
 from headwater.notify.subscriber.answers import PAYLOAD_OCTETS, TOO_LONG, read_intent
 from headwater.notify.subscriber.store import NotificationChannel
 from headwater.notify.subscriber.subscriber import USER_AGENT, SubscribedCopy, Subscriber

@@ -37,8 +37,7 @@ from headwater.http.dump_package import (
 from headwater.http.requests import Receive, Scope, header, read_body
 from headwater.http.responses import CLOSE, Response, line, not_published
 from headwater.http.routes import NO_STORE, HttpRequest, Route
-from headwater.notify.hub.policy import ClientShares, TrustedProxies
-from headwater.notify.hub.requests import RequestRefusal
+from headwater.notify.hub.policy import ClientShares, RequestRefusal, TrustedProxies
 from headwater.publish.added_links import AddedLinks
 from headwater.publish.site import DUMP, SetSettings, capability_list_name
 from headwater.source.health import ServableSource

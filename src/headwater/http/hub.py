@@ -22,10 +22,18 @@ from headwater.http.metrics import CONTENT_TYPE, Family, exposition
 from headwater.http.requests import Receive, Scope, growing, header, read_body
 from headwater.http.responses import CLOSE, AccessRecord, Head, ReaderGone, Response, Send, access_record, line
 from headwater.http.server import ServerThread, UvicornServer, make_server, run_in_loop
-from headwater.notify.hub.context import HubOptions
 from headwater.notify.hub.hub import Hub
-from headwater.notify.hub.policy import ClientShares, RequestRate, TrustedProxies
-from headwater.notify.hub.requests import FORM_OCTETS, ChangedTopics, RequestRefusal, objection_to_url, read_form
+from headwater.notify.hub.policy import (
+    FORM_OCTETS,
+    ChangedTopics,
+    ClientShares,
+    HubOptions,
+    RequestRate,
+    RequestRefusal,
+    TrustedProxies,
+    objection_to_url,
+    read_form,
+)
 from headwater.notify.hub.store import Payload
 from headwater.source.hub_config import HubConfig
 from headwater.source.tokens import AccessTokens

@@ -18,8 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.notify.hub.policy import ClientShares
-from headwater.notify.hub.requests import RequestRefusal
+from headwater.notify.hub.policy import ClientShares, RequestRefusal
 
 _TAG = re.compile(rb'\s*(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")\s*(?:,|\Z)')
 _RANGE = re.compile(rb"\s*bytes\s*=\s*(\d{0,19})\s*-\s*(\d{0,19})\s*\Z", re.IGNORECASE)

@@ -26,7 +26,7 @@ _FAILED: Final = Backoff(0.5, 5.0)
 is used within seconds; what asks a hub that is not is one request each time."""
 _REFUSED: Final = Backoff(10.0, 600.0)
 """Those after a refusal, which another try alone will not change."""
-LONGEST_ASKED_SECONDS: Final = 3_600.0
+_LONGEST_ASKED_SECONDS: Final = 3_600.0
 """A hub that asks for a longer pause is asked again after this."""
 _PASSING: Final = frozenset({408, 425, 429})
 _NO_FORM: Final = frozenset({400, 405, 411, 415, 422, 501})
@@ -79,7 +79,7 @@ def pause_seconds(outcome: PostOutcome, failures: int, chance: float, asked_seco
     bound below.
     """
     pause = (_REFUSED if outcome is PostOutcome.REFUSED else _FAILED).seconds(failures, chance)
-    return max(pause, min(asked_seconds, LONGEST_ASKED_SECONDS))
+    return max(pause, min(asked_seconds, _LONGEST_ASKED_SECONDS))
 
 
 # signatures of deliveries: `X-Hub-Signature`, an HMAC over the octets of a body (WS-H-14, WS-S-12)
@@ -230,8 +230,8 @@ def _feed_links(body: bytes, base: str) -> list[HeaderLink]:
 
 # the clock by which leases and pauses count, of a hub and of its subscribers. Where the machine's clock is set back
 # meanwhile, this one counts on: a hub would prolong leases, a subscriber renew them too late, and what is to be tried
-# again in a second would wait for as long. It goes ahead with the machine's clock, unlike `time.monotonic`, which stands
-# still while a machine sleeps.
+# again in a second would wait for as long. It goes ahead with the machine's clock, unlike `time.monotonic`, which
+# stands still while a machine sleeps.
 
 _began = time.time() - time.monotonic()
 

@@ -14,14 +14,13 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.notify.http_client import HttpProxy, read_proxy
-from headwater.notify.hub.policy import AddressPolicy, HubLimits, TrustedProxies, lease_bounds
-from headwater.notify.hub.requests import objection_to_url
+from headwater.notify.hub.policy import AddressPolicy, HubLimits, TrustedProxies, lease_bounds, objection_to_url
 from headwater.publish.site import BadSite, check_url
 from headwater.source.tokens import AccessTokens, BadToken, TokenOptions
 from headwater.transport.access import Level, level_of, literal_address
 
 if TYPE_CHECKING:
-    from headwater.notify.hub.context import HubOptions
+    from headwater.notify.hub.policy import HubOptions
 
 
 _MOST_HUBS = 16
@@ -147,7 +146,7 @@ class HubConfig(TokenOptions, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def options(self, own_url: str) -> HubOptions:
         """What the hub is told; `own_url` is where it listens."""
-        from headwater.notify.hub.context import HubOptions
+        from headwater.notify.hub.policy import HubOptions
         from headwater.notify.websub import SignatureMethod
 
         return HubOptions(

@@ -13,9 +13,8 @@ import msgspec
 
 from headwater.errors import as_fault
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpFailure
-from headwater.notify.hub.context import HubContext, HubDriver
-from headwater.notify.hub.fair_queue import FairQueue
 from headwater.notify.hub.policy import ClientShares
+from headwater.notify.hub.queues import FairQueue, HubContext, HubDriver
 from headwater.notify.hub.store import AddedMessage, DeliveryOutcome, DueSubscription, Message, subscriber
 from headwater.notify.websub import monotonic_unix_time, signature
 from headwater.retry import Backoff

@@ -16,10 +16,9 @@ from headwater.errors import HeadwaterError, StoreFault, as_fault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.notify.group_commit import GroupCommit
 from headwater.notify.http_client import KNOWN, HttpClient, NameAsker, check_authorities
-from headwater.notify.hub.context import USER_AGENT, HubContext, HubOptions
 from headwater.notify.hub.delivery import Deliveries
-from headwater.notify.hub.policy import AddressPolicy
-from headwater.notify.hub.requests import ChangedTopics, RequestRefusal, SubscriptionRequest
+from headwater.notify.hub.policy import AddressPolicy, ChangedTopics, HubOptions, RequestRefusal, SubscriptionRequest
+from headwater.notify.hub.queues import USER_AGENT, HubContext
 from headwater.notify.hub.store import ChangedTopic, DueSubscription, HubStore, Intent, Payload, host_of, stranger
 from headwater.notify.hub.topics import TopicFault, TopicFetches, fetch_topic
 from headwater.notify.hub.verification import Verifications

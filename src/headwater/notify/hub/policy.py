@@ -1,26 +1,33 @@
-"""What a hub allows: addresses, proxies that are trusted, leases, sizes, numbers and rates. Pure."""
+"""What a hub accepts: forms of subscribers and publishers (WS-H-01, WS-P-03), their addresses, leases, sizes and rates.
+
+Pure. Behind proxies that are trusted, a client is whom they name.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from headwater.errors import UsageFault
+from headwater.notify.websub import SignatureMethod
+from headwater.spec import uris
 from headwater.transport.access import Level, level_of
 
-LEAST_LEASE: Final = 300
-"""Seconds; with MOST_LEASE and DEFAULT_LEASE: RS-NT-11, WS-H-09."""
+_LEAST_LEASE: Final = 300
+"""Seconds; with MOST_LEASE and _DEFAULT_LEASE: RS-NT-11, WS-H-09."""
 MOST_LEASE: Final = 2_678_400
-DEFAULT_LEASE: Final = 864_000
+_DEFAULT_LEASE: Final = 864_000
 
 
 class HubLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds on what strangers can make a hub do."""
 
-    least_lease: int = LEAST_LEASE
+    least_lease: int = _LEAST_LEASE
     most_lease: int = MOST_LEASE
     payload_octets: int = 10 << 20
     topic_messages: int = 1_000
@@ -47,7 +54,16 @@ class HubLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def lease(self, wanted: int | None) -> int:
         """The lease in seconds that is granted for a wanted one (WS-H-09)."""
-        return max(self.least_lease, min(DEFAULT_LEASE if wanted is None else wanted, self.most_lease))
+        return max(self.least_lease, min(_DEFAULT_LEASE if wanted is None else wanted, self.most_lease))
+
+
+class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hub is told: its public `url`, its limits, how it signs, a file of certificate authorities."""
+
+    url: str
+    limits: HubLimits = HubLimits()
+    method: SignatureMethod = SignatureMethod.SHA256
+    authorities: str | None = None
 
 
 class _Networks:
@@ -202,3 +218,160 @@ def _address(part: bytes) -> str | None:
         return str(ipaddress.ip_address(text.partition("%")[0]))
     except ValueError:
         return None
+
+
+# forms that are posted: what cannot be accepted is a `RequestRefusal`, whose text tells the sender what to mend (WS-H-02)
+
+FORM_OCTETS: Final = 64 << 10
+"""A form has no more: a topic, a callback, a secret."""
+_URL_OCTETS: Final = 4_096
+_SECRET_OCTETS: Final = 199
+"""A secret is shorter than 200 octets (WS-S-04)."""
+TOPICS: Final = 100
+"""Topics that one form may name as changed …"""
+_STRANGE_TOPICS: Final = 10
+"""… and one without a token."""
+
+_LONGEST_LEASE: Final = 12
+_DIGITS = re.compile(r"[0-9]+\Z")
+_FIELDS: Final = 200
+_NO_URL = re.compile(r"[\x00-\x20\x7f<>\"\\]")
+"""The last four would end a URL in a `Link` header, or are read as something else by others."""
+
+
+class RequestRefusal(msgspec.Struct, frozen=True):
+    """Why a request is not accepted: the HTTP status, and a sentence for the sender."""
+
+    status: int
+    text: str
+
+
+class SubscriptionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to subscribe or to unsubscribe. `topic` and `callback` are as given: they are sent back like that."""
+
+    is_unsubscribe: bool
+    topic: str
+    callback: str
+    lease_seconds: int | None = None
+    secret: bytes | None = None
+
+    @property
+    def topic_key(self) -> str:
+        """What tells topics apart: escapes of unreserved characters undone (WS-H-16)."""
+        return uris.normalise(self.topic)
+
+    @property
+    def callback_key(self) -> str:
+        """What tells callbacks apart, in the same way."""
+        return uris.normalise(self.callback)
+
+
+class ChangedTopics(msgspec.Struct, frozen=True):
+    """Word that these topics have new content, which the hub is to fetch."""
+
+    topics: tuple[str, ...]
+
+
+def read_form(body: bytes, *, is_trusted: bool = True) -> SubscriptionRequest | ChangedTopics | RequestRefusal:
+    """What a form asks for, of a sender with a token (`is_trusted`) or without.
+
+    Unknown fields are ignored (WS-H-01); fields that contradict each other are refused.
+    """
+    if len(body) > FORM_OCTETS:
+        return RequestRefusal(413, f"a form has {FORM_OCTETS:,} octets at most")
+    try:
+        pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict")
+    except (ValueError, UnicodeDecodeError):
+        return RequestRefusal(400, "the form cannot be read: it is application/x-www-form-urlencoded in UTF-8")
+    fields: dict[str, list[str]] = {}
+    for name, value in pairs:
+        fields.setdefault(name.removesuffix("[]"), []).append(value)
+    mode = _single(fields, "hub.mode")
+    if isinstance(mode, RequestRefusal):
+        return mode
+    if mode == "publish":
+        return _changed_topics(fields, is_trusted=is_trusted)
+    if mode in ("subscribe", "unsubscribe"):
+        return _subscription(fields, is_unsubscribe=mode == "unsubscribe")
+    return RequestRefusal(400, "hub.mode has to be subscribe, unsubscribe or publish")
+
+
+def objection_to_url(url: str) -> str | None:
+    """Why this cannot be a topic or a callback; None: it can. Nothing is looked up."""
+    if len(url) > _URL_OCTETS:
+        return f"it has more than {_URL_OCTETS:,} characters"
+    if _NO_URL.search(url) or not url.isascii():
+        return "it has characters that stand in no URL"
+    parts = uris.split(url)
+    if (parts.scheme or "").lower() not in ("http", "https") or not parts.authority:
+        return "it is no http or https URL"
+    if parts.fragment is not None:
+        return "it has a fragment"
+    if "@" in parts.authority:
+        return "it has a user or a password"
+    if not uris.is_connectable(parts.scheme or "", parts.authority):
+        return "its host or port cannot be connected to"
+    return None
+
+
+def objection_to_redirect(url: str, target: str) -> str | None:
+    """Why a redirect from one URL to another is not followed; None: it is."""
+    is_downgrade = url.startswith("https:") and not target.startswith("https:")
+    return objection_to_url(target) or ("from https to http" if is_downgrade else None)
+
+
+def _single(fields: dict[str, list[str]], name: str) -> str | RequestRefusal:
+    values = set(fields.get(name, ()))
+    if len(values) > 1:
+        return RequestRefusal(400, f"{name} is there more than once, with different values")
+    if not values or not (value := values.pop()):
+        return RequestRefusal(400, f"{name} is missing")
+    return value
+
+
+def _url(fields: dict[str, list[str]], name: str) -> str | RequestRefusal:
+    value = _single(fields, name)
+    if isinstance(value, RequestRefusal):
+        return value
+    why = objection_to_url(value)
+    return value if why is None else RequestRefusal(400, f"{name} cannot be used: {why}")
+
+
+def _subscription(fields: dict[str, list[str]], *, is_unsubscribe: bool) -> SubscriptionRequest | RequestRefusal:
+    topic, callback = _url(fields, "hub.topic"), _url(fields, "hub.callback")
+    if isinstance(topic, RequestRefusal):
+        return topic
+    if isinstance(callback, RequestRefusal):
+        return callback
+    if is_unsubscribe:  # nothing else matters
+        return SubscriptionRequest(is_unsubscribe=True, topic=topic, callback=callback)
+    lease: int | None = None
+    if "hub.lease_seconds" in fields and fields["hub.lease_seconds"] != [""]:
+        text = _single(fields, "hub.lease_seconds")
+        if isinstance(text, RequestRefusal):
+            return text
+        if _DIGITS.match(text) is None or not text.strip("0"):
+            return RequestRefusal(400, "hub.lease_seconds has to be a positive whole number")
+        lease = int(text) if len(text.lstrip("0")) <= _LONGEST_LEASE else 10**_LONGEST_LEASE
+    secret: bytes | None = None
+    if "hub.secret" in fields and fields["hub.secret"] != [""]:
+        given = _single(fields, "hub.secret")
+        if isinstance(given, RequestRefusal):
+            return given
+        secret = given.encode()
+        if len(secret) > _SECRET_OCTETS:
+            return RequestRefusal(400, "hub.secret has to be shorter than 200 octets")
+    return SubscriptionRequest(is_unsubscribe=False, topic=topic, callback=callback, lease_seconds=lease, secret=secret)
+
+
+def _changed_topics(fields: dict[str, list[str]], *, is_trusted: bool) -> ChangedTopics | RequestRefusal:
+    topics = list(dict.fromkeys(fields.get("hub.url", []) + fields.get("hub.topic", [])))
+    if not topics:
+        return RequestRefusal(400, "hub.url is missing: the topic that has changed")
+    most, whose = (TOPICS, "") if is_trusted else (_STRANGE_TOPICS, " without a token")
+    if len(topics) > most:
+        return RequestRefusal(400, f"one request{whose} names {most} topics at most")
+    for topic in topics:
+        if why := objection_to_url(topic):
+            return RequestRefusal(400, f"hub.url cannot be used: {why}")
+    return ChangedTopics(tuple(topics))

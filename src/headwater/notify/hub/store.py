@@ -14,9 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.notify.http_client import NameAsker
-from headwater.notify.hub.fair_queue import HubTask
-from headwater.notify.hub.policy import MOST_LEASE, HubLimits
-from headwater.notify.hub.requests import SubscriptionRequest
+from headwater.notify.hub.policy import MOST_LEASE, HubLimits, SubscriptionRequest
 from headwater.spec import uris
 from headwater.storage.database import Database, Schema
 from headwater.storage.transaction import Transaction
@@ -50,6 +48,13 @@ class Message(Payload, frozen=True, kw_only=True, weakref=True):
     """One payload of a topic, by its number among those of the topic."""
 
     seq: int
+
+
+class HubTask(msgspec.Struct, kw_only=True):
+    """Something that is due at a UNIX time (0: at once), at a callback or topic of `host` (`name:port`)."""
+
+    host: str
+    due_at: float = 0.0
 
 
 class DueSubscription(HubTask, kw_only=True):

@@ -10,10 +10,8 @@ from typing import Final
 import msgspec
 
 from headwater.notify.http_client import KNOWN, AnswerBounds, HttpAnswer, HttpFailure
-from headwater.notify.hub.context import HubContext, HubDriver
-from headwater.notify.hub.fair_queue import FairQueue
-from headwater.notify.hub.policy import ClientShares
-from headwater.notify.hub.requests import objection_to_redirect, objection_to_url
+from headwater.notify.hub.policy import ClientShares, objection_to_redirect, objection_to_url
+from headwater.notify.hub.queues import FairQueue, HubContext, HubDriver
 from headwater.notify.hub.store import ChangedTopic, Payload, stranger
 from headwater.notify.websub import are_in_head, monotonic_unix_time, topic_links
 from headwater.retry import Backoff

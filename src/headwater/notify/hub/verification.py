@@ -12,8 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpFailure
-from headwater.notify.hub.context import HubContext, HubDriver
-from headwater.notify.hub.fair_queue import FairQueue
+from headwater.notify.hub.queues import FairQueue, HubContext, HubDriver
 from headwater.notify.hub.store import DueSubscription, Intent
 from headwater.notify.websub import monotonic_unix_time
 from headwater.retry import Backoff

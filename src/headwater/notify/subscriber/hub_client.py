@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
-from headwater.notify.hub.requests import objection_to_redirect, objection_to_url
+from headwater.notify.hub.policy import objection_to_redirect, objection_to_url
 from headwater.notify.subscriber.store import NotificationChannel, Subscription
 from headwater.notify.websub import TopicLinks, topic_links
 from headwater.retry import Backoff
