@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headwater.notify.http_client import HttpClient
-from headwater.notify.subscriber.hub_client import DiscoveredTopic, discover
-from headwater.notify.subscriber.store import NotificationChannel
+from headwater.notify.subscriber_hubs import DiscoveredTopic, discover
+from headwater.notify.subscriber_store import NotificationChannel
 from headwater.spec.kinds import Kind
 from tests.notify.following.pushing import Hub, following, get, post, pushed_site, signed
 from tests.notify.hub_process import HubProcess

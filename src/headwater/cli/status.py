@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headwater.datasets.rows import DatasetStatus
     from headwater.ingest.copy_intake import CopyLag
     from headwater.ingest.set_problems import HeldBack, LostVersions, UnreadableCount
-    from headwater.notify.subscriber.status import PushStatus, SubscriptionStatus
+    from headwater.notify.subscriber_store import PushStatus, SubscriptionStatus
     from headwater.publish.status import SourceSetStatus
     from headwater.sync.copy_status import CopyStatus, FailedResource, SetStatus
 
@@ -286,7 +286,7 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
     from msgspec.structs import asdict
 
     from headwater.copy_state import FOLDER
-    from headwater.notify.subscriber.status import push_status
+    from headwater.notify.subscriber_store import push_status
     from headwater.sync.copy_status import copy_status
 
     while True:

@@ -18,9 +18,9 @@ from headwater.http.responses import CLOSE, Response, Send, line
 from headwater.http.server import ServerLimits, ServerThread, UvicornServer, make_server
 from headwater.notify.http_client import HttpClient, HttpProxy, check_authorities, read_proxy
 from headwater.notify.hub.policy import ClientShares, RequestRefusal
-from headwater.notify.subscriber.answers import PAYLOAD_OCTETS, TOO_LONG, read_intent
-from headwater.notify.subscriber.store import NotificationChannel
-from headwater.notify.subscriber.subscriber import USER_AGENT, SubscribedCopy, Subscriber
+from headwater.notify.subscriber import USER_AGENT, SubscribedCopy, Subscriber
+from headwater.notify.subscriber_hubs import PAYLOAD_OCTETS, TOO_LONG, read_intent
+from headwater.notify.subscriber_store import NotificationChannel
 from headwater.spec import uris
 from headwater.sync.connection import credentials_of, proxy_for
 from headwater.sync.filters import bare_host

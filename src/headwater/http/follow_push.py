@@ -18,7 +18,7 @@ from headwater.errors import Exit, HeadwaterError, Interrupted
 from headwater.http.callbacks import CallbackListener
 from headwater.http.pushed_copy import PushedCopy
 from headwater.http.server import AddressInUse, address_url, listen
-from headwater.notify.subscriber.store import FILE, SubscriberStore
+from headwater.notify.subscriber_store import FILE, SubscriberStore
 from headwater.spec import uris
 from headwater.sync.connection import starting_uri
 from headwater.sync.follow import PollInterval, catch_signals

@@ -20,7 +20,8 @@ import msgspec
 from headwater.copy_state import FOLDER, STATE, lock_as_follower, without_lock
 from headwater.errors import SourceFault
 from headwater.http.callbacks import CallbackListener
-from headwater.notify.subscriber.store import (
+from headwater.notify.subscriber import SubscribedCopy
+from headwater.notify.subscriber_store import (
     MODE,
     ChannelProgress,
     NotificationChannel,
@@ -32,7 +33,6 @@ from headwater.notify.subscriber.store import (
     polled,
     raised,
 )
-from headwater.notify.subscriber.subscriber import SubscribedCopy
 from headwater.notify.websub import monotonic_unix_time
 from headwater.progress import Notice
 from headwater.retry import Backoff

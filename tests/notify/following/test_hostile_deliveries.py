@@ -12,7 +12,7 @@ import pytest
 from headwater.errors import HeadwaterError
 from headwater.http import callbacks as listener
 from headwater.http.server import ServerLimits
-from headwater.notify.subscriber import subscriber
+from headwater.notify import subscriber
 from headwater.notify.websub import SignatureMethod
 from headwater.storage.transaction import DatabaseFull
 from tests.notify.following.pushing import (
@@ -194,7 +194,7 @@ def test_oversize_deliveries_are_refused(
     copy: Following, site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.http.callbacks.PAYLOAD_OCTETS", 50_000)
-    monkeypatch.setattr("headwater.notify.subscriber.answers.PAYLOAD_OCTETS", 50_000)
+    monkeypatch.setattr("headwater.notify.subscriber_hubs.PAYLOAD_OCTETS", 50_000)
     asked = hub.subscription(site.topic())
     body = document([], capability=CHANGES) + b" " * 60_000
     assert post(asked.callback, body, signed(asked.secret, body)) == 413

@@ -10,17 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.notify import subscriber_hubs as leases
 from headwater.notify.http_client import HttpAnswer, HttpFailure
-from headwater.notify.subscriber import hub_client as leases
-from headwater.notify.subscriber.answers import PAYLOAD_OCTETS, IntentOutcome, answer, judge, judge_early, read_intent
-from headwater.notify.subscriber.hub_client import (
+from headwater.notify.subscriber_hubs import (
     MOST_HUBS,
+    PAYLOAD_OCTETS,
     HubClient,
+    IntentOutcome,
+    answer,
     discovered,
+    judge,
+    judge_early,
+    read_intent,
     subscribe_form,
     unsubscribe_form,
 )
-from headwater.notify.subscriber.store import (
+from headwater.notify.subscriber_store import (
     ChannelProgress,
     NotificationChannel,
     Subscription,

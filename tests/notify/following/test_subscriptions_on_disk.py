@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from headwater.notify.http_client import HttpClient
-from headwater.notify.subscriber.answers import IntentQuery
-from headwater.notify.subscriber.hub_client import DiscoveredTopic
-from headwater.notify.subscriber.store import NotificationChannel, SubscriberStore, Subscription, SubscriptionState
-from headwater.notify.subscriber.subscriber import SubscribedCopy, Subscriber
+from headwater.notify.subscriber import SubscribedCopy, Subscriber
+from headwater.notify.subscriber_hubs import DiscoveredTopic, IntentQuery
+from headwater.notify.subscriber_store import NotificationChannel, SubscriberStore, Subscription, SubscriptionState
 from tests.notify.following.pushing import Hub
 from tests.notify.following.test_subscriber_decisions import HELD, TOPIC
 from tests.support.fake_source import Source

@@ -220,7 +220,7 @@ def _address(part: bytes) -> str | None:
         return None
 
 
-# forms that are posted: what cannot be accepted is a `RequestRefusal`, whose text tells the sender what to mend (WS-H-02)
+# forms that are posted: what cannot be accepted is a `RequestRefusal`, which tells the sender what to mend (WS-H-02)
 
 FORM_OCTETS: Final = 64 << 10
 """A form has no more: a topic, a callback, a secret."""

@@ -1,22 +1,151 @@
-"""Asks hubs and topics, few requests to one host at a time; leases, and when hubs are asked again."""
+"""What passes between a subscriber and hubs: requests to subscribe, their leases, the answers at a callback.
+
+Hubs ask for verification (WS-S-06, WS-S-07) and deliver (WS-S-09 to WS-S-12): these answers are functions over values.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from enum import Enum, auto
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
 from headwater.notify.hub.policy import objection_to_redirect, objection_to_url
-from headwater.notify.subscriber.store import NotificationChannel, Subscription
-from headwater.notify.websub import TopicLinks, topic_links
+from headwater.notify.subscriber_store import NotificationChannel, Subscription, SubscriptionState
+from headwater.notify.websub import SignatureVerdict, TopicLinks, topic_links, verify
 from headwater.retry import Backoff
 from headwater.spec import uris
+from headwater.spec.discovery import parse_link_header
 
-WANTED_SECONDS: Final = 86_400
+_CHALLENGE_OCTETS: Final = 4_096
+_QUERY_OCTETS: Final = 16_384
+_FIELDS: Final = 100
+
+
+class IntentQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hub asks: the fields of the query that begin with `hub.`."""
+
+    mode: str = ""
+    topic: str = ""
+    challenge: str = ""
+    lease_seconds: str | None = None
+    reason: str = ""
+
+
+class IntentOutcome(Enum):
+    """What an answer means for the subscription."""
+
+    CONFIRMED = auto()
+    ENDED = auto()
+    DENIED = auto()
+    REFUSED = auto()
+
+
+class IntentAnswer(msgspec.Struct, frozen=True):
+    """The answer to a hub: its status, its body, and what it means."""
+
+    status: int
+    body: bytes
+    outcome: IntentOutcome
+
+
+_REFUSED: Final = IntentAnswer(404, b"nobody has asked for this", IntentOutcome.REFUSED)
+
+
+def read_intent(query: bytes) -> IntentQuery | None:
+    """The fields of a query; None where it cannot be read, or says one of them twice."""
+    if len(query) > _QUERY_OCTETS:
+        return None
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict")
+    except (ValueError, UnicodeError):
+        return None
+    told = [(name.removeprefix("hub."), value) for name, value in pairs if name.startswith("hub.")]
+    known = {name: value for name, value in told if name in IntentQuery.__struct_fields__}
+    if any(known.get(name, value) != value for name, value in told):
+        return None
+    return IntentQuery(**known)
+
+
+def answer(held: Subscription | None, asked: IntentQuery | None) -> IntentAnswer:
+    """The answer to a verification at the callback of the subscription `held` (None: it is none of ours).
+
+    Only what was asked for is confirmed: the mode, and the topic to the letter. What was confirmed before is confirmed
+    again, because the hub may not have received the answer.
+    """
+    if held is None or asked is None or asked.topic != held.topic:
+        return _REFUSED
+    if asked.mode == "denied":
+        return IntentAnswer(200, b"", IntentOutcome.DENIED)
+    is_wanted = held.state in (SubscriptionState.REQUESTED, SubscriptionState.ACTIVE)
+    challenge = asked.challenge.encode()
+    if not challenge or len(challenge) > _CHALLENGE_OCTETS:
+        return _REFUSED
+    if asked.mode == "subscribe" and is_wanted:
+        return IntentAnswer(200, challenge, IntentOutcome.CONFIRMED)
+    if asked.mode == "unsubscribe" and held.state is SubscriptionState.RETIRED:
+        return IntentAnswer(200, challenge, IntentOutcome.ENDED)
+    return _REFUSED
+
+
+PAYLOAD_OCTETS: Final = 10 << 20
+"""No payload is longer: as much as our hub takes."""
+
+
+class DeliveryAnswer(msgspec.Struct, frozen=True):
+    """The status that a hub gets, and what is to be done; `fault` says what is wrong, for a person.
+
+    `is_doubtful`: something may have been missed, so that the Change List has to be read.
+    """
+
+    status: int
+    is_taken: bool = False
+    fault: str | None = None
+    is_doubtful: bool = False
+
+
+GONE: Final = DeliveryAnswer(410, fault="nobody has this callback")
+TOO_LONG: Final = DeliveryAnswer(413, fault=f"a payload has {PAYLOAD_OCTETS:,} octets at most", is_doubtful=True)
+_TAKEN: Final = DeliveryAnswer(202, is_taken=True)
+_UNSIGNED: Final = {
+    SignatureVerdict.MISSING: "it is not signed",
+    SignatureVerdict.UNKNOWN: "its signature is of no known method",
+}
+
+
+def judge_early(held: Subscription | None, content_length: int | None) -> DeliveryAnswer | None:
+    """What is known before the body is read; None: it has to be read."""
+    if held is None or held.state is SubscriptionState.DENIED:
+        return GONE  # WS-S-10
+    return TOO_LONG if content_length is not None and content_length > PAYLOAD_OCTETS else None
+
+
+def judge(held: Subscription, body: bytes, *, signed: str | None, links: str) -> DeliveryAnswer:
+    """Judge a whole delivery by its body and the values of `X-Hub-Signature` and `Link`.
+
+    The subscription is that of the callback (WS-S-11). A wrong signature is answered as a right one is and the message
+    ignored, so that nobody can try signatures; one that is missing or of no known method is refused, which the hub's
+    operator sees. A delivery that says it is of another topic is ignored.
+    """
+    verdict = verify(signed, held.secret, body)
+    if verdict in _UNSIGNED:
+        return DeliveryAnswer(403, fault=_UNSIGNED[verdict])
+    if verdict is SignatureVerdict.WRONG:
+        return DeliveryAnswer(202, fault="its signature is wrong")
+    told = [link.href for link in parse_link_header(links, held.topic) if "self" in link.rel]
+    ours = {uris.normalise(held.topic), uris.normalise(held.channel)}
+    if told and not ours.intersection(map(uris.normalise, told)):
+        return DeliveryAnswer(202, fault=f"it is of another topic, {told[0]}"[:300], is_doubtful=True)
+    return _TAKEN
+
+
+# requests to hubs and topics, few to one host at a time; leases, and when hubs are asked again
+
+_WANTED_SECONDS: Final = 86_400
 """The lease that is asked for: within what hubs should grant (RS-NT-11), and short enough to notice a dead hub by."""
 
 LONGEST_SECONDS: Final = 2_678_400
@@ -103,8 +232,8 @@ def discovered(channel: NotificationChannel, found: TopicLinks, url: str) -> Dis
     return DiscoveredTopic(topic, tuple(kept[:MOST_HUBS]))
 
 
-FORM_HEAD: Final = b"Content-Type: application/x-www-form-urlencoded\r\n"
-ANSWER_OCTETS: Final = 4_096
+_FORM_HEAD: Final = b"Content-Type: application/x-www-form-urlencoded\r\n"
+_ANSWER_OCTETS: Final = 4_096
 
 
 def subscribe_form(wanted: Subscription) -> bytes:
@@ -113,7 +242,7 @@ def subscribe_form(wanted: Subscription) -> bytes:
         "hub.callback": wanted.callback,
         "hub.mode": "subscribe",
         "hub.topic": wanted.topic,
-        "hub.lease_seconds": str(WANTED_SECONDS),
+        "hub.lease_seconds": str(_WANTED_SECONDS),
         "hub.secret": wanted.secret.decode(),
     }
     return urlencode(told).encode()
@@ -125,7 +254,7 @@ def unsubscribe_form(held: Subscription) -> bytes:
     return urlencode(told).encode()
 
 
-def request_fault(answer: HttpAnswer | HttpFailure) -> str | None:
+def _request_fault(answer: HttpAnswer | HttpFailure) -> str | None:
     """Why a hub has not accepted a request; None: it has, as any 2xx says (as AMB-31)."""
     if isinstance(answer, HttpFailure):
         return f"the hub cannot be asked: {answer.text}"
@@ -135,8 +264,8 @@ def request_fault(answer: HttpAnswer | HttpFailure) -> str | None:
     return f"the hub answers with HTTP status {answer.status}{': ' if said else ''}{said}"
 
 
-HUB_SECONDS: Final = 15.0
-_BOUNDS: Final = AnswerBounds(seconds=HUB_SECONDS, max_octets=ANSWER_OCTETS)
+_HUB_SECONDS: Final = 15.0
+_BOUNDS: Final = AnswerBounds(seconds=_HUB_SECONDS, max_octets=_ANSWER_OCTETS)
 _AT_ONCE: Final = 8
 """Requests to one host at a time: a hub that does not answer delays none at another."""
 
@@ -167,9 +296,9 @@ class HubClient:
         url = hub
         for _ in range(_REDIRECTS):
             async with self._place(url):
-                answer = await self.http.request("POST", url, _BOUNDS, FORM_HEAD, form)
+                answer = await self.http.request("POST", url, _BOUNDS, _FORM_HEAD, form)
             if isinstance(answer, HttpFailure) or not (answer.is_redirect and answer.status in _SAME_METHOD):
-                return request_fault(answer)
+                return _request_fault(answer)
             target = uris.resolve(url, answer.headers["location"])
             if why := objection_to_redirect(url, target):
                 return f"the hub redirects: {why}"

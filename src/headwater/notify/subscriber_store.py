@@ -1,11 +1,13 @@
 """What a subscriber remembers of one copy, in an SQLite file beside the copy's state: subscriptions, queue, progress.
 
 A file of its own, because a run may keep the state's writer for longer than a hub waits for an answer. A delivery is on
-the disk before it is acknowledged, and leaves the queue together with the progress that it has brought.
+the disk before it is acknowledged, and leaves the queue together with the progress that it has brought. `push_status`
+tells how the copy stands by it.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from enum import StrEnum
@@ -15,8 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
+from headwater.copy_state import is_followed
 from headwater.spec.kinds import Kind
-from headwater.storage.database import Database, Schema
+from headwater.spec.times import from_optional
+from headwater.storage.database import Database, Schema, opened_to_read
 from headwater.storage.transaction import Row, Transaction
 from headwater.typed_decoding import from_json
 
@@ -75,8 +79,8 @@ def polled(progress: ChannelProgress, time: int | None) -> ChannelProgress:
     return msgspec.structs.replace(after, needs_poll=bool(after.beyond))
 
 
-QUEUED_PAYLOADS: Final = 10_000
-QUEUED_OCTETS: Final = 256 << 20
+_QUEUED_PAYLOADS: Final = 10_000
+_QUEUED_OCTETS: Final = 256 << 20
 """So much of a copy may wait to be applied; beyond, hubs are asked to come again."""
 
 
@@ -249,7 +253,7 @@ class SubscriberStore:
     def has_room(self, t: Transaction, octets: int) -> bool:
         """Whether another delivery may wait to be applied."""
         count, held = t.one("SELECT count(*), coalesce(sum(octets), 0) FROM deliveries") or (0, 0)
-        return bool(count < QUEUED_PAYLOADS and held + octets <= QUEUED_OCTETS)
+        return bool(count < _QUEUED_PAYLOADS and held + octets <= _QUEUED_OCTETS)
 
     def queue(self, t: Transaction, held: Subscription, body: bytes, now: float) -> bool:
         """Queue a delivery, each payload once; False where there is no room for it."""
@@ -335,3 +339,99 @@ def _subscription(row: Sequence[Any]) -> Subscription:
     told = dict(zip(_COLUMNS, row, strict=True))
     told["kind"], told["state"] = Kind(told["kind"]), SubscriptionState(told["state"])
     return Subscription(**told)
+
+
+# how the copy stands
+
+
+class SubscriptionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One subscription. `state` is requested, active, retired or denied; `fault` is what went wrong last."""
+
+    channel: str
+    capability_list: str
+    topic: str
+    hub: str
+    state: str
+    lease_ends: dt.datetime | None
+    next_request: dt.datetime | None
+    """When the hub is asked next: to subscribe, to renew, to end it."""
+
+    last_delivery: dt.datetime | None
+    fault: str | None
+
+
+class ChannelStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the payloads of a channel have led, in the source's time, and whether one may be missing."""
+
+    topic: str
+    capability_list: str
+    reached: dt.datetime | None
+    has_gap: bool
+
+
+class PushStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """`mode` is `push` where notifications keep the copy current and polls are a back-up, else `poll`.
+
+    It is as the process has left it that was the last to follow the copy.
+    """
+
+    mode: str
+    is_followed: bool | None
+    """Whether a process follows the copy at present; null where that cannot be seen."""
+
+    waiting: int
+    """Deliveries that are acknowledged and not applied yet."""
+
+    last_delivery: dt.datetime | None
+    subscriptions: tuple[SubscriptionStatus, ...]
+    channels: tuple[ChannelStatus, ...]
+
+    def reached(self, capability_list: str) -> dt.datetime | None:
+        """How far payloads have led in the set with this Capability List; None where one may be missing."""
+        found = [one for one in self.channels if one.capability_list == capability_list and not one.has_gap]
+        return max((one.reached for one in found if one.reached is not None), default=None)
+
+
+def push_status(folder: Path) -> PushStatus | None:
+    """How the copy stands whose state is in `folder`; None where it was never followed by push."""
+    if not (folder / FILE).is_file():
+        return None
+    with opened_to_read(folder / FILE, SCHEMA) as database:
+        store = SubscriberStore(database)
+        held = [one for one in store.subscriptions() if one.state is not SubscriptionState.RETIRED]
+        topics = sorted({(one.channel, one.identity) for one in held})
+        progress = {(topic, identity): store.progress(topic) for topic, identity in topics}
+        return PushStatus(
+            mode=store.fact(MODE) or "poll",
+            is_followed=is_followed(folder),
+            waiting=store.waiting(),
+            last_delivery=_moment(max((one.heard_at or 0.0 for one in held), default=0.0)),
+            subscriptions=tuple(map(_status, held)),
+            channels=tuple(
+                ChannelStatus(
+                    topic=topic,
+                    capability_list=identity,
+                    reached=from_optional(one.reached),
+                    has_gap=one.needs_poll or bool(one.beyond),
+                )
+                for (topic, identity), one in progress.items()
+            ),
+        )
+
+
+def _status(held: Subscription) -> SubscriptionStatus:
+    return SubscriptionStatus(
+        channel=held.kind.value,
+        capability_list=held.identity,
+        topic=held.topic,
+        hub=held.hub,
+        state=held.state.value,
+        lease_ends=_moment(held.ends_at),
+        next_request=_moment(held.next_at),
+        last_delivery=_moment(held.heard_at),
+        fault=held.fault,
+    )
+
+
+def _moment(seconds: float | None) -> dt.datetime | None:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC) if seconds else None

@@ -17,26 +17,24 @@ from typing import Final
 import msgspec
 
 from headwater.errors import as_fault
+from headwater.notify import subscriber_hubs
 from headwater.notify.group_commit import GroupCommit
 from headwater.notify.http_client import HttpClient
-from headwater.notify.subscriber import hub_client as leases
-from headwater.notify.subscriber.answers import (
+from headwater.notify.subscriber_hubs import (
     GONE,
     DeliveryAnswer,
+    DiscoveredTopic,
+    HubClient,
     IntentAnswer,
     IntentOutcome,
     IntentQuery,
     answer,
     judge,
     judge_early,
-)
-from headwater.notify.subscriber.hub_client import (
-    DiscoveredTopic,
-    HubClient,
     subscribe_form,
     unsubscribe_form,
 )
-from headwater.notify.subscriber.store import NotificationChannel, SubscriberStore, Subscription, SubscriptionState
+from headwater.notify.subscriber_store import NotificationChannel, SubscriberStore, Subscription, SubscriptionState
 from headwater.notify.websub import monotonic_unix_time
 from headwater.version import __version__
 
@@ -130,7 +128,7 @@ class Subscriber:
                 copy.put(msgspec.structs.replace(one, asked_at=None, failures=0, next_at=min(one.next_at, at)))
             elif one.ends_at and (one.asked_at or 0.0) > monotonic_unix_time():
                 # the clock was set back: who knows when it ends
-                ends_at = min(one.ends_at, monotonic_unix_time() + leases.ASSUMED_SECONDS)
+                ends_at = min(one.ends_at, monotonic_unix_time() + subscriber_hubs.ASSUMED_SECONDS)
                 copy.put(msgspec.structs.replace(one, asked_at=None, ends_at=ends_at, next_at=0.0))
         self._wake.set()
 
@@ -220,13 +218,13 @@ class Subscriber:
     # -- what becomes of subscriptions --------------------------------------------------------------------------------
 
     async def _confirmed(self, copy: SubscribedCopy, held: Subscription, asked: IntentQuery) -> None:
-        now, lease = monotonic_unix_time(), leases.granted_seconds(asked.lease_seconds)
+        now, lease = monotonic_unix_time(), subscriber_hubs.granted_seconds(asked.lease_seconds)
         was_active = held.state is SubscriptionState.ACTIVE
         new = msgspec.structs.replace(
             held,
             state=SubscriptionState.ACTIVE,
             ends_at=now + lease,
-            next_at=now + leases.renewal_seconds(lease, random.random()),
+            next_at=now + subscriber_hubs.renewal_seconds(lease, random.random()),
             failures=0,
             fault=None,
         )
@@ -246,7 +244,11 @@ class Subscriber:
         await self._change(
             copy,
             msgspec.structs.replace(
-                held, state=SubscriptionState.DENIED, ends_at=None, next_at=now + leases.DENIED_SECONDS, fault=why
+                held,
+                state=SubscriptionState.DENIED,
+                ends_at=None,
+                next_at=now + subscriber_hubs.DENIED_SECONDS,
+                fault=why,
             ),
         )
 
@@ -318,7 +320,10 @@ class Subscriber:
         found = await self._hubs.discover(channel)
         if not found.hubs:
             tries = copy.tried.get(channel.topic, (0, 0.0))[0] + 1
-            copy.tried[channel.topic] = tries, monotonic_unix_time() + 30 * leases.PAUSE.seconds(tries, random.random())
+            copy.tried[channel.topic] = (
+                tries,
+                monotonic_unix_time() + 30 * subscriber_hubs.PAUSE.seconds(tries, random.random()),
+            )
             if tries == 1:
                 copy.tell("no hub is offered for this channel: the Change List is polled", channel.topic)
             return
@@ -400,7 +405,7 @@ class Subscriber:
         if held.asked_at is not None:
             failures += 1
             self._tell_fault(copy, held, _UNVERIFIED)
-        waits = leases.VERIFICATION.seconds(failures + 1, random.random())
+        waits = subscriber_hubs.VERIFICATION.seconds(failures + 1, random.random())
         fault = _UNVERIFIED if held.asked_at is not None else None
         waiting = msgspec.structs.replace(held, asked_at=now, next_at=now + waits, failures=failures, fault=fault)
         copy.put(waiting)
@@ -412,7 +417,7 @@ class Subscriber:
             await self._change(copy, waiting)
             return
         self._tell_fault(copy, held, refusal)
-        pause = leases.PAUSE.seconds(failures + 1, random.random())
+        pause = subscriber_hubs.PAUSE.seconds(failures + 1, random.random())
         again = msgspec.structs.replace(
             held, asked_at=None, next_at=monotonic_unix_time() + pause, failures=failures + 1, fault=refusal
         )
@@ -433,5 +438,5 @@ class Subscriber:
         if held.id not in copy.held:
             return  # verified meanwhile
         failures = held.failures + 1
-        again = min(now + 60 * leases.PAUSE.seconds(failures, random.random()), held.ends_at or now)
+        again = min(now + 60 * subscriber_hubs.PAUSE.seconds(failures, random.random()), held.ends_at or now)
         await self._change(copy, msgspec.structs.replace(held, next_at=again, failures=failures, fault=refusal))

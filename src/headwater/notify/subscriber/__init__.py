@@ -1,1 +1,0 @@
-"""A subscriber: channels, subscriptions at hubs, what is delivered."""
