@@ -26,8 +26,7 @@ from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.rendering.pages import RenderPool
 from headwater.publish.site import SetSettings, Site
-from headwater.simulate.resources import Filler, SyntheticResources
-from headwater.simulate.settings import ChangeSettings, SourceSettings
+from headwater.simulate.resources import ChangeSettings, Filler, SourceSettings, SyntheticResources
 from headwater.simulate.simulation import Simulation
 from headwater.source.configured_source import CATALOG, DOCUMENTS, utc_now
 from headwater.spec.records import ChangeKind

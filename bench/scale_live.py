@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from bench.rows import Row
 from headwater.catalog.catalog_url import open_catalog
-from headwater.simulate.settings import ChangeSettings, SourceSettings, read_mix
+from headwater.simulate.resources import ChangeSettings, SourceSettings, read_mix
 from headwater.simulate.simulation import Simulation
 from headwater.source.configured_source import CATALOG
 

@@ -22,8 +22,7 @@ from urllib.parse import urlsplit
 
 from lxml import etree
 
-from headwater.simulate.resources import Filler, SyntheticResources
-from headwater.simulate.settings import SourceSettings, read_sizes
+from headwater.simulate.resources import Filler, SourceSettings, SyntheticResources, read_sizes
 
 A_PAGE = 1_000
 OCTETS = 500

@@ -20,8 +20,7 @@ from tools.engines.launch import free_port
 
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.cli import run
-from headwater.simulate.resources import Filler, SyntheticResources, read_version
-from headwater.simulate.settings import Sizes, SourceSettings
+from headwater.simulate.resources import Filler, Sizes, SourceSettings, SyntheticResources, read_version
 from headwater.spec.hashes import parse_hash
 from tests.support.copying import check, go, tree
 from tests.support.serving import request

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from headwater.cli.simulate import command
-from headwater.simulate.settings import PRESETS
+from headwater.simulate.resources import PRESETS
 from tests.test_manual import blocks, check_console, scratch
 
 pytestmark = pytest.mark.long(10)

@@ -7,8 +7,7 @@ from collections import Counter
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headwater.simulate.resources import Population, Prng, key_of
-from headwater.simulate.settings import ChangeMix
+from headwater.simulate.resources import ChangeMix, Population, Prng, key_of
 from headwater.spec.records import ChangeKind
 
 SHARES = st.floats(0, 1, allow_nan=False)

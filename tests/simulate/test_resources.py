@@ -14,11 +14,12 @@ from headwater.simulate.resources import (
     STEPS,
     Filler,
     OpenSyntheticContent,
+    Sizes,
+    SourceSettings,
     SyntheticResources,
     read_version,
     write_version,
 )
-from headwater.simulate.settings import Sizes, SourceSettings
 from headwater.spec.hashes import HASHLIB, parse_hash
 from headwater.spec.records import ChangeKind
 

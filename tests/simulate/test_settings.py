@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.simulate.settings import (
+from headwater.simulate.resources import (
     PRESETS,
     BadSimulation,
     ChangeMix,

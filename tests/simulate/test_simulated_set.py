@@ -16,8 +16,7 @@ from headwater.catalog.interface import Delete, Metadata, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Interrupted
 from headwater.progress import Notice, Progress, silent
-from headwater.simulate.resources import Filler
-from headwater.simulate.settings import ChangeMix, ChangeSettings, Sizes, SourceSettings
+from headwater.simulate.resources import ChangeMix, ChangeSettings, Filler, Sizes, SourceSettings
 from headwater.simulate.simulation import OtherSimulation, SimulatedClock, SimulatedSet, Simulation, share
 from headwater.spec.records import ChangeKind
 from headwater.storage.database import Durability

@@ -13,7 +13,7 @@ from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Interrupted
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.publish.site import SetSettings, Site
-from headwater.simulate.settings import ChangeSettings, SourceSettings
+from headwater.simulate.resources import ChangeSettings, SourceSettings
 from headwater.simulate.simulation import OtherSimulation, Simulation
 from headwater.simulate.source import PUBLISHED, SimulatedSource
 from headwater.source.health import report

@@ -26,7 +26,7 @@ from headwater.files.patterns import Selection
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.folder.comparison import RACY, note
 from headwater.ingest.folder.walk import PathFilter
-from headwater.simulate.settings import ChangeSettings, Sizes, SourceSettings
+from headwater.simulate.resources import ChangeSettings, Sizes, SourceSettings
 from headwater.simulate.simulation import Simulation
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now

@@ -16,7 +16,7 @@ import pytest
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import StoreFault
-from headwater.http.home import home_page
+from headwater.http.app import home_page
 from headwater.http.metrics import MetricsPage, RequestCounters
 from headwater.ingest.dit.follower import DitFollower
 from headwater.progress import Notice, Progress

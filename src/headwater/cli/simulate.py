@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from headwater.cli.server_log import ServerLog
     from headwater.progress import Listener
-    from headwater.simulate.settings import ChangeSettings, SourceSettings
+    from headwater.simulate.resources import ChangeSettings, SourceSettings
     from headwater.simulate.simulation import Simulation
 
 _LOG_SECONDS = 10.0
@@ -208,30 +208,30 @@ def _heard(listener: Listener, log: ServerLog) -> Listener:
 
 def _settings(options: dict[str, Any]) -> tuple[SourceSettings, ChangeSettings]:
     """What is simulated: options before the preset, the preset before our defaults."""
-    from headwater.simulate import settings
+    from headwater.simulate import resources
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     values: dict[str, Any] = {"resources": 1_000, "sets": ("files",)}
     if name := given.pop("preset", None):
-        preset = settings.scaled(settings.PRESETS[name], given.pop("scale", 1.0))
+        preset = resources.scaled(resources.PRESETS[name], given.pop("scale", 1.0))
         values |= {field: getattr(preset, field) for field in ("resources", "rate", "mix", "sizes", "suffixes")}
-        values["sets"] = settings.set_names(preset.set_count) if preset.set_count > 1 else (name,)
+        values["sets"] = resources.set_names(preset.set_count) if preset.set_count > 1 else (name,)
     if "scale" in given:
         raise UsageFault("--scale needs --preset", advice="Give the size by --resources, --sets and --rate.")
     if "set_count" in given:
         if "sets" in given:
             raise UsageFault("--set and --sets exclude each other", advice="Name the sets, or say how many there are.")
-        given["sets"] = settings.set_names(given.pop("set_count"))
-    readers = {"mix": settings.read_mix, "sizes": settings.read_sizes, "warp": _warp, "start": _start}
+        given["sets"] = resources.set_names(given.pop("set_count"))
+    readers = {"mix": resources.read_mix, "sizes": resources.read_sizes, "warp": _warp, "start": _start}
     for name, read in readers.items():
         if name in given:
             given[name] = read(given[name])
     values |= given
     world, course = (
         {name: values[name] for name in kind.__struct_fields__ if name in values}
-        for kind in (settings.SourceSettings, settings.ChangeSettings)
+        for kind in (resources.SourceSettings, resources.ChangeSettings)
     )
-    return settings.SourceSettings(**world), settings.ChangeSettings(**course)
+    return resources.SourceSettings(**world), resources.ChangeSettings(**course)
 
 
 def _warp(text: str) -> float | None:

@@ -16,14 +16,17 @@ from headwater.catalog.interface import Catalog, Event
 from headwater.errors import Interrupted, UsageFault
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.simulate.resources import (
+    LAST_YEAR,
+    ChangeMix,
+    ChangeSettings,
     Filler,
     OpenSyntheticContent,
     Population,
+    SourceSettings,
     SyntheticResources,
     key_of,
     read_version,
 )
-from headwater.simulate.settings import LAST_YEAR, ChangeMix, ChangeSettings, SourceSettings
 from headwater.source.configured_source import utc_now
 from headwater.spec.records import ChangeKind
 
