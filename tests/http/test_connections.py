@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.http.connections import OpenConnections, Stage, room_for_connections
-from headwater.http.server import BoundedProtocol, ServerLimits
+from headwater.http.server import BoundedProtocol, OpenConnections, ServerLimits, Stage, room_for_connections
 from headwater.notify.hub.policy import ClientShares
 from headwater.transport.access import client_network
 from tests.support.serving import Face, Process, drain, face, request
@@ -177,7 +176,7 @@ def test_who_gets_no_place_is_told(tmp_path: Path) -> None:
 _ROOM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
-from headwater.http.connections import room_for_connections
+from headwater.http.server import room_for_connections
 print(room_for_connections(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 

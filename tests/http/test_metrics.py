@@ -12,7 +12,7 @@ import pytest
 
 from headwater.catalog.interface import SetState
 from headwater.cli.server_log import LogLine
-from headwater.http.home import home_page
+from headwater.http.app import home_page
 from headwater.http.metrics import (
     BOUNDS,
     FRESH_SECONDS,

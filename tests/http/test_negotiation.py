@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.http.negotiation import accepted, choose
+from headwater.http.resources import accepted, choose
 from tests.support.serving import Face
 from tests.support.serving import face as serve
 from tests.support.waiting import settle

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headwater.http.connections import check_head
 from headwater.http.documents import DocumentCache
+from headwater.http.server import check_head
 from tests.support.serving import Face, face
 from tests.support.waiting import settle, settle_second
 

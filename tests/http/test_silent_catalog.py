@@ -14,7 +14,8 @@ import pytest
 from headwater.catalog import sqlite_catalog as sqlite
 from headwater.catalog.interface import Resource, SetState
 from headwater.errors import StoreFault
-from headwater.http import home, resources, source_access
+from headwater.http import app as application
+from headwater.http import resources, source_access
 from tests.support.serving import Face, face
 from tests.support.waiting import DEADLINE, settle, until
 
@@ -123,7 +124,7 @@ def test_a_fault_is_told_and_passes(remote: Face) -> None:
 
 def test_health_does_not_wait_for_a_catalog_that_is_silent(remote: Face, monkeypatch: pytest.MonkeyPatch) -> None:
     """Monitors ask every few seconds: they get an answer, and take no thread from the others however many they are."""
-    monkeypatch.setattr(home, "WAITING_SECONDS", 0.3)
+    monkeypatch.setattr(application, "WAITING_SECONDS", 0.3)
     get(remote, 1)
     Remote.asked.clear()
     Remote.gate.clear()

@@ -1,31 +1,435 @@
-"""The service of `headwater sync --follow --push`: copies that are followed behind one listener."""
+"""`headwater sync --follow --push`: copies behind one listener, each polled, and changed by what hubs deliver."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import os
+import random
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from headwater.copy_state import FOLDER
-from headwater.errors import Exit, HeadwaterError, Interrupted
+from headwater.copy_state import FOLDER, STATE, lock_as_follower, without_lock
+from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault
 from headwater.http.callbacks import CallbackListener
-from headwater.http.pushed_copy import PushedCopy
 from headwater.http.server import AddressInUse, address_url, listen
-from headwater.notify.subscriber_store import FILE, SubscriberStore
+from headwater.notify.subscriber import SubscribedCopy
+from headwater.notify.subscriber_store import (
+    FILE,
+    MODE,
+    ChannelProgress,
+    NotificationChannel,
+    QueuedDelivery,
+    SubscriberStore,
+    is_past,
+    needing_poll,
+    placed,
+    polled,
+    raised,
+)
+from headwater.notify.websub import monotonic_unix_time
+from headwater.progress import Notice
+from headwater.retry import Backoff
 from headwater.spec import uris
+from headwater.spec.kinds import Kind
 from headwater.sync.connection import starting_uri
-from headwater.sync.follow import PollInterval, catch_signals
+from headwater.sync.faults import DestinationLocked
+from headwater.sync.follow import PollHistory, PollInterval, all_failed, catch_signals, is_busy, next_wait
+from headwater.sync.push import (
+    FollowedSet,
+    LiveCopy,
+    ReadPayload,
+    UnusablePayload,
+    changed_documents,
+    followed_sets,
+    read_payload,
+)
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import SyncTask
+from headwater.sync.run import SyncTask, synchronise
+from headwater.sync.sets.polling import PollingHints
+from headwater.sync.source_times import micros
+from headwater.transport.fetch import DeadlineMet
 
-_LOOK_SECONDS: Final = 0.25
+# one copy: what is delivered is a hint of what the lists say. It is applied at once, and whatever is odd about it (a
+# gap, a payload that cannot be read, a resource that cannot be had) leads to a poll.
+
+_SLOWER: Final = 20.0
+_LEAST_SLOW_SECONDS: Final = 600.0
+_FIRST_EARLY: Final = 0.4
+
+
+def slow_interval(interval: PollInterval) -> PollInterval:
+    """How often is polled as a back-up: as seldom as asked for, else twenty times more seldom, and ten minutes."""
+    longest = interval.longest_seconds
+    seconds = longest if longest is not None else max(_SLOWER * interval.seconds, _LEAST_SLOW_SECONDS)
+    return PollInterval(seconds, longest)
+
+
+class PollSchedule(msgspec.Struct, kw_only=True):
+    """What is known of the polls of one copy."""
+
+    interval: PollInterval
+    polled_at: float | None = None
+    """When the last poll ended."""
+
+    chance: float = 0.0
+    history: PollHistory = msgspec.field(default_factory=PollHistory)
+    hints: PollingHints = msgspec.field(default_factory=PollingHints)
+    early_at: float | None = None
+    early_count: int = 0
+    """How many polls in a row were early ones."""
+
+    def ask(self, now: float, delay: float = 0.0) -> None:
+        """Poll early; one early poll after another comes more and more slowly, up to the usual interval."""
+        least = 0.0
+        if self.polled_at is not None and self.early_count:
+            least = self.polled_at + Backoff(_FIRST_EARLY, self.interval.seconds).seconds(self.early_count)
+        at = max(now + delay, least)
+        self.early_at = at if self.early_at is None else min(self.early_at, at)
+
+    def due_at(self, *, is_pushed: bool) -> float:
+        """When the next poll is due; `is_pushed`: push is at work for all sets."""
+        if self.polled_at is None:
+            return 0.0
+        interval = slow_interval(self.interval) if is_pushed else self.interval
+        quiet = 0 if is_pushed else self.history.quiet
+        wait = next_wait(interval, quiet, self.hints, failures=self.history.failures, chance=self.chance)
+        usual = self.polled_at + wait
+        return usual if self.early_at is None else min(usual, self.early_at)
+
+    def polled(self, now: float, *, chance: float, is_busy: bool, has_failed: bool) -> None:
+        """A poll has ended."""
+        self.early_count = self.early_count + 1 if self.early_at is not None and self.early_at <= now else 0
+        self.early_at = None
+        self.polled_at, self.chance = now, chance
+        self.history.polled(is_busy=is_busy, has_failed=has_failed)
+
+
+_LOCKED_SECONDS: Final = 0.5
+_LOOK_SECONDS: Final = 0.2
+_REPORT_SECONDS: Final = 1.0
+_TORN_SECONDS: Final = 0.3
+_FAILED_SECONDS: Final = 1.0
+
+
+class PushedCopy:
+    """One copy. `step` does what is due, in one thread at a time; `news` may be called from any."""
+
+    def __init__(
+        self,
+        task: SyncTask,
+        interval: PollInterval,
+        tell: Callable[[SyncReport], None],
+        subscriptions: CallbackListener,
+        wake: Callable[[], None],
+        *,
+        stays_open: bool = True,
+    ) -> None:
+        """`stays_open`: the copy is kept open between deliveries, so that the first of them is applied as fast."""
+        self._task = task
+        self._tell = tell
+        self._wake = wake
+        self._subscriptions = subscriptions
+        self._stays_open = stays_open
+        self._store: SubscriberStore | None = None
+        self._subscribed: SubscribedCopy | None = None
+        self._live = LiveCopy(task)
+        self._schedule = PollSchedule(interval=interval)
+        self._news = threading.Event()
+        self._news.set()  # what was queued before a restart
+        self._channels: dict[str, NotificationChannel] = {}
+        self._positions: dict[str, int | None] = {}
+        self._progress: dict[str, ChannelProgress] = {}
+        self._without_channel: set[str] = set()
+        self._changed: set[str] = set()
+        """Documents that Framework Notifications have named since the last poll; at the start, the Capability Lists
+        that named no channel: by now they may, without a word in the Source Description."""
+
+        self._told_at = 0.0
+        self._report_at: float | None = None
+        self._locked_until = 0.0
+        self._is_locked = False
+        self._looked_at = 0.0
+        self._pushed = False
+        self._was_pushed: bool | None = None
+        self._lock: int | None = None
+        folder = Path(task.destination) / FOLDER
+        if (folder / STATE).is_file():
+            followed = self._take_up(folder)
+            self._changed |= {one.identity for one in followed if one.changes is None}
+
+    def _take_up(self, folder: Path) -> list[FollowedSet]:
+        """Open what is remembered of subscriptions; only beside the state of a copy, which a first run makes."""
+        if self._stays_open:
+            self._lock = lock_as_follower(folder)
+        else:
+            without_lock(folder)
+        self._store = SubscriberStore(folder, stays_open=self._stays_open)
+        self._subscribed = SubscribedCopy(self._store, self.news, self._notice)
+        self._subscriptions.add(self._subscribed)
+        return self._follow_sets(None)
+
+    def news(self) -> None:
+        """Something was queued, or a subscription has changed."""
+        self._news.set()
+        self._wake()
+
+    def close(self) -> None:
+        """End what is open; after the subscriptions have ended."""
+        self._live.close()
+        if self._store is not None:
+            self._store.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def due_at(self, now: float) -> float:
+        """When something is to be done, by the monotonic clock; in the past: now."""
+        if self._locked_until > now:
+            return self._locked_until
+        if self._news.is_set():
+            return now
+        due = self._schedule.due_at(is_pushed=self._is_pushed())
+        return due if self._report_at is None else min(due, self._report_at)
+
+    def step(self) -> None:
+        """Do what is due. Raises StoreFault, UsageFault and Interrupted, as a run does."""
+        try:
+            if self._schedule.polled_at is None:
+                self._poll()
+            if self._news.is_set():
+                self._news.clear()
+                if self._subscribed is not None and self._subscribed.needs_poll:
+                    self._subscribed.needs_poll = False
+                    self._schedule.ask(time.monotonic(), _TORN_SECONDS)
+                self._apply_all()
+            if self._report_at is not None and self._report_at <= time.monotonic():
+                self._report()
+            self._tell_mode()
+            if self._schedule.due_at(is_pushed=self._is_pushed()) <= time.monotonic():
+                self._poll()
+                self._tell_mode()
+        except DestinationLocked as fault:
+            self._locked_until = time.monotonic() + _LOCKED_SECONDS
+            self._news.set()
+            if not self._is_locked:
+                self._notice(f"{fault.what}; it is tried again", fault.where or "")
+            self._is_locked = True
+        else:
+            self._is_locked = False
+
+    # -- what was delivered -------------------------------------------------------------------------------------------
+
+    def _apply_all(self) -> None:
+        """Apply what is queued, channel by channel, until nothing is."""
+        if self._store is None:
+            return
+        applied = False
+        try:
+            until = time.monotonic() + _REPORT_SECONDS
+            while not (self._task.stopped and self._task.stopped()) and (batch := self._store.next_deliveries()):
+                applied = True
+                self._apply(self._store, batch)
+                if time.monotonic() > until:
+                    self._news.set()  # and go on after whatever else is due
+                    break
+        finally:
+            self._live.rest()
+        if applied and self._report_at is None:
+            self._report_at = max(time.monotonic(), self._told_at + _REPORT_SECONDS)
+
+    def _apply(self, store: SubscriberStore, batch: Sequence[QueuedDelivery]) -> None:
+        """Apply deliveries of one channel, and take them out of the queue with the progress they bring."""
+        channel = batch[0].channel
+        progress = self._progress_of(channel)
+        wanted = self._channels.get(channel)
+        if wanted is None:
+            self._schedule.ask(time.monotonic())  # it is not offered any more
+        elif wanted.kind is Kind.FRAMEWORK_NOTIFICATION:
+            self._changed |= self._documents_in(batch, wanted)
+        else:
+            progress = self._applied(batch, wanted, progress)
+        self._progress[channel] = progress
+        store.applied([one.seq for one in batch], channel, progress)
+
+    def _documents_in(self, batch: Sequence[QueuedDelivery], channel: NotificationChannel) -> set[str]:
+        named: set[str] = set()
+        for payload in self._readable(batch, channel):
+            named |= changed_documents(payload)
+        if named:
+            self._schedule.ask(time.monotonic())
+        return named
+
+    def _readable(self, batch: Sequence[QueuedDelivery], channel: NotificationChannel) -> list[ReadPayload]:
+        """The payloads that are what they should be; of others it is told, and a poll finds out what they meant."""
+        found: list[ReadPayload] = []
+        for one in batch:
+            came_at = dt.datetime.fromtimestamp(one.came_at, dt.UTC)
+            try:
+                found.append(read_payload(one.body, channel.topic, channel.kind, came_at, channel.identity))
+            except UnusablePayload as fault:
+                self._notice(f"{fault.what}; {fault.todo}", channel.topic, fault.rule or fault.code)
+                self._schedule.ask(time.monotonic(), _TORN_SECONDS)
+        return found
+
+    def _applied(
+        self, batch: Sequence[QueuedDelivery], channel: NotificationChannel, progress: ChannelProgress
+    ) -> ChannelProgress:
+        payloads = self._readable(batch, channel)
+        if len(payloads) < len(batch):
+            progress = needing_poll(progress)
+        progress = raised(progress, self._positions.get(channel.identity))
+        news = [one for one in payloads if not is_past(progress, one.from_, one.until)]
+        news.sort(key=lambda one: one.from_ or 0)
+        if not news:
+            return progress
+        try:
+            failed = self._live.apply(channel.identity, channel.topic, news, progress.reached)
+        except KeyError:  # the set has no position yet, or is moving
+            self._schedule.ask(time.monotonic())
+            return progress
+        except SourceFault as fault:
+            self._notice(f"a payload cannot be applied: {fault.what}", channel.topic, fault.rule or fault.code)
+            self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
+            return needing_poll(progress)
+        for one in news:
+            progress = placed(progress, one.from_, one.until)
+        if progress.needs_poll:
+            self._schedule.ask(time.monotonic(), _TORN_SECONDS)
+        if failed:
+            self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
+        return progress
+
+    def _report(self) -> None:
+        """Tell what was done since this was told last: about once a second while something is."""
+        self._report_at, self._told_at = None, time.monotonic()
+        report = self._live.take_report()
+        if not self._stays_open:
+            self._live.close()
+        if report is not None and (is_busy(report) or report.exit_status):
+            self._tell(report)
+
+    # -- polls --------------------------------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        """One run, as without push; then the channels are those of the sets that are offered by now."""
+        self._report()
+        self._live.close()
+        hints, named = PollingHints(), frozenset(self._changed)
+        task = msgspec.structs.replace(self._task, hints=hints, changed_documents=named)
+        try:
+            report = synchronise(task)
+        except (SourceFault, DeadlineMet) as fault:
+            self._notice(f"{fault.what}; it is retried", fault.where or "", fault.rule or fault.code)
+            self._polled(hints, is_busy=False, has_failed=isinstance(fault, SourceFault))
+            return
+        self._changed -= named
+        self._tell(report)
+        if self._store is None:
+            self._take_up(Path(self._task.destination) / FOLDER)
+        self._polled(hints, is_busy=is_busy(report), has_failed=all_failed(report))
+        self._after(report)
+
+    def _polled(self, hints: PollingHints, *, is_busy: bool, has_failed: bool) -> None:
+        self._schedule.hints = hints
+        self._schedule.polled(time.monotonic(), chance=random.random(), is_busy=is_busy, has_failed=has_failed)
+        self._news.set()  # what was delivered meanwhile
+
+    def _after(self, report: SyncReport) -> None:
+        """Take over what the poll has found: positions and channels."""
+        followed = self._follow_sets([one.name for one in report.sets])
+        reports = {one.name: one for one in report.sets}
+        kept: list[tuple[str, ChannelProgress]] = []
+        for one in followed:
+            if one.retry_at is not None:
+                left = one.retry_at - (micros(self._task.now()) or 0)
+                self._schedule.ask(time.monotonic(), max(0.0, left / 1_000_000))
+            if one.changes is None:
+                continue
+            done = reports[one.name]
+            progress = self._progress_of(one.changes)
+            if done.complete:
+                progress = polled(progress, one.position.time)
+                kept.append((one.changes, progress))
+            elif progress.needs_poll:
+                self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
+            self._progress[one.changes] = progress
+        if self._store is not None:
+            self._store.keep_progress(kept)
+        if self._subscribed is not None:
+            self._subscriptions.want(self._subscribed, self._channels.values())
+        if self._stays_open and any(map(self._has_subscription, self._channels)):
+            self._live.open()
+        if any(progress.needs_poll for progress in self._progress.values()):
+            self._schedule.ask(time.monotonic(), self._schedule.interval.seconds)
+
+    def _follow_sets(self, names: Collection[str] | None) -> list[FollowedSet]:
+        """Take over what is remembered of these sets (None: of all that are wanted): positions and channels."""
+        followed = followed_sets(self._task, names)
+        self._positions = {one.identity: one.position.time for one in followed}
+        self._without_channel = {one.name for one in followed if one.changes is None}
+        self._channels = {
+            channel.topic: NotificationChannel(identity=one.identity, **channel._asdict())
+            for one in followed
+            for channel in one.channels
+        }
+        return followed
+
+    # -- how it stands ------------------------------------------------------------------------------------------------
+
+    def _is_pushed(self) -> bool:
+        """Whether push is at work for every set, so that polls are a back-up alone; looked at some times a second."""
+        now = time.monotonic()
+        if now - self._looked_at > _LOOK_SECONDS or self._news.is_set():
+            self._pushed, self._looked_at = self._look_whether_pushed(), now
+        return self._pushed
+
+    def _look_whether_pushed(self) -> bool:
+        topics = [topic for topic, one in self._channels.items() if one.kind is Kind.CHANGE_NOTIFICATION]
+        if not topics or self._without_channel or not self._subscriptions.is_alive:
+            return False
+        return all(map(self._has_subscription, topics))
+
+    def _has_subscription(self, topic: str) -> bool:
+        return self._subscribed is not None and self._subscribed.is_pushed(topic, monotonic_unix_time())
+
+    def _tell_mode(self) -> None:
+        """Say it when push comes to work, and when it does not any more."""
+        self._looked_at = 0.0
+        is_pushed = self._is_pushed()
+        if is_pushed is self._was_pushed or self._schedule.polled_at is None:
+            return
+        seconds = self._schedule.interval.seconds
+        if is_pushed:
+            self._notice("push is at work: changes come by notifications", self._task.url, "HW-PSH-01")
+        elif self._was_pushed:
+            self._notice(f"push is not at work: the source is polled every {seconds:g} s", self._task.url, "HW-PSH-01")
+        elif self._without_channel:
+            names = ", ".join(sorted(self._without_channel)[:5])
+            what = f"the source offers no notifications for {names}: it is polled every {seconds:g} s"
+            self._notice(what, self._task.url, "RS-CH-05")
+        self._was_pushed = is_pushed
+        if self._store is not None:
+            self._store.keep_fact(MODE, "push" if is_pushed else "poll")
+
+    def _progress_of(self, channel: str) -> ChannelProgress:
+        if channel not in self._progress:
+            self._progress[channel] = ChannelProgress() if self._store is None else self._store.progress(channel)
+        return self._progress[channel]
+
+    def _notice(self, what: str, where: str, rule: str = "HW-PSH-02") -> None:
+        self._task.listener(Notice(rule, what, where or None))
+
+
+# all copies
+
+_SIGNAL_SECONDS: Final = 0.25
 _SHORTEST_WAIT: Final = 0.01
 _LONGEST_WAIT: Final = 60.0
 _WORKERS: Final = 8
@@ -145,7 +549,7 @@ class _Service:
     def _wait(self, until: float) -> None:
         """Wait until something has come, or is due, or is to end; a signal is seen between two looks."""
         while not self._ended.is_set() and (left := until - time.monotonic()) > 0:
-            if self._woken.wait(min(left, _LOOK_SECONDS)):
+            if self._woken.wait(min(left, _SIGNAL_SECONDS)):
                 self._woken.clear()
                 return
 
@@ -161,9 +565,9 @@ class _Service:
     def _end(self) -> None:
         """Wait for what is under way, which ends by itself soon."""
         self._ended.set() if self._faults else None
-        until = time.monotonic() + _LOOK_SECONDS * 20
+        until = time.monotonic() + _SIGNAL_SECONDS * 20
         while self._busy and time.monotonic() < until:
-            self._woken.wait(_LOOK_SECONDS)
+            self._woken.wait(_SIGNAL_SECONDS)
             self._woken.clear()
         real = [fault for fault in self._faults if not isinstance(fault, Interrupted)]
         if real:

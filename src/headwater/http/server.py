@@ -1,7 +1,8 @@
-"""The server process: its socket, and uvicorn with the limits that a server on the open network needs.
+"""The server process: its socket, its open connections, and uvicorn with the limits that an open network needs.
 
 uvicorn's httptools protocol bounds neither the head of a request nor how long it may take, nor how long a reader may
-stall; the subclass here does. Signals end the server gracefully and are reported, not raised again.
+stall; the subclass here does. How many connections there may be, which of them gives way to another, and which heads
+are refused, is decided by values. Signals end the server gracefully and are reported, not raised again.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import re
+import resource
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from enum import IntEnum
 from types import FrameType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
 import uvicorn
@@ -23,9 +27,136 @@ from uvicorn.loops.auto import auto_loop_factory
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from headwater.errors import HeadwaterError, StoreFault, as_fault
-from headwater.http.connections import OpenConnections, Stage, check_head, room_for_connections
 from headwater.http.requests import Receive, Scope
 from headwater.http.responses import CLOSE, Head, ReaderGone, Send
+from headwater.transport.access import client_network
+
+# open connections: who keeps one open and asks nothing, or sends a request slowly, has it for as long as nobody else
+# needs it
+
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-fv.:]+\])(?::[0-9]*)?")
+
+
+def check_head(headers: Iterable[tuple[bytes, bytes]], version: str) -> None:
+    """Raise ValueError for a head that a proxy and we might read differently: it gets 400 (RFC 9112 3.2, 6.1).
+
+    Each request of HTTP/1.1 has one `Host`, and no body is encoded otherwise than in chunks. Names are in lower case.
+    HTTP/0.9, and what calls itself HTTP/2 in a head of HTTP/1, is not spoken.
+    """
+    if version not in ("1.1", "1.0"):
+        raise ValueError("this version of HTTP is not spoken here")
+    count = 0
+    for name, value in headers:
+        if name == b"host":
+            count += 1
+            if _HOST.fullmatch(value) is None:
+                raise ValueError("Host names no host")
+        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            raise ValueError("this transfer coding is not known here")
+    if count > 1 or (count == 0 and version == "1.1"):
+        raise ValueError("not one Host")
+
+
+_MOST: Final = 65_536
+_OF_CONNECTION: Final = 2
+
+
+def room_for_connections() -> int:
+    """How many connections this process can have open and serve, with as many files as the system lets it have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(1, max(soft, wanted) // _OF_CONNECTION)
+
+
+class Stage(IntEnum):
+    """What a connection waits for; one of a lower stage gives way first."""
+
+    REQUEST = 0
+    """For a request, or the rest of its head."""
+    BODY = 1
+    """For the rest of a request's body."""
+    ANSWER = 2
+    """For what we send: it does not give way."""
+
+
+class Connection(Protocol):
+    """What is asked of a connection."""
+
+    @property
+    def stage(self) -> Stage:
+        """What it waits for at this moment."""
+        ...
+
+    def give_way(self) -> None:
+        """End at once."""
+        ...
+
+
+class OpenConnections:
+    """The connections of one process by client, each from its `admit` to its `leave`."""
+
+    def __init__(self, most: int, most_of_client: int) -> None:
+        self._most = most
+        self._most_of_client = most_of_client
+        self._clients: dict[str, dict[Connection, None]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def admit(self, connection: Connection, address: str) -> bool:
+        """Count a connection of a client in; where there is no room, another has to give way. Whether there is room.
+
+        That is one of the same client where it has its share, else one of the client who has most: the one that waits
+        for the least, of several the oldest.
+        """
+        client = client_network(address)
+        held = self._clients.get(client, {})
+        if len(held) >= self._most_of_client:
+            has_room = self._give_way(client)
+        elif self._count >= self._most:
+            by_count = sorted(self._clients, key=lambda one: len(self._clients[one]), reverse=True)
+            has_room = any(self._give_way(one) for one in by_count)
+        else:
+            has_room = True
+        if has_room:
+            self._clients.setdefault(client, {})[connection] = None
+            self._count += 1
+        return has_room
+
+    def leave(self, connection: Connection, address: str) -> None:
+        """Count a connection out, if it was in."""
+        client = client_network(address)
+        held = self._clients.get(client)
+        if held is None or connection not in held:
+            return
+        del held[connection]
+        self._count -= 1
+        if not held:
+            del self._clients[client]
+
+    def _give_way(self, client: str) -> bool:
+        held = self._clients[client]
+        found: Connection | None = None
+        least = Stage.ANSWER
+        for connection in held:
+            stage = connection.stage
+            if stage < least:
+                found, least = connection, stage
+            if stage is Stage.REQUEST:
+                break
+        if found is None:
+            return False
+        self.leave(found, client)
+        found.give_way()
+        return True
+
+
+# the server
 
 T = TypeVar("T")
 
@@ -250,7 +381,7 @@ class ServerThread:
             self._ready.set()
 
 
-class ResponseCycle(RequestResponseCycle):
+class _ResponseCycle(RequestResponseCycle):
     """One request and its response. Its head comes as octets: uvicorn would judge and write each field by itself."""
 
     async def run_asgi(self, app: Application) -> None:  # type: ignore[override]
@@ -452,7 +583,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("the head of the request has too many fields")
         check_head(self.headers, self.parser.get_http_version())
         super().on_headers_complete()
-        self.cycle.__class__ = ResponseCycle  # uvicorn makes one of its own
+        self.cycle.__class__ = _ResponseCycle  # uvicorn makes one of its own
         if self.is_last:
             self.cycle.keep_alive = False
 

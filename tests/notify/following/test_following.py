@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.http import follow_push
-from headwater.http.pushed_copy import PushedCopy
+from headwater.http.follow_push import PushedCopy
 from tests.notify.following.pushing import (
     CHANGES,
     FRAMEWORK,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.http.pushed_copy import PollSchedule, slow_interval
+from headwater.http.follow_push import PollSchedule, slow_interval
 from headwater.sync.follow import PollInterval
 
 
