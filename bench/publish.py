@@ -21,7 +21,7 @@ from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.rendering.pages import RenderPool
+from headwater.publish.resource_lists import RenderPool
 from headwater.publish.site import Site
 from headwater.source.configured_source import utc_now
 from headwater.storage.folder_store import FolderStore

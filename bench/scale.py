@@ -24,7 +24,7 @@ from headwater.catalog.interface import Event, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.rendering.pages import RenderPool
+from headwater.publish.resource_lists import RenderPool
 from headwater.publish.site import SetSettings, Site
 from headwater.simulate.resources import ChangeSettings, Filler, SourceSettings, SyntheticResources
 from headwater.simulate.simulation import Simulation

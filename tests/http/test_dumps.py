@@ -34,7 +34,7 @@ from headwater.library import publish_folder
 from headwater.packages.faults import PackageLimits
 from headwater.packages.member_paths import MemberNames
 from headwater.packages.zip_reader import read_directory
-from headwater.publish.packages.builder import ResourcePaths
+from headwater.publish.package_builder import ResourcePaths
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.spec.extensions import DumpLimits, dump_offer
 from headwater.spec.records import AbsenceReason

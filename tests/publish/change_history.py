@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.catalog.interface import Delete, Metadata, Upsert
 from headwater.progress import Notice, Progress
-from headwater.publish.packages.change_dump import KeptContents
+from headwater.publish.change_dump import KeptContents
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind

@@ -7,8 +7,8 @@ import datetime as dt
 import pytest
 
 from headwater.catalog.interface import Change, Metadata, Segment
-from headwater.publish.packages import change_dump as plan
-from headwater.publish.packages.change_dump import PackagePlan
+from headwater.publish import change_dump as plan
+from headwater.publish.change_dump import PackagePlan
 from headwater.publish.publication_state import ChangeDumpState, ChangePackage
 from headwater.publish.site import SetSettings
 from headwater.spec.records import ChangeKind

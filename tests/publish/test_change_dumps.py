@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.publish.packages import builder
-from headwater.publish.packages.builder import file_name
+from headwater.publish import package_builder as builder
+from headwater.publish.package_builder import file_name
 from headwater.publish.plan import GRACE_SECONDS
 from headwater.publish.publication_state import decode_publication
 from headwater.spec.records import ChangeKind
@@ -207,7 +207,7 @@ def test_a_lost_package_is_not_named_any_more(tmp_path: Path) -> None:
 
 def test_many_packages_are_grouped_by_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RS-CDI-01."""
-    monkeypatch.setattr("headwater.publish.rendering.documents.DUMP_ENTRIES", 2)
+    monkeypatch.setattr("headwater.publish.documents.DUMP_ENTRIES", 2)
     world = ChangingCatalog(tmp_path, segment_entries=1)
     world.begin(0)
     world.publish()

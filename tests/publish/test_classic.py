@@ -19,7 +19,7 @@ from headwater.publish.classic import first_change
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher
-from headwater.publish.rendering.pages import RenderedPage, RenderJob, page
+from headwater.publish.resource_lists import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.markup import md5_alone, plain_entries
@@ -126,7 +126,7 @@ def test_a_change_that_comes_while_they_are_written_is_in_them(
         world.record(put("r1", 1), put("late", 1))
         return rendered
 
-    monkeypatch.setattr("headwater.publish.rendering.resource_lists.page", render_late)
+    monkeypatch.setattr("headwater.publish.resource_lists.page", render_late)
     published = world.publisher.publish("files", world.catalog.mark("files", world.now()), refresh)
     assert published.seq == world.catalog.state("files").last_seq
     changes = [one.loc.rpartition("/")[2] for one in read(world.fetch, CHANGE_LIST)[1]]

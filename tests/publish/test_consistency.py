@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Delete, Resource
+from headwater.publish import resource_lists as pages
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.rendering import pages
-from headwater.publish.rendering.pages import RenderPool
+from headwater.publish.resource_lists import RenderPool
 from headwater.publish.site import SetSettings
 from tests.support.examples import MANY
 from tests.support.published import BASE, PublishedCatalog, look, put, replay

@@ -15,7 +15,7 @@ from headwater.catalog.content import ContentReader, NoContent, OpenContent, Rec
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.folder.comparison import RACY, note
-from headwater.publish.packages.spool import SpooledPackage
+from headwater.publish.package_builder import SpooledPackage
 from tests.publish.packed_catalog import PackedCatalog, read_resource_dump
 
 FILES = 60

@@ -12,7 +12,7 @@ from headwater.catalog.interface import Catalog, Delete, Event
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.rendering.pages import RenderedPage, RenderJob, page
+from headwater.publish.resource_lists import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings
 from tests.publish.classic_reader import ClassicReader, truth
 from tests.support.published import PublishedCatalog, put
@@ -135,7 +135,7 @@ def test_changes_since_the_round_are_read_for_its_last_page_alone(
     world_of_changes: tuple[PublishedCatalog, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, read = world_of_changes
-    place = "headwater.publish.rendering.resource_lists.page"
+    place = "headwater.publish.resource_lists.page"
 
     def render_late(catalog: Catalog, order: RenderJob, number: int, clock: Clock) -> RenderedPage:
         world.record(*(put(f"r{one}", 3) for one in range(9)))  # something of every page

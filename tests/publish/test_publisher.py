@@ -14,7 +14,7 @@ from headwater.catalog.interface import Catalog, Delete, Event, Rendered
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher, PublishResult
-from headwater.publish.rendering.pages import RenderedPage, RenderJob, page
+from headwater.publish.resource_lists import RenderedPage, RenderJob, page
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind
@@ -641,7 +641,7 @@ def test_what_is_created_again_while_pages_are_rendered_is_listed_once(
     world.begin(10)
     world.publish()
     world.record(put("r9", 1))
-    place = "headwater.publish.rendering.resource_lists.page"
+    place = "headwater.publish.resource_lists.page"
 
     def render_late(catalog: Catalog, order: RenderJob, number: int, clock: Clock) -> RenderedPage:
         world.record(Delete("r0"), put("r0", 2), put("r9", 2), put("new", 1))

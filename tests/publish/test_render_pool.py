@@ -13,11 +13,11 @@ import pytest
 
 from headwater.catalog.interface import Delete
 from headwater.progress import Listener, Notice, Progress, silent
+from headwater.publish import resource_lists as pages
 from headwater.publish.publication_state import PageRound
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.rendering import pages
-from headwater.publish.rendering.pages import RenderJob, RenderPool
-from headwater.publish.rendering.renderer import always
+from headwater.publish.resource_lists import RenderJob, RenderPool
+from headwater.publish.store_writer import always
 from headwater.storage.folder_store import FolderStore
 from headwater.storage.object_store import CannotWrite
 from tests.support.documents import read_bytes

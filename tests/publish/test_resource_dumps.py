@@ -16,10 +16,10 @@ import pytest
 from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
 from headwater.files import file_copies
 from headwater.packages.zip_writer import ZipWriter
-from headwater.publish.packages import spool
+from headwater.publish import documents
+from headwater.publish import package_builder as spool
 from headwater.publish.plan import GRACE_SECONDS, Refresh
 from headwater.publish.publication_state import decode_publication
-from headwater.publish.rendering import documents
 from headwater.publish.site import resource_package_names
 from headwater.spec.records import ChangeKind
 from headwater.storage.object_store import ZIP

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.publish.capabilities import CAPABILITIES
-from headwater.publish.rendering.documents import capability_list
+from headwater.publish.documents import capability_list
 from headwater.publish.site import (
     RESERVED,
     BadSite,

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater import cli
+from headwater.publish.change_lists import ChangeLists
 from headwater.publish.patches import PatchMaker
-from headwater.publish.rendering.change_lists import ChangeLists
 from headwater.publish.store_writer import StoreWriter
 
 STEPS = ("made", "stored", "noted", "named")

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.catalog.interface import UnknownSet
 from headwater.progress import silent
-from headwater.publish.packages.packer import PackResult
+from headwater.publish.dump_packer import PackResult
 from headwater.source import dump_packing
 from headwater.source.dump_packing import DumpPacking, PackingJob
 

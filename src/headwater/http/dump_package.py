@@ -22,8 +22,8 @@ from headwater.errors import UsageFault
 from headwater.http.mementos import past_resource
 from headwater.packages.member_paths import MANIFEST
 from headwater.publish.added_links import AddedLinks, EntryPlace
-from headwater.publish.packages.builder import PackageBounds, PackageBuilder, ResourcePaths, entry_octets, in_blocks
-from headwater.publish.rendering.documents import resource_entries
+from headwater.publish.documents import resource_entries
+from headwater.publish.package_builder import PackageBounds, PackageBuilder, ResourcePaths, entry_octets, in_blocks
 from headwater.spec import checks
 from headwater.spec.checks import WriteRefused, escape
 from headwater.spec.kinds import DOCUMENT_OCTETS, Kind

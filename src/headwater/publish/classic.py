@@ -18,14 +18,13 @@ from contextlib import suppress
 
 from headwater.catalog.interface import Change, Segment
 from headwater.progress import Notice
+from headwater.publish import documents
 from headwater.publish.capabilities import CLASSIC_CHANGE_LIST, CLASSIC_RESOURCE_LIST
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import ClassicState, LongChangeList, PageViewState, PublicationState
-from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublicationJob, changes_between
-from headwater.publish.rendering.resource_lists import ResourceLists
+from headwater.publish.resource_lists import ResourceLists
 from headwater.publish.site import SetSettings, Site, classic_capability_list_name, source_description_name
-from headwater.publish.store_writer import DocumentMark, render_entries
+from headwater.publish.store_writer import DocumentMark, PublicationJob, changes_between, render_entries
 from headwater.publish.whole_lists import follows_pages, form_of, list_names, write_whole_list
 from headwater.spec.kinds import Kind
 from headwater.spec.markup import md5_alone

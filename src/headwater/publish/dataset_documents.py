@@ -21,9 +21,8 @@ from headwater.datasets.rows import (
     patches_from,
     read_dataset,
 )
-from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.site import SetSettings, Site, dataset_name, dataset_patch_name, description_name
-from headwater.publish.store_writer import DocumentMark, decode_mark
+from headwater.publish.store_writer import DocumentMark, PublicationJob, decode_mark
 from headwater.spec.times import format_datetime
 from headwater.storage.object_store import ObjectKind
 

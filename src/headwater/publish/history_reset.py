@@ -26,11 +26,10 @@ import msgspec
 
 from headwater.catalog.interface import Segment, SetSnapshot, SetState
 from headwater.progress import Notice
+from headwater.publish import documents
 from headwater.publish.publication_state import OpenList, PublicationState, decode_publication, encode_publication
-from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import change_list_name, open_change_list_name, resource_list_name
-from headwater.publish.store_writer import DocumentMark, decode_mark
+from headwater.publish.store_writer import DocumentMark, PublishContext, decode_mark
 from headwater.spec.writer import DocumentWriter
 from headwater.storage.object_store import octets_of
 

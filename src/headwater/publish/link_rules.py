@@ -1,6 +1,6 @@
 """The rules by which the entries of a set get links when they are rendered: settings, as values.
 
-They travel as JSON to the processes that render (`publish/rendering/pages.py`). What they lead to is found in
+They travel as JSON to the processes that render (`publish/resource_lists.py`). What they lead to is found in
 `publish/added_links.py`, a source of links for each kind of rule.
 
 Some rules are about resources that belong together by their names: a metadata record and what it describes (RS-REL-05,

@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.interface import Catalog, Change
+from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST, NUMBER, RESOURCE_DUMP, Capability
-from headwater.publish.rendering import documents
-from headwater.publish.rendering.documents import head_of
+from headwater.publish.documents import head_of
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
     SOURCE_DESCRIPTION,

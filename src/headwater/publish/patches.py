@@ -19,9 +19,8 @@ from headwater.errors import StoreFault
 from headwater.patches.registry import FORMATS
 from headwater.progress import Notice
 from headwater.publish.capabilities import CHANGE_LIST, DIGEST, filled_name
-from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import SetSettings, Site
-from headwater.publish.store_writer import DocumentMark, StoreWriter
+from headwater.publish.store_writer import DocumentMark, PublishContext, StoreWriter
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import ChangeKind, Link
 from headwater.storage.folder_store import FolderStore

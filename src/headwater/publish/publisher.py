@@ -30,21 +30,20 @@ from headwater.catalog.interface import Catalog, Rendered, SetSnapshot
 from headwater.catalog.state import WITHDRAWN
 from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
-from headwater.publish import plan
-from headwater.publish.archive_documents import archive_names
-from headwater.publish.archives import Archives
+from headwater.publish import documents, plan
+from headwater.publish.archives import Archives, archive_names
 from headwater.publish.capabilities import SITEMAP
-from headwater.publish.classic import ClassicLists, classic_names
-from headwater.publish.dataset_documents import DatasetDocuments
-from headwater.publish.history_reset import HistoryReset
-from headwater.publish.packages.change_dump import (
+from headwater.publish.change_dump import (
     KeptContents,
     change_dump_names,
     pack_changes,
     publish_change_dump,
 )
-from headwater.publish.packages.packer import NOTHING_PACKED, Packing, PackResult
-from headwater.publish.packages.resource_dump import ResourceDumpPacker, publish_resource_dump, resource_dump_names
+from headwater.publish.change_lists import ChangeLists, change_list_names
+from headwater.publish.classic import ClassicLists, classic_names
+from headwater.publish.dataset_documents import DatasetDocuments
+from headwater.publish.dump_packer import NOTHING_PACKED, Packing, PackResult
+from headwater.publish.history_reset import HistoryReset
 from headwater.publish.patches import PatchMaker
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
@@ -56,11 +55,8 @@ from headwater.publish.publication_state import (
     offers,
     uri_fingerprint,
 )
-from headwater.publish.rendering import documents
-from headwater.publish.rendering.change_lists import ChangeLists, change_list_names
-from headwater.publish.rendering.pages import RenderPool
-from headwater.publish.rendering.renderer import PublicationJob, PublishContext, always, nobody
-from headwater.publish.rendering.resource_lists import ResourceLists, resource_list_names, with_stale_pages
+from headwater.publish.resource_dump import ResourceDumpPacker, publish_resource_dump, resource_dump_names
+from headwater.publish.resource_lists import RenderPool, ResourceLists, resource_list_names, with_stale_pages
 from headwater.publish.site import (
     SetSettings,
     Site,
@@ -70,7 +66,7 @@ from headwater.publish.site import (
     resource_dump_name,
 )
 from headwater.publish.site_documents import SiteDocuments
-from headwater.publish.store_writer import IntegrityCheck, StoreWriter
+from headwater.publish.store_writer import IntegrityCheck, PublicationJob, PublishContext, StoreWriter, always, nobody
 from headwater.publish.whole_lists import list_names, publish_sitemap
 from headwater.spec.times import to_microseconds
 from headwater.storage.folder_store import FolderStore

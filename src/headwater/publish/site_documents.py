@@ -9,10 +9,8 @@ import msgspec
 
 from headwater.catalog.interface import SetState, UnknownSet
 from headwater.progress import Notice
-from headwater.publish import plan
+from headwater.publish import documents, plan
 from headwater.publish.publication_state import PublicationState, decode_publication
-from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
     ROBOTS,
@@ -21,10 +19,11 @@ from headwater.publish.site import (
     Site,
     capability_list_name,
     resource_list_name,
+    sitemap_name,
     source_description_name,
     top_names,
 )
-from headwater.publish.store_writer import IntegrityCheck, StoreWriter, render_document
+from headwater.publish.store_writer import IntegrityCheck, PublishContext, StoreWriter, render_document
 from headwater.spec.checks import escape
 from headwater.storage.object_store import TEXT, octets_of
 
@@ -94,9 +93,9 @@ class SiteDocuments:
             if top is not None and plan.is_over(top.modified, self._context.clock()):  # parts of what was a larger site
                 store_writer.sweep(DESCRIPTION_PARTS, {name for name, _head, _entries in descriptions})
             if self._owns_robots():
-                store_writer.blocks(ROBOTS, [documents.robots(site, published)], kind=TEXT)
+                store_writer.blocks(ROBOTS, [_robots(site, published)], kind=TEXT)
             else:
-                lines = documents.robots(site, published).decode().splitlines()
+                lines = _robots(site, published).decode().splitlines()
                 missing = "; ".join(line for line in lines if line.startswith("Sitemap:"))
                 self._context.listener(
                     Notice("RS-DISC-05", f"robots.txt is not ours and stays as it is; add to it: {missing}")
@@ -133,7 +132,7 @@ class SiteDocuments:
         if held is None:
             return True
         with held:
-            return held.read(0, 200).startswith(documents.ROBOTS_MARK.encode())
+            return held.read(0, 200).startswith(_ROBOTS_MARK.encode())
 
     def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set may be shown: its documents are there, and the Source Description names it."""
@@ -246,3 +245,18 @@ class SiteDocuments:
         while self._first_published < len(sets) and self.has_documents(sets[self._first_published].name):
             self._first_published += 1
         return len(self._published) == len(sets)
+
+
+_ROBOTS_MARK = "# Written by Headwater, and anew with each publication."
+"""The first line of a robots.txt of ours: one without it is somebody else's, and is left alone."""
+
+
+def _robots(site: Site, published: Iterable[str]) -> bytes:
+    """robots.txt: one absolute `Sitemap:` line for each Resource List, and plain Sitemap (RS-DISC-05, RS-DISC-07)."""
+    with_sitemap = {one.name for one in site.sets if one.sitemap}
+    lines = [_ROBOTS_MARK, "User-agent: *", "Disallow:", ""]
+    for name in published:
+        lines.append(f"Sitemap: {site.url(resource_list_name(name))}")
+        if name in with_sitemap:
+            lines.append(f"Sitemap: {site.url(sitemap_name(name))}")
+    return ("\n".join(lines) + "\n").encode("ascii")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from headwater.catalog.interface import Catalog, Page, SetSnapshot
-from headwater.publish.archive_documents import all_archived, sizes
+from headwater.publish.archives import all_archived, sizes
 from headwater.publish.plan import is_stale
 from headwater.publish.publication_state import (
     ArchiveState,

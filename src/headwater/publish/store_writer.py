@@ -1,4 +1,4 @@
-"""Writes documents into a store, each with a mark of the history it belongs to, and remembers which have changed.
+"""Writes documents into a store, each with a mark of the history it belongs to; and the job that one publication is.
 
 What is lost, damaged or replaced there since is found by labels and sizes alone (`IntegrityCheck`).
 """
@@ -13,7 +13,12 @@ from typing import IO
 
 import msgspec
 
-from headwater.publish.rendering import documents
+from headwater.catalog.interface import Catalog, Change, SetSnapshot
+from headwater.progress import Listener, silent
+from headwater.publish import documents
+from headwater.publish.plan import Refresh, newest_at
+from headwater.publish.publication_state import PublicationState
+from headwater.publish.site import SetSettings, Site
 from headwater.spec.records import Document, Entry
 from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.spec.writer import DocumentWriter, Profile
@@ -213,3 +218,69 @@ class IntegrityCheck:
         with held:
             room = len(documents.ENDINGS[0]) + 1
             return held.read(max(0, held.octets - room), room).rstrip().endswith(documents.ENDINGS)
+
+
+# What one publication of a set works with
+#
+# To publish a further kind of document takes rows in `publish.capabilities`, and two functions for `publish.publisher`:
+# what writes the documents and gives the state that the next publication finds, and what names them by that state.
+
+
+def always() -> None:
+    """Nobody else writes."""
+
+
+def nobody(_name: str | None, _documents: tuple[str, ...]) -> None:
+    """Nobody wants to know what was written."""
+
+
+class PublishContext(msgspec.Struct, frozen=True):
+    """The parts. `may_write` is called before anything is put in its place, and raises when this process must not."""
+
+    catalog: Catalog
+    store: FolderStore
+    site: Site
+    clock: Callable[[], dt.datetime]
+    listener: Listener = silent
+    may_write: Callable[[], None] = always
+
+
+class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One publication of one set.
+
+    `snapshot` is a committed state of the set in which everything is recorded that happened until `at`, `publication`
+    what was published before. Segments before number `first` have left the index (retention). `note` writes a state of
+    the publication down at once, for the next run should this one be killed.
+    """
+
+    context: PublishContext
+    settings: SetSettings
+    store_writer: StoreWriter
+    integrity: IntegrityCheck
+    refresh: Refresh
+    snapshot: SetSnapshot
+    publication: PublicationState
+    at: dt.datetime
+    now: dt.datetime
+    first: int
+    note: Callable[[PublicationState], None]
+
+    @property
+    def name(self) -> str:
+        """The set."""
+        return self.settings.name
+
+    @property
+    def newest_at(self) -> dt.datetime:
+        """The time of the snapshot: what it shows has happened until then, and every later change comes after it."""
+        return newest_at(self.snapshot.state, self.publication)
+
+
+_ROWS_AT_ONCE = 5_000
+
+
+def changes_between(catalog: Catalog, name: str, after: int, last: int) -> Iterator[Change]:
+    """The changes of a set that follow the number `after`, up to `last`. Raises the catalog's faults."""
+    while after < last and (rows := catalog.changes(name, after, min(_ROWS_AT_ONCE, last - after))):
+        yield from rows
+        after = rows[-1].seq

@@ -17,13 +17,12 @@ from headwater.catalog.interface import Resource
 from headwater.catalog.page_filling import weight
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.capabilities import SITEMAP, Capability, part_name
+from headwater.publish.documents import head_of, resource_entries, resource_list
 from headwater.publish.plan import Refresh, completed_at
 from headwater.publish.publication_state import PageViewState, ViewPart
-from headwater.publish.rendering.documents import head_of, resource_entries, resource_list
-from headwater.publish.rendering.renderer import PublicationJob
-from headwater.publish.rendering.resource_lists import ResourceLists
+from headwater.publish.resource_lists import ResourceLists
 from headwater.publish.site import Site
-from headwater.publish.store_writer import DocumentMark, render_document, render_entries
+from headwater.publish.store_writer import DocumentMark, PublicationJob, render_document, render_entries
 from headwater.spec.kinds import DOCUMENT_ENTRIES, Kind
 from headwater.spec.markup import SITEMAP_HEAD, SITEMAP_TAIL, plain_entries, sitemap_index
 from headwater.spec.records import Entry, Link

@@ -14,7 +14,7 @@ from headwater.catalog.interface import UnknownSet
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener
 from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
-from headwater.publish.packages.packer import PackResult
+from headwater.publish.dump_packer import PackResult
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site
 from headwater.retry import TimeShare

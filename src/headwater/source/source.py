@@ -27,9 +27,9 @@ from headwater.ingest.folder.scanner import dry_run
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.set_problems import DeletionGuard
 from headwater.progress import Listener, Notice, of_set, silent
-from headwater.publish.packages.change_dump import KeptContents
+from headwater.publish.change_dump import KeptContents
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.rendering.pages import RenderPool
+from headwater.publish.resource_lists import RenderPool
 from headwater.retry import TimeShare
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now

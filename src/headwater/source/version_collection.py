@@ -12,7 +12,7 @@ from typing import Final
 from headwater.catalog.interface import Catalog
 from headwater.errors import HeadwaterError
 from headwater.progress import Listener, Notice
-from headwater.publish.packages.change_dump import needed_versions
+from headwater.publish.change_dump import needed_versions
 from headwater.source.scheduler import Urgency
 from headwater.versions.history import History, has_history
 from headwater.versions.retention import DigestSet, VersionCounts, VersionRetention, collect, prune

@@ -27,8 +27,8 @@ PUBLISHING: Final = {
     "the change was recorded": "headwater.ingest.dataset_intake:DatasetIntake._record",
     "the state before was removed": "headwater.datasets.dataset_folder:DatasetFolder.keep",
     "a document was stored": "headwater.publish.store_writer:StoreWriter.blocks",
-    "the Change List was written": "headwater.publish.rendering.change_lists:ChangeLists._write",
-    "the Resource List was written": "headwater.publish.rendering.resource_lists:ResourceLists.publish",
+    "the Change List was written": "headwater.publish.change_lists:ChangeLists._write",
+    "the Resource List was written": "headwater.publish.resource_lists:ResourceLists.publish",
     "the publication was noted": "headwater.publish.publisher:Publisher._note",
 }
 """Phases of a source, each a function: before it, and after it."""

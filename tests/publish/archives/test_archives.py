@@ -12,9 +12,9 @@ import pytest
 
 from headwater.catalog.interface import Delete
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.publish import archive_documents as documents
+from headwater.publish import archives as documents
 from headwater.publish import plan, whole_lists
-from headwater.publish.archive_documents import within_bounds
+from headwater.publish.archives import within_bounds
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
     ArchivedChangeDump,

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from headwater.publish.archive_documents import archive_documents, archived_name
+from headwater.publish.archives import archive_documents, archived_name
 from headwater.publish.capabilities import (
     CHANGE_LIST_ARCHIVE,
     RESOURCE_DUMP_ARCHIVE,
     RESOURCE_LIST_ARCHIVE,
     Capability,
 )
+from headwater.publish.documents import capability_list
 from headwater.publish.publication_state import (
     Archived,
     ArchivedChangeList,
     ArchivedResourceDump,
     ArchivedResourceList,
 )
-from headwater.publish.rendering.documents import capability_list
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.writer import write_document
 from tests.support.documents import read_bytes

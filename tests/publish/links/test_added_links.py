@@ -10,12 +10,12 @@ import pytest
 from headwater.catalog.interface import Change, Delete, Limits, Metadata, Resource, Upsert
 from headwater.catalog.page_filling import weight
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.publish import added_links
+from headwater.publish import added_links, documents
+from headwater.publish import resource_lists as pages
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.link_rules import LinkRules, UrlRule
 from headwater.publish.publication_state import PageRound
 from headwater.publish.publisher import Publisher
-from headwater.publish.rendering import documents, pages
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import DOCUMENT_OCTETS
 from headwater.spec.records import ChangeKind, Entry, Link

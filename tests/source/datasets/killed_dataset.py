@@ -10,9 +10,9 @@ from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.datasets.dataset_folder import DatasetFolder
 from headwater.ingest import dataset_intake as intake
 from headwater.ingest.dataset_intake import DatasetIntake
+from headwater.publish.change_lists import ChangeLists
 from headwater.publish.publisher import Publisher
-from headwater.publish.rendering.change_lists import ChangeLists
-from headwater.publish.rendering.resource_lists import ResourceLists
+from headwater.publish.resource_lists import ResourceLists
 from headwater.publish.store_writer import StoreWriter
 from tests.source.killed_publication import killing
 

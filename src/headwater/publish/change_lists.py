@@ -15,14 +15,13 @@ import msgspec
 from headwater.catalog.interface import Change, Segment
 from headwater.catalog.state import StateUpdate
 from headwater.datasets.rows import read_dataset
+from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.patches import PatchMaker, patches_until
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
 from headwater.publish.publication_state import ArchiveState, OpenList, PublicationState
-from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublicationJob, changes_between
 from headwater.publish.site import change_list_name, change_segment_name, open_change_list_name
-from headwater.publish.store_writer import DocumentMark, render_entries
+from headwater.publish.store_writer import DocumentMark, PublicationJob, changes_between, render_entries
 from headwater.storage.object_store import OpenObject, octets_of
 
 

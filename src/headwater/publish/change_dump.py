@@ -23,18 +23,16 @@ import msgspec
 from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent, strongest_digest
 from headwater.catalog.interface import Catalog, Change, Metadata, Segment
 from headwater.progress import Notice, Progress, of_set
+from headwater.publish import documents
 from headwater.publish.added_links import EntryPlace
 from headwater.publish.capabilities import CHANGE_DUMP
-from headwater.publish.packages.builder import entry_octets, file_name
-from headwater.publish.packages.packer import NOTHING_PACKED, DumpKind, Packing, PackResult
-from headwater.publish.packages.spool import SpooledPackage
+from headwater.publish.dump_packer import NOTHING_PACKED, DumpKind, Packing, PackResult
+from headwater.publish.package_builder import SpooledPackage, entry_octets, file_name
 from headwater.publish.patches import packed_patch
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import ChangeDumpState, ChangePackage, PublicationState, decode_publication
-from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublicationJob, changes_between
 from headwater.publish.site import SetSettings, Site, change_package_names
-from headwater.publish.store_writer import StoreWriter
+from headwater.publish.store_writer import PublicationJob, StoreWriter, changes_between
 from headwater.spec.records import ChangeKind, Link
 from headwater.versions.history import History, has_history, sha256_of
 from headwater.versions.predecessors import Predecessors

@@ -15,8 +15,8 @@ import msgspec
 
 from headwater.catalog.interface import SetSnapshot
 from headwater.publish.added_links import EntryPlace, Row
-from headwater.publish.archive_documents import archive_names
-from headwater.publish.packages.spool import SpooledPackage
+from headwater.publish.archives import archive_names
+from headwater.publish.package_builder import SpooledPackage
 from headwater.publish.plan import with_retired
 from headwater.publish.publication_state import (
     ChangeDumpState,
@@ -25,9 +25,8 @@ from headwater.publish.publication_state import (
     ResourceDumpState,
     decode_publication,
 )
-from headwater.publish.rendering.renderer import PublishContext
 from headwater.publish.site import SetSettings
-from headwater.publish.store_writer import StoreWriter
+from headwater.publish.store_writer import PublishContext, StoreWriter
 
 
 class DumpKind(NamedTuple):

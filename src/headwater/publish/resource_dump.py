@@ -25,11 +25,11 @@ from headwater.catalog.content import Absence, ContentReader, NoContent
 from headwater.catalog.interface import Page, Resource, SetSnapshot
 from headwater.catalog.state import WITHDRAWN
 from headwater.progress import Notice, Progress
+from headwater.publish import documents
 from headwater.publish.added_links import EntryPlace
 from headwater.publish.capabilities import RESOURCE_DUMP
-from headwater.publish.packages.builder import ResourcePaths, entry_octets
-from headwater.publish.packages.packer import NOTHING_PACKED, DumpKind, Packing, PackResult, PublishedSet
-from headwater.publish.packages.spool import SpooledPackage
+from headwater.publish.dump_packer import NOTHING_PACKED, DumpKind, Packing, PackResult, PublishedSet
+from headwater.publish.package_builder import ResourcePaths, SpooledPackage, entry_octets
 from headwater.publish.plan import Refresh, completed_at
 from headwater.publish.publication_state import (
     PagePackages,
@@ -38,10 +38,8 @@ from headwater.publish.publication_state import (
     ResourcePackage,
     fingerprint,
 )
-from headwater.publish.rendering import documents
-from headwater.publish.rendering.renderer import PublicationJob
 from headwater.publish.site import SetSettings, Site, capability_list_name, resource_package_names
-from headwater.publish.store_writer import StoreWriter
+from headwater.publish.store_writer import PublicationJob, StoreWriter
 from headwater.quantities import FLOOR, needs_consent
 from headwater.spec.times import to_microseconds
 

@@ -33,7 +33,6 @@ from headwater.publish.site import (
     resource_list_name,
     resource_package_names,
     resource_page_name,
-    sitemap_name,
     source_description_name,
     topic_url,
 )
@@ -307,21 +306,6 @@ def change_entries(rows: Iterable[Change], prefix: str, profile: Profile) -> Ite
             links=stated.links,
             extra=stated.extra,
         )
-
-
-ROBOTS_MARK = "# Written by Headwater, and anew with each publication."
-"""The first line of a robots.txt of ours: one without it is somebody else's, and is left alone."""
-
-
-def robots(site: Site, published: Iterable[str]) -> bytes:
-    """robots.txt: one absolute `Sitemap:` line for each Resource List, and plain Sitemap (RS-DISC-05, RS-DISC-07)."""
-    with_sitemap = {one.name for one in site.sets if one.sitemap}
-    lines = [ROBOTS_MARK, "User-agent: *", "Disallow:", ""]
-    for name in published:
-        lines.append(f"Sitemap: {site.url(resource_list_name(name))}")
-        if name in with_sitemap:
-            lines.append(f"Sitemap: {site.url(sitemap_name(name))}")
-    return ("\n".join(lines) + "\n").encode("ascii")
 
 
 def _absolute(uri: str, prefix: str) -> str:
