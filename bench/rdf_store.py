@@ -18,9 +18,7 @@ from bench.rows import Row, in_turns, row
 from headwater.rdf.syntaxes import N_QUADS, RdfFile
 from headwater.rdf.unified_diff import write_patch
 from headwater.sync.copy.dataset_patching import applied_to_file, check_base
-from headwater.sync.datasets.dataset_sync import bring_up
-from headwater.sync.datasets.kept_states import KeptState, KeptStates
-from headwater.sync.datasets.stores import EmbeddedFollower
+from headwater.sync.datasets.dataset_sync import EmbeddedFollower, KeptState, KeptStates, bring_up
 from headwater.triplestores.embedded_store import EmbeddedStore, forms_still_there, load_store
 from headwater.triplestores.statements import StorePosition
 

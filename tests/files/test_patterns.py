@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from headwater.errors import Exit
 from headwater.files.patterns import BadPattern, Selection
-from headwater.sync.filters import Choice
+from headwater.sync.options import Choice, choice_of_signature, signature_of
 from headwater.sync.options import SyncOptions as SyncOptions
-from headwater.sync.options import choice_of_signature, signature_of
 
 MATCHES = [
     ("*.pdf", "a.pdf", True),

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.sync.copy.backup import Backup
-from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.copy.file_tree import Backup, FileTree
 from tests.support.copying import DONE, STORE, USAGE, go, tree
 from tests.support.fake_source import Site, Source
 

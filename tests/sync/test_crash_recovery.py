@@ -13,9 +13,9 @@ import pytest
 from headwater.copy_state import SCHEMA
 from headwater.progress import Done
 from headwater.storage.database import Database
-from headwater.sync.copy import crash_recovery
-from headwater.sync.copy.crash_recovery import CrashRecovery, intend, intents
+from headwater.sync.copy import held_files
 from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.copy.held_files import CrashRecovery, intend, intents
 
 NOW = dt.datetime(2026, 11, 24, tzinfo=dt.UTC)
 URI, PATH = "http://s.example/a", b"a"
@@ -74,7 +74,7 @@ def copy(tmp_path: Path) -> Iterator[Copy]:
 
 
 def boots(monkeypatch: pytest.MonkeyPatch, boot: str) -> None:
-    monkeypatch.setattr(crash_recovery, "boot_id", lambda: boot)
+    monkeypatch.setattr(held_files, "boot_id", lambda: boot)
 
 
 THERE = b"what lies there"
@@ -174,7 +174,7 @@ def test_only_what_a_power_loss_may_have_damaged_is_hashed(
     """Of the run that was not flushed: files that are as recorded are not fetched again, and all others are."""
     boots(monkeypatch, "same")
     flushed: list[bytes] = []
-    monkeypatch.setattr(crash_recovery, "flush", flushed.append)
+    monkeypatch.setattr(held_files, "flush", flushed.append)
     number = copy.begin()
     (copy.folder / "a").write_bytes(bytes(len(THERE)))
     copy.record(THERE, run=number)
@@ -213,7 +213,7 @@ def test_where_nobody_tells_of_a_power_loss_a_run_ends_with_a_flush(
     copy: Copy, monkeypatch: pytest.MonkeyPatch, is_flushed: bool
 ) -> None:
     boots(monkeypatch, "")
-    monkeypatch.setattr(crash_recovery, "flush", lambda _root: is_flushed)
+    monkeypatch.setattr(held_files, "flush", lambda _root: is_flushed)
     number = copy.begin()
     (copy.folder / "a").write_bytes(THERE)
     copy.record(THERE, run=number)

@@ -17,7 +17,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.times import parse_datetime, to_microseconds
 from headwater.storage.database import Database
-from headwater.sync.filters import Scope
+from headwater.sync.connection import Scope
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import DocumentRead, EntryConsumer, MissingDocument, UnchangedDocument
 from headwater.sync.lists.entries import ListContext

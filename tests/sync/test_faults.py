@@ -15,7 +15,7 @@ from tools.engines.certificates import Authority
 
 from headwater import cli
 from headwater.errors import Exit
-from headwater.sync.faults import advice_for
+from headwater.sync.connection import advice_for
 from tests.support.fake_source import document
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from headwater import SyncOptions
-from headwater.sync.connection import credentials_of
+from headwater.sync.connection import Scope, bare_host, credentials_of, hosts_of, origin_of
 from headwater.sync.copy.file_names import path_of
-from headwater.sync.filters import Scope, bare_host, hosts_of, origin_of
 from headwater.transport.fetch import FailureKind, Fetch, TransportOptions
 from headwater.transport.scheduler import host_of, site_of, wire_uri
 from headwater.transport.transport import SignInCredentials, Transport

@@ -25,13 +25,11 @@ from headwater.progress import Notice, Progress
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.explore import ExploreReport, explore
-from headwater.sync.follow import PollInterval, follow
 from headwater.sync.lists.documents import SMALL_OCTETS
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import SyncTask
-from headwater.sync.sets.selection import SetSelection, choose_sets, unknown_set
-from headwater.sync.sets.set_names import NameCandidates, SetNames, names_of
+from headwater.sync.run import PollInterval, SyncTask, follow
+from headwater.sync.sets.selection import NameCandidates, SetNames, SetSelection, choose_sets, names_of, unknown_set
 from headwater.transport.transport import Transport
 from tests.support.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, run_over, tree
 from tests.support.failing import failing

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headwater.storage.database import Database
-from headwater.sync.copy import crash_recovery as ledger
 from headwater.sync.copy import file_tree as flushing
+from headwater.sync.copy import held_files as ledger
 from headwater.sync.update import applier as applier
 from tests.support.copying import DONE, check, go, is_clean, tree
 from tests.support.disk import EVERYTHING, Disk, Loss

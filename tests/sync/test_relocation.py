@@ -12,7 +12,7 @@ from headwater.copy_state import SCHEMA
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.lists.position import Position
-from headwater.sync.sets.relocation import (
+from headwater.sync.sets.moved_sets import (
     LISTED,
     ListAgreement,
     UriPrefixes,
@@ -205,7 +205,7 @@ def test_other_content_changes_nothing(database: Database) -> None:
 
 def test_of_many_files_a_part_tells_the_beginning(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """And all are compared before anything is renamed."""
-    from headwater.sync.sets import relocation as moving
+    from headwater.sync.sets import moved_sets as moving
 
     monkeypatch.setattr(moving, "_COMPARED", 10)
     with database.write() as t:

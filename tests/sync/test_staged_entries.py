@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.spec.records import Entry, Link
-from headwater.sync.filters import Scope
+from headwater.sync.connection import Scope
 from headwater.sync.lists.entries import EntryFilter, scope_origins
 from tests.support.examples import examples
 

@@ -23,9 +23,8 @@ from headwater.errors import Interrupted
 from headwater.progress import Done, silent
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-from headwater.sync.follow import PollInterval
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import SyncTask, sync, synchronise
+from headwater.sync.run import PollInterval, SyncTask, sync, synchronise
 from tests.support.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, STORE, USAGE, go
 from tests.support.failing import failing
 from tests.support.fake_source import Reply, Site, Source, url
@@ -409,7 +408,7 @@ def test_a_service_tells_the_command_after_each_look_that_changed_something(
     quiet: bool, source: Source, site: Site, dest: Path, told: Told, monkeypatch: pytest.MonkeyPatch, capfd: Said
 ) -> None:
     """Also when the command fails the service goes on."""
-    import headwater.sync.follow
+    import headwater.sync.run
 
     def three_looks(task: SyncTask, _interval: PollInterval, tell: Callable[[SyncReport], None]) -> int:
         for _ in range(2):
@@ -419,7 +418,7 @@ def test_a_service_tells_the_command_after_each_look_that_changed_something(
         tell(synchronise(task))
         return 0
 
-    monkeypatch.setattr(headwater.sync.follow, "follow", three_looks)
+    monkeypatch.setattr(headwater.sync.run, "follow", three_looks)
     arguments = ["sync", "--follow", "1", "--exec", told.command, source.base, str(dest)]
     assert run([*arguments, *(["-q"] if quiet else [])]) == DONE
     assert told.times == 1
@@ -435,7 +434,7 @@ def test_a_service_tells_once_what_goes_on_being_wrong(
     quiet: bool, source: Source, site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said
 ) -> None:
     """The same again after a minute; anything else at once, and so is what is wrong again."""
-    import headwater.sync.follow
+    import headwater.sync.run
 
     now, shown = [0.0], list[str]()
     monkeypatch.setattr("headwater.cli.progress_output.Reminders", lambda *_: Reminders(lambda: now[0]))
@@ -454,7 +453,7 @@ def test_a_service_tells_once_what_goes_on_being_wrong(
         return 0
 
     source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
-    monkeypatch.setattr(headwater.sync.follow, "follow", probe_many)
+    monkeypatch.setattr(headwater.sync.run, "follow", probe_many)
     assert run(["sync", "--follow", "1", *(["-q"] if quiet else []), source.base, str(dest)]) == DONE
     first = "set: 4 created, 1 failed"
     assert shown == [first, "", "", "set: 1 failed", "", "set: 1 failed", "set: 2 failed"]

@@ -15,10 +15,9 @@ from headwater.progress import Notice, Progress
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared
 from headwater.sync.copy import destination_folder
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-from headwater.sync.faults import DestinationLocked
-from headwater.sync.follow import PollInterval, follow
+from headwater.sync.copy.file_tree import DestinationLocked
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import SyncTask
+from headwater.sync.run import PollInterval, SyncTask, follow
 from headwater.transport.transport import Transport, TransportOptions
 from tests.support.copying import DONE, STORE, check, go, run_over
 from tests.support.fake_source import Site, Source

@@ -21,8 +21,9 @@ from headwater.sync.audit.findings import (
     judge_file,
     states_all,
 )
-from headwater.sync.filters import Choice, Refusal, Scope, origin_of
-from headwater.sync.follow import PollInterval, next_wait
+from headwater.sync.connection import Refusal, Scope, origin_of
+from headwater.sync.options import Choice
+from headwater.sync.run import PollInterval, next_wait
 from headwater.sync.sets.polling import PollingHints
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns
 from headwater.sync.transfer.result_log import failure_pause_seconds

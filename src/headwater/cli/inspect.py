@@ -100,7 +100,7 @@ def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, d
 
 @contextmanager
 def _fetched(uri: str, wanted: dict[str, Any]) -> Iterator[tuple[str, dict[str, str], Iterable[bytes]]]:
-    from headwater.sync.faults import Unreachable
+    from headwater.sync.connection import Unreachable
     from headwater.sync.lists.documents import sign_in_refused
     from headwater.sync.options import SyncOptions
     from headwater.sync.run import open_transport

@@ -22,8 +22,7 @@ from headwater.notify.subscriber import USER_AGENT, SubscribedCopy, Subscriber
 from headwater.notify.subscriber_hubs import PAYLOAD_OCTETS, TOO_LONG, read_intent
 from headwater.notify.subscriber_store import NotificationChannel
 from headwater.spec import uris
-from headwater.sync.connection import credentials_of, proxy_for
-from headwater.sync.filters import bare_host
+from headwater.sync.connection import bare_host, credentials_of, proxy_for
 from headwater.sync.run import SyncTask
 from headwater.transport.access import Level, SignInCredentials, addresses_of, level_of
 

@@ -40,8 +40,7 @@ from headwater.retry import Backoff
 from headwater.spec import uris
 from headwater.spec.kinds import Kind
 from headwater.sync.connection import starting_uri
-from headwater.sync.faults import DestinationLocked
-from headwater.sync.follow import PollHistory, PollInterval, all_failed, catch_signals, is_busy, next_wait
+from headwater.sync.copy.file_tree import DestinationLocked
 from headwater.sync.push import (
     FollowedSet,
     LiveCopy,
@@ -52,7 +51,16 @@ from headwater.sync.push import (
     read_payload,
 )
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import SyncTask, synchronise
+from headwater.sync.run import (
+    PollHistory,
+    PollInterval,
+    SyncTask,
+    all_failed,
+    catch_signals,
+    is_busy,
+    next_wait,
+    synchronise,
+)
 from headwater.sync.sets.polling import PollingHints
 from headwater.sync.source_times import micros
 from headwater.transport.fetch import DeadlineMet

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headwater.spec.records import Link
 from headwater.spec.uris import normalise
 from headwater.storage.transaction import Transaction
-from headwater.sync.filters import REFUSALS, Scope
+from headwater.sync.connection import REFUSALS, Scope
 from headwater.sync.lists.entries import encode_links, links_of
 from headwater.sync.source_times import micros
 

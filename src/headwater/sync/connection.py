@@ -1,4 +1,4 @@
-"""How the source is reached: its address as a user gives it, credentials (options, netrc) and the proxy."""
+"""The connection to a source: its address, credentials and proxy, the scope of hosts that are asked, and its errors."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import base64
 import contextlib
 import os
 import re
+from collections.abc import Iterable
+from enum import Enum
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from headwater.errors import UsageFault
+import msgspec
+
+from headwater.errors import SourceFault, UsageFault, message
 from headwater.spec.uris import comparable_host, resolve
 from headwater.transport.access import FIELD_NAME, SignInCredentials
 
 if TYPE_CHECKING:
     from headwater.sync.options import SyncOptions
+
 
 CUSTOMARY_NAMES = ("resourcesync.xml", "capabilitylist.xml", "resourcelist.xml", "sitemap.xml", "sitemap_index.xml")
 """Names by which tools write such documents; no rule of the standard leads to them."""
@@ -177,3 +182,186 @@ def _of_netrc(name: str) -> str | None:
         if machine != "default" and comparable_host(machine) == name and login:
             return basic(login, password or "")
     return None
+
+
+# the scope: hosts that are trusted (DST-S12)
+
+_LONGEST_URI = 32_768
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # a space is sent escaped: resync-build writes names as they are (AMB-08)
+_NAMED = re.compile(r"(?:\[(.+)\]|([^:]+))(?::\d+)?")
+_WITH_PORT = re.compile(r"(\[.+\]|[^:]+)(:\d+)")
+_DEFAULT_PORT = {"http": 80, "https": 443}
+
+
+class Refusal(Enum):
+    """Why a URI is not fetched (DST-S12)."""
+
+    SCHEME = "only http and https are fetched"
+    USERINFO = "a URI with a user name or password is never fetched"
+    HOST = "another host than the source's; --allow-host or --any-host allows it"
+    MALFORMED = "not a URI that can be requested"
+
+
+REFUSALS = tuple(Refusal)
+"""By their numbers, from 1 on, as they are staged; 0 is none."""
+
+Origin = tuple[str, int]
+
+
+def origin_of(uri: str) -> Origin | None:
+    """Host and port of an http(s) URI; the default ports of both schemes are one origin (DST-S12, any scheme)."""
+    try:
+        parts = urlsplit(uri)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if parts.scheme.lower() not in _DEFAULT_PORT or not host:
+        return None
+    return comparable_host(host).rstrip("."), 0 if port in (None, 80, 443) else port
+
+
+def host_label(uri: str) -> str | None:
+    """The host of an http(s) URI as `--allow-host` takes it, with its port where that is not a default one."""
+    origin = origin_of(uri)
+    if origin is None:
+        return None
+    host, port = origin
+    if not port:
+        return host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def bare_host(name: str) -> str:
+    """The host of what is said as HOST or HOST:PORT."""
+    match = _NAMED.fullmatch(name)
+    return comparable_host(match[1] or match[2] if match else name).rstrip(".")
+
+
+def hosts_of(names: Iterable[str]) -> frozenset[str]:
+    """Hosts as they are compared."""
+    return frozenset(map(_as_compared, names))
+
+
+def _as_compared(name: str) -> str:
+    """What is said as HOST or HOST:PORT; brackets around an IPv6 address stay."""
+    match = _WITH_PORT.fullmatch(name)
+    return comparable_host(name).rstrip(".") if match is None else comparable_host(match[1]).rstrip(".") + match[2]
+
+
+def is_named(origin: Origin, hosts: frozenset[str]) -> bool:
+    """Whether one of `hosts` (HOST, or HOST:PORT) names this origin."""
+    host, port = origin
+    forms = (host, f"[{host}]") if ":" in host else (host,)
+    ports = (port,) if port else (80, 443)
+    return not hosts.isdisjoint((*forms, *(f"{form}:{number}" for form in forms for number in ports)))
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """The hosts whose resources are fetched: those of the source's documents, and those that the user allows."""
+
+    origins: frozenset[Origin]
+    hosts: frozenset[str] = frozenset()
+    any_host: bool = False
+
+    def refusal(self, uri: str) -> Refusal | None:
+        """Why this URI is refused, or None when it may be fetched."""
+        if len(uri) > _LONGEST_URI or _CONTROL.search(uri.strip(" ")):
+            return Refusal.MALFORMED
+        try:
+            parts = urlsplit(uri)
+        except ValueError:
+            return Refusal.MALFORMED
+        if parts.scheme.lower() not in _DEFAULT_PORT:
+            return Refusal.SCHEME
+        if "@" in parts.netloc:
+            return Refusal.USERINFO
+        origin = origin_of(uri)
+        if origin is None:
+            return Refusal.MALFORMED
+        if self.any_host or origin in self.origins:
+            return None
+        return None if is_named(origin, self.hosts) else Refusal.HOST
+
+    def objection(self, uri: str) -> str | None:
+        """Why a redirect to this URI is not followed, for people; None: it is."""
+        refusal = self.refusal(uri)
+        if refusal is Refusal.HOST:
+            return f"another host than the source's: --allow-host {host_label(uri)} allows it"
+        return None if refusal is None else refusal.value
+
+
+# what goes wrong with a source, each for the person who must act
+
+_CERTIFICATE = "Check the files of --cert and --key: they belong together, in PEM form, without a passphrase."
+_SPECIAL = {
+    "client certificate": _CERTIFICATE,
+    "private key": _CERTIFICATE,
+    "certificate has expired": "The source's operator must renew it; check the clock of this machine, too.",
+    "certificate is not yet valid": "Check the clock of this machine; if it is right, the source's operator must help.",
+    "certificate": "Use the host name of the source's certificate; give the file of a private CA by --ca.",
+    "does not speak TLS": "Begin the address with http://, or name the port at which the server speaks TLS.",
+    "HTTP status 503": "The source asks to come back later: run the same command again in a while; nothing was lost.",
+    "HTTP status 407": "Give the proxy with user and password, by HTTPS_PROXY or --proxy.",
+}
+"""What to do in cases that the network's answer tells apart."""
+
+
+_OF_A_HOST = frozenset({429, 502, 503, 504})
+"""Answers by which a host, or who answers in its place, speaks of itself and not of one document."""
+
+
+def cause_of(status: int) -> str | None:
+    """What ails a host that answers so; None where that may be of one document."""
+    return f"HTTP status {status}" if status in _OF_A_HOST else None
+
+
+_TLS_PERHAPS = ("Connection reset", "Empty reply", "HTTP status 400", "the answer is not HTTP")
+"""How servers that speak TLS alone answer to plain HTTP."""
+
+
+def advice_for(code: str, what: str, where: str | None) -> str:
+    """What to do where the network's answer is `what`: that of the code, unless this is a special case."""
+    usual = message(code).advice
+    if where is not None and where.startswith("http://") and any(sign in what for sign in _TLS_PERHAPS):
+        return f"If the server speaks TLS alone, begin the address with https://. {usual}"
+    return next((todo for sign, todo in _SPECIAL.items() if sign in what), usual)
+
+
+class Unreachable(SourceFault):
+    """A document of the source could not be fetched; `cause` is why, where that holds for all documents of its host."""
+
+    code = "HW-SYN-01"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        rule: str | None = None,
+        advice: str | None = None,
+        code: str | None = None,
+        cause: str | None = None,
+    ):
+        advice = advice or advice_for(code or self.code, what, where)
+        super().__init__(what, where=where, rule=rule, advice=advice, code=code)
+        self.cause = cause
+
+
+class IncompleteList(Unreachable):
+    """Documents of a Resource List could not be read: what was read of it was done, and nothing deleted (DST-C11)."""
+
+
+class RedirectRefused(Unreachable):
+    """A document is redirected to a host outside the scope (DST-S12)."""
+
+
+class WrongDocument(SourceFault):
+    """A document is ResourceSync, but of the wrong kind for its place."""
+
+    code = "HW-SYN-04"
+
+
+class MovedElsewhere(SourceFault):
+    """The list at a set's new address does not match the copy (DST-F10)."""
+
+    code = "HW-SYN-14"

@@ -13,8 +13,8 @@ from headwater.spec.kinds import PATCH
 from headwater.spec.uris import normalise
 from headwater.storage.database import Database
 from headwater.storage.transaction import Row, Transaction
-from headwater.sync.filters import Choice
 from headwater.sync.lists.entries import links_of, without_links
+from headwater.sync.options import Choice
 from headwater.sync.transfer.result_log import SETTLED_ROUND
 from headwater.sync.transfer.work_queue import WAITING_ROUND
 

@@ -1,16 +1,58 @@
-"""Options: what a caller asks of a destination, checked, and what of it is remembered."""
+"""Options: what a caller asks of a destination, which resources it chooses, and what of it is remembered."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.sync.filters import Choice, hosts_of, selection
+from headwater.files.patterns import Selection
+from headwater.sync.connection import hosts_of, is_named, origin_of
 from headwater.sync.source_times import moment_of
 from headwater.typed_decoding import from_json, from_values
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """`--include` and `--exclude`: patterns of relative paths, or of addresses (`patterns`); and `--skip-host`.
+
+    Without includes everything is chosen; an exclude always wins. What `--only-described` and `--with-metadata` make of
+    that is decided in `metadata`.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    skip_hosts: frozenset[str] = frozenset()
+    only_described: bool = False
+    with_metadata: bool = False
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether nothing is left out."""
+        return not (self.include or self.exclude or self.skip_hosts or self.only_described)
+
+    @property
+    def is_by_metadata(self) -> bool:
+        """Whether it matters what describes what."""
+        return self.only_described or self.with_metadata
+
+    def skips(self, uri: str) -> bool:
+        """Whether the resource is on a host that is left out."""
+        return bool(self.skip_hosts) and (origin := origin_of(uri)) is not None and is_named(origin, self.skip_hosts)
+
+    def takes(self, uri: str, path: bytes) -> bool:
+        """Whether hosts and patterns let the resource in. Raises BadPattern."""
+        if self.skips(uri):
+            return False
+        return selection(self.include, self.exclude).takes(path, uri)
+
+
+@lru_cache(maxsize=32)
+def selection(include: tuple[str, ...], exclude: tuple[str, ...]) -> Selection:
+    """The patterns, read once. Raises BadPattern."""
+    return Selection(include, exclude, of_addresses=True)
 
 
 class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,20 +39,20 @@ FOLLOWING: Final = {
     "the patch was merged": "headwater.sync.copy.dataset_patching:_merged",
     "the file was placed": "headwater.sync.copy.file_tree:FileTree.place",
     "the position was moved": "headwater.sync.update.set_sync:SetSync._keep_reading",
-    "the state was copied": "headwater.sync.datasets.kept_states:_copied",
-    "the state was kept": "headwater.sync.datasets.kept_states:KeptStates.state_of",
-    "its name was synced": "headwater.sync.datasets.kept_states:sync_folder",
-    "the differences were made": "headwater.sync.datasets.kept_states:write_patch",
+    "the state was copied": "headwater.sync.datasets.dataset_sync:_copied",
+    "the state was kept": "headwater.sync.datasets.dataset_sync:KeptStates.state_of",
+    "its name was synced": "headwater.sync.datasets.dataset_sync:sync_folder",
+    "the differences were made": "headwater.sync.datasets.dataset_sync:write_patch",
     "the store was patched": "headwater.triplestores.embedded_store:EmbeddedStore.apply",
     "the endpoint was told what is under way": "headwater.triplestores.sparql_store:SparqlStore._note",
     "a batch was sent": "headwater.triplestores.sparql_store:SparqlStore._send",
     "the endpoint got its position": "headwater.triplestores.sparql_store:SparqlStore._conclude",
-    "other states were removed": "headwater.sync.datasets.kept_states:KeptStates.keep_only",
+    "other states were removed": "headwater.sync.datasets.dataset_sync:KeptStates.keep_only",
 }
 """Phases of a destination."""
 
 LOADING: Final = {
-    "the store was loaded": "headwater.sync.datasets.stores:load_store",
+    "the store was loaded": "headwater.sync.datasets.dataset_sync:load_store",
     "a batch was sent": FOLLOWING["a batch was sent"],
 }
 """Phases of a first run."""
@@ -70,8 +70,8 @@ _STEPS: Final = {
     "copy: patch the file": FOLLOWING["the patch was applied to the file"],
     "stores: canonical form": FOLLOWING["the state was kept"],
     "stores: compare": FOLLOWING["the differences were made"],
-    "embedded store: load": "headwater.sync.datasets.stores:EmbeddedFollower.load",
-    "embedded store: patch": "headwater.sync.datasets.stores:EmbeddedFollower.apply",
+    "embedded store: load": "headwater.sync.datasets.dataset_sync:EmbeddedFollower.load",
+    "embedded store: patch": "headwater.sync.datasets.dataset_sync:EmbeddedFollower.apply",
     "endpoint: load": "headwater.triplestores.sparql_store:SparqlStore.load",
     "endpoint: patch": "headwater.triplestores.sparql_store:SparqlStore.apply",
 }

@@ -16,10 +16,9 @@ from headwater.http.follow_push import PushOptions, follow_push
 from headwater.notify.websub import SignatureMethod, signature
 from headwater.progress import Notice
 from headwater.spec.kinds import Kind
-from headwater.sync.follow import PollInterval
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import SyncTask
+from headwater.sync.run import PollInterval, SyncTask
 from tests.support.fake_source import Handler, Reply, Site, Source, at, document, ln, url
 from tests.support.waiting import until
 

@@ -20,7 +20,7 @@ from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput
 from headwater.rdf.unified_diff import PatchSteps, apply_patches
 from headwater.sync.copy import dataset_patching
 from headwater.sync.copy.dataset_patching import applied_to_file
-from headwater.sync.datasets.kept_states import KeptStates
+from headwater.sync.datasets.dataset_sync import KeptStates
 from tests.triplestores.test_embedded_store import POOL
 
 POOLED = sorted(set(POOL))

@@ -29,7 +29,7 @@ _STATEMENTS = 400
 _PHASES = """
 import os, signal, sys, threading
 from headwater.triplestores import embedded_store, sparql_store, statements
-from headwater.sync.datasets import kept_states
+from headwater.sync.datasets import dataset_sync
 
 statements.MOST_STATEMENTS = 50
 left = [int(sys.argv[1])]
@@ -48,8 +48,8 @@ def dying(home, name):
     setattr(home, name, step)
 
 for home, name in [
-    (kept_states, "write_canonical"), (kept_states, "replace_file"), (kept_states, "sync_folder"),
-    (kept_states.KeptStates, "keep_only"), (kept_states, "write_patch"), (kept_states, "_copied"),
+    (dataset_sync, "write_canonical"), (dataset_sync, "replace_file"), (dataset_sync, "sync_folder"),
+    (dataset_sync.KeptStates, "keep_only"), (dataset_sync, "write_patch"), (dataset_sync, "_copied"),
     (embedded_store, "sync_folder"), (embedded_store.shutil, "rmtree"), (embedded_store.EmbeddedStore, "apply"),
     (embedded_store.Path, "rename"), (sparql_store.SparqlStore, "_send"), (sparql_store.SparqlStore, "_note"),
     (sparql_store.SparqlStore, "_conclude"), (sparql_store.SparqlStore, "_check"),

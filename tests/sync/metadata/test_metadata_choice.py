@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import Exit, UsageFault
-from headwater.sync.filters import Choice
 from headwater.sync.metadata import is_chosen
-from headwater.sync.options import SyncOptions
+from headwater.sync.options import Choice, SyncOptions
 from tests.support.copying import check, go, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, at, ln, sha, url
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.sync.faults import DestinationLocked
+from headwater.sync.copy.file_tree import DestinationLocked
 from tests.support.copying import DONE, Ran, check, go, is_clean, tree
 from tests.support.fake_dumps import Dumps
 from tests.support.fake_source import Handler, Reply, Site, Source

@@ -19,8 +19,8 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Document
 from headwater.storage.lock import lock_exclusive
 from headwater.sync import push as live_copy
+from headwater.sync.copy.file_tree import DestinationLocked
 from headwater.sync.copy_status import copy_status
-from headwater.sync.faults import DestinationLocked
 from headwater.sync.options import SyncOptions
 from headwater.sync.push import LiveCopy, ReadPayload, UnusablePayload, changed_documents, read_payload
 from headwater.sync.run import SyncTask, synchronise

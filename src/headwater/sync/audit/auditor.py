@@ -24,14 +24,20 @@ from headwater.sync.audit import expected_files as expectation
 from headwater.sync.audit.comparison import SetContent
 from headwater.sync.audit.expected_files import ExpectedFiles, PastFiles
 from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy, judge_stores
-from headwater.sync.connection import starting_uri
+from headwater.sync.connection import Scope, hosts_of, starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.filters import Choice, Scope, hosts_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, redirected_origins
-from headwater.sync.options import RememberedChoice, SyncOptions, choice_of_signature, given_options, signature_of
+from headwater.sync.options import (
+    Choice,
+    RememberedChoice,
+    SyncOptions,
+    choice_of_signature,
+    given_options,
+    signature_of,
+)
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.sets.base_detection import fitting_base
@@ -46,8 +52,7 @@ from headwater.sync.sets.moved_sets import (
     redirects_of,
 )
 from headwater.sync.sets.registry import offered_scope
-from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
-from headwater.sync.sets.set_names import SetNames
+from headwater.sync.sets.selection import SetNames, pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state import AS_OF, TEMPORARY, SetRow, add_set, fact, moved_documents, sets
 from headwater.sync.update.path_conflicts import first_base

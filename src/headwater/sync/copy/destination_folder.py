@@ -16,7 +16,7 @@ from headwater.files.folder_marks import STATE_MARK, is_state, is_tree
 from headwater.storage.database import Database, Durability, opened_to_read, private_copy
 from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
-from headwater.sync.faults import DestinationLocked, DestinationUnusable
+from headwater.sync.copy.file_tree import DestinationLocked, DestinationUnusable
 from headwater.sync.run_history import last_run
 from headwater.sync.state import PARTIAL_PREFIX
 

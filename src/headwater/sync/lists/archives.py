@@ -17,7 +17,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
-from headwater.sync.faults import Unreachable, WrongDocument
+from headwater.sync.connection import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, ListDocuments, read_head
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import IndexedList, is_past

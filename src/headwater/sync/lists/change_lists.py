@@ -16,7 +16,7 @@ from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document
 from headwater.sync.alternates import represent_changed
-from headwater.sync.faults import Unreachable, WrongDocument
+from headwater.sync.connection import Unreachable, WrongDocument
 from headwater.sync.lists.archives import shortfall
 from headwater.sync.lists.capability_lists import unusable
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union

@@ -27,8 +27,7 @@ from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.spec.times import from_optional
 from headwater.spec.uris import origin, resolve
-from headwater.sync.faults import RedirectRefused, Unreachable, WrongDocument, cause_of
-from headwater.sync.filters import Origin, origin_of
+from headwater.sync.connection import Origin, RedirectRefused, Unreachable, WrongDocument, cause_of, origin_of
 from headwater.sync.source_times import http_date_micros, strong_last_modified
 from headwater.sync.state import Validators
 from headwater.transport.access import REFUSED, Presented, challenged

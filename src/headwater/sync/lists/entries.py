@@ -24,7 +24,7 @@ from headwater.spec.records import ChangeKind, Document, Entry, Extra, Link
 from headwater.spec.uris import normalise
 from headwater.storage.database import Database
 from headwater.storage.transaction import Row, Transaction
-from headwater.sync.filters import REFUSALS, Origin, Scope, origin_of
+from headwater.sync.connection import REFUSALS, Origin, Scope, origin_of
 from headwater.sync.lists.documents import ListDocuments
 from headwater.sync.lists.position import (
     ChangeListFingerprint,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from headwater.storage.transaction import Row, Transaction
-from headwater.sync.filters import REFUSALS, Refusal, host_label
+from headwater.sync.connection import REFUSALS, Refusal, host_label
 
 SKIPPED = "skipped"
 _MOST_HOSTS = 4

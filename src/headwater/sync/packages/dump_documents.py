@@ -14,7 +14,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.sync.faults import Unreachable, WrongDocument
+from headwater.sync.connection import Unreachable, WrongDocument
 from headwater.sync.lists.documents import (
     DocumentRead,
     Documents,

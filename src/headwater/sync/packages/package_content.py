@@ -28,7 +28,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.storage.transaction import Transaction
-from headwater.sync.filters import Scope
+from headwater.sync.connection import Scope
 from headwater.sync.lists.documents import DocumentRead, Documents, EntryConsumer
 from headwater.sync.lists.entries import EntryFilter, canonical_hash_of
 from headwater.sync.packages.package_download import ListedPackage, PackageDownload

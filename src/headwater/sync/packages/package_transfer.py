@@ -22,7 +22,7 @@ from headwater.spec.extensions import DumpOffer
 from headwater.spec.kinds import Kind
 from headwater.storage.database import Database
 from headwater.storage.transaction import Row
-from headwater.sync.filters import Scope
+from headwater.sync.connection import Scope
 from headwater.sync.packages.package_content import MANIFESTS, PackageContent, Warn
 from headwater.sync.packages.package_download import PackageDownload
 from headwater.sync.packages.placing import MemberBlock, MemberPlacing

@@ -22,8 +22,7 @@ from headwater.packages.faults import BadPackage
 from headwater.packages.zip_reader import unpacked
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.progress import Done, ignored
-from headwater.sync.copy.file_tree import FileTree, PathOccupied, printable_path
-from headwater.sync.faults import DestinationUnusable
+from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied, printable_path
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import mtime_ns
 from headwater.sync.transfer.result_log import PlacedFile, ResultLog

@@ -15,7 +15,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.quantities import human_octets
 from headwater.spec.kinds import RULES, Kind
-from headwater.sync.filters import Scope
+from headwater.sync.connection import Scope
 from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
 from headwater.sync.packages.dump_documents import DumpRead, read_dump
 from headwater.sync.packages.package_content import MANIFESTS, Warn

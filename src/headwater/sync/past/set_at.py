@@ -17,7 +17,7 @@ from headwater.spec.discovery import timemap_links
 from headwater.spec.hashes import Digest
 from headwater.spec.times import from_microseconds
 from headwater.storage.transaction import Transaction
-from headwater.sync.filters import Scope
+from headwater.sync.connection import Scope
 from headwater.sync.lists.archives import CHANGE_DUMP_ARCHIVE, RESOURCE_DUMP_ARCHIVE
 from headwater.sync.lists.entries import links_of
 from headwater.sync.past.evidence import Evidence, EvidenceReader

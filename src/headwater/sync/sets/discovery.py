@@ -18,8 +18,7 @@ from headwater.spec.discovery import html_links, parse_link_header, robots_sitem
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import normalise
-from headwater.sync.connection import CUSTOMARY_NAMES, is_host, starting_uri
-from headwater.sync.faults import Unreachable, advice_for
+from headwater.sync.connection import CUSTOMARY_NAMES, Unreachable, advice_for, is_host, starting_uri
 from headwater.sync.lists.capability_lists import (
     CAPABILITY_LISTS,
     CapabilityLists,
@@ -31,8 +30,7 @@ from headwater.sync.lists.capability_lists import (
     validated,
 )
 from headwater.sync.lists.documents import Documents, Probe
-from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection, own_entries, select_sets
-from headwater.sync.sets.set_names import names_of
+from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection, names_of, own_entries, select_sets
 from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, Validators
 from headwater.transport.scheduler import RETRIED_STATUSES
 

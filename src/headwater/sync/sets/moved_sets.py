@@ -1,4 +1,10 @@
-"""Moved sets: which remembered set an offered one is, also after its Capability List has moved (DST-F10)."""
+"""Moved sets (DST-F10): which remembered set an offered one is, and what is held goes along to its new URIs.
+
+A set is known again also after its Capability List has moved. What is held goes along over what was listed at the new
+place and before anything is planned: URIs are renamed in one transaction, together with the base of the names and where
+the documents are; no file is touched. How much has to agree: the hashes decide, and where a list has none `lastmod` and
+length.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +24,296 @@ from headwater.spec.records import ChangeKind, Entry
 from headwater.spec.uris import normalise, origin
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
-from headwater.sync.filters import Origin, Scope, origin_of
+from headwater.sync.connection import MovedElsewhere, Origin, Scope, origin_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, StagedEntry
-from headwater.sync.sets.relocation import LISTED, agreement, is_move, suffices
-from headwater.sync.state import Move, Offer, SetRow
+from headwater.sync.lists.position import Position
+from headwater.sync.state import Move, Offer, SetRow, forget_documents, keep_position, remember_base
+from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare
+
+# what is held goes along
+
+_SAMPLE = 500
+_MOST_PAIRS = 5_000
+_CANDIDATES = 6
+_COMPARED = 5_000  # of so many files the best prefixes are told; the best ones are then compared as a whole
+
+LISTED = "SELECT n, uri, hash, length, lastmod, type, encoding FROM temp.listed"
+"""With what the scope refuses (DST-S12): to be fetched or not, it is listed there."""
+
+CHANGED = (
+    "SELECT max(n) AS n, uri, hash, length, lastmod, type, encoding FROM temp.changed"
+    " WHERE pending AND change != 'deleted' GROUP BY uri"
+)
+
+_TABLES = """
+CREATE TEMP TABLE IF NOT EXISTS there(
+  uri TEXT PRIMARY KEY, n INTEGER, hash TEXT, length INTEGER, lastmod INTEGER, type TEXT, encoding TEXT
+) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS sample(uri TEXT, hash TEXT, length INTEGER, lastmod INTEGER);
+CREATE INDEX IF NOT EXISTS temp.sample_hash ON sample(hash);
+CREATE INDEX IF NOT EXISTS temp.sample_length ON sample(length, lastmod);
+CREATE TEMP TABLE IF NOT EXISTS renamed(id INTEGER PRIMARY KEY, uri TEXT);
+CREATE INDEX IF NOT EXISTS temp.renamed_uri ON renamed(uri);
+"""
+
+_PAIRS = (
+    "SELECT l.uri, r.uri FROM resources r CROSS JOIN temp.sample l ON l.hash = r.listed_hash"
+    " WHERE r.set_id = ? AND r.path IS NOT NULL AND r.uri != l.uri LIMIT ?",
+    "SELECT l.uri, r.uri FROM resources r CROSS JOIN temp.sample l ON l.length = r.listed_length"
+    " AND l.lastmod = r.lastmod"
+    " WHERE r.set_id = ? AND l.hash IS NULL AND r.path IS NOT NULL AND r.uri != l.uri LIMIT ?",
+)
+"""One pass over what is held, in which the few that were listed are looked up."""
+
+_LISTED_COLUMNS = 5
+_COUNTERPARTS = """
+SELECT l.hash, l.length, l.lastmod, l.type, l.encoding, r.digest, r.size, r.lastmod, r.listed_hash, r.newer
+FROM resources r JOIN temp.there l ON l.uri = coalesce(
+  (SELECT uri FROM temp.there WHERE uri = :new || substr(r.uri, :size + 1) AND substr(r.uri, 1, :size) = :old), r.uri)
+WHERE r.set_id = :set AND r.path IS NOT NULL AND r.id % :step = 0"""
+
+_GOES_ALONG = """
+substr({0}.uri, 1, :size) = :old AND (NOT EXISTS (SELECT 1 FROM temp.there l WHERE l.uri = {0}.uri)
+  OR EXISTS (SELECT 1 FROM temp.there l WHERE l.uri = :new || substr({0}.uri, :size + 1)))"""
+"""What is listed under its old URI alone keeps that: some of the resources may have stayed where they were."""
+
+_RENAMED = f"""
+INSERT INTO temp.renamed(id, uri) SELECT r.id, :new || substr(r.uri, :size + 1) FROM resources r
+WHERE r.set_id = :set AND {_GOES_ALONG.format("r")}"""  # noqa: S608  our own names
+
+_TOMBSTONES_IN_THE_WAY = (
+    "DELETE FROM resources WHERE set_id = ? AND path IS NULL AND id NOT IN (SELECT id FROM temp.renamed)"
+    " AND uri IN (SELECT uri FROM temp.renamed)"
+)
+_TAKEN = (
+    "DELETE FROM temp.renamed WHERE EXISTS (SELECT 1 FROM resources r WHERE r.set_id = ? AND r.uri = renamed.uri"
+    " AND r.id NOT IN (SELECT id FROM temp.renamed))"
+)
+_SOME_HELD = "SELECT uri FROM resources WHERE set_id = ? AND path IS NOT NULL LIMIT ?"
+_FAILURES = f"""
+UPDATE OR REPLACE failures SET uri = :new || substr(uri, :size + 1), loc = :new || substr(uri, :size + 1)
+WHERE set_id = :set AND {_GOES_ALONG.format("failures")}"""  # noqa: S608  our own names
+
+_CHOSEN_BY = tuple(
+    f"UPDATE OR REPLACE {table} SET {name} = :new || substr({name}, :size + 1)"  # noqa: S608  our own names
+    f" WHERE set_id = :set AND substr({name}, 1, :size) = :old"
+    for table, name in (
+        ("descriptions", "content"),
+        ("descriptions", "record"),
+        ("listing", "uri"),
+        ("released", "uri"),
+    )
+)
+"""What has chosen what is held: the list at the new place is compared with it."""
+
+
+class UriPrefixes(msgspec.Struct, frozen=True):
+    """What the URIs began with, and what they begin with by now; each ends in a slash."""
+
+    old: str
+    new: str
+
+
+class ListAgreement(msgspec.Struct, frozen=True):
+    """Of `held` files, how many are listed as the `same`, as something that only the source can tell (`open`)."""
+
+    held: int
+    same: int
+    open: int = 0
+    prefixes: UriPrefixes | None = None
+
+
+def is_move(old: Offer, new: Offer) -> bool:
+    """Whether an offer that stands for a known set has its lists elsewhere: then everything may be elsewhere."""
+    if old.baseline_document is not None or new.baseline_document is not None:
+        return _where(old.baseline_document) != _where(new.baseline_document)
+    return _where(old.changes_document) != _where(new.changes_document)
+
+
+def known_as(fresh: Offer, held: Offer, moved_to: str | None) -> Offer:
+    """What the Capability List of a known set offers by now, and where that list is."""
+    where = moved_to or fresh.capability_list
+    return msgspec.structs.replace(fresh, name=held.name, identity=held.identity, capability_list=where)
+
+
+def _where(uri: str | None) -> str | None:
+    return None if uri is None else normalise(uri)
+
+
+def take_along(t: Transaction, row: SetRow, offer: Offer, listed: str) -> tuple[ListAgreement | None, bool]:
+    """Take what is held along to where it is listed by now, if enough of it is; what was found, and whether it was.
+
+    Without a move only where most of what is held is listed no more under the URIs that it has; else nothing is found.
+    `listed` is the query that tells what is listed.
+    """
+    if row.move is None and not displaced(t, row):
+        return None, False
+    row = msgspec.structs.replace(row, offer=row.move.origin if row.move else offer)
+    found = agreement(t, row, offer, listed)
+    enough = suffices(found, row.move)
+    if enough:
+        rename(t, row, offer, found.prefixes)
+    return found, enough
+
+
+def agreement(t: Transaction, row: SetRow, offer: Offer, listed: str) -> ListAgreement:
+    """How far what is listed at the new place is what is held, under the prefixes by which most of it is."""
+    t.run(_TABLES)
+    t.run("DELETE FROM temp.there")
+    t.run("INSERT OR REPLACE INTO temp.there(n, uri, hash, length, lastmod, type, encoding) " + listed)
+    held = int(t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (row.id,)))
+    step = max(1, held // _COMPARED)
+    found = [_agreement(t, row, held, prefixes, step) for prefixes in (None, *_candidates(t, row, offer))]
+    best = max(found, key=lambda one: (one.same, one.open))
+    return best if step == 1 else _agreement(t, row, held, best.prefixes)
+
+
+def _agreement(t: Transaction, row: SetRow, held: int, prefixes: UriPrefixes | None, step: int = 1) -> ListAgreement:
+    counts: Counter[CopyState] = Counter()
+    old, new = (prefixes.old, prefixes.new) if prefixes else ("\0", "\0")
+    for values in t.rows(_COUNTERPARTS, {"step": step, "set": row.id, "old": old, "new": new, "size": len(old)}):
+        listed, local = ListedResource(*values[:_LISTED_COLUMNS]), LocalCopy(*values[_LISTED_COLUMNS:])
+        same = CopyState.YES if listed.hash and listed.hash == local.listed_hash and not local.newer else None
+        counts[same or compare(listed, local)] += 1
+    return ListAgreement(held, counts[CopyState.YES], counts[CopyState.ASK], prefixes)
+
+
+def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[UriPrefixes]:
+    """The prefixes that the documents' new places suggest, and those by which files of one content have moved.
+
+    Only such as take the base of the names along: files that went from one folder to another below it have new names.
+    """
+    count = int(t.value("SELECT count(*) FROM temp.there"))
+    votes: Counter[UriPrefixes] = Counter()
+    t.run("DELETE FROM temp.sample")
+    t.run(
+        "INSERT INTO temp.sample SELECT uri, hash, length, lastmod FROM temp.there"
+        " WHERE n % ? = 0 AND length IS NOT 0 LIMIT ?",
+        (max(1, count // _SAMPLE), _SAMPLE),
+    )
+    t.run("DELETE FROM temp.sample WHERE hash IN (SELECT hash FROM temp.sample GROUP BY hash HAVING count(*) > 1)")
+    for query in _PAIRS:
+        for new, old in t.rows(query, (row.id, _MOST_PAIRS)):
+            if old.rpartition("/")[2] == new.rpartition("/")[2] and (found := prefixes_of(old, new)):
+                votes[found] += 1
+    documents = (
+        (row.offer.capability_list, offer.capability_list),
+        (row.offer.baseline_document, offer.baseline_document),
+        (row.offer.changes_document, offer.changes_document),
+    )
+    suggested = [prefixes_of(normalise(old), normalise(new)) for old, new in documents if old and new]
+    likely = [prefixes for prefixes, _ in votes.most_common(_CANDIDATES)]
+    return [one for one in dict.fromkeys((*suggested, *likely)) if one is not None and _carries(one, row.base)]
+
+
+def _carries(prefixes: UriPrefixes, base: str | None) -> bool:
+    if base == "":  # names begin with the host
+        return prefixes.old.count("/") == 3
+    return base is None or base.startswith(prefixes.old)
+
+
+def _below(t: Transaction, table: str, base: str) -> int:
+    query = f"SELECT count(*) FROM temp.{table} WHERE substr(uri, 1, ?) = ?"  # noqa: S608  our own names
+    return int(t.value(query, (len(base), base)))
+
+
+def prefixes_of(old: str, new: str) -> UriPrefixes | None:
+    """What two URIs begin with before the names that they share at their ends; None when they do not differ."""
+    before, after = old.split("/"), new.split("/")
+    while len(before) > 3 and len(after) > 3 and before[-1] == after[-1]:
+        before.pop()
+        after.pop()
+    if before == after or len(before) < 3 or len(after) < 3:
+        return None
+    # what is left ends in names that differ: a folder each, or nothing but the origins
+    return UriPrefixes("/".join(before) + "/", "/".join(after) + "/")
+
+
+def rename(t: Transaction, row: SetRow, offer: Offer, prefixes: UriPrefixes | None) -> None:
+    """Remember everything of a set under its new URIs; what is still listed under its old one keeps that.
+
+    Needs what `agreement` has left. The position stays; which entries of which list were done does not hold elsewhere.
+    """
+    base = row.base
+    if prefixes is not None:
+        names: dict[str, str | int] = {
+            "set": row.id, "old": prefixes.old, "new": prefixes.new, "size": len(prefixes.old)
+        }  # fmt: skip
+        t.run("DELETE FROM temp.renamed")
+        t.run(_RENAMED, names)
+        t.run(_TOMBSTONES_IN_THE_WAY, (row.id,))
+        while t.one("SELECT 1 FROM temp.renamed n JOIN resources r ON r.set_id = ? AND r.uri = n.uri"
+                    " WHERE r.id NOT IN (SELECT id FROM temp.renamed) LIMIT 1", (row.id,)):  # fmt: skip
+            t.run(_TAKEN, (row.id,))
+        t.run("UPDATE resources SET uri = char(1) || id WHERE id IN (SELECT id FROM temp.renamed)")
+        t.run("UPDATE resources SET uri = n.uri FROM temp.renamed n WHERE n.id = resources.id")
+        t.run(_FAILURES, names)
+        for statement in _CHOSEN_BY:
+            t.run(statement, names)
+        if base and base.startswith(prefixes.old):
+            base = prefixes.new + base[len(prefixes.old) :]
+    if base != row.base and row.base is not None:
+        remember_base(t, row.id, row.base)
+    offer = msgspec.structs.replace(offer, name=row.name)
+    t.run(
+        "UPDATE sets SET identity = ?, offer = ?, base = ? WHERE id = ?",
+        (offer.identity, msgspec.json.encode(offer).decode(), base, row.id),
+    )
+    t.run("DELETE FROM refusals WHERE set_id = ?", (row.id,))  # what follows is read as a whole
+    if is_move(row.offer, offer):
+        forget_documents(t, row.id)
+        if row.position is not None:
+            keep_position(t, row.id, Position(time=row.position.time))
+
+
+def suffices(found: ListAgreement, move: Move | None) -> bool:
+    """Whether so much agrees that the set is the one that is held.
+
+    At least half of the files, by their hashes; after a permanent redirect also what nothing speaks against; where the
+    user says so, a single one.
+    """
+    if found.held == 0:
+        return move is not None
+    if move is None:
+        return 2 * found.same >= found.held
+    if move.said:
+        return found.same + found.open > 0
+    return 2 * (found.same + found.open) >= found.held
+
+
+def displaced(t: Transaction, row: SetRow) -> bool:
+    """Whether most of what is held is listed no more under its URIs, nor most of what is listed below their base."""
+    if not row.base:
+        return False
+    held = [uri for (uri,) in t.rows(_SOME_HELD, (row.id, _SAMPLE))]
+    listed = sum(t.one("SELECT 1 FROM temp.listed WHERE uri = ?", (uri,)) is not None for uri in held)
+    if not held or 2 * listed >= len(held):
+        return False
+    count = int(t.value("SELECT count(*) FROM temp.listed WHERE NOT refused"))
+    return count > 0 and 2 * _below(t, "listed", row.base) < count
+
+
+def moved_elsewhere(row: SetRow, found: ListAgreement, source: str, destination: str) -> MovedElsewhere:
+    """The error where what is listed at the new place of a set that has moved is not what is held.
+
+    `row.offer` is what is offered there."""
+    where, count = row.offer.identity, found.same + found.open
+    what = f"{count:,} of the {found.held:,} files of the copy are listed at {where}"
+    if row.move is not None and row.move.said:
+        return MovedElsewhere(f"{what}: this is another source", where=where, rule="DST-F10")
+    again = ["headwater", "sync", source, destination]
+    command = shlex.join([*again, "--set", row.name, "--moved"])
+    if not count:  # a move that is stated would be refused, too
+        command = shlex.join(["headwater", "forget", destination, "--set", row.name]) + "; " + shlex.join(again)
+    return MovedElsewhere(
+        f"{source} now leads to {where}, which has other content: {what}",
+        where=where,
+        rule="DST-F10",
+        advice="Nothing was changed. Ask the source's operator; if it is the same source with other content, run:"
+        f" {command}",
+    )
+
 
 Moved = Callable[[str], str | None]
 """Says where a document's URI permanently redirects to; None when it does not, or when nothing answers there."""

@@ -16,8 +16,7 @@ from headwater.errors import SourceFault
 from headwater.progress import Listener, Notice
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
-from headwater.sync.faults import MovedElsewhere, Unreachable, cause_of
-from headwater.sync.filters import Scope, hosts_of, origin_of
+from headwater.sync.connection import MovedElsewhere, Scope, Unreachable, cause_of, hosts_of, origin_of
 from headwater.sync.lists.capability_lists import RememberedOffer, unusable
 from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.lists.entries import redirected_origins
@@ -37,9 +36,8 @@ from headwater.sync.sets.moved_sets import (
     moved_command,
     redirects_of,
 )
-from headwater.sync.sets.offer_refresh import OfferRefresh, place_of
-from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
-from headwater.sync.sets.set_names import SetNames
+from headwater.sync.sets.polling import OfferRefresh, place_of
+from headwater.sync.sets.selection import SetNames, pick, takes_sitemaps, wanted_of
 from headwater.sync.state import (
     SOURCE,
     Offer,

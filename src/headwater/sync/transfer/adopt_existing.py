@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.copy.local_files import digest_of_path
+from headwater.sync.copy.held_files import digest_of_path
 from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.transfer.result_log import PlacedFile
 from headwater.sync.transfer.verification import digests_of

@@ -17,12 +17,11 @@ from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, Progress
 from headwater.spec.hashes import Digest
 from headwater.sync.alternates import accept_header
+from headwater.sync.connection import origin_of
 from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.copy.file_names import escaped_path
-from headwater.sync.copy.file_tree import PathOccupied, printable_path
-from headwater.sync.copy.local_files import is_intact
-from headwater.sync.faults import DestinationUnusable
-from headwater.sync.filters import origin_of
+from headwater.sync.copy.file_tree import DestinationUnusable, PathOccupied, printable_path
+from headwater.sync.copy.held_files import is_intact
 from headwater.sync.lists.entries import canonical_hash_of, links_of
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns, strong_last_modified

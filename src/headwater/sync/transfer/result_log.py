@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headwater.retry import Backoff
 from headwater.storage.database import Database
 from headwater.storage.transaction import Row, Transaction
-from headwater.sync.copy.crash_recovery import intend
+from headwater.sync.copy.held_files import intend
 from headwater.sync.source_times import SECOND
 from headwater.sync.state import SetRow
 from headwater.sync.transfer.work_queue import COLUMNS, Attempt, Work, encode_attempts

@@ -16,7 +16,7 @@ import msgspec
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.copy.local_files import digest_of_file, is_intact
+from headwater.sync.copy.held_files import digest_of_file, is_intact
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import (
     ADD_WORK,

@@ -14,10 +14,9 @@ from headwater.progress import Done, Progress
 from headwater.quantities import consent_for, human_octets, needs_consent
 from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import hold_needed
-from headwater.sync.copy.crash_recovery import intend
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
-from headwater.sync.copy.local_files import fold_held, held_otherwise, stamp
+from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, stamp
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata import stages
 from headwater.sync.reports import PlannedAction

@@ -8,7 +8,7 @@ from headwater.errors import SourceFault, Undetermined
 from headwater.spec.kinds import Kind
 from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import keep_later_choices, keep_representations
-from headwater.sync.faults import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable, WrongDocument
+from headwater.sync.connection import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable, WrongDocument
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import MissingDocument
 from headwater.sync.lists.position import Position, mark_of, not_back, position_of_list
@@ -22,7 +22,7 @@ from headwater.sync.lists.resource_lists import (
     UnchangedList,
     is_completed,
 )
-from headwater.sync.sets.relocation import LISTED
+from headwater.sync.sets.moved_sets import LISTED
 from headwater.sync.source_times import FUTURE, format_micros
 from headwater.sync.state import (
     CHANGE_LIST,

@@ -14,7 +14,7 @@ from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.copy.local_files import digest_of_path, is_intact
+from headwater.sync.copy.held_files import digest_of_path, is_intact
 from headwater.sync.lists.entries import links_of
 from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed

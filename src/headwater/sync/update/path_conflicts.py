@@ -17,9 +17,9 @@ from headwater.sync.copy.file_names import (
     natural_path,
     resources_folder,
 )
-from headwater.sync.copy.local_files import fold_held
-from headwater.sync.filters import Choice
+from headwater.sync.copy.held_files import fold_held
 from headwater.sync.metadata import DescribedChoice
+from headwater.sync.options import Choice
 from headwater.sync.state import SetRow
 
 _TAKEN = """

@@ -10,7 +10,7 @@ from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import each_of_set
 from headwater.spec.kinds import Kind
 from headwater.storage.transaction import Transaction
-from headwater.sync.filters import Scope
+from headwater.sync.connection import Scope
 from headwater.sync.lists.archives import ListedDocument
 from headwater.sync.lists.capability_lists import offer_of
 from headwater.sync.lists.entries import ListContext, any_patches, any_patches_alone, keep_dataset_flags, scope_origins
@@ -20,8 +20,8 @@ from headwater.sync.options import signature_of
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
-from headwater.sync.sets.offer_refresh import place_of, refreshed_offer
-from headwater.sync.sets.relocation import is_move, moved_elsewhere, take_along
+from headwater.sync.sets.moved_sets import is_move, moved_elsewhere, take_along
+from headwater.sync.sets.polling import place_of, refreshed_offer
 from headwater.sync.state import (
     SOURCE,
     Move,

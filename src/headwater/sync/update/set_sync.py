@@ -16,9 +16,8 @@ import msgspec
 from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined
 from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import keep_representations
-from headwater.sync.copy.local_files import find_damage
-from headwater.sync.faults import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable
-from headwater.sync.filters import Scope
+from headwater.sync.connection import IncompleteList, MovedElsewhere, RedirectRefused, Scope, Unreachable
+from headwater.sync.copy.held_files import find_damage
 from headwater.sync.lists.archives import CHANGE_LIST_ARCHIVE, ListedDocument, lists_over_gap
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position, kept_ahead
@@ -26,7 +25,7 @@ from headwater.sync.lists.refused_entries import any_refused, refused_entries
 from headwater.sync.packages.package_download import OtherPackage
 from headwater.sync.reports import FailedTransfer, SetReport, gravest_status
 from headwater.sync.run_context import RunContext
-from headwater.sync.sets.relocation import CHANGED
+from headwater.sync.sets.moved_sets import CHANGED
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import (
     CHANGE_DUMP,
