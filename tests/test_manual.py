@@ -16,7 +16,7 @@ from tools.engines.launch import free_port
 from tools.reference import PAGE, render
 
 from headwater.errors import message, messages
-from headwater.source.config_file import read_config
+from headwater.source.config import read_config
 from headwater.spec.hashes import HASHLIB
 from tests.support.serving import request
 from tests.support.waiting import until

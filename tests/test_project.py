@@ -31,10 +31,10 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 5_402,
-    "cli": 6_916,
+    "cli": 6_915,
     "datasets": 510,
     "files": 1_193,
-    "http": 5_717,
+    "http": 5_716,
     "ingest": 8_346,
     "notify": 4_059,
     "packages": 1_430,
@@ -43,7 +43,7 @@ LINES = {
     "publish": 6_758,
     "rdf": 2_376,
     "simulate": 986,
-    "source": 5_149,
+    "source": 5_091,
     "spec": 4_021,
     "storage": 2_257,
     "sync": 20_901,
@@ -54,7 +54,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 334
+MOST_MODULES = 328
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -19,7 +19,7 @@ from headwater.spec.writer import Profile, write_document
 
 if TYPE_CHECKING:
     from headwater.source.config import SourceConfig
-    from headwater.source.scan_settings import StaticTree
+    from headwater.source.set_folders import StaticTree
 
 Placing = Literal["link", "copy", "none"]
 """How files get into the output: as hard links (copies where the system allows no links), as copies, or not at all."""
@@ -75,7 +75,7 @@ def publish_folder(  # noqa: PLR0913 - a public function whose options are keywo
     the output cannot be written.
     """
     from headwater.source.config import SetConfig, SourceConfig
-    from headwater.source.scan_settings import StaticTree
+    from headwater.source.set_folders import StaticTree
 
     if not isinstance(max_delete, int | float) or not 0 <= max_delete <= 1:
         raise UsageFault(f"max_delete is a share between 0 and 1, not {max_delete!r:.100}", advice=_ADVICE)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli import run
-from headwater.source.config_file import read_config
+from headwater.source.config import read_config
 from headwater.source.source import Source
 from headwater.versions.history import Keeping, PastState
 

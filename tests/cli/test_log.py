@@ -13,7 +13,7 @@ from headwater.cli.server_log import ServerLog
 from headwater.errors import StoreFault
 from headwater.http.responses import AccessRecord
 from headwater.progress import Notice, Progress, of_set
-from headwater.source.publication import Publication
+from headwater.source.set_health import Publication
 from tests.support.serving import Process, request
 from tests.support.waiting import until
 

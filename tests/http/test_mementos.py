@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.source.version_collection import collect_versions
+from headwater.source.packing_and_version_removal import collect_versions
 from headwater.versions.retention import VersionRetention
 from tests.support.kept_versions import damage
 from tests.support.serving import Answer, Face, face

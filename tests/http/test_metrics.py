@@ -27,7 +27,7 @@ from headwater.http.metrics import (
 from headwater.http.responses import AccessRecord
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.health import report
-from headwater.source.publication import Publication
+from headwater.source.set_health import Publication
 from headwater.source.source import Source
 from tests.support.serving import Process, face, request
 from tests.support.waiting import until

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.source.version_collection import collect_versions
+from headwater.source.packing_and_version_removal import collect_versions
 from headwater.spec.records import AbsenceReason
 from headwater.versions.retention import VersionRetention
 from tests.http.test_dumps import Unpacked, ask

@@ -11,9 +11,8 @@ import pytest
 
 from headwater.cli import run
 from headwater.http.ingest import bearer_token
-from headwater.source.config import BadPushConfig, SetConfig
-from headwater.source.config_file import read_config
-from headwater.source.tokens import BadToken
+from headwater.source.config import BadPushConfig, SetConfig, read_config
+from headwater.source.hubs_and_tokens import BadToken
 from tests.support.published import look
 from tests.support.serving import Process, request
 from tests.support.waiting import until

@@ -19,7 +19,7 @@ from headwater.notify.http_client import (
     HttpProxy,
     read_proxy,
 )
-from headwater.source.hub_config import BadNotifyConfig, NotifyConfig
+from headwater.source.hubs_and_tokens import BadNotifyConfig, NotifyConfig
 from headwater.spec import uris
 from headwater.transport.access import SignInCredentials
 from tests.notify.subscriber import Answer, Subscriber

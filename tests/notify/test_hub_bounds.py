@@ -36,7 +36,7 @@ from headwater.notify.hub.policy import (
 from headwater.notify.hub.store import HubStore, Intent, Payload, stranger
 from headwater.notify.hub.store import subscriber as subscriber_names
 from headwater.retry import Backoff
-from headwater.source.tokens import AccessTokens
+from headwater.source.hubs_and_tokens import AccessTokens
 from tests.notify.subscriber import Answer, Came, Subscriber
 from tests.support.streams import stream_server
 

@@ -13,7 +13,7 @@ from tools.engines.certificates import Authority, Certificate
 from tools.engines.launch import free_port
 
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
-from headwater.source.config_file import read_config
+from headwater.source.config import read_config
 from tests.notify.hub_process import TOKEN
 from tests.notify.subscriber import Subscriber
 from tests.support.program import run_here

@@ -12,8 +12,8 @@ from headwater.http import hub as endpoint
 from headwater.http.hub import HubEndpoint
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.policy import AddressPolicy, HubOptions
+from headwater.source.hubs_and_tokens import AccessTokens
 from headwater.source.leadership import StateLock
-from headwater.source.tokens import AccessTokens
 from tests.support.failing import failing
 
 HEAD = [(b"content-type", b"application/xml"), (b"link", b'<http://10.0.0.1/t>; rel="self"')]

@@ -15,9 +15,9 @@ from headwater.errors import UsageFault
 from headwater.notify.websub import PostOutcome, outcome_of, pause_seconds, payload_head
 from headwater.publish.notifications import PAYLOAD_OCTETS, ToTell, change_payload
 from headwater.publish.site import SetSettings, Site
-from headwater.source.config_file import read_config
+from headwater.source.config import read_config
 from headwater.source.hub_streams import HubPosition, batch_pause, chain_begin
-from headwater.source.publication import Publication
+from headwater.source.set_health import Publication
 from headwater.spec.records import Link
 from tests.support.documents import read_bytes
 

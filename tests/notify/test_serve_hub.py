@@ -14,7 +14,7 @@ from tools.engines.launch import free_port
 
 from headwater.errors import UsageFault
 from headwater.http.server import listen
-from headwater.source.config_file import read_config
+from headwater.source.config import read_config
 from tests.notify.subscriber import Subscriber
 from tests.notify.test_framework import told as told_of_documents
 from tests.notify.test_publisher import is_chain, names

@@ -10,10 +10,9 @@ import pytest
 
 from headwater.publish.link_rules import DescribedRule, UrlRule
 from headwater.publish.site import BadSite
-from headwater.source.config import BadConfiguration, BadPushConfig, SetConfig, SourceConfig
-from headwater.source.config_file import read_config
-from headwater.source.hub_config import LOOPBACK, HubConfig, NotifyConfig
-from headwater.source.scan_settings import scan_settings
+from headwater.source.config import BadConfiguration, BadPushConfig, SetConfig, SourceConfig, read_config
+from headwater.source.hubs_and_tokens import LOOPBACK, HubConfig, NotifyConfig
+from headwater.source.set_folders import scan_settings
 from headwater.spec.writer import Profile
 
 MANUAL = Path(__file__).parents[2] / "docs" / "configuration.md"

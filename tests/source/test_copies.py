@@ -17,7 +17,7 @@ from headwater.cli import run
 from headwater.copy_state import SCHEMA, CopyStateReader
 from headwater.errors import Exit, StoreFault
 from headwater.ingest.copy_intake import copy_lags
-from headwater.source.copy_sets import names_in_copy
+from headwater.source.set_folders import names_in_copy
 from headwater.source.source import ReadOnlySource
 from headwater.spec.records import Link
 from headwater.storage.database import Database

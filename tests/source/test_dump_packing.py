@@ -11,8 +11,8 @@ import pytest
 from headwater.catalog.interface import UnknownSet
 from headwater.progress import silent
 from headwater.publish.dump_packer import PackResult
-from headwater.source import dump_packing
-from headwater.source.dump_packing import DumpPacking, PackingJob
+from headwater.source import packing_and_version_removal as dump_packing
+from headwater.source.packing_and_version_removal import DumpPacking, PackingJob
 
 
 @pytest.mark.parametrize("is_renewing", [False, True])

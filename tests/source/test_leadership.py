@@ -32,7 +32,7 @@ from headwater.source.configured_source import utc_now
 from headwater.source.health import report, report_without_catalog
 from headwater.source.leadership import Leadership
 from headwater.source.published_folder import PublishedFolder
-from headwater.source.scan_settings import scan_settings
+from headwater.source.set_folders import scan_settings
 from headwater.source.set_health import Failures, SetHealth
 from headwater.source.source import Source
 from headwater.source.worker import SetWorker, SourceContext

@@ -9,8 +9,7 @@ import pytest
 
 from headwater.errors import UsageFault
 from headwater.publish.link_rules import DescribedRule, LinkRules, UrlRule
-from headwater.source.config import SourceConfig
-from headwater.source.config_file import read_config
+from headwater.source.config import SourceConfig, read_config
 from headwater.source.configured_source import open_catalog
 
 PAGE = Path(__file__).parents[2] / "docs" / "links.md"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.catalog.cluster.schema import remove
-from headwater.source.version_collection import collect_versions
+from headwater.source.packing_and_version_removal import collect_versions
 from headwater.storage.cluster import Cluster
 from headwater.versions.retention import VersionRetention
 from tests.support.copying import DONE, go, tree

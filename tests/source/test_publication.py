@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.publish.publisher import PublishResult
-from headwater.source.publication import Publication, PublicationEvents
+from headwater.source.set_health import Publication, PublicationEvents
 
 
 def result(history: int, first: int, last: int) -> PublishResult:

@@ -20,8 +20,7 @@ from headwater.ingest.push.events import take_lines
 from headwater.ingest.push.feed import Line
 from headwater.patches.registry import format_of_patch
 from headwater.publish.patches import PublishedPatch, patches_until
-from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.config_file import read_config
+from headwater.source.config import SetConfig, SourceConfig, read_config
 from headwater.source.source import Source
 from headwater.spec.kinds import PATCH, Kind
 from headwater.spec.records import ChangeKind, Entry, Link

@@ -32,8 +32,8 @@ from headwater.source.configured_source import utc_now
 from headwater.source.health import report
 from headwater.source.leadership import make_state
 from headwater.source.published_feed import IndexPoll, PublishedFeed
-from headwater.source.scan_settings import FolderOverlap
 from headwater.source.scheduler import THREADS, Urgency
+from headwater.source.set_folders import FolderOverlap
 from headwater.source.set_health import SetHealth
 from headwater.source.source import ReadOnlySource, Source
 from headwater.source.worker import SetWorker

@@ -29,13 +29,12 @@ from headwater.ingest.set_problems import set_problems
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
 from headwater.retry import TimeShare
-from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.config_file import read_config
+from headwater.source.config import SetConfig, SourceConfig, read_config
 from headwater.source.configured_source import utc_now
 from headwater.source.health import report
 from headwater.source.leadership import Locked, StateLock
 from headwater.source.published_folder import PublishedFolder
-from headwater.source.scan_settings import FolderOverlap
+from headwater.source.set_folders import FolderOverlap
 from headwater.source.source import ReadOnlySource, Source
 from headwater.source.worker import SetWorker
 from tests.ingest.test_walk import ODD_NAMES

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.source.config_file import read_config
+from headwater.source.config import read_config
 from headwater.source.configured_source import open_catalog
-from headwater.source.version_collection import collect_versions
+from headwater.source.packing_and_version_removal import collect_versions
 from headwater.versions.history import History
 from headwater.versions.retention import VersionRetention, needed_digests
 from tests.support.examples import MANY

@@ -64,7 +64,7 @@ class CatalogArgument:
 
     def _read(self, path: Path) -> None:
         from headwater.catalog.catalog_url import is_cluster
-        from headwater.source.config_file import read_config
+        from headwater.source.config import read_config
         from headwater.source.configured_source import written_folders
 
         config = read_config(path)

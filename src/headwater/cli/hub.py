@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from headwater.http.hub import HubServer
     from headwater.notify.hub.policy import HubOptions
     from headwater.source.config import SourceConfig
-    from headwater.source.hub_config import HubConfig
-    from headwater.source.tokens import AccessTokens
+    from headwater.source.hubs_and_tokens import AccessTokens, HubConfig
 
 
 @click.group(invoke_without_command=True, short_help="Run a WebSub hub: subscribers are told what publishers hand in.")
@@ -131,7 +130,7 @@ def _run(options: dict[str, Any]) -> Exit:
     from headwater.cli.server_log import open_log
     from headwater.cli.stop_signal import hangups_noted
     from headwater.http.server import address_url, listen
-    from headwater.source.hub_config import HubConfig
+    from headwater.source.hubs_and_tokens import HubConfig
 
     private = options["private"]
     given = {name: options[name] for name in ("base_url", "token", "token_file", "lease_bounds", "authorities")}
@@ -211,7 +210,7 @@ class OwnHub:
             return config
         import msgspec
 
-        from headwater.source.hub_config import NotifyConfig
+        from headwater.source.hubs_and_tokens import NotifyConfig
 
         notify = NotifyConfig(hubs=(self.url,), token=self._token, authorities=self._table.authorities)
         return msgspec.structs.replace(config, notify=notify)
@@ -250,7 +249,7 @@ def _listener_of(table: HubConfig, advice: str | None) -> socket.socket:
 
 def one_machine(config: SourceConfig, listener: socket.socket) -> HubConfig:
     """The hub of `--hub`: at the port after the source's, for subscribers on this machine. Raises UsageFault."""
-    from headwater.source.hub_config import LOOPBACK, HubConfig
+    from headwater.source.hubs_and_tokens import LOOPBACK, HubConfig
 
     if not _is_loopback(config.host):
         raise UsageFault(

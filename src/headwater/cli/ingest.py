@@ -106,7 +106,7 @@ def _locked(state: Path) -> StateLock:
 
 def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetConfig | None]:
     """The state folder, the URL prefix and the configuration of the set, as far as they are known."""
-    from headwater.source.config_file import read_config
+    from headwater.source.config import read_config
 
     if options["config"] is None:
         if options["state"] is None:
@@ -127,7 +127,7 @@ def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalo
     import msgspec
 
     from headwater.cli.catalog_argument import CatalogArgument
-    from headwater.source.config_file import read_config
+    from headwater.source.config import read_config
     from headwater.source.configured_source import open_catalog
 
     if options["config"] is not None and options["catalog"] is None:

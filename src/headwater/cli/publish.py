@@ -35,7 +35,7 @@ from headwater.quantities import human_octets, human_seconds
 if TYPE_CHECKING:
     from headwater.ingest.folder.comparison import ScanResult
     from headwater.source.config import SourceConfig
-    from headwater.source.scan_settings import StaticTree
+    from headwater.source.set_folders import StaticTree
     from headwater.source.worker import SetResult
 
 _MEASURABLE = 1.0
@@ -162,7 +162,7 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
             "--resource-base says that another server has the files, and --resources that this output has them",
             advice="Add --resources none, or leave out --resource-base.",
         )
-    from headwater.source.scan_settings import StaticTree
+    from headwater.source.set_folders import StaticTree
 
     if "copy" in given:
         from headwater.source.published_copy import refuse_overlap
@@ -176,7 +176,7 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
 
 def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
     """The source that a file describes; it says all that there is to say."""
-    from headwater.source.config_file import read_config
+    from headwater.source.config import read_config
 
     if given:
         first = next(one.opts[0] for one in command.params if one.name == next(iter(given)))
@@ -334,7 +334,7 @@ def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, ScanRe
     from headwater.ingest.folder.comparison import ScanResult
     from headwater.ingest.folder.scanner import dry_run
     from headwater.source.configured_source import CATALOG
-    from headwater.source.scan_settings import scan_settings
+    from headwater.source.set_folders import scan_settings
     from headwater.source.source import Source
 
     with listening() as listener:

@@ -182,7 +182,7 @@ def _recorded(place: Path, name: str) -> tuple[DatasetState, list[DatasetPatch]]
 
 
 def _state_folder(place: Path) -> Path:
-    from headwater.source.config_file import read_config
+    from headwater.source.config import read_config
 
     return Path(read_config(place).state) if place.is_file() else place
 

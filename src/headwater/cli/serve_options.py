@@ -26,7 +26,7 @@ def configured(options: dict[str, Any]) -> SourceConfig:
     """The configuration that a file, or the options, or both give. Raises UsageFault."""
     import msgspec
 
-    from headwater.source.config_file import read_config
+    from headwater.source.config import read_config
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     path = given.pop("config", None)
@@ -67,7 +67,7 @@ def sets_of(given: dict[str, Any], keys: Iterable[str], *, waits: bool = False) 
     if kind != "copy":
         profile = {"profile": "rdf-dataset"} if kind == "dataset" else {}
         return [{kind: str(place), "name": name or kind, **profile, **told}]
-    from headwater.source.copy_sets import published_names
+    from headwater.source.set_folders import published_names
 
     names: dict[str, str | None] = {**published_names(place, name)}
     if not names and waits and name is not None:

@@ -23,7 +23,7 @@ from headwater.progress import Notice, Progress
 if TYPE_CHECKING:
     from headwater.http.responses import AccessRecord
     from headwater.ingest.push.submission import Account
-    from headwater.source.publication import Publication
+    from headwater.source.set_health import Publication
 
 
 _CLUSTER = "HW-CLU-"  # what comes again with every request that is tried again

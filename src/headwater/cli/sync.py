@@ -45,7 +45,7 @@ def follow_pushed(
     from headwater.cli.stop_signal import hangups_noted
     from headwater.http.follow_push import PushOptions, follow_push
     from headwater.notify.hub.policy import objection_to_url
-    from headwater.source.hub_config import host_and_port
+    from headwater.source.hubs_and_tokens import host_and_port
     from headwater.sync.run import PollInterval
 
     if callback_url is not None and (why := objection_to_url(callback_url) or _has_query(callback_url)):

@@ -53,7 +53,7 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
     """
     from msgspec.structs import replace
 
-    from headwater.source.config_file import read_config
+    from headwater.source.config import read_config
     from headwater.source.configured_source import VERSIONS
     from headwater.versions.retention import VersionRetention
     from headwater.versions.store import VersionStore
@@ -164,7 +164,7 @@ def _prune(
 ) -> Exit:
     from headwater.cli.catalog_argument import CatalogArgument, existing
     from headwater.source.configured_source import utc_now
-    from headwater.source.version_collection import collect_versions
+    from headwater.source.packing_and_version_removal import collect_versions
 
     where = CatalogArgument(catalog)
     with listening() as listener, existing(where, listener) as opened:

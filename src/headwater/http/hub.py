@@ -35,8 +35,7 @@ from headwater.notify.hub.policy import (
     read_form,
 )
 from headwater.notify.hub.store import Payload
-from headwater.source.hub_config import HubConfig
-from headwater.source.tokens import AccessTokens
+from headwater.source.hubs_and_tokens import AccessTokens, HubConfig
 from headwater.spec.discovery import HeaderLink, parse_link_header
 from headwater.transport.access import client_network
 

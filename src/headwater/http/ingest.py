@@ -26,7 +26,7 @@ from headwater.ingest.dit.intake import DocumentRecords
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.submission import Account, BadKey, KeyUnderWay, Submission, SubmissionLimits
 from headwater.source.health import PushTarget
-from headwater.source.tokens import LONGEST
+from headwater.source.hubs_and_tokens import LONGEST
 
 _SOON = line(b"retry-after", b"5")
 _AGAIN = (

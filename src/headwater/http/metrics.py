@@ -28,7 +28,7 @@ from headwater.ingest.set_problems import set_problems
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.retry import TimeShare
 from headwater.source.health import ServableSource, records, shows, waits
-from headwater.source.publication import Publication
+from headwater.source.set_health import Publication
 from headwater.typed_decoding import from_json
 from headwater.version import __version__
 

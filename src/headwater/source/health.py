@@ -20,8 +20,8 @@ from headwater.ingest.push.feed import Feed
 from headwater.ingest.set_problems import set_problems
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import Site
+from headwater.source.hubs_and_tokens import AccessTokens
 from headwater.source.set_health import fault_words
-from headwater.source.tokens import AccessTokens
 from headwater.storage.folder_store import FolderStore
 
 FAILING_SECONDS = 10.0

@@ -35,8 +35,8 @@ from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import published_names
 from headwater.publish.site import Site, source_description_name
 from headwater.publish.store_writer import decode_mark
-from headwater.source.hub_config import NotifyConfig
-from headwater.source.publication import Publication
+from headwater.source.hubs_and_tokens import NotifyConfig
+from headwater.source.set_health import Publication
 from headwater.spec.records import ChangeKind
 from headwater.storage.folder_store import FolderStore
 from headwater.typed_decoding import from_json

@@ -33,8 +33,7 @@ from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import capability_list_name, topic_url
 from headwater.retry import retry_after_seconds
 from headwater.source.hub_streams import ChangeStream, FrameworkStream, NotifyContext
-from headwater.source.publication import Publication
-from headwater.source.set_health import PAUSES, FailureState
+from headwater.source.set_health import PAUSES, FailureState, Publication
 from headwater.version import __version__
 
 

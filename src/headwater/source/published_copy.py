@@ -26,8 +26,8 @@ from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import Walk
 from headwater.progress import Listener, Notice
-from headwater.source.scan_settings import FolderOverlap
 from headwater.source.scheduler import Urgency
+from headwater.source.set_folders import FolderOverlap
 from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 from headwater.spec.records import ChangeKind

@@ -33,15 +33,19 @@ from headwater.publish.resource_lists import RenderPool
 from headwater.retry import TimeShare
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
-from headwater.source.copy_sets import has_copy
-from headwater.source.dump_packing import DumpPacking, packing_jobs
 from headwater.source.leadership import Leadership, StateLock, make_state
-from headwater.source.publication import Publication, PublicationEvents
+from headwater.source.packing_and_version_removal import (
+    COLLECTED,
+    DumpPacking,
+    VersionCollection,
+    collect_versions,
+    is_due,
+    packing_jobs,
+)
 from headwater.source.published_folder import WATCH_PAUSE, PublishedFolder, SetWatch
-from headwater.source.scan_settings import StaticTree
 from headwater.source.scheduler import Scheduler
-from headwater.source.set_health import SetHealth
-from headwater.source.version_collection import COLLECTED, VersionCollection, collect_versions, is_due
+from headwater.source.set_folders import StaticTree, has_copy
+from headwater.source.set_health import Publication, PublicationEvents, SetHealth
 from headwater.source.worker import Intake, SetResult, SetWorker, SourceContext
 
 if TYPE_CHECKING:

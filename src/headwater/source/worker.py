@@ -33,9 +33,8 @@ from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublishResult
 from headwater.publish.site import Site
 from headwater.retry import TimeShare
-from headwater.source.publication import PublicationEvents
 from headwater.source.scheduler import Urgency
-from headwater.source.set_health import Failures, SetHealth, fault_words
+from headwater.source.set_health import Failures, PublicationEvents, SetHealth, fault_words
 
 TICK_SECONDS = 30.0
 """Between publications, however busy or quiet the set is: documents may be lost or damaged …"""

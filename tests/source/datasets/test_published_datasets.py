@@ -26,7 +26,7 @@ from headwater.publish.notifications import ToTell, change_payload
 from headwater.rdf.faults import BadRdf, BlankNodesRefused
 from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES, RdfInput
 from headwater.source.config import BadDatasetConfig, SetConfig
-from headwater.source.scan_settings import FolderOverlap
+from headwater.source.set_folders import FolderOverlap
 from headwater.source.source import Source
 from headwater.triplestores.embedded_store import load_store
 from headwater.triplestores.statements import POSITION_GRAPH, StorePosition

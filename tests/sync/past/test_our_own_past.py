@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headwater.source.version_collection import collect_versions
+from headwater.source.packing_and_version_removal import collect_versions
 from headwater.versions.retention import VersionRetention
 from tests.support.copying import DONE, FAILED, UNDETERMINED, USAGE, go, tree
 from tests.support.serving import Face, face

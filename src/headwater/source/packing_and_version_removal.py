@@ -1,25 +1,32 @@
-"""Makes the packages of one set's Resource Dump or Change Dump, as a task of the scheduler: no publication waits."""
+"""Two tasks beside publication, which never waits for them: packing the dumps of sets, and removing versions."""
 
 from __future__ import annotations
 
+import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from threading import Event
 from typing import Final
 
 import msgspec
 
-from headwater.catalog.interface import UnknownSet
+from headwater.catalog.interface import Catalog, UnknownSet
+from headwater.errors import HeadwaterError
 from headwater.processes.pool import Stopped
-from headwater.progress import Listener
+from headwater.progress import Listener, Notice
 from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
+from headwater.publish.change_dump import needed_versions
 from headwater.publish.dump_packer import PackResult
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site
 from headwater.retry import TimeShare
 from headwater.source.scheduler import Task, Urgency
 from headwater.source.set_health import PAUSES, FailureState
+from headwater.versions.history import History, has_history
+from headwater.versions.retention import DigestSet, VersionCounts, VersionRetention, collect, prune
+from headwater.versions.store import VersionStore
 
 SOON: Final = 1.0
 """Seconds after a publication in which it is looked whether a package is due."""
@@ -125,3 +132,79 @@ class DumpPacking:
     def _stop(self) -> None:
         if self._stopping.is_set():
             raise Stopped
+
+
+# Removing versions that nothing needs and retention does not keep
+
+EVERY_SECONDS: Final = 3_600.0
+COLLECTED: Final = ".collected"
+"""The mark in the folder of versions: when the last run of `headwater publish` has looked at all of them."""
+FIRST_SECONDS: Final = 60.0
+"""After the start, when there is most to do."""
+
+
+def collect_versions(
+    catalog: Catalog,
+    store: VersionStore,
+    retention: VersionRetention,
+    clock: Callable[[], dt.datetime],
+    histories: Mapping[str, VersionRetention] | None = None,
+    *,
+    dry_run: bool = False,
+) -> VersionCounts:
+    """Remove what is no longer kept, or with `dry_run` count it. Raises the catalog's and the versions' StoreFaults.
+
+    `histories` are the retentions of the sets that keep versions; None: they are not known, and all is kept.
+    """
+    asked_at = clock()
+    freed: list[str] = []
+    for name in has_history(catalog) if histories is not None else ():
+        history = History(catalog, name)
+        if (kept := histories.get(name) if histories else None) is not None:
+            freed += prune(history, kept, asked_at, dry_run=dry_run)
+        elif not dry_run:
+            history.forget()
+    return collect(store, retention, needed_versions(catalog), asked_at, freed=DigestSet(freed), dry_run=dry_run)
+
+
+def is_due(mark: Path) -> bool:
+    """Whether the last collection, when `mark` was written, is an hour ago; then it is written anew.
+
+    The first is due an hour after the first run that has kept versions.
+    """
+    if not mark.parent.is_dir():
+        return False
+    written_at = mark.stat().st_mtime if mark.exists() else None
+    is_over = written_at is not None and time.time() - written_at >= EVERY_SECONDS
+    if is_over or written_at is None:
+        mark.touch()
+    return is_over
+
+
+class VersionCollection:
+    """Does that every hour: all versions are looked at."""
+
+    urgency = Urgency.LONG
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: VersionStore,
+        retention: VersionRetention,
+        clock: Callable[[], dt.datetime],
+        histories: Mapping[str, VersionRetention],
+        listener: Listener,
+    ) -> None:
+        self._collect: Callable[[], VersionCounts] = partial(
+            collect_versions, catalog, store, retention, clock, histories
+        )
+        self._listener = listener
+        self.due_at = time.monotonic() + FIRST_SECONDS
+
+    def run(self) -> None:
+        """Do it; what fails is told, and tried again the next time."""
+        self.due_at = time.monotonic() + EVERY_SECONDS
+        try:
+            self._collect()
+        except HeadwaterError as fault:
+            self._listener(Notice("HW-VER-11", f"versions cannot be removed: {fault}", fault.where))
