@@ -17,7 +17,7 @@ from tools.reference import PAGE, render
 
 from headwater.errors import message, messages
 from headwater.source.config import read_config
-from headwater.spec.hashes import HASHLIB
+from headwater.spec.records import HASHLIB
 from tests.support.serving import request
 from tests.support.waiting import until
 

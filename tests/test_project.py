@@ -35,26 +35,26 @@ LINES = {
     "datasets": 510,
     "files": 1_193,
     "http": 5_716,
-    "ingest": 8_346,
+    "ingest": 8_343,
     "notify": 4_059,
-    "packages": 1_430,
+    "packages": 1_429,
     "patches": 815,
     "processes": 344,
     "publish": 6_758,
     "rdf": 2_376,
-    "simulate": 986,
+    "simulate": 985,
     "source": 5_091,
-    "spec": 4_021,
+    "spec": 4_019,
     "storage": 2_257,
-    "sync": 20_901,
-    "top": 1_388,
+    "sync": 20_899,
+    "top": 1_386,
     "transport": 2_386,
     "triplestores": 1_164,
     "versions": 1_261,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 328
+MOST_MODULES = 326
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault, StoreFault, Undetermined, UsageFault
     from headwater.library import PublishReport, publish_folder, write_file
     from headwater.progress import Done, Listener, Notice, Progress
-    from headwater.spec.hashes import Digest
     from headwater.spec.kinds import Kind
     from headwater.spec.reader import Reader, Reading, WholeReading, read_bytes, read_document
-    from headwater.spec.records import ChangeKind, Document, Entry, Link
+    from headwater.spec.records import ChangeKind, Digest, Document, Entry, Link
     from headwater.spec.text_values import Warned
     from headwater.spec.writer import DocumentWriter, Profile, write_document
     from headwater.sync.audit.auditor import audit as audit_folder
@@ -77,11 +76,10 @@ _HOMES = {
     "headwater.errors": "Exit HeadwaterError Interrupted SourceFault StoreFault Undetermined UsageFault",
     "headwater.library": "PublishReport publish_folder write_file",
     "headwater.progress": "Done Listener Notice Progress",
-    "headwater.spec.hashes": "Digest",
     "headwater.spec.kinds": "Kind",
     "headwater.spec.text_values": "Warned",
     "headwater.spec.reader": "Reader Reading WholeReading read_bytes read_document",
-    "headwater.spec.records": "ChangeKind Document Entry Link",
+    "headwater.spec.records": "ChangeKind Digest Document Entry Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",
     "headwater.sync.audit.auditor": "audit=audit_folder",
     "headwater.sync.explore": "ExploreReport explore=explore_source",

@@ -18,7 +18,7 @@ from headwater.files.file_copies import COPY, LINK, VersionWriter
 from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import ReadOptions, file_hasher, read_file, settled
 from headwater.processes.pool import ProcessPool, Stopped, WorkerProgram
-from headwater.spec.hashes import HASHLIB
+from headwater.spec.records import HASHLIB
 from tests.support.waiting import until
 
 BOTH = ("md5", "sha-256")

@@ -21,7 +21,7 @@ from tools.engines.launch import free_port
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.cli import run
 from headwater.simulate.resources import Filler, Sizes, SourceSettings, SyntheticResources, read_version
-from headwater.spec.hashes import parse_hash
+from headwater.spec.records import parse_hash
 from tests.support.copying import check, go, tree
 from tests.support.serving import request
 from tests.support.waiting import DEADLINE, until

@@ -20,8 +20,7 @@ from headwater.simulate.resources import (
     read_version,
     write_version,
 )
-from headwater.spec.hashes import HASHLIB, parse_hash
-from headwater.spec.records import ChangeKind
+from headwater.spec.records import HASHLIB, ChangeKind, parse_hash
 
 START = dt.datetime(2026, 1, 1, 12, 30, 15, 250_000, tzinfo=dt.UTC)
 PAGE = Sizes(4096, 4096)

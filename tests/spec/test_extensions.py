@@ -10,10 +10,10 @@ from resync.capability_list import CapabilityList
 from resync.resource_dump_manifest import ResourceDumpManifest
 
 from headwater.spec.extensions import DumpLimits, DumpOffer, dump_link, dump_offer
-from headwater.spec.faults import LimitExceeded
 from headwater.spec.kinds import DUMP, HEADWATER, Kind, ReadLimits
 from headwater.spec.reader import read_bytes
 from headwater.spec.records import AbsenceReason, AbsentResource, Document, Entry, Link
+from headwater.spec.text_values import LimitExceeded
 from headwater.spec.writer import WriteRefused, write_document
 from tests.spec.test_schemas import XSD
 

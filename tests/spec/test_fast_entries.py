@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.spec.fast_entries import EntryColumns, _merged
-from headwater.spec.faults import DocumentFault, LimitExceeded
 from headwater.spec.kinds import ReadLimits
 from headwater.spec.reader import Reader
+from headwater.spec.text_values import DocumentFault, LimitExceeded
 from tests.support.documents import BASE, CHANGES, EXAMPLES, LIST, NAMESPACES, UP, Read, cut, url, urlset
 from tests.support.examples import examples
 

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from headwater.spec.decoding import Inflater
-from headwater.spec.faults import BadCompression
 from headwater.spec.kinds import ReadLimits
+from headwater.spec.text_values import BadCompression
 
 PLAIN = random.Random(1).randbytes(200_000)
 

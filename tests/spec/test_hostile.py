@@ -15,7 +15,8 @@ import pytest
 
 from headwater.errors import Exit
 from headwater.spec import fast_entries
-from headwater.spec.faults import (
+from headwater.spec.reader import Reader, ReadLimits, read_document
+from headwater.spec.text_values import (
     BadCompression,
     DocumentFault,
     DtdRefused,
@@ -25,7 +26,6 @@ from headwater.spec.faults import (
     NotXml,
     Truncated,
 )
-from headwater.spec.reader import Reader, ReadLimits, read_document
 from tests.support.documents import LIST, NAMESPACES, Read, cut, url, urlset
 
 SECONDS = 5.0

@@ -7,9 +7,8 @@ import datetime as dt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.spec.hashes import HEX_LENGTH, Digest, parse_hash
 from headwater.spec.kinds import CHANGE_FREQUENCIES, RULES, Kind, Need
-from headwater.spec.records import ChangeKind, Document, Entry, Link
+from headwater.spec.records import HEX_LENGTH, ChangeKind, Digest, Document, Entry, Link, parse_hash
 from headwater.spec.times import format_datetime, parse_datetime
 from headwater.spec.writer import DocumentWriter, Profile, write_document
 from tests.support.documents import Read

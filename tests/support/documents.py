@@ -10,9 +10,9 @@ import pytest
 
 from headwater.spec import fast_entries
 from headwater.spec import reader as spec_reader
-from headwater.spec.faults import DocumentFault
 from headwater.spec.reader import Reader, ReadLimits, Warned
 from headwater.spec.records import Document, Entry
+from headwater.spec.text_values import DocumentFault
 
 EXAMPLES = Path(__file__).parent.parent / "data" / "spec-examples"
 BASE = "http://example.com/set/document.xml"

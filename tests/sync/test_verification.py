@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.spec.hashes import Digest, parse_hash
+from headwater.spec.records import Digest, parse_hash
 from headwater.sync.audit.findings import (
     DIFFERENT,
     MISSING,

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.catalog.interface import Metadata, Resource, Upsert
 from headwater.files.hashing import HASHERS
-from headwater.spec.hashes import STRONGEST, Digest, parse_hash
+from headwater.spec.records import STRONGEST, Digest, parse_hash
 from headwater.storage.object_store import OpenOctets, octets_of
 
 RecordedResource = Resource | Upsert

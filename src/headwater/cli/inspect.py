@@ -60,7 +60,7 @@ def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: st
 
 def _show_document(reader: Reader, chunks: Iterable[bytes], view: View, shown: str) -> None:
     """Show one document as it is read. Raises DocumentFault, when what came before was shown."""
-    from headwater.spec.faults import DocumentFault
+    from headwater.spec.text_values import DocumentFault
 
     try:
         for chunk in chunks:

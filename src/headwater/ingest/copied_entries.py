@@ -14,9 +14,8 @@ from headwater.catalog.page_filling import LONGEST_URI
 from headwater.copy_state import CopiedFile
 from headwater.files.folder_marks import leads_inside
 from headwater.ingest.recording import is_acceptable
-from headwater.spec.hashes import HEX_LENGTH, parse_hash
 from headwater.spec.kinds import PATCH
-from headwater.spec.records import Extra, Link
+from headwater.spec.records import HEX_LENGTH, Extra, Link, parse_hash
 from headwater.spec.times import from_microseconds
 from headwater.spec.uris import normalise, quote_path
 from headwater.typed_decoding import json_decoder

@@ -11,11 +11,10 @@ import msgspec
 from headwater.packages.faults import BadManifest, BadPath, PackageLimits, shown
 from headwater.packages.member_paths import MANIFEST, has_leading_slash, possible_names
 from headwater.packages.zip_reader import ZipDirectory, ZipMember, read_directory
-from headwater.spec.faults import DocumentFault
-from headwater.spec.hashes import HASHLIB, STRONGEST
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.reader import Reader
-from headwater.spec.records import ChangeKind, Document, Entry
+from headwater.spec.records import HASHLIB, STRONGEST, ChangeKind, Document, Entry
+from headwater.spec.text_values import DocumentFault
 
 MANIFESTS = (Kind.RESOURCE_DUMP_MANIFEST, Kind.CHANGE_DUMP_MANIFEST)
 """The kinds of documents that a package's manifest may have (DST-P7)."""

@@ -21,8 +21,7 @@ from headwater.catalog.interface import Delete, Metadata, Upsert
 from headwater.errors import UsageFault
 from headwater.files.hashing import HASHERS
 from headwater.ingest.folder.file_events import media_type
-from headwater.spec.hashes import HASHLIB
-from headwater.spec.records import ChangeKind
+from headwater.spec.records import HASHLIB, ChangeKind
 
 if TYPE_CHECKING:
     from hashlib import _Hash

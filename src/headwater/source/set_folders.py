@@ -22,7 +22,7 @@ from headwater.files.patterns import Selection
 from headwater.ingest.folder.walk import CanonicalHashes, Folder, PathFilter, above
 from headwater.publish.site import RESERVED, Site
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.spec.hashes import HASHLIB
+from headwater.spec.records import HASHLIB
 
 _UNFIT = re.compile("[^a-z0-9._-]+")
 _LONGEST_NAME = 60

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from headwater.deflate import DeflateError, gzip_inflater
-from headwater.spec.faults import BadCompression, LimitExceeded, NotXml, Truncated
 from headwater.spec.kinds import ReadLimits
-from headwater.spec.text_values import ReaderWarnings
+from headwater.spec.text_values import BadCompression, LimitExceeded, NotXml, ReaderWarnings, Truncated
 
 MAGIC: Final = b"\x1f\x8b"
 BLOCK: Final = 1 << 16

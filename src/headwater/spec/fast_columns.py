@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.spec.hashes import HEX_LENGTH
+from headwater.spec.records import HEX_LENGTH
 from headwater.spec.text_values import URI_CHARACTERS
 
 IS_ON = True

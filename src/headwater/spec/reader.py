@@ -13,11 +13,10 @@ from typing import Final
 from headwater.spec import fast_entries
 from headwater.spec.decoding import Inflater, Utf8Input, charset_of
 from headwater.spec.fast_entries import TakeColumns
-from headwater.spec.faults import DocumentFault, LimitExceeded, NotXml
 from headwater.spec.kinds import DOCUMENT_OCTETS, INDEX, RULES, UP, Kind, Need, ReadLimits, Root
 from headwater.spec.record_builder import RecordBuilder
 from headwater.spec.records import Document, Entry
-from headwater.spec.text_values import ReaderWarnings, Warned
+from headwater.spec.text_values import DocumentFault, LimitExceeded, NotXml, ReaderWarnings, Warned
 from headwater.spec.xml_parser import XmlParser
 
 __all__ = ["ReadLimits", "Reader", "Reading", "Warned", "WholeReading", "read_bytes", "read_document"]

@@ -12,10 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from headwater.spec import text_values as values
-from headwater.spec.faults import LimitExceeded, NotSitemap
 from headwater.spec.kinds import DOCUMENT_ENTRIES, HEADWATER, RS, SITEMAP, Kind, ReadLimits, Root, kind_of, usual_name
 from headwater.spec.records import AbsenceReason, AbsentResource, ChangeKind, Document, Entry, Link
-from headwater.spec.text_values import ReaderWarnings
+from headwater.spec.text_values import LimitExceeded, NotSitemap, ReaderWarnings
 from headwater.spec.uris import is_absolute, resolve
 
 Attributes = list[str]

@@ -1,4 +1,7 @@
-"""Lenient parsing of attribute and element texts: each function gives a value or None and warns of what it forgave."""
+"""Lenient parsing of attribute and element texts, warnings of what was forgiven, and errors that end the reading.
+
+Each function gives a value or None and warns of what it forgave.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,72 @@ from typing import Final
 
 import msgspec
 
-from headwater.spec.hashes import parse_hash
+from headwater.errors import SourceFault
 from headwater.spec.kinds import CAPABILITIES, CHANGE_FREQUENCIES, RENAMED
-from headwater.spec.records import ChangeKind
+from headwater.spec.records import ChangeKind, parse_hash
 from headwater.spec.times import parse_datetime
+
+# errors that end the reading of a document, each with its rule id and, where known, the line
+
+
+class DocumentFault(SourceFault):
+    """A document cannot be read (any further). `line` counts from 1; None where lines mean nothing."""
+
+    code = "HW-DOC-01"
+
+    def __init__(self, what: str, *, line: int | None = None, rule: str | None = None, advice: str | None = None):
+        super().__init__(what, rule=rule, advice=advice)
+        self.line = line
+        self.locate(None)
+
+    def locate(self, where: str | None) -> None:
+        """Say which document it is."""
+        self.where = where if self.line is None else f"{where or 'document'}, line {self.line}"
+
+
+class NotXml(DocumentFault):
+    """Not well-formed XML, or in an unknown encoding."""
+
+    code = "HW-DOC-02"
+
+
+class EmptyDocument(NotXml):
+    """The document is empty, or has nothing but white space."""
+
+    code = "HW-DOC-03"
+
+
+class Truncated(NotXml):
+    """The document, or its compressed form, is truncated."""
+
+    code = "HW-DOC-04"
+
+
+class BadCompression(NotXml):
+    """A gzip document whose compressed form is damaged."""
+
+    code = "HW-DOC-05"
+
+
+class DtdRefused(DocumentFault):
+    """A document type declaration: no ResourceSync document needs one, and entities are a known attack."""
+
+    code = "HW-DOC-06"
+
+
+class NotSitemap(DocumentFault):
+    """A web page, or XML whose root is neither `urlset` nor `sitemapindex` in the Sitemap namespace (RS-DOC-01)."""
+
+    code = "HW-DOC-07"
+
+
+class LimitExceeded(DocumentFault):
+    """The document is larger, deeper or denser than the limits allow."""
+
+    code = "HW-DOC-08"
+
+
+# values
 
 TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|\+00:00)"
 """The usual form of a time, for which `datetime.fromisoformat` is right and quick; it still may be no real time."""

@@ -6,9 +6,17 @@ import pyexpat
 import re
 from typing import Final
 
-from headwater.spec.faults import DocumentFault, DtdRefused, EmptyDocument, LimitExceeded, NotSitemap, NotXml, Truncated
 from headwater.spec.kinds import RS, SITEMAP, ReadLimits
 from headwater.spec.record_builder import RecordBuilder
+from headwater.spec.text_values import (
+    DocumentFault,
+    DtdRefused,
+    EmptyDocument,
+    LimitExceeded,
+    NotSitemap,
+    NotXml,
+    Truncated,
+)
 
 _PIECE: Final = 1 << 16
 _ALWAYS: Final = 1 << 14

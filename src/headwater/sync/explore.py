@@ -15,9 +15,9 @@ from headwater.copy_state import FOLDER
 from headwater.errors import Exit, SourceFault, UsageFault
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.extensions import DumpLimits
-from headwater.spec.faults import EmptyDocument
 from headwater.spec.kinds import PATCH, RULES, Kind, Root
 from headwater.spec.records import Document, Entry, Link
+from headwater.spec.text_values import EmptyDocument
 from headwater.spec.times import format_datetime
 from headwater.spec.uris import normalise
 from headwater.sync.connection import starting_uri

@@ -17,7 +17,7 @@ from headwater.catalog.interface import Event, Metadata, Upsert
 from headwater.errors import StoreFault
 from headwater.files.file_copies import ALGORITHM, VersionCopy, VersionWriter, why_not_kept
 from headwater.progress import Listener, Notice
-from headwater.spec.hashes import parse_hash
+from headwater.spec.records import parse_hash
 from headwater.versions.store import SetAside, VersionIntake, VersionStore, VersionsUnusable
 
 Warn = Callable[[bytes, str], None]

@@ -21,8 +21,7 @@ from headwater.ingest.dit.joining import read_note
 from headwater.ingest.push.resource_locations import REL_PATH, URL, BadLocation, Location, Locations
 from headwater.spec import checks as grammar
 from headwater.spec.checks import WriteRefused
-from headwater.spec.hashes import HEX_LENGTH, parse_hash
-from headwater.spec.records import ChangeKind, Link
+from headwater.spec.records import HEX_LENGTH, ChangeKind, Link, parse_hash
 from headwater.spec.times import from_microseconds, parse_datetime, to_microseconds
 from headwater.spec.uris import to_ascii
 

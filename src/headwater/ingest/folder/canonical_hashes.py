@@ -16,7 +16,7 @@ from headwater.rdf.canonical import HASHED_OCTETS, CanonicalHasher, RdfDocument
 from headwater.rdf.faults import BadRdf
 from headwater.rdf.syntaxes import syntax_of
 from headwater.spec.extensions import EMPTY_DATASET, canonical_attribute
-from headwater.spec.hashes import parse_hash
+from headwater.spec.records import parse_hash
 
 
 class DocumentHashes:

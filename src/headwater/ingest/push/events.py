@@ -19,8 +19,7 @@ from headwater.errors import UsageFault
 from headwater.ingest.push.feed import Draft, Feed, Line, Outcome, statements_of, with_links
 from headwater.ingest.push.ingest_state import MOST_LINKS, Effects, RequestProgress, Statement
 from headwater.ingest.push.resource_locations import Locations
-from headwater.spec.hashes import parse_hash
-from headwater.spec.records import ChangeKind, Link
+from headwater.spec.records import ChangeKind, Link, parse_hash
 from headwater.spec.times import Leniency, from_microseconds, parse_datetime, to_microseconds
 from headwater.typed_decoding import json_decoder
 

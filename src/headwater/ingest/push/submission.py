@@ -20,8 +20,8 @@ from headwater.ingest.push.events import take_lines
 from headwater.ingest.push.feed import BATCH, Feed, Line, Outcome, OutcomeKind
 from headwater.ingest.push.ingest_state import RequestProgress
 from headwater.spec.decoding import Inflater
-from headwater.spec.faults import BadCompression, LimitExceeded, Truncated
 from headwater.spec.kinds import ReadLimits
+from headwater.spec.text_values import BadCompression, LimitExceeded, Truncated
 from headwater.typed_decoding import from_json
 
 # Lines out of octets that come in pieces (NDJSON), and counts of what became of them

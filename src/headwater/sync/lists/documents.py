@@ -21,10 +21,10 @@ from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import Listener, Notice, Progress
 from headwater.retry import Backoff
 from headwater.spec.discovery import ROBOTS_OCTETS, crawl_delay
-from headwater.spec.faults import NotXml
 from headwater.spec.kinds import RULES, Kind, Root, kind_of
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
+from headwater.spec.text_values import NotXml
 from headwater.spec.times import from_optional
 from headwater.spec.uris import origin, resolve
 from headwater.sync.connection import Origin, RedirectRefused, Unreachable, WrongDocument, cause_of, origin_of

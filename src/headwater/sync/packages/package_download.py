@@ -14,8 +14,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.files.file_copies import free_octets
 from headwater.quantities import human_octets
-from headwater.spec.hashes import Digest
-from headwater.spec.records import Entry
+from headwater.spec.records import Digest, Entry
 from headwater.sync.source_times import micros, strong_last_modified
 from headwater.sync.state import Validators
 from headwater.sync.transfer.verification import strongest_of

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.errors import SourceFault, Undetermined, UsageFault
 from headwater.spec.discovery import timemap_links
-from headwater.spec.hashes import Digest
+from headwater.spec.records import Digest
 from headwater.spec.times import from_microseconds
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.spec.hashes import parse_hash
-from headwater.spec.records import Link
+from headwater.spec.records import Link, parse_hash
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.lists.archives import ToldPeriods
 from headwater.sync.lists.entries import STAGE_LISTED, STAGED_COLUMNS, StagedEntry, encode_links, links_of

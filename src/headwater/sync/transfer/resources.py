@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, Progress
-from headwater.spec.hashes import Digest
+from headwater.spec.records import Digest
 from headwater.sync.alternates import accept_header
 from headwater.sync.connection import origin_of
 from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity

@@ -12,7 +12,7 @@ from enum import Enum
 
 import msgspec
 
-from headwater.spec.hashes import STRONGEST, Digest, parse_hash
+from headwater.spec.records import STRONGEST, Digest, parse_hash
 from headwater.sync.source_times import SECOND, http_date_micros
 
 _USUAL = re.compile(r"(?:md5:[0-9a-f]{32} )?sha-256:([0-9a-f]{64})\Z")
