@@ -25,6 +25,7 @@ ROOMS = (
     "dumps",
     "hub",
     "latency",
+    "lists",
     "notifications",
     "past",
     "patches",

@@ -88,9 +88,12 @@ class EasyHandle:
         "curl",
         "guard",
         "job",
+        "lines",
+        "method",
         "patience",
         "reception",
         "slowest",
+        "targeted",
         "throttle",
     )
 
@@ -113,7 +116,10 @@ class EasyHandle:
         """A handle of libcurl, of which nothing is set that belongs to one request."""
         reception = self.reception
         self.certified = False
-        self.slowest = SLOWEST_OCTETS_PER_SECOND
+        self.slowest = 0
+        self.method = ""
+        self.lines: list[bytes] = []
+        self.targeted = False
         self.curl: Any = pycurl.Curl()
         self.curl.handle = self
         for option, value in _fixed_options(options):
@@ -149,11 +155,13 @@ class EasyHandle:
     def aim(self, uri: str, *, proxied: bool) -> None:
         """Say what is asked for, in the octets of `uri`.
 
-        Small hexadecimal digits are sent so, which libcurl would capitalise; a proxy takes only whole URIs.
+        Small hexadecimal digits are sent so, which libcurl would capitalise; a proxy takes only whole URIs. What was
+        said once for a handle is said for all that it asks for afterwards.
         """
         self.barred = None
         self.curl.setopt(pycurl.URL, uri)
-        if not proxied:
+        self.targeted = self.targeted or "%" in uri
+        if self.targeted and not proxied:
             self.curl.setopt(pycurl.REQUEST_TARGET, dispatch.request_target(uri))
 
     def identify(self, credentials: SignInCredentials | None, options: TransportOptions) -> None:
@@ -170,13 +178,17 @@ class EasyHandle:
 
     def expect(self, octets_per_second: int) -> None:
         """Give an answer up that comes more slowly than that for the time of a stall."""
-        self.slowest = octets_per_second
-        self.curl.setopt(pycurl.LOW_SPEED_LIMIT, octets_per_second)
+        if self.slowest != octets_per_second:
+            self.slowest = octets_per_second
+            self.curl.setopt(pycurl.LOW_SPEED_LIMIT, octets_per_second)
 
     def use_method(self, method: str, body: bytes | None = None) -> None:
         """HEAD, GET, or POST with a body. Raises ValueError for any other, and for a body that does not fit it."""
         if (body is not None) != (method == "POST"):
             raise ValueError(f"method {method} {'without' if body is None else 'with'} a body")
+        if self.method == method == "GET":
+            return
+        self.method = method
         if body is not None:
             self.curl.setopt(pycurl.POSTFIELDS, body)  # and makes it a POST
         elif method == "HEAD":
@@ -188,7 +200,9 @@ class EasyHandle:
 
     def send_headers(self, lines: list[bytes]) -> None:
         """The header lines of this request, beside those that libcurl makes."""
-        self.curl.setopt(pycurl.HTTPHEADER, lines)
+        if lines is not self.lines:
+            self.lines = lines
+            self.curl.setopt(pycurl.HTTPHEADER, lines)
 
     def trust(self, authorities: CaBundle) -> None:
         """The authorities whose certificates are believed."""

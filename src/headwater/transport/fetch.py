@@ -116,7 +116,7 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How hard, how long and as whom a transport tries.
 
     `concurrency` bounds the requests in flight in all, `per_host` those to one host, `rate_per_second` their number,
-    `octets_per_second` what comes of all bodies together.
+    `octets_per_second` what comes of all bodies together. It is one of `shares` that ask the same hosts at a time.
     `authorities` is a file of certificate authorities that are believed beside those of the machine, `proxy` the URI of
     the proxy that all requests take, in place of those of the environment. `source`, a URI, is that by whose addresses
     others are judged (`access`), save those of `named_hosts`. A failed request is tried `retries` times
@@ -127,6 +127,7 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     concurrency: int = 64
     per_host: int = 64
+    shares: int = 1
     rate_per_second: float | None = None
     octets_per_second: int | None = None
     connect_timeout_seconds: float = 20.0

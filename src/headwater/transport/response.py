@@ -218,6 +218,10 @@ _NO_CODINGS = frozenset(
 )
 
 
+_NO_FIELD = frozenset(b"H \t\r\n")
+"""Octets with which a header line may begin that is no field, or not only one."""
+
+
 def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
     """Status and headers of the final answer's header block in `lines`; status 0 when there is none.
 
@@ -226,17 +230,20 @@ def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
     status, inside, last = 0, False, ""
     headers: dict[str, str] = {}
     for line in lines:
-        if line.startswith(b"HTTP/"):
-            status, headers, inside, last = _final_status(line), {}, True, ""
-        elif not inside:
-            continue
-        elif line in (b"\r\n", b"\n"):
-            inside = False
-        elif line[0] in b" \t":  # obsolete line folding (RFC 9112, 5.2)
-            headers[last] = f"{headers.get(last, '')} {line.strip().decode('latin-1')}"
-        else:
-            last, value = _known_field(line) if len(line) <= _SHORT_LINE else _field(line)
-            headers[last] = f"{headers[last]}, {value}" if last in headers else value
+        if not inside or line[0] in _NO_FIELD:
+            if line.startswith(b"HTTP/"):
+                status, headers, inside, last = _final_status(line), {}, True, ""
+                continue
+            if not inside:
+                continue
+            if line in (b"\r\n", b"\n"):
+                inside = False
+                continue
+            if line[0] in b" \t":  # obsolete line folding (RFC 9112, 5.2)
+                headers[last] = f"{headers.get(last, '')} {line.strip().decode('latin-1')}"
+                continue
+        last, value = _known_field(line) if len(line) <= _SHORT_LINE else _field(line)
+        headers[last] = f"{headers[last]}, {value}" if last in headers else value
     return status, headers
 
 

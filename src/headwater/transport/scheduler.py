@@ -75,6 +75,7 @@ class HostLimit:
     """
 
     most: int
+    first: int = FIRST_LIMIT
     limit: float = 0.0
     best_seconds: float = field(default=float("inf"))
     usual_seconds: float = 0.0
@@ -84,7 +85,7 @@ class HostLimit:
     """Whether it has closed the connection of its last answer."""
 
     def __post_init__(self) -> None:
-        self.limit = float(min(FIRST_LIMIT, self.most))
+        self.limit = float(min(self.first, self.most))
 
     @property
     def allowed(self) -> int:
@@ -304,8 +305,8 @@ class HostQueue:
         "waiting",
     )
 
-    def __init__(self, most: int) -> None:
-        self.limit = HostLimit(most)
+    def __init__(self, most: int, first: int) -> None:
+        self.limit = HostLimit(most, first)
         self.pace = HostPace()
         self.losses = 0  # requests in a row that nothing came of
         self.silent_since = 0.0  # when the first of them was sent
@@ -360,6 +361,7 @@ class RequestScheduler:
     def __init__(self, options: TransportOptions, most: int) -> None:
         self._options = options
         self._per_host = max(1, min(options.per_host, most))
+        self._first = max(1, FIRST_LIMIT // options.shares)
         self._hosts: dict[str, HostQueue] = {}
         self._eager: dict[str, HostQueue] = {}
         self._resting: list[tuple[float, int, ScheduledFetch]] = []
@@ -382,7 +384,7 @@ class RequestScheduler:
         host = self._hosts.get(site)
         if host is None:
             self._forget()
-            host = self._hosts[site] = HostQueue(self._per_host)
+            host = self._hosts[site] = HostQueue(self._per_host, self._first)
         return host
 
     def keep_pace(self, uri: str, seconds: float) -> None:
@@ -391,6 +393,17 @@ class RequestScheduler:
             pace = self._host(site).pace
             pace.least = min(seconds, LONGEST_PACE_SECONDS)
             pace.seconds = max(pace.seconds, pace.least)
+
+    def rest(self, uri: str, until: float) -> None:
+        """Start nothing at the host of a URI before this moment."""
+        if (site := site_of(uri)) is not None:
+            host = self._host(site)
+            host.resume_at = max(host.resume_at, until)
+
+    def keeps_pace(self, uri: str) -> bool:
+        """Whether the host of a URI has asked for pauses, or for connections that are few."""
+        host = self._hosts.get(site_of(uri) or "")
+        return host is not None and bool(host.pace.seconds or host.limit.cautious or host.limit.is_closing)
 
     def _forget(self) -> None:
         if len(self._hosts) >= _MANY_HOSTS:

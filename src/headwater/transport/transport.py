@@ -13,6 +13,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
+import msgspec
+
 from headwater.errors import Interrupted, SourceFault, UsageFault
 from headwater.files.file_copies import Room
 from headwater.files.hashing import HASHERS
@@ -149,6 +151,9 @@ class StreamedAnswer:
 SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
+_USUAL_LINES = [b"Accept-Encoding: identity"]
+
+
 class RequestHeaders:
     """Makes the lines of requests for who has these credentials, or none."""
 
@@ -161,6 +166,8 @@ class RequestHeaders:
 
         Raises ValueError for a header that cannot be sent.
         """
+        if not job.fetch.headers and job.part is None and job.fetch.body is None and self._credentials is None:
+            return _USUAL_LINES
         secret = () if site_of(job.fetch.uri) == job.site else SECRET_HEADERS
         fields = [(name, value) for name, value in job.fetch.headers if name.lower() not in secret]
         fields += job.part.headers() if job.part is not None else ()
@@ -169,7 +176,7 @@ class RequestHeaders:
             raise ValueError("a header that cannot be sent")
         lines = [f"{name}: {value}".encode("latin-1") for name, value in fields]
         if "accept-encoding" not in names:
-            lines.append(b"Accept-Encoding: identity")
+            lines += _USUAL_LINES
         if job.fetch.body is not None:
             lines.append(b"Expect:")  # none: libcurl would wait for a "100 Continue" before a long body
         own = self.credentials_for(job)
@@ -258,6 +265,22 @@ class Transport:
     def keep_pace(self, uri: str, seconds: float) -> None:
         """Let so much time pass between the beginnings of two requests to the host of a URI, up to a bound."""
         self._queue.keep_pace(uri, seconds)
+
+    def rest(self, uri: str, seconds: float) -> None:
+        """Ask nothing of the host of a URI for so long, as it has asked another transport to do, up to a bound."""
+        self._queue.rest(uri, self.options.monotonic() + min(seconds, self.options.longest_wait_seconds))
+
+    def share(self, uri: str, shares: int) -> TransportOptions | None:
+        """The options for each of `shares` transports that ask the host of a URI in the place of this one.
+
+        None where they would not ask as this one does: with credentials, a proxy, a rate, or at the host's own pace.
+        """
+        options = self.options
+        is_plain = options.credentials is None and options.authorities is None and options.rate_per_second is None
+        if not is_plain or self._proxied or self._throttle is not None or self._queue.keeps_pace(uri):
+            return None
+        each = {name: max(1, getattr(options, name) // shares) for name in ("concurrency", "per_host")}
+        return msgspec.structs.replace(options, **each, shares=options.shares * shares, retries=0)
 
     def one(self, fetch: Fetch) -> Fetched:
         """Fetch one thing and wait for it."""
@@ -364,11 +387,8 @@ class Transport:
 
     def _turn(self, stream: StreamReceiver | None = None) -> None:
         """Start what may start, then let libcurl work until something is complete, in `stream` too, or briefly."""
-        if self.options.stopped is not None and self.options.stopped():
-            raise Interrupted("stopped while transfers were under way")
+        self.check()
         now, deadline = self.options.monotonic(), self.options.deadline_seconds
-        if deadline is not None and now - self._began >= deadline:
-            raise DeadlineMet(f"the deadline of {human_seconds(deadline)} has passed while transfers were under way")
         self._start(now)
         if self._throttle is not None:
             self._let_in(self._throttle, now)
@@ -388,6 +408,14 @@ class Transport:
                 self.options.sleep(wait)
                 return
         self._multi.wait(wait)
+
+    def check(self) -> None:
+        """Raise Interrupted where the user has stopped the transfers, DeadlineMet where their time is over."""
+        if self.options.stopped is not None and self.options.stopped():
+            raise Interrupted("stopped while transfers were under way")
+        deadline = self.options.deadline_seconds
+        if deadline is not None and self.options.monotonic() - self._began >= deadline:
+            raise DeadlineMet(f"the deadline of {human_seconds(deadline)} has passed while transfers were under way")
 
     def _let_in(self, throttle: BandwidthLimit, now: float) -> None:
         """Let paused transfers go on, in turns, as far as the limit on octets allows by now."""

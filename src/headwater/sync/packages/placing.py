@@ -25,6 +25,7 @@ from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied, printable_path
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import mtime_ns
+from headwater.sync.transfer.request_processes import may_use_processes
 from headwater.sync.transfer.result_log import PlacedFile, ResultLog
 from headwater.sync.transfer.work_queue import PlanCounts, Work
 
@@ -102,8 +103,7 @@ class MemberPlacing:
     ) -> Generator[tuple[MemberBlock, list[Outcome]], None, None]:
         """What came of each block: by a process where that pays and does no harm, else here."""
         context, tree = self._context, _tree(self._context)
-        does_harm = context.lock is None or tree.keeps_backup or context.options.max_total is not None
-        if does_harm or count < PROCESS_FROM or processors() < 2:
+        if count < PROCESS_FROM or processors() < 2 or not may_use_processes(context):
             yield from ((block, place_files(tree, files)) for block, files in blocks)
             return
         temp = f"{context.temp}/{_FOLDER}"

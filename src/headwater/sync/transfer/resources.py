@@ -30,6 +30,7 @@ from headwater.sync.transfer.adopt_existing import adopt_existing
 from headwater.sync.transfer.content_coding import CannotDecode, decode_file
 from headwater.sync.transfer.partial_downloads import PartialDownloads
 from headwater.sync.transfer.patching import Patching
+from headwater.sync.transfer.request_processes import fetch_plain
 from headwater.sync.transfer.result_log import BATCH, PlacedFile, ResultLog
 from headwater.sync.transfer.unconfirmed_content import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile
 from headwater.sync.transfer.verification import (
@@ -90,6 +91,7 @@ class ResourceTransfer:
         `objection`: what the scope says of a URI that is to be asked for, or of one that is redirected to.
         """
         assert context.tree is not None
+        self._context = context
         self._transport = context.transport
         self._database = context.database
         self._tree = context.tree
@@ -130,6 +132,8 @@ class ResourceTransfer:
         results = self._results
         results.count()
         try:
+            if self._round == 0 and not self._unconfirmed.count:
+                fetch_plain(self._context, results, self._placed_beside)
             while results.has_round(self._round):
                 for fetched in self._transport.many(self._fetches()):
                     self._settle(fetched)
@@ -140,6 +144,13 @@ class ResourceTransfer:
             self._fixity.close()
             results.flush()
             self._tell_noted()
+
+    def _placed_beside(self, work: Work, file: PlacedFile, sent: str, modified: str | None) -> None:
+        """Record what a process has placed."""
+        self._advise(work, sent, modified)
+        self._counts.octets += file.size
+        self._each(Done("created" if work.held is None else "updated", work.uri, printable_path(file.path), file.size))
+        self._results.placed(work, file)
 
     def _told(self, done: int) -> None:
         self._listener(Progress("transferring", done, self._results.total, self._counts.octets))
