@@ -216,3 +216,19 @@ def test_an_at_minutes_ahead_hides_nothing_where_there_was_no_change_list(
     site.publish_changes(now - 50, entries=[site.change(*site.changes[-1])])
     assert go(source.base, dest).status == DONE
     assert tree(dest) == dict(site.files)
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["served", "gone"])
+@pytest.mark.parametrize("more", [False, True], ids=["nothing later", "a later change"])
+def test_a_deletion_of_before_the_list_that_names_the_resource(
+    more: bool, is_gone: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """AMB-35, AMB-25: told when the list is read the first time, it is done only where the source has nothing there."""
+    site.publish_list(when=30)
+    later = [site.change(31, "updated", "f1.txt")] if more else []
+    site.publish_changes(10, entries=[site.change(20, "deleted", "f3.txt"), *later])
+    if is_gone:
+        source.pages["/set/resources/f3.txt"] = Reply(b"gone", 410)
+    for _ in range(3):
+        assert go(source.base, dest).status == DONE
+        assert ("f3.txt" in tree(dest)) is not is_gone

@@ -34,7 +34,8 @@ _DONE_BEFORE: Final = (
 _OLD_DELETIONS: Final = (
     "SELECT c.n FROM temp.changed c JOIN resources r ON r.set_id = ? AND r.uri = c.uri"  # noqa: S608
     " JOIN sets s ON s.id = r.set_id WHERE c.pending AND c.exact AND c.change = 'deleted' AND r.path IS NOT NULL"
-    " AND r.changed_at IS NULL AND c.at < s.baseline_at AND s.baseline_at <= json_extract(s.position, '$.time')"
+    " AND (c.asked IS NOT NULL OR (r.changed_at IS NULL"
+    " AND c.at < s.baseline_at AND s.baseline_at <= json_extract(s.position, '$.time')))"
     f" AND NOT {IS_FOLLOWED.format('c')}"
 )
 _ASK: Final = (
@@ -98,7 +99,7 @@ def do_contradicted(t: Transaction, since: int) -> int:
 
 
 def ask_for_old_deletions(t: Transaction, set_id: int) -> None:
-    """Have the source asked for what a change says is deleted, and the Resource List after it that it is there."""
+    """Have the source asked for what a pending change says is deleted, and the Resource List after it that it is there."""
     t.run(BY_URI)
     t.many(_ASK, [(set_id, n) for (n,) in t.rows(_OLD_DELETIONS, (set_id,))])
 

@@ -98,8 +98,7 @@ class SetContext:
         if self._compared is not None and (count := do_contradicted(t, self._compared)):
             what = f"the Resource List does not have {count:,} changes of before its `at`: the source is asked"
             self.warn("AMB-25", what, self.offer.baseline_document)
-        if self.row.position is not None and self.row.position.told is not None:
-            ask_for_old_deletions(t, set_id)
+        ask_for_old_deletions(t, set_id)
         if any_patches(t):
             from headwater.sync.datasets.held_datasets import keep_links
 
