@@ -140,8 +140,6 @@ class ChangeListReader:
         """The `until` of a list that was read in this run, where by `Date` it lies in the future (DST-C7)."""
 
         self._any_rows = False
-        self._in_vain = False
-        """Whether rows may be there of a document that was read and does not count."""
 
     @property
     def reaches_back(self) -> bool:
@@ -296,12 +294,8 @@ class ChangeListReader:
         with self._database.read() as t:
             held = None if self._fresh or self._is_chain else validators(t, self._set_id, uri)
         staged = ChangeListStaging(self._context, self._intake, self._start, self._before, self._lists, uri)
-        staged.may_have_rows = self._in_vain
-        try:
-            objection = self._scope.objection
-            return self._documents.read(uri, staged, held, fresh=self._fresh, objection=objection), staged
-        finally:
-            self._in_vain = staged.may_have_rows
+        objection = self._scope.objection
+        return self._documents.read(uri, staged, held, fresh=self._fresh, objection=objection), staged
 
     def _fetch(self, uri: str, gone: str) -> tuple[DocumentRead | UnchangedDocument, ChangeListStaging] | None:
         """The same; None where it cannot be read, and the outcome then says why."""
@@ -522,7 +516,6 @@ class ChangeListReader:
         self._numbers[answer.uri] = self._lists
         self._begins.append(micros(answer.document.from_))
         self._lists += 1
-        self._in_vain = False
         return True
 
 

@@ -283,9 +283,6 @@ class ChangeListStaging:
         self._before = before
         self._number = number
         self._uri = uri
-        self.may_have_rows = False
-        """Whether there may be rows of this number: of an earlier try, or of a document that was read in vain."""
-
         self._clear()
 
     def _clear(self) -> None:
@@ -301,11 +298,9 @@ class ChangeListStaging:
         self._first: ChangeKind | None = None
 
     def begin(self) -> None:
-        """Forget what an earlier try has brought."""
-        if self.may_have_rows:
-            with self._database.write() as t:
-                t.run("DELETE FROM temp.changed WHERE list >= ?", (self._number,))
-            self.may_have_rows = False
+        """Forget what an earlier try has brought, and what a document has that was read in vain."""
+        with self._database.write() as t:
+            t.run("DELETE FROM temp.changed WHERE list >= ?", (self._number,))
         self._clear()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
@@ -328,7 +323,6 @@ class ChangeListStaging:
             self._is_known = bool(self._position.lists) and self.print.comparable
         rows = [row for row in map(self._change, entries) if row is not None]
         if rows:
-            self.may_have_rows = True
             with self._database.write() as t:
                 t.many(_INSERT, rows)
         self._listener(Progress("reading changes", len(self.marks)))
