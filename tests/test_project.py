@@ -47,7 +47,7 @@ LINES = {
     "spec": 4_019,
     "storage": 2_257,
     "sync": 21_141,
-    "top": 1_386,
+    "top": 1_400,
     "transport": 2_449,
     "triplestores": 1_164,
     "versions": 1_261,

@@ -195,6 +195,19 @@ CREATE TABLE pushed(set_id INTEGER NOT NULL, uri TEXT NOT NULL, at INTEGER, was_
 """
 _NO_PUSHED = "INSERT INTO facts SELECT DISTINCT 'pushed ' || set_id, 'ahead' FROM pushed; DROP TABLE pushed;"
 
+_ONE_FORM = """
+UPDATE sets SET offer = json_set(
+  json_remove(offer, '$.resource_list', '$.change_list', '$.others'), '$.documents', json_patch(
+    json_patch('{}', json_object('resourcelist', offer ->> 'resource_list', 'changelist', offer ->> 'change_list')),
+    (SELECT json_group_object(value ->> 0, value ->> 1) FROM json_each(sets.offer, '$.others'))))
+WHERE json_type(offer, '$.documents') IS NULL;
+UPDATE sets SET position = json_object('time', coalesce(
+  (SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'gap of set ' || sets.id), baseline_at))
+WHERE hole_until IS NOT NULL;
+ALTER TABLE sets DROP COLUMN hole_until;
+"""
+"""An offer is a mapping by capability; gaps that were passed over are none: the copy is where it was before."""
+
 SCHEMA = Schema(
     0x48577331,
     (
@@ -212,6 +225,7 @@ SCHEMA = Schema(
         _DELETED,
         _PUSHED,
         _NO_PUSHED,
+        _ONE_FORM,
     ),
 )
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""

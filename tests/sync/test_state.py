@@ -1,5 +1,6 @@
 """What a destination remembers, as earlier versions have written it down."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ from headwater.spec.times import parse_datetime
 from headwater.storage.database import Database, Schema
 from headwater.sync.lists import entries
 from headwater.sync.lists.entries import kept_links, links_of
-from headwater.sync.state import CHANGE_LIST, RESOURCE_LIST, Offer, decode_offer
+from headwater.sync.state import CHANGE_LIST, RESOURCE_LIST, Offer, sets
 
 BEFORE = {
     "identity": "http://a.example/capabilitylist.xml",
@@ -25,21 +26,27 @@ BEFORE = {
 }
 
 
-def test_an_offer_of_two_lists_and_others_is_read_as_a_mapping() -> None:
-    """Written before an offer was a mapping by capability."""
-    offer = decode_offer(msgspec.json.encode(BEFORE).decode())
-    assert offer.resource_list == "http://a.example/resourcelist.xml"
-    assert offer.change_list is None
-    assert offer.documents == {
-        RESOURCE_LIST: "http://a.example/resourcelist.xml",
-        "resourcedump": "http://a.example/dump.xml",
-    }
+GAP = "INSERT INTO facts(name, value) VALUES ('gap of set 2', '7')"
+SETS = (
+    "INSERT INTO sets(id, name, folder, identity, offer, baseline_at, hole_until, position)"
+    " VALUES (?1, ?1, ?1, ?1, ?2, 5, ?3, '{\"time\": 9}')"
+)
 
 
-@pytest.mark.parametrize("documents", [{}, {RESOURCE_LIST: "r"}, {CHANGE_LIST: "c", "changedump": "d"}])
-def test_an_offer_is_read_as_it_was_written(documents: dict[str, str]) -> None:
-    offer = Offer(identity="i", name="n", documents=documents)
-    assert decode_offer(msgspec.json.encode(offer).decode()) == offer
+def test_an_offer_of_two_lists_and_others_is_a_mapping_and_a_gap_is_where_the_copy_is(tmp_path: Path) -> None:
+    """Written before an offer was a mapping by capability, and by versions that passed over gaps."""
+    kept = Offer(identity="4", name="4", documents={CHANGE_LIST: "c", "changedump": "d"}, hubs={CHANGE_LIST: ("h",)})
+    offers = [BEFORE, BEFORE, {"identity": "3", "name": "3"}, msgspec.to_builtins(kept)]
+    before = Schema(SCHEMA.application_id, SCHEMA.migrations[:-1])
+    with Database(tmp_path / "state.sqlite", before) as database, database.write() as t:
+        t.many(SETS, [(n, json.dumps(one), 12 if n in (2, 3) else None) for n, one in enumerate(offers, 1)])
+        t.run(GAP)
+    with Database(tmp_path / "state.sqlite", SCHEMA) as database, database.read() as t:
+        found = sets(t)
+    documents = {RESOURCE_LIST: "http://a.example/resourcelist.xml", "resourcedump": "http://a.example/dump.xml"}
+    assert [one.offer.documents for one in found] == [documents, documents, {}, kept.documents]
+    assert found[3].offer == kept
+    assert [one.position and one.position.time for one in found] == [9, 7, 5, 9]
 
 
 def test_a_document_of_an_offer_is_replaced_or_taken_out() -> None:

@@ -1,7 +1,7 @@
 """The state of a destination, DEST/.headwater/state.sqlite: temporary tables, facts, validators of documents, and sets.
 
 The temporary tables are those of a run: what was listed, what is to be done. They are tables of the connection that
-writes the state (`copies/schema.py`), on disk and not in memory, so that a difference is one query and a killed run
+writes the state (`copy_state.py`), on disk and not in memory, so that a difference is one query and a killed run
 leaves nothing behind. `facts` are single values of a copy as a whole or of one set; `documents` has the validators of
 documents that have been dealt with, for conditional requests; `sets` what is remembered of each set, and its offer.
 """
@@ -245,25 +245,6 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, documents=documents)
 
 
-class _EarlierOffer(msgspec.Struct):
-    """An offer as earlier versions have stored it."""
-
-    resource_list: str | None = None
-    change_list: str | None = None
-    others: tuple[tuple[str, str], ...] = ()
-
-
-def decode_offer(encoded: str) -> Offer:
-    """An offer as it is written down, also by an earlier version."""
-    offer = from_json(encoded, Offer)
-    if offer.documents:
-        return offer
-    earlier = from_json(encoded, _EarlierOffer)
-    lists = {RESOURCE_LIST: earlier.resource_list, CHANGE_LIST: earlier.change_list}
-    documents = {name: uri for name, uri in lists.items() if uri is not None}
-    return msgspec.structs.replace(offer, documents=documents | dict(earlier.others))
-
-
 class Move(msgspec.Struct, frozen=True):
     """A set's documents are elsewhere by now, and what is held of it is still to be taken along (DST-F10)."""
 
@@ -292,24 +273,14 @@ class SetRow(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the Capability List was asked in this run, beside a Change List that is polled; not remembered."""
 
 
-_POSITION = (
-    "iif(hole_until IS NULL, position, json_object('time', coalesce("
-    "(SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'gap of set ' || sets.id), baseline_at)))"
-)
-"""Earlier versions passed over gaps, and noted where they ended: the copy is where it was before."""
-
-_SET_COLUMNS = ", ".join(
-    _POSITION if name == "position" else name
-    for name in SetRow.__struct_fields__
-    if name not in ("move", "is_offer_asked")
-)
+_SET_COLUMNS = ", ".join(name for name in SetRow.__struct_fields__ if name not in ("move", "is_offer_asked"))
 
 
 def set_of(row: Row) -> SetRow:
     """One row of `sets` as a value."""
     values = dict(zip(SetRow.__struct_fields__, row, strict=False))
     position = values["position"]
-    values["offer"] = decode_offer(values["offer"])
+    values["offer"] = from_json(values["offer"], Offer)
     values["baseline_done"] = bool(values["baseline_done"])
     values["position"] = from_json(position, Position) if position else None
     return SetRow(**values)
@@ -346,7 +317,7 @@ def keep_offer(transaction: Transaction, set_id: int, offer: Offer) -> None:
 def keep_position(transaction: Transaction, set_id: int, position: Position) -> None:
     """Move the position: the last thing that a step does (DST-F6, DST-F7)."""
     encoded = msgspec.json.encode(position).decode()
-    transaction.run("UPDATE sets SET position = ?, hole_until = NULL WHERE id = ?", (encoded, set_id))
+    transaction.run("UPDATE sets SET position = ? WHERE id = ?", (encoded, set_id))
 
 
 _HELD = (

@@ -99,7 +99,7 @@ def do_contradicted(t: Transaction, since: int) -> int:
 
 
 def ask_for_old_deletions(t: Transaction, set_id: int) -> None:
-    """Have the source asked for what a pending change says is deleted, and the Resource List after it that it is there."""
+    """Have the source asked for what a change says is deleted, and the Resource List after it, or beside it, has."""
     t.run(BY_URI)
     t.many(_ASK, [(set_id, n) for (n,) in t.rows(_OLD_DELETIONS, (set_id,))])
 
