@@ -27,12 +27,12 @@ from headwater.sync.packages.package_content import MANIFESTS, PackageContent, W
 from headwater.sync.packages.package_download import PackageDownload
 from headwater.sync.packages.placing import MemberBlock, MemberPlacing
 from headwater.sync.packages.transfer_plan import DUMPS, LARGE_OCTETS, BatchBounds, ChosenPackage, TransferPlan
-from headwater.sync.reports import TransferWay
+from headwater.sync.reports import SetReport, TransferWay
 from headwater.sync.run_context import RunContext
 from headwater.sync.state import Offer, SetRow
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
-from headwater.sync.transfer.work_queue import ELIGIBLE, PlanCounts
+from headwater.sync.transfer.work_queue import ELIGIBLE
 from headwater.transport.transport import Fetch, Fetched, Transport
 from headwater.typed_decoding import from_json
 
@@ -46,7 +46,7 @@ class PackageTransfer:
     """Brings what packages can bring of `temp.work` of one set. Raises StoreFault when the copy cannot be written."""
 
     def __init__(
-        self, context: RunContext, row: SetRow, offer: Offer, counts: PlanCounts, scope: Scope, warn: Warn
+        self, context: RunContext, row: SetRow, offer: Offer, counts: SetReport, scope: Scope, warn: Warn
     ) -> None:
         self._context = context
         self._counts = counts

@@ -23,11 +23,12 @@ from headwater.packages.zip_reader import unpacked
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied, printable_path
+from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import mtime_ns
 from headwater.sync.transfer.request_processes import may_use_processes
 from headwater.sync.transfer.result_log import PlacedFile, ResultLog
-from headwater.sync.transfer.work_queue import PlanCounts, Work
+from headwater.sync.transfer.work_queue import Work
 
 PROCESS_FROM = 3_000
 """For fewer members, a process that places them costs more than it saves."""
@@ -74,7 +75,7 @@ class MemberBlock:
 class MemberPlacing:
     """Verifies members and gives them their places."""
 
-    def __init__(self, context: RunContext, results: ResultLog, counts: PlanCounts) -> None:
+    def __init__(self, context: RunContext, results: ResultLog, counts: SetReport) -> None:
         self._context = context
         self._results = results
         self._plan = counts

@@ -42,7 +42,6 @@ from headwater.sync.transfer.verification import Judgement, Verdict, digests_of
 from headwater.sync.transfer.work_queue import (
     Attempt,
     PastAttempt,
-    PlanCounts,
     Work,
     encode_attempts,
     octet_limit,
@@ -279,23 +278,23 @@ class _VersionApplier(Applier):
         self.unanswered = False
         """Whether a TimeGate or a TimeMap was not asked, or gave no answer."""
 
-    def bring(self, counts: PlanCounts) -> None:
+    def bring(self) -> None:
         """Have patches, then packages of then, bring what is no more as it was; then what is; the rest one by one."""
         held = self._set
-        transfer = _VersionTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection).at(
-            self._evidence.moment
-        )
+        transfer = _VersionTransfer(
+            self._run, held.row, held.report, self.unconfirmed, held.warn, held.scope.objection
+        ).at(self._evidence.moment)
         transfer.take_what_is_here()
         self._set_apart()
-        self._by_patches(counts)
-        self._by_demand(counts)
-        self._by_dumps(counts)
+        self._by_patches()
+        self._by_demand()
+        self._by_dumps()
         with self._run.database.write() as t:
             gone = self._wanted(t)
             t.run(_BACK)
             t.many(_PLAN, ((encode_attempts(self._attempts(row)), row.n) for row in gone))
         transfer.take_what_is_here()
-        self._by_packages(counts)
+        self._by_packages()
         try:
             transfer.run()
         finally:
@@ -316,7 +315,7 @@ class _VersionApplier(Applier):
         """Not before it is known what is no more as it was."""
         return False
 
-    def _by_patches(self, counts: PlanCounts) -> None:
+    def _by_patches(self) -> None:
         """Make the state of a dataset from its changes up to then (TIM-A6).
 
         A source of a dataset keeps no earlier states, but all patches. What they make waits aside for the first round.
@@ -324,16 +323,16 @@ class _VersionApplier(Applier):
         with self._run.database.write() as t:
             unversioned = {row.n for row in self._wanted(t) if row.has_no_version and row.hash is not None}
         if unversioned and self._run.options.patches != "off":
-            self._bring_dataset(counts, unversioned)
+            self._bring_dataset(unversioned)
             self._set_apart()
 
-    def _by_demand(self, counts: PlanCounts) -> None:
+    def _by_demand(self) -> None:
         """Ask for resources as they were, by packages on demand, where the source offers that."""
         offer = self._set.offer.on_demand
         if offer is not None and offer.past and self._is_wanted():
-            self._by_package_transfer(self._run, self._set.offer, counts, format_micros(self._evidence.moment))
+            self._by_package_transfer(self._run, self._set.offer, format_micros(self._evidence.moment))
 
-    def _by_dumps(self, counts: PlanCounts) -> None:
+    def _by_dumps(self) -> None:
         """Have the packages of dumps, archived or present, bring earlier states: what does not verify stays wanted."""
         context, held, archived = self._run, self._set, self._evidence.archived
         moment, present = self._evidence.moment, held.offer.documents.get(CHANGE_DUMP)
@@ -347,7 +346,7 @@ class _VersionApplier(Applier):
             self._date_states()
         eager = msgspec.structs.replace(context, options=msgspec.structs.replace(context.options, prefer="dumps"))
         for capability, uri in offers:
-            self._by_package_transfer(eager, _only(held.offer, capability, uri), counts)
+            self._by_package_transfer(eager, _only(held.offer, capability, uri))
             if not self._is_wanted():
                 return
 
@@ -360,13 +359,11 @@ class _VersionApplier(Applier):
         with self._run.database.write() as t:
             t.run(_MADE_AT, (self._evidence.moment,))
 
-    def _by_package_transfer(
-        self, context: RunContext, offer: Offer, counts: PlanCounts, at: str | None = None
-    ) -> None:
+    def _by_package_transfer(self, context: RunContext, offer: Offer, at: str | None = None) -> None:
         from headwater.sync.packages.package_transfer import PackageTransfer, merged_ways
 
         held = self._set
-        ways = PackageTransfer(context, held.row, offer, counts, held.scope, held.warn).run(at)
+        ways = PackageTransfer(context, held.row, offer, held.report, held.scope, held.warn).run(at)
         held.report.ways = merged_ways(held.report.ways, ways)
 
     def _is_wanted(self) -> bool:

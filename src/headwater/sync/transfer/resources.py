@@ -23,6 +23,7 @@ from headwater.sync.copy.file_names import escaped_path
 from headwater.sync.copy.file_tree import DestinationUnusable, PathOccupied, printable_path
 from headwater.sync.copy.held_files import is_intact
 from headwater.sync.lists.entries import canonical_hash_of, links_of
+from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns, strong_last_modified
 from headwater.sync.state import SetRow
@@ -51,7 +52,6 @@ from headwater.sync.transfer.work_queue import (
     Attempt,
     MirrorAttempt,
     PatchAttempt,
-    PlanCounts,
     Work,
     octet_limit,
 )
@@ -81,7 +81,7 @@ class ResourceTransfer:
         self,
         context: RunContext,
         row: SetRow,
-        counts: PlanCounts,
+        counts: SetReport,
         unconfirmed: UnconfirmedContent,
         warn: Callable[[str, str, str | None], None],
         objection: Callable[[str], str | None],

@@ -17,11 +17,11 @@ from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.held_files import digest_of_file, is_intact
+from headwater.sync.reports import SetReport
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import (
     ADD_WORK,
     PAST_CACHES,
-    PlanCounts,
     Work,
     encode_attempts,
 )
@@ -97,7 +97,7 @@ class UnconfirmedContent:
             row = t.one("SELECT path, size, mtime_ns FROM resources WHERE id = ? AND newer = 0", (work.held,))
         return row is not None and is_intact(self._tree, *row)
 
-    def plan_again(self, t: Transaction, set_id: int, counts: PlanCounts) -> None:
+    def plan_again(self, t: Transaction, set_id: int, counts: SetReport) -> None:
         """Plan what is kept for another transfer, past all caches, unless a list has settled it as deleted."""
         query = (
             "SELECT a.work FROM temp.aside a JOIN failures f ON f.set_id = ? AND f.uri = a.uri"

@@ -280,25 +280,6 @@ def octet_limit(length: int | None, largest: int) -> int:
     return largest if length is None else min(largest, max(_ROOM_FOR_GROWTH, 4 * length))
 
 
-class PlanCounts(msgspec.Struct):
-    """The counts of one set's plan, and then of its run."""
-
-    created: int = 0
-    updated: int = 0
-    deleted: int = 0
-    unchanged: int = 0
-    failed: int = 0
-    waiting: int = 0
-    refused: int = 0
-    left_out: int = 0
-    held_back: int = 0
-    adopted: int = 0
-    octets: int = 0
-    from_mirrors: int = 0
-    patched: int = 0
-    octets_saved: int = 0
-
-
 def clear_plan(t: Transaction) -> None:
     """Empty what an earlier plan of this run has left."""
     for table in ("work", "deletions", "folders", "stamps"):

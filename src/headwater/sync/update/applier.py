@@ -19,7 +19,7 @@ from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, stamp
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata import stages
-from headwater.sync.reports import PlannedAction
+from headwater.sync.reports import PlannedAction, SetReport
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.state import (
     SetRow,
@@ -34,7 +34,7 @@ from headwater.sync.state import (
 from headwater.sync.transfer.adopt_existing import is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
-from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, clear_plan, listed_columns
+from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, clear_plan, listed_columns
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
 from headwater.sync.update.set_context import SetContext
@@ -61,7 +61,7 @@ class _FailureRow(ListedColumns, frozen=True, gc=False):
 class RetryQueue:
     """Adds to `work` and `deletions` of one set, after whatever a list has put there."""
 
-    def __init__(self, row: SetRow, paths: PathConflicts, counts: PlanCounts) -> None:
+    def __init__(self, row: SetRow, paths: PathConflicts, counts: SetReport) -> None:
         self._set = row
         self._paths = paths
         self._counts = counts
@@ -146,12 +146,6 @@ class _Deletion(NamedTuple):
     at: int | None
 
 
-_ADDED = (
-    "created", "updated", "deleted", "unchanged", "left_out", "adopted", "octets", "from_mirrors", "patched",
-    "octets_saved",
-)  # fmt: skip
-"""The counts of a plan that its set's report sums up, by the names that both have."""
-
 PlanStep = Callable[[Transaction, Difference], None]
 
 
@@ -190,7 +184,8 @@ class Applier:
 
     def carry_out(self, step: PlanStep, table: str | None = None, *, retry_queue: bool = True) -> None:
         """Plan, transfer, delete. What may not be deleted is remembered. `retry_queue`: and what earlier runs left."""
-        context, now = self._run, self._run.now()
+        context, report, now = self._run, self._set.report, self._run.now()
+        failed_before = report.failed
         folds = context.tree is not None and context.tree.folds
         with context.database.write() as t:
             clear_plan(t)
@@ -198,11 +193,10 @@ class Applier:
                 t.run("DELETE FROM temp.tried")  # those of the set before
                 self._begun = True
             paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table), t, folds=folds)
-            counts = PlanCounts()
             objection = self._set.scope.objection if context.options.patches != "off" else None
-            step(t, Difference(self._set.row, paths, counts, context.tree, objection))
+            step(t, Difference(self._set.row, paths, report, context.tree, objection))
             if retry_queue and self._has_left(t):
-                left = RetryQueue(self._set.row, paths, counts)
+                left = RetryQueue(self._set.row, paths, report)
                 left.failures(t, now, patient=context.options.patient)
                 left.skip_waiting(t, now, patient=context.options.patient)
                 left.held_back(t)
@@ -214,27 +208,24 @@ class Applier:
             if not (early or context.options.dry_run):
                 paths.settle(t, deletes=allowed)
         if context.options.dry_run:
-            self._show_plan(counts, deletions, allowed=allowed)
+            self._show_plan(deletions, allowed=allowed)
             return
         assert context.tree is not None
         self._stamp(context.tree)
         if early:
-            self._delete(context.tree, counts)
+            self._delete(context.tree)
             with context.database.write() as t:
                 paths.settle(t)
-        try:
-            if table == "listed" and self._begins_with_patches():
-                self._bring_dataset(counts)
-            self._check_room(context.tree)
-            self.bring(counts)
-            if counts.failed:
-                self._note_failures()
-            if deletions and allowed:
-                self._delete(context.tree, counts)
-            elif deletions:
-                self._hold_back()
-        finally:
-            self._add(counts)
+        if table == "listed" and self._begins_with_patches():
+            self._bring_dataset()
+        self._check_room(context.tree)
+        self.bring()
+        if report.failed > failed_before:
+            self._note_failures()
+        if deletions and allowed:
+            self._delete(context.tree)
+        elif deletions:
+            self._hold_back()
 
     def _stamp(self, tree: FileTree) -> None:
         """Give files whose content is what is listed the time that is listed, some hundred at a time."""
@@ -287,14 +278,16 @@ class Applier:
             growth -= sum(length for found, length in there if found is not None and found.st_size == length)
         return growth, left
 
-    def bring(self, counts: PlanCounts) -> None:
+    def bring(self) -> None:
         """Fetch, verify and place what is planned; metadata records first, where they are asked for (DST-S5)."""
         held = self._set
         ordered = stages(self._run.database, held.row.id) if self._run.options.with_metadata else (None,)
         for _ in ordered:
-            transfer = ResourceTransfer(self._run, held.row, counts, self.unconfirmed, held.warn, held.scope.objection)
+            transfer = ResourceTransfer(
+                self._run, held.row, held.report, self.unconfirmed, held.warn, held.scope.objection
+            )
             transfer.take_what_is_here()
-            self._by_packages(counts)
+            self._by_packages()
             self._ask_for_pace()
             transfer.run()
 
@@ -311,14 +304,14 @@ class Applier:
         """Whether a dataset is to be made from its changes before anything else is fetched."""
         return self._run.options.patches == "all"
 
-    def _bring_dataset(self, counts: PlanCounts, among: Container[int] | None = None) -> None:
+    def _bring_dataset(self, among: Container[int] | None = None) -> None:
         """Make a dataset that is not held yet from its changes (TIM-A6), if its row of `temp.work` is `among` these."""
         from headwater.sync.update.first_import import FirstImport  # takes the RDF library along
 
         held = self._set
-        FirstImport(self._run, held.row, held.lists, self.unconfirmed, held.warn).bring(counts, among)
+        FirstImport(self._run, held.row, held.lists, self.unconfirmed, held.warn).bring(held.report, among)
 
-    def _by_packages(self, counts: PlanCounts) -> None:
+    def _by_packages(self) -> None:
         """Have packages bring what they can, or tell in a dry run what they would.
 
         Their modules are loaded only where something is to be fetched: most runs find nothing.
@@ -330,7 +323,7 @@ class Applier:
             return
         from headwater.sync.packages.package_transfer import PackageTransfer, merged_ways
 
-        packages = PackageTransfer(context, held.row, held.offer, counts, held.scope, held.warn)
+        packages = PackageTransfer(context, held.row, held.offer, held.report, held.scope, held.warn)
         ways = packages.preview() if context.options.dry_run else packages.run()
         held.report.ways = merged_ways(held.report.ways, ways)
 
@@ -429,12 +422,12 @@ class Applier:
         held, before = self._held(t), measure(t, self._set.row.id)
         return held if before is None or self._run.options.max_delete is not None else min(before, held)
 
-    def _delete(self, tree: FileTree, counts: PlanCounts) -> None:
+    def _delete(self, tree: FileTree) -> None:
         """Remove files, a batch at a time: first the file, then the row (a killed run repeats it without harm).
 
         The notes of what is removed are kept until the disk has it, so that a power loss brings none of it back.
         """
-        database, last = self._run.database, 0
+        database, report, last = self._run.database, self._set.report, 0
         if self._run.options.prefer_types:
             with database.write() as t:
                 hold_needed(t, self._set.row.id)
@@ -466,8 +459,8 @@ class Applier:
                     " doomed_at = NULL, changed_at = coalesce(?, changed_at, 0) WHERE id = ?",
                     [(row.at, row.id) for row in batch],
                 )
-            counts.deleted += len(batch)
-            self._run.listener(Progress("deleting", counts.deleted))
+            report.deleted += len(batch)
+            self._run.listener(Progress("deleting", report.deleted))
         if notes:
             flush(tree.root)
             with database.write() as t:
@@ -496,14 +489,8 @@ class Applier:
             told += f" --max-delete {consent} allows them"
             self._set.warn("DST-B4", told, self._set.row.name)
 
-    def _add(self, counts: PlanCounts) -> None:
+    def _show_plan(self, deletions: int, *, allowed: bool) -> None:
         report = self._set.report
-        for name in _ADDED:
-            setattr(report, name, getattr(report, name) + getattr(counts, name))
-
-    def _show_plan(self, counts: PlanCounts, deletions: int, *, allowed: bool) -> None:
-        report = self._set.report
-        self._add(counts)
         report.deleted = deletions if allowed else 0
         report.held_back = 0 if allowed else deletions
         if deletions and not allowed and self._run.options.delete:
@@ -531,7 +518,7 @@ class Applier:
                 report.plan.append(PlannedAction("delete" if allowed else "hold back", uri, printable_path(path)))
         report.plan_is_cut = len(report.plan) > _MOST_ACTIONS
         del report.plan[_MOST_ACTIONS:]
-        self._by_packages(counts)
+        self._by_packages()
 
     def _would_adopt(self, path: bytes, hash_: str | None, length: int | None, lastmod: int | None) -> bool:
         tree = self._run.tree

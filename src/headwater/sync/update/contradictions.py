@@ -15,9 +15,10 @@ from typing import Final
 from headwater.patches.registry import N_QUADS_DIFF
 from headwater.storage.transaction import Transaction
 from headwater.sync.lists.entries import BY_URI, IS_FOLLOWED
+from headwater.sync.reports import SetReport
 from headwater.sync.state import LISTED_COLUMNS, SetRow, fact, keep_fact
 from headwater.sync.transfer.verification import digests_of
-from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PlanCounts, listed_columns
+from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, listed_columns
 
 _LAST: Final = """
 SELECT *, row_number() OVER (PARTITION BY uri ORDER BY at DESC, list DESC, ordinal DESC) = 1 AS is_latest,
@@ -125,7 +126,7 @@ def any_asked(t: Transaction) -> bool:
     return t.one("SELECT 1 FROM temp.changed WHERE pending AND asked IS NOT NULL LIMIT 1") is not None
 
 
-def plan_as_listed(t: Transaction, row: SetRow, counts: PlanCounts) -> None:
+def plan_as_listed(t: Transaction, row: SetRow, counts: SetReport) -> None:
     """Plan what came otherwise than such a change says to be taken as the Resource List has it, if it is that."""
     for *listed, path, held, tries in list(t.rows(_LISTED_INSTEAD, (row.id,))):
         work = ListedColumns(*listed).planned(path, held, changed_at=None, known_at=row.baseline_at, tries=tries)

@@ -19,6 +19,7 @@ from headwater.sync.lists.entries import links_of
 from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.lists.refused_entries import keep_changed, keep_listed
 from headwater.sync.metadata import forget_statements, restate_by_changes, restate_by_list
+from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.state import SetRow, Validators
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of, strongest_of
@@ -27,7 +28,6 @@ from headwater.sync.transfer.work_queue import (
     ListedColumns,
     PatchAttempt,
     PatchStep,
-    PlanCounts,
     PlannedFetch,
     encode_attempts,
     listed_columns,
@@ -272,7 +272,7 @@ class Difference:
         self,
         row: SetRow,
         paths: PathConflicts,
-        counts: PlanCounts,
+        counts: SetReport,
         tree: FileTree | None,
         objection: Objection | None = None,
     ) -> None:

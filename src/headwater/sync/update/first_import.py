@@ -25,12 +25,13 @@ from headwater.sync.datasets.held_datasets import listed_dataset, restate_patche
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.entries import ListContext, links_of
 from headwater.sync.lists.position import Position
+from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.state import SetRow
 from headwater.sync.transfer.patching import LARGEST_OF_DATASET
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.verification import digests_of, strongest_of
-from headwater.sync.transfer.work_queue import COLUMNS, PlanCounts, Work
+from headwater.sync.transfer.work_queue import COLUMNS, Work
 from headwater.sync.update.difference import PENDING_CHANGES, PendingChange
 from headwater.transport.fetch import Fetch, Fetched, Objection
 
@@ -91,7 +92,7 @@ class FirstImport:
         self._unconfirmed = unconfirmed
         self._warn = warn
 
-    def bring(self, counts: PlanCounts, among: Container[int] | None = None) -> None:
+    def bring(self, counts: SetReport, among: Container[int] | None = None) -> None:
         """Have what the changes make wait aside, if there is a dataset to be fetched for the first time.
 
         `among`: the rows of `temp.work` that it may be; None: any.
