@@ -36,6 +36,7 @@ from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, clear_plan, listed_columns
 from headwater.sync.update.difference import Difference
+from headwater.sync.update.patches import FirstImport
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
 from headwater.sync.update.set_context import SetContext
 from headwater.transport.scheduler import FIRST_LIMIT
@@ -306,8 +307,6 @@ class Applier:
 
     def _bring_dataset(self, among: Container[int] | None = None) -> None:
         """Make a dataset that is not held yet from its changes (TIM-A6), if its row of `temp.work` is `among` these."""
-        from headwater.sync.update.first_import import FirstImport  # takes the RDF library along
-
         held = self._set
         FirstImport(self._run, held.row, held.lists, self.unconfirmed, held.warn).bring(held.report, among)
 

@@ -1,7 +1,8 @@
-"""The first import of a dataset from its changes: all patches of the Change List, executed on nothing (TIM-08, TIM-A6).
+"""Updates by patches: those that lead from a copy to what is listed, and a dataset's first import from its changes.
 
-What they make counts only with the hash that the Resource List states of the dataset: it waits aside, as what is newer
-than listed does, and gets its place where it fits. Else the dataset is fetched, and the reason told.
+A first import executes all patches of the Change List on nothing (TIM-08, TIM-A6). What they make counts only with the
+hash that the Resource List states of the dataset: it waits aside, as what is newer than listed does, and gets its place
+where it fits. Else the dataset is fetched, and the reason told.
 """
 
 from __future__ import annotations
@@ -9,19 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
-from headwater.patches.registry import is_of_dataset
+from headwater.patches.registry import LARGEST, format_of_patch, is_of_dataset
 from headwater.progress import Progress
-from headwater.rdf.syntaxes import NoSingleDataset
-from headwater.rdf.unified_diff import apply_patches
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
-from headwater.sync.copy.dataset_patching import check_growth
-from headwater.sync.datasets.held_datasets import listed_dataset, restate_patches
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.entries import ListContext, links_of
 from headwater.sync.lists.position import Position
@@ -31,9 +28,99 @@ from headwater.sync.state import SetRow
 from headwater.sync.transfer.patching import LARGEST_OF_DATASET
 from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.verification import digests_of, strongest_of
-from headwater.sync.transfer.work_queue import COLUMNS, Work
-from headwater.sync.update.difference import PENDING_CHANGES, PendingChange
+from headwater.sync.transfer.work_queue import COLUMNS, PatchAttempt, PatchStep, Work
 from headwater.transport.fetch import Fetch, Fetched, Objection
+
+MOST_STEPS: Final = 20
+"""So many patches, one after the other, are asked for at most: each is a request that waits for the one before. Of
+datasets there is no such limit where their octets are stated: while they change, the whole is newer than any list."""
+_MOST_WRITTEN: Final = 16 << 30
+"""Octets that so many patches of a dataset may have written: each writes the whole."""
+
+PENDING_CHANGES = (
+    "SELECT change, coalesce(stated, at), hash, length, links FROM temp.changed WHERE uri = ? AND (pending OR folded)"
+    " ORDER BY list, ordinal"
+)
+
+
+class PendingChange(NamedTuple):
+    """A change of one resource after the position; the fields are columns of `temp.changed`."""
+
+    change: str
+    at: int | None
+    hash: str | None
+    length: int | None
+    links: str | None
+
+
+class HeldState(NamedTuple):
+    """The copy: its digest, its octets, and whether it is what was listed before the pending changes."""
+
+    digest: str
+    octets: int
+    is_previous: bool
+
+
+def planned_patches(
+    held: HeldState, pending: Sequence[PendingChange], objection: Objection
+) -> tuple[PatchAttempt, ...]:
+    """The patches that lead from the copy to the last of these changes; none: it is fetched whole.
+
+    1. The copy is exactly a state that the changes tell of, or else the one before all of them (`is_previous`).
+    2. Each change after it is an update with a hash, and has a patch of a known type within the scope.
+    3. Together they are fewer octets than the resource, and no more than `MOST_STEPS`, but of a dataset.
+    """
+    changes = [one for n, one in enumerate(pending) if n + 1 == len(pending) or not _is_same(one, pending[n + 1])]
+    start = next((n + 1 for n in range(len(changes) - 1, -1, -1) if _leaves(changes[n], held.digest)), None)
+    if start is None:
+        start = 0 if held.is_previous else len(changes)
+    steps = [_step(one, objection) for one in changes[start:]]
+    found = [one for one in steps if one is not None]
+    if not found or len(found) < len(steps):
+        return ()
+    of_dataset = all(is_of_dataset(one.type) for one in found)
+    if held.octets > LARGEST and not of_dataset:
+        return ()
+    whole = changes[-1].length
+    octets = sum(one.length or 0 for one in found)
+    is_stated = all(one.length is not None for one in found)
+    if whole is not None and (octets >= whole or not (of_dataset or is_stated or len(found) == 1)):
+        return ()
+    is_fewer = is_stated and octets < held.octets
+    if len(found) > MOST_STEPS and not (of_dataset and is_fewer and len(found) * held.octets <= _MOST_WRITTEN):
+        return ()
+    return (PatchAttempt(found[0], held.digest), *map(PatchAttempt, found[1:]))
+
+
+def _is_same(one: PendingChange, other: PendingChange) -> bool:
+    """Whether two lists that overlap tell one change twice."""
+    return one.at is not None and (one.change, one.at, one.hash) == (other.change, other.at, other.hash)
+
+
+def _leaves(change: PendingChange, digest: str) -> bool:
+    """Whether a change has left octets of this digest."""
+    return change.change != "deleted" and digest in map(str, digests_of(change.hash))
+
+
+def _step(change: PendingChange, objection: Objection) -> PatchStep | None:
+    result = strongest_of(change.hash)
+    if change.change != "updated" or result is None:
+        return None
+    for link in links_of(change.links, PATCH):
+        if _is_usable(link) and objection(link.href) is None:
+            hash_ = str(digest) if (digest := strongest_of(link.hash)) is not None else None
+            return PatchStep(link.href, link.type or "", link.length, hash_, str(result), change.length)
+    return None
+
+
+def _is_usable(link: Link) -> bool:
+    """Whether the patch is of a known type (RS-DST-12), as it is, and not too large."""
+    if is_of_dataset(link.type):
+        return not link.encoding
+    return format_of_patch(link.type) is not None and not link.encoding and (link.length or 0) <= LARGEST
+
+
+# the first import of a dataset
 
 MOST_PATCHES: Final = 100_000
 _MOST_OCTETS: Final = 64 << 30
@@ -83,6 +170,8 @@ class FirstImport:
         self, run: RunContext, row: SetRow, lists: ListContext, unconfirmed: UnconfirmedContent,
         warn: Callable[[str, str, str | None], None],
     ) -> None:  # fmt: skip
+        from headwater.sync.datasets.held_datasets import restate_patches  # takes the RDF library along, as those below
+
         wanted = run.options.dataset
         self._run = run
         self._row = row
@@ -112,6 +201,9 @@ class FirstImport:
         counts.octets_saved += max(0, made - octets)
 
     def _work(self) -> Work | None:
+        from headwater.rdf.syntaxes import NoSingleDataset
+        from headwater.sync.datasets.held_datasets import listed_dataset
+
         with self._run.database.write() as t:
             try:
                 dataset = listed_dataset(t, self._run.options.dataset)
@@ -133,6 +225,8 @@ class FirstImport:
 
     def _made(self, work: Work, patches: Sequence[Link]) -> tuple[int, int]:
         """Fetch all patches, and execute them in one pass; how many octets came, and how many were made of them."""
+        from headwater.rdf.unified_diff import apply_patches
+
         temp = Path(self._run.temp)
         paths = [temp / f"first-{n}" for n in range(len(patches))]
         target = temp / "first-import"
@@ -150,6 +244,8 @@ class FirstImport:
         return received, made.octets
 
     def _fetched(self, patches: Sequence[Link], paths: Sequence[Path]) -> int:
+        from headwater.sync.copy.dataset_patching import check_growth
+
         octets = 0
         for done, fetched in enumerate(self._run.transport.many(map(self._fetch, range(len(paths)), patches, paths))):
             number = int(str(fetched.fetch.key))
