@@ -11,7 +11,7 @@ import pytest
 from headwater.storage.transaction import Transaction
 from headwater.sync.lists.entries import fold
 from headwater.sync.state import TEMPORARY
-from headwater.sync.update.contradictions import ask_for_old_deletions, contradicted
+from headwater.sync.update.difference import ask_for_old_deletions, contradicted
 
 COUNT = 4_000
 MOST = 400

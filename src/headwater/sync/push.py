@@ -49,8 +49,7 @@ from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.source_times import format_micros, micros
 from headwater.sync.state import CHANGE_LIST, TEMPORARY, SetRow, Validators, sets
 from headwater.sync.update.applier import Applier
-from headwater.sync.update.contradictions import bound_times, note_payload
-from headwater.sync.update.difference import Difference
+from headwater.sync.update.difference import Difference, bound_times, note_payload
 from headwater.sync.update.set_context import SetContext
 from headwater.sync.update.set_sync import summarise
 from headwater.transport.fetch import Objection

@@ -27,7 +27,7 @@ from headwater.sync.sets.moved_sets import LISTED, take_along
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import Offer, SetRow, one_set
 from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch, clear_plan
-from headwater.sync.update.contradictions import contradicted
+from headwater.sync.update.difference import contradicted
 from headwater.sync.update.path_conflicts import PathConflicts
 
 TABLES = """

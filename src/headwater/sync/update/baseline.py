@@ -11,6 +11,7 @@ from headwater.sync.alternates import keep_later_choices, keep_representations
 from headwater.sync.connection import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable, WrongDocument
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import MissingDocument
+from headwater.sync.lists.entries import BY_URI
 from headwater.sync.lists.position import Position, mark_of, not_back, position_of_list
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.lists.resource_lists import (
@@ -26,6 +27,7 @@ from headwater.sync.sets.moved_sets import LISTED
 from headwater.sync.source_times import FUTURE, format_micros
 from headwater.sync.state import (
     CHANGE_LIST,
+    LISTED_COLUMNS,
     RESOURCE_DUMP,
     RESOURCE_LIST,
     SetRow,
@@ -38,14 +40,12 @@ from headwater.sync.state import (
     validators,
 )
 from headwater.sync.update.applier import Applier
-from headwater.sync.update.contradictions import (
-    any_unconfirmed,
-    ask_for_untold,
+from headwater.sync.update.difference import (
+    Difference,
     delete_what_is_gone,
     forget_pushed,
     let_list_decide,
 )
-from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 from headwater.typed_decoding import from_json
 
@@ -74,6 +74,21 @@ DELETE FROM temp.deletions WHERE id IN (
 _NO_NEW_FAILURES = """
 DELETE FROM failures WHERE set_id = ? AND first_at >= ? AND uri IN (SELECT uri FROM temp.untold)"""
 _TOLD_AT = "SELECT uri, change, hash, length FROM temp.changed WHERE stated = ?"
+_LAST_TOLD = (
+    "DELETE FROM temp.changed WHERE n NOT IN (SELECT max(n) FROM temp.changed WHERE pending OR folded GROUP BY uri)",
+    "UPDATE temp.changed SET pending = 0, asked = NULL, folded = 1",
+)
+_ASK_UNTOLD = (
+    f"INSERT INTO temp.changed(list, ordinal, {LISTED_COLUMNS}, change, pending, asked, at, exact)"  # noqa: S608
+    " SELECT -1, row_number() OVER (), uri, loc, lastmod, listed_length, listed_hash, type, encoding, links, extra,"
+    " 'updated', 1, 'held', ?2, 0 FROM resources r WHERE set_id = ?1 AND path IS NOT NULL"
+    " AND uri IN (SELECT uri FROM temp.untold) AND coalesce("
+    "(SELECT c.change = 'deleted' FROM temp.changed c WHERE c.uri = r.uri), uri NOT IN (SELECT uri FROM temp.listed))"
+)
+_UNCONFIRMED = """
+SELECT 1 FROM temp.untold u LEFT JOIN failures f ON f.set_id = ? AND f.uri = u.uri
+WHERE CASE (SELECT max(c.pending) FROM temp.changed c WHERE c.uri = u.uri)
+  WHEN 1 THEN coalesce(f.status, 0) NOT IN (404, 410) WHEN 0 THEN 0 ELSE f.uri IS NOT NULL END LIMIT 1"""
 
 
 class Baseline:
@@ -310,10 +325,10 @@ class Baseline:
         """
         number = self._set.row.id
         with self._run.database.write() as t:
-            ask_for_untold(t, number, snapshot.at)
+            _ask_for_untold(t, number, snapshot.at)
         self._applier.carry_out(lambda t, difference: difference.increment(t), retry_queue=False)
         with self._run.database.write() as t:
-            is_unconfirmed = any_unconfirmed(t, number)
+            is_unconfirmed = _any_unconfirmed(t, number)
             if is_unconfirmed:
                 t.run(_NO_NEW_FAILURES, (number, self._began))
         if is_unconfirmed:
@@ -387,6 +402,22 @@ class Baseline:
         if since is not None and not self._run.options.dry_run:
             with self._run.database.write() as t:
                 self._set.read_again(t, since)
+
+
+def _ask_for_untold(t: Transaction, set_id: int, at: int | None) -> None:
+    """Have the source asked for what is held and, by lists that were set back, is not there (DST-C10).
+
+    `temp.listed` is the Resource List of `at`; of `temp.changed`, the changes since then, the last of each resource is
+    left, and none of these is done.
+    """
+    for statement in (BY_URI, *_LAST_TOLD):
+        t.run(statement)
+    t.run(_ASK_UNTOLD, (set_id, at))
+
+
+def _any_unconfirmed(t: Transaction, set_id: int) -> bool:
+    """Whether the source still has what it was asked for, or not what the Resource List says."""
+    return t.one(_UNCONFIRMED, (set_id,)) is not None
 
 
 def baseline_done(t: Transaction, row: SetRow) -> CompletedBaseline:

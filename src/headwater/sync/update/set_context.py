@@ -35,7 +35,7 @@ from headwater.sync.state import (
     keep_validators,
     one_set,
 )
-from headwater.sync.update.contradictions import ask_for_old_deletions, do_contradicted
+from headwater.sync.update.difference import ask_for_old_deletions, do_contradicted
 from headwater.typed_decoding import from_json
 
 _SINCE = "changes of set {} since"  # a fact: the position from which they are to be read again

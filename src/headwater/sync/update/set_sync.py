@@ -41,8 +41,13 @@ from headwater.sync.state import (
 )
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.baseline import ACCEPT, Baseline
-from headwater.sync.update.contradictions import any_asked, delete_what_is_gone, let_changes_decide, plan_as_listed
-from headwater.sync.update.difference import Difference
+from headwater.sync.update.difference import (
+    Difference,
+    any_asked,
+    delete_what_is_gone,
+    let_changes_decide,
+    plan_as_listed,
+)
 from headwater.sync.update.set_context import SetContext, SetRelocated
 from headwater.transport.fetch import DeadlineMet
 
