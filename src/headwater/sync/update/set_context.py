@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headwater.errors import HeadwaterError, SourceFault
+from headwater.errors import HeadwaterError
 from headwater.progress import each_of_set
-from headwater.spec.kinds import Kind
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope
 from headwater.sync.lists.archives import ListedDocument
-from headwater.sync.lists.capability_lists import offer_of
 from headwater.sync.lists.entries import ListContext, any_patches, any_patches_alone, keep_dataset_flags, scope_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.metadata import forget_statements
@@ -236,27 +234,16 @@ class SetContext:
         if uri is None or self._refreshed:
             return False
         self._refreshed = True
-        try:
-            probe = self.run.documents.probe(uri)
-        except SourceFault:
+        found = refreshed_offer(self.run.documents, self.offer, uri)
+        if found is None or not (found.offer.baseline_document or found.offer.changes_document):
             return False
-        if probe.document is None or probe.document.kind is not Kind.CAPABILITY_LIST:
-            return False
-        fresh = offer_of(probe, self.offer.description, self.run.documents)
-        fresh = msgspec.structs.replace(fresh, name=self.offer.name, identity=self.offer.identity)
-        if probe.moved_to is not None and is_move(self.offer, fresh):
+        held, fresh = self.offer, found.offer
+        if found.moved_to is not None and is_move(held, fresh):
             return False  # nothing of it is taken over before it was compared with the copy (DST-F10)
-        changed = (fresh.baseline_document, fresh.changes_document) != (
-            self.offer.baseline_document,
-            self.offer.changes_document,
-        )
-        is_other = changed or fresh.documents != self.offer.documents
-        if is_other and (fresh.baseline_document or fresh.changes_document):
+        if fresh.documents != held.documents:
             self.offer = fresh
-            if self.move is not None:
-                return changed
-            with self.run.database.write() as t:
-                keep_offer(t, self.row.id, fresh)
-                moved = self.run.documents.moved.get(uri)
-                keep_validators(t, SOURCE, uri, probe.etag, probe.last_modified, moved)
-        return changed
+            if self.move is None:
+                with self.run.database.write() as t:
+                    keep_offer(t, self.row.id, fresh)
+                    keep_validators(t, SOURCE, uri, None, None, self.run.documents.moved.get(uri))
+        return (fresh.baseline_document, fresh.changes_document) != (held.baseline_document, held.changes_document)
