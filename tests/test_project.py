@@ -46,9 +46,9 @@ LINES = {
     "source": 5_091,
     "spec": 4_019,
     "storage": 2_257,
-    "sync": 21_051,
+    "sync": 21_052,
     "top": 1_400,
-    "transport": 2_449,
+    "transport": 2_451,
     "triplestores": 1_164,
     "versions": 1_261,
 }

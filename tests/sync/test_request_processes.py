@@ -156,7 +156,9 @@ def test_a_run_that_must_count_or_keep_fetches_by_itself(
     assert len(asked) == FILES
 
 
-@pytest.mark.parametrize("options", [{"rate_per_second": 2000.0}, {"octets_per_second": 1 << 30}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"rate_per_second": 2000.0}, {"octets_per_second": 1 << 30}, {"concurrency": 1}], ids=str
+)
 def test_a_rate_is_kept_by_one_transport(
     many: Site, dest: Path, asked: list[int], options: dict[str, float | int]
 ) -> None:

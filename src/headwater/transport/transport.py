@@ -273,11 +273,13 @@ class Transport:
     def share(self, uri: str, shares: int) -> TransportOptions | None:
         """The options for each of `shares` transports that ask the host of a URI in the place of this one.
 
-        None where they would not ask as this one does: with credentials, a proxy, a rate, or at the host's own pace.
+        None where they would not ask as this one does: with credentials, a proxy, a rate, at the host's own pace, or
+        more at a time.
         """
         options = self.options
         is_plain = options.credentials is None and options.authorities is None and options.rate_per_second is None
-        if not is_plain or self._proxied or self._throttle is not None or self._queue.keeps_pace(uri):
+        is_plain = is_plain and not self._proxied and self._throttle is None and not self._queue.keeps_pace(uri)
+        if not is_plain or min(options.concurrency, options.per_host) < shares:
             return None
         each = {name: max(1, getattr(options, name) // shares) for name in ("concurrency", "per_host")}
         return msgspec.structs.replace(options, **each, shares=options.shares * shares, retries=0)

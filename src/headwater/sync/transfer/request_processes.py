@@ -18,7 +18,7 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import DestinationUnusable
 from headwater.sync.run_context import RunContext
 from headwater.sync.transfer.plain_fetcher import LARGEST, SHARED, Answer, Request, fetcher
-from headwater.sync.transfer.result_log import PlacedFile, ResultLog
+from headwater.sync.transfer.result_log import BATCH, PlacedFile, ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, Work
 
@@ -26,7 +26,7 @@ PROCESSES = 2
 FROM = 3_000
 """For fewer resources, starting processes costs more than they save."""
 
-_BLOCK, _AHEAD = 400, 2
+_BLOCK, _AHEAD = 500, 2
 """Resources that a process is given at a time, and how many times it has so many in hand."""
 
 _FOLDER = "requests"
@@ -34,7 +34,7 @@ _FOLDER = "requests"
 
 _PLAIN = f"{ELIGIBLE} AND links IS NULL AND tries IS NULL AND hash IS NOT NULL AND length <= {LARGEST}"
 _COUNT = f"SELECT count(*), min(loc) FROM temp.work WHERE {_PLAIN}"  # noqa: S608
-_NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND {_PLAIN} ORDER BY n LIMIT {_BLOCK}"  # noqa: S608
+_NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND {_PLAIN} ORDER BY n LIMIT {BATCH}"  # noqa: S608
 
 Placed = Callable[[Work, PlacedFile, str, "str | None"], None]
 
@@ -82,7 +82,8 @@ def fetch_plain(context: RunContext, results: ResultLog, placed: Placed) -> None
         last = 0
         while is_answering and (works := results.take(partial(Transaction.fetch, sql=_NEXT, values=(last,)))):
             last = works[-1].n
-            yield works, [_request(work) for work in works]
+            for some in (works[start : start + _BLOCK] for start in range(0, len(works), _BLOCK)):
+                yield some, [_request(work) for work in some]
 
     try:
         with closing(pool.answers(blocks())) as answers:
