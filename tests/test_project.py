@@ -31,7 +31,7 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 5_402,
-    "cli": 6_915,
+    "cli": 6_838,
     "datasets": 510,
     "files": 1_205,
     "http": 5_716,
@@ -54,7 +54,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 327
+MOST_MODULES = 319
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

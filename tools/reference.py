@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import click
 
-from headwater.cli import COMMANDS
+from headwater.cli import COMMANDS, command_named
 from headwater.errors import Exit, exit_status_of, messages
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
@@ -50,7 +49,7 @@ def render() -> str:
 
 def command_paths(name: str) -> list[tuple[str, ...]]:
     """A command, and those of a group after it."""
-    command = import_module(COMMANDS[name][0]).command
+    command = command_named(name)
     return [(name,), *((name, one) for one in command.commands)] if isinstance(command, click.Group) else [(name,)]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli import run
-from headwater.cli.announce import CHANGES, DOCUMENTS, address
+from headwater.cli.ingest import CHANGES, DOCUMENTS, address
 from headwater.errors import Exit
 from headwater.http.ingest import IngestLimits
 from headwater.ingest.push.feed import Line

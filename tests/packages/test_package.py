@@ -171,7 +171,7 @@ def test_inspect_tells_every_damaged_member(tmp_path: Path) -> None:
 
 
 def test_inspect_tells_a_bounded_number_of_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.cli.inspect_package._MOST_DAMAGED", 30)
+    monkeypatch.setattr("headwater.cli.inspect._MOST_DAMAGED", 30)
     (tmp_path / "package.zip").write_bytes(damaged_package(80))
     _, out, err = inspect(tmp_path / "package.zip")
     assert out.count("problem: ") == 20

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from headwater import SyncOptions, cli
-from headwater.cli.source_access import Bandwidth
+from headwater.cli.shared_options import Bandwidth
 from headwater.errors import Exit, Interrupted, UsageFault
 from headwater.transport.fetch import Fetch, TransportOptions
 from headwater.transport.scheduler import BandwidthLimit

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from importlib import import_module
 
 import click
-from click.shell_completion import shell_complete
+from click.shell_completion import get_completion_class, shell_complete
 
 from headwater.cli.output import JSON_BEGUN, complain, json_error, printable
 from headwater.errors import Exit, HeadwaterError, Interrupted, StoreFault, UsageFault, disk_fault, message
@@ -42,8 +42,9 @@ _HELP = {
     "rdf": "RDF datasets: canonical form, hash, difference, patches.",
     "completion": "Print the completion script of a shell.",
 }
-COMMANDS = {name: (f"headwater.cli.{name.replace('-', '_')}", line) for name, line in _HELP.items()}
-"""Every command: its module, which holds a click command named `command`, and its one line of help."""
+_MODULES = dict.fromkeys(("retry", "forget", "allow-deletions"), "headwater.cli.failed_and_held_back")
+"""Modules of several commands, each by its own name there; one of a single command has its name, and it `command`."""
+COMMANDS = tuple(_HELP)
 
 _CONTINUED = ("sync", "publish", "simulate")
 """Commands of which the next run goes on with what an interrupted one has left."""
@@ -65,6 +66,18 @@ _WORDS = (
 """What the library of the command line says of a value, and what we say instead."""
 
 
+def command_named(name: str) -> click.Command:
+    """One of COMMANDS, imported."""
+    if name == "completion":
+        return completion
+    attribute = name.replace("-", "_")
+    if (shared := _MODULES.get(name)) is not None:
+        command: click.Command = getattr(import_module(shared), attribute)
+    else:
+        command = import_module(f"headwater.cli.{attribute}").command
+    return command
+
+
 class Commands(click.Group):
     """A click group that imports a command's module only when that command is called."""
 
@@ -72,10 +85,7 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
-        return command
+        return command_named(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -98,6 +108,18 @@ def program() -> None:
     Exit statuses: 0 done; 1 not in sync, or findings; 2 usage; 3 fault of the source; 4 done, but some transfers
     failed; 5 undetermined; 6 fault of our own store; 130 interrupted.
     """
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of SHELL.
+
+    Put `eval "$(headwater completion bash)"` into ~/.bashrc (zsh: ~/.zshrc), or write fish's to
+    ~/.config/fish/completions/headwater.fish.
+    """
+    if (script := get_completion_class(shell)) is not None:
+        click.echo(script(program, {}, "headwater", "_HEADWATER_COMPLETE").source())
 
 
 def main(args: Sequence[str] | None = None) -> None:

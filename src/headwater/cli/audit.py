@@ -12,14 +12,16 @@ import click
 
 from headwater.cli.output import json_document, json_option, listening, printable, sets_to_show
 from headwater.cli.shared_options import (
+    ACCESS_HEADINGS,
     SectionedCommand,
     compared_store_options,
     dest_argument,
+    given_options,
     option,
+    source_options,
     url_argument,
     with_sparql_user,
 )
-from headwater.cli.source_access import ACCESS_HEADINGS, given_options, source_options
 from headwater.quantities import human_seconds
 from headwater.version import __version__
 

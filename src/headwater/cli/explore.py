@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from headwater.cli.output import json_document, json_option, listening, printable
-from headwater.cli.shared_options import SourceAddress, option
-from headwater.cli.source_access import given_options, source_options
+from headwater.cli.shared_options import SourceAddress, given_options, option, source_options
 from headwater.quantities import human_octets
 
 if TYPE_CHECKING:

@@ -1,43 +1,175 @@
-"""`headwater ingest`: takes announced records into a set, from files, a pipe, or a harvester's index."""
+"""`headwater ingest`: takes records from files, a pipe or an index into a set, or sends them to a server (`--to`)."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import click
 
-from headwater.cli.announce import (
-    CHANGES,
-    DOCUMENTS,
-    address,
-    announce,
-    blocks,
-    check_alone,
-    documents_of,
-    events_of,
-    sending,
-)
 from headwater.cli.output import counted, json_line, json_option, listening, show_result, some_of, standard_input
-from headwater.cli.shared_options import FOLDER, Duration, Share, catalog_option, option, options
-from headwater.errors import Exit, UsageFault, message
+from headwater.cli.shared_options import (
+    FOLDER,
+    Duration,
+    Share,
+    ca_option,
+    catalog_option,
+    option,
+    options,
+    proxy_option,
+)
+from headwater.errors import Exit, HeadwaterError, UsageFault, message
 
 if TYPE_CHECKING:
     from headwater.catalog.interface import Catalog
     from headwater.ingest.dit.follower import DitFollower
-    from headwater.ingest.push.feed import Feed, Outcome
+    from headwater.ingest.push.feed import Feed, Line, Outcome
     from headwater.ingest.push.submission import Account
     from headwater.progress import Listener
     from headwater.source.config import SetConfig
     from headwater.source.leadership import StateLock
 
 
-push_target_options = options(
+# `--to URL`: events or documents are sent to a server, in place of being recorded here
+
+_Hear = Callable[[list[Any]], None]
+
+DOCUMENTS = "/ingest/dit"
+CHANGES = "/changes"
+
+
+_sending = options(
+    option("--to URL", "Announce to the server at URL, instead of recording here; needs a token."),
+    option("--token TOKEN", "With --to: the token of the set; better by HEADWATER_TOKEN.", envvar="HEADWATER_TOKEN"),
+    ca_option,
+    proxy_option,
+)
+"""Options by which a server is announced to."""
+
+
+def _check_alone(options: dict[str, Any]) -> None:
+    """Raise UsageFault where options of this kind are given, and nothing is announced."""
+    if not options["to"] and (options["ca"] or options["proxy"]):
+        raise UsageFault("--ca and --proxy go with --to")
+
+
+def address(url: str, path: str, set_name: str | None) -> str:
+    """The address that takes announcements: URL itself, or below it."""
+
+    url = url.rstrip("/")
+    if url.endswith(path):
+        return url
+    if path == DOCUMENTS:
+        return url + path
+    if set_name is None:
+        advice = f"Give one like {url}/SET{path}, or --set NAME"
+        if urlsplit(url).path:
+            advice = f"Give {url}{path} if it is the set's own, else one like {url}/SET{path}, or --set NAME"
+        raise UsageFault("this address names no set", code="HW-ING-57", where=url, advice=f"{advice}.")
+    return f"{url}/{set_name}{path}"
+
+
+def announce(
+    url: str,
+    texts: Iterator[Line],
+    options: dict[str, Any],
+    *,
+    key: str | None,
+    hear: _Hear,
+    listener: Listener,
+) -> None:
+    """Send all of it in batches, each with a part of the key; `hear` gets what became of the lines."""
+    from headwater.ingest.push.http_sender import AnnouncementServer, Sender, batches
+    from headwater.sync.connection import checked_proxy
+
+    if options["dry_run"]:
+        raise UsageFault("--dry-run and --to exclude each other")
+    if not options["token"]:
+        raise UsageFault("--to needs a token", advice="Give --token, or HEADWATER_TOKEN.")
+    query = "load" if options["load"] else ""
+    _check_authorities(options["ca"])
+    proxy = checked_proxy(options["proxy"])
+    server = AnnouncementServer(url=url, token=options["token"], authorities=options["ca"], proxy=proxy)
+    with closing(Sender(server, key, listener=listener)) as sender:
+        for batch in batches(texts):
+            outcomes = sender.send(batch, query)
+            hear(outcomes)
+        if options["load"] and not options["keep_loading"]:
+            sender.send([], "load&open")
+
+
+def _check_authorities(ca: str | None) -> None:
+    """Raise UsageFault for a file of certificate authorities that is none."""
+    import ssl
+
+    try:
+        ssl.create_default_context(cafile=ca)
+    except ssl.SSLError as cause:
+        raise UsageFault("the CA certificates cannot be read as PEM", where=ca) from cause
+
+
+def events_of(files: list[IO[bytes]]) -> Iterator[Line]:
+    """The lines of the files, one after the other."""
+    from headwater.ingest.push.submission import Lines
+
+    for file in files:
+        lines = Lines(octets=_FOREVER, ratio=1_000)
+        for block in blocks(file):
+            yield from lines.push(block)
+        yield from lines.finish()
+
+
+def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
+    """Each document of a file on a line of its own, in whatever wrappers and layout they lie there."""
+    from headwater.ingest.dit.texts import Texts, Unwrapper, decoded
+    from headwater.ingest.push.submission import Lines
+
+    lines = Lines(octets=_FOREVER, ratio=1_000, line_octets=most_octets)
+    texts, unwrapper = Texts(most_octets), Unwrapper()
+
+    def found(whole: list[Line]) -> Iterator[Line]:
+        for line in whole:
+            try:
+                documents = unwrapper.push(decoded(line.text or b""))
+            except HeadwaterError:
+                unwrapper.skip()
+                yield line  # as it is: the server says what is wrong with it
+                continue
+            yield from (_line(line.number, document) for document in documents)
+
+    for block in blocks(file):
+        for line in lines.push(block):
+            yield from found(texts.push(line))
+    for line in lines.finish():
+        yield from found(texts.push(line))
+    yield from found(texts.finish())
+
+
+def _line(number: int, document: Any) -> Line:
+    import msgspec
+
+    from headwater.ingest.push.feed import Line
+
+    hit = {"_source": document.source, "_type": document.kind, "_timestamp": document.stored_at}
+    plain = document.kind is None and document.stored_at is None and isinstance(document.source, dict)
+    return Line(number, msgspec.json.encode(document.source if plain else hit))
+
+
+def blocks(file: Any) -> Iterator[bytes]:
+    """What there is, as it comes: a pipe is not waited for until a block is full."""
+    while block := file.read1(1 << 20):
+        yield block
+
+
+# a set here
+
+_push_target_options = options(
     json_option,
     option("--set NAME", "The push set; needed unless --to names it.", name="set_name"),
     option(
@@ -57,7 +189,7 @@ push_target_options = options(
 
 
 @contextmanager
-def push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
+def _push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     """The set's feed, with the state folder for us alone. Raises UsageFault, Locked, the catalog's errors."""
     import datetime as dt
     from tempfile import TemporaryDirectory
@@ -145,7 +277,7 @@ def _begin(feed: Feed, options: dict[str, Any]) -> None:
         feed.open()
 
 
-def end_load(feed: Feed, options: dict[str, Any]) -> None:
+def _end_load(feed: Feed, options: dict[str, Any]) -> None:
     if options["load"] and not options["keep_loading"] and not options["dry_run"]:
         feed.open()
 
@@ -169,8 +301,8 @@ def command() -> None:
 @command.command(name="events", short_help="Take events, one JSON object a line.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 @option("--key KEY", "Repeated with the same key, the same lines are taken only once.")
-@sending
-@push_target_options
+@_sending
+@_push_target_options
 def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: Any) -> Exit:
     """Take events, one JSON object a line, from FILEs (also gzip) or standard input (-).
 
@@ -185,12 +317,12 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
 
     limits = SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000)
     total = Account()
-    check_alone(options)
+    _check_alone(options)
     if key is not None and len(files) > 1 and not options["to"]:
         raise UsageFault("--key takes one file at a time")
     if options["to"]:
         return _announced(files, key, as_json, options)
-    with listening() as listener, push_target(options, listener) as feed:
+    with listening() as listener, _push_target(options, listener) as feed:
         hear = _hearer(listener, total)
         for name in files:
             with _opened(name) as file:
@@ -206,7 +338,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
                 for block in blocks(file):
                     submission.push(block)
                 submission.finish()
-        end_load(feed, options)
+        _end_load(feed, options)
         _hint(files[0], events_are=False, taken=total.lines - total.rejected, listener=listener)
     verdict = "would be refused" if options["dry_run"] else "refused"
     told = f"{counted(total.lines, 'line')}: {total.taken:,} taken, {total.ignored:,} no news"
@@ -231,8 +363,8 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     default="20%",
     show_default=True,
 )
-@sending
-@push_target_options
+@_sending
+@_push_target_options
 def dit(
     source: str,
     resource_sets: tuple[str, ...],
@@ -259,13 +391,13 @@ def dit(
 
     if (once or audit) and follow is not None:
         raise UsageFault("--follow excludes --once and --audit")
-    check_alone(options)
+    _check_alone(options)
     if options["to"]:
         if is_index(source):
             raise UsageFault("--to sends the documents of a file; a server follows an index by itself (`index`)")
         return _announced((source,), None, as_json, options, documents=True)
     options["snapshot"] = is_index(source)
-    with listening() as listener, push_target(options, listener) as feed:
+    with listening() as listener, _push_target(options, listener) as feed:
         names = resource_sets or options["names"] or (feed.name,)
         wanted = None if "*" in names else frozenset(names)
         if not is_index(source):
@@ -308,7 +440,7 @@ def _from_file(
         for block in blocks(file):
             submission.push(block)
         submission.finish()
-    end_load(feed, options)
+    _end_load(feed, options)
     _hint(name, events_are=True, taken=tally.lines - tally.rejected, listener=listener)
     if tally.lines == tally.foreign > 0:
         names = ", ".join(f"{name[:80]!a}" for name in others)

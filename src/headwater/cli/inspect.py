@@ -2,21 +2,467 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import os
+import shutil
 import sys
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any, BinaryIO
 
 import click
+import msgspec
 
-from headwater.cli.output import json_option, standard_input
-from headwater.cli.shared_options import option
-from headwater.cli.source_access import given_options, source_options
-from headwater.errors import Exit, UsageFault
+from headwater.cli.output import begin_json, harmless_json, json_option, printable, standard_input
+from headwater.cli.shared_options import given_options, option, source_options
+from headwater.errors import Exit, SourceFault, StoreFault, UsageFault
+from headwater.packages.faults import BadPackage
+from headwater.packages.package import PackagedEntry, PackageFile, PackageProblem, read_package
+from headwater.packages.zip_format import DEFLATED, END_SIGNATURE, LOCAL_SIGNATURE
+from headwater.packages.zip_reader import ZipMember
+from headwater.quantities import human_octets
+from headwater.spec.extensions import CANONICAL, canonical_digest, dump_offer
+from headwater.spec.kinds import DUMP, RULES
+from headwater.spec.reader import Reader, Warned
+from headwater.spec.records import Document, Entry, Link
+from headwater.spec.times import Coarse, format_datetime
 
-if TYPE_CHECKING:
-    from headwater.cli.inspect_views import View
-    from headwater.spec.reader import Reader
+# views of a document: text for people, one JSON object, or a line of JSON an entry. A view takes entries as they come
+# and keeps at most the few that it shows; docs/inspect.md is its contract.
+
+_SHOWN = 20
+"""Entries that people see without `--all`."""
+
+_TIMES = ("at", "completed", "from_", "until")
+
+
+class _JsonView:
+    """One object. `entries` comes first, because the head is certain only at the end (AMB-04)."""
+
+    def __init__(self, target: str, reader: Reader) -> None:
+        self._target = target
+        self._reader = reader
+        self._started = False
+        self._any = False
+        self.more: dict[str, Any] = {}
+        """What is said besides, at the end."""
+
+    def entries(self, entries: list[Entry]) -> None:
+        self._start()
+        for line in map(_encoded, entries):
+            _write(b",\n" if self._any else b"\n", line)
+            self._any = True
+
+    def end(self, fault: SourceFault | None) -> None:
+        self._start()
+        reader = self._reader
+        document = reader.document
+        rest: dict[str, Any] = {
+            "target": self._target,
+            "kind": document.kind.value if document else None,
+            "title": RULES[document.kind].title if document else None,
+            "root": RULES[document.kind].root.value if document else None,
+            "capability": document.capability if document else None,
+            "version": reader.version,
+            "attributes": _attributes(document) if document else {},
+            "links": [_plain(link) for link in document.links] if document else [],
+            "entry_count": reader.entry_count,
+            "skipped_count": reader.skipped_count,
+            "octets": reader.octet_count,
+            "warnings": reader.warnings,
+            "complete": fault is None,
+            **self.more,
+        }
+        if fault is not None:
+            rest["fault"] = {
+                "code": fault.code,
+                "rule": fault.rule,
+                "message": fault.what,
+                "line": getattr(fault, "line", None),
+            }
+        _write(b"\n],\n", harmless_json(_encoder.encode(rest))[1:], b"\n")
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            begin_json()
+            _write(b'{"entries":[')
+
+
+class _LinesView:
+    """One line of JSON an entry; everything else goes to standard error."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def entries(self, entries: list[Entry]) -> None:
+        for line in map(_encoded, entries):
+            _write(line, b"\n")
+
+    def end(self, fault: SourceFault | None) -> None:
+        for one in self._reader.warnings:
+            click.echo(f"warning: {_warning_line(one)}", err=True)
+
+
+class _PeopleView:
+    """Head, entries and warnings as text; without `show_all` only the first entries."""
+
+    def __init__(self, target: str, reader: Reader, *, show_all: bool) -> None:
+        self._target = target
+        self._reader = reader
+        self._show_all = show_all
+        self._count = 0
+        self._shown_head: Document | None = None
+        self._lines: list[str] = []
+
+    def entries(self, entries: list[Entry]) -> None:
+        shown = entries if self._show_all else entries[: max(0, _SHOWN - self._count)]
+        for entry in shown:
+            self._count += 1
+            self._lines += _entry_lines(self._count, entry)
+        if self._show_all and self._reader.document is not None:
+            self._say()
+
+    def end(self, fault: SourceFault | None) -> None:
+        reader = self._reader
+        self._say()
+        if reader.entry_count > self._count:
+            click.echo(f"  … and {reader.entry_count - self._count:,} more; --all shows all")
+        if fault is None or reader.entry_count or reader.document is not None:
+            self._say_counts(fault)
+        for one in reader.warnings:
+            click.echo(f"warning: {_warning_line(one)}")
+
+    def _say_counts(self, fault: SourceFault | None) -> None:
+        reader = self._reader
+        skipped = f", {reader.skipped_count:,} skipped" if reader.skipped_count else ""
+        so_far = " before the fault" if fault else ""
+        entries = "entry" if reader.entry_count == 1 else "entries"
+        click.echo(f"{reader.entry_count:,} {entries}{so_far}{skipped}, {human_octets(reader.octet_count)}")
+
+    def _say(self) -> None:
+        document = self._reader.document
+        if document is not None and document != self._shown_head:
+            self._shown_head = document
+            click.echo("\n".join(_head_lines(self._target, document, self._reader.version)))
+        if self._lines:
+            click.echo("\n".join(self._lines))
+            self._lines = []
+
+
+_View = _JsonView | _LinesView | _PeopleView
+"""One way to show a document: `entries` takes the next ones, `end` says what is known at its end, or at a fault."""
+
+
+def _encoded(entry: Entry) -> bytes:
+    """The entry as JSON, under the standard's attribute names."""
+    if entry.extra or any(link.extra for link in entry.links):
+        return harmless_json(_encoder.encode(_plain(entry)))
+    return harmless_json(_encoder.encode(entry))
+
+
+def _attributes(document: Document) -> dict[str, Any]:
+    """The root's `rs:md` but for its capability."""
+    plain = _plain(document)
+    for name in ("kind", "capability", "links"):
+        plain.pop(name, None)
+    return plain
+
+
+def _written(value: object) -> str:
+    """A time that was written coarser than a second, as it was written (RS-TIME-03)."""
+    if not isinstance(value, Coarse):
+        raise NotImplementedError(type(value).__name__)
+    span = value.until - value
+    if span <= dt.timedelta(minutes=1):
+        return value.isoformat(timespec="minutes")[:-6] + "Z"
+    if span <= dt.timedelta(days=1):
+        return f"{value.year:04d}-{value.month:02d}-{value.day:02d}"
+    return f"{value.year:04d}-{value.month:02d}" if span <= dt.timedelta(days=31) else f"{value.year:04d}"
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_written)
+
+
+def _plain(record: Entry | Link | Document) -> dict[str, Any]:
+    """The record as a dict of its set attributes; `extra` becomes an object."""
+    plain: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_written)
+    if record.extra:
+        plain["extra"] = dict(record.extra)
+    if not isinstance(record, Link) and record.links:
+        plain["links"] = [_plain(link) for link in record.links]
+    return plain
+
+
+def _warning_line(warned: Warned) -> str:
+    times = f" ({warned.count:,} times)" if warned.count > 1 else ""
+    example = f": {printable(warned.examples[0])}" if warned.examples else ""
+    return f"[{warned.rule}] {printable(warned.message)}{times}{example}"
+
+
+def _write(*parts: bytes) -> None:
+    sys.stdout.buffer.write(b"".join(parts))
+
+
+def _moment(time: dt.datetime) -> str:
+    return _written(time) if isinstance(time, Coarse) else format_datetime(time)
+
+
+def _head_lines(target: str, document: Document, version: str | None) -> Iterator[str]:
+    title = RULES[document.kind].title
+    capability = f' (capability "{printable(document.capability)}")' if document.capability else ""
+    yield f"{title}{capability}: {printable(target)}"
+    for name in _TIMES:
+        time = getattr(document, name)
+        if time is not None:
+            yield f"  {name.rstrip('_'):<12} {_moment(time)}"
+    if document.kind in _HISTORIES and document.until is None:
+        yield "  open         more changes are to come"
+    if version:
+        yield f"  version      {version}"
+    for name, value in document.extra:
+        yield f"  {printable(name)} {printable(value)}"
+    offer = dump_offer(document)
+    for link in document.links:
+        if offer is None or link.rel != DUMP:
+            yield f"  {printable(link.rel):<12} {printable(link.href)}"
+    if offer is not None:
+        most = offer.limits
+        yield f"  on demand    {printable(offer.href)}"
+        yield f"               {most.resources:,} resources, {human_octets(most.octets)}, {most.requests} at a time"
+    for absent in document.absent:
+        yield f"  absent       {printable(absent.uri)}{f' · {absent.reason.value}' if absent.reason else ''}"
+
+
+_HISTORIES = frozenset(kind for kind, rules in RULES.items() if rules.capability in ("changelist", "changedump"))
+
+
+def _entry_lines(number: int, entry: Entry) -> Iterator[str]:
+    yield f"{number:>6}  {printable(entry.loc)}"
+    facts = list(_facts(entry))
+    if facts:
+        yield f"        {' · '.join(facts)}"
+    for digest in (entry.hash or "").split():
+        yield f"        {printable(digest)}"
+    for link in entry.links:
+        yield f"        {printable(link.rel)} → {printable(link.href)}{_link_facts(link)}"
+
+
+def _facts(entry: Entry) -> Iterator[str]:
+    if entry.capability:
+        yield printable(entry.capability)
+    if entry.change is not None:
+        yield entry.change.value
+    if entry.datetime is not None:
+        yield _moment(entry.datetime)
+    for name in _TIMES:
+        time = getattr(entry, name)
+        if time is not None:
+            yield f"{name.rstrip('_')} {_moment(time)}"
+    if entry.lastmod is not None:
+        yield f"modified {_moment(entry.lastmod)}"
+    if entry.length is not None:
+        yield human_octets(entry.length)
+    yield from map(printable, _stated(entry.type, entry.encoding, entry.path, entry.changefreq))
+    if (digest := canonical_digest(entry.extra)) is not None:
+        yield f"canonical sha-256:{digest}"
+    for name, value in entry.extra:
+        if name == CANONICAL and digest is not None:
+            continue
+        yield f"{printable(name)}={printable(value)}"
+
+
+def _link_facts(link: Link) -> str:
+    facts = list(map(printable, _stated(link.type, link.encoding, link.path, link.hash, link.profile)))
+    if link.pri is not None:
+        facts.append(f"pri {link.pri}")
+    if link.length is not None:
+        facts.append(human_octets(link.length))
+    if link.modified is not None:
+        facts.append(f"modified {_moment(link.modified)}")
+    return f" ({', '.join(facts)})" if facts else ""
+
+
+def _stated(*values: str | None) -> Iterable[str]:
+    return (value for value in values if value)
+
+
+# a package of a dump: its members, the entries of its manifest, and what is wrong with them
+
+_SIGNATURES = (LOCAL_SIGNATURE, END_SIGNATURE)
+
+_SPARE = 256 << 20
+"""Octets that are left free on the disk."""
+
+_MOST_DAMAGED = 1_000
+"""Damaged members that are told one by one: a hostile package may have hundreds of thousands."""
+
+_MakeView = Callable[[Reader], _View]
+
+
+@contextmanager
+def _sniffed(target: str, chunks: Iterable[bytes]) -> Iterator[tuple[BinaryIO | None, Iterable[bytes]]]:
+    """A file with the whole package where `chunks` is one (by its first octets, or by the target's name), else None;
+    and the chunks, of which nothing is lost. A package that is no local file is kept in a temporary one."""
+    source = iter(chunks)
+    head = b""
+    while len(head) < len(LOCAL_SIGNATURE) and (chunk := next(source, b"")):
+        head += chunk
+    whole = chain((head,), source)
+    if not head.startswith(_SIGNATURES) and not target.lower().endswith(".zip"):
+        yield None, whole
+        return
+    if os.path.isfile(target):
+        with open(target, "rb") as local:
+            yield local, ()
+        return
+    with tempfile.TemporaryFile() as file:
+        _keep(whole, file)
+        yield file, ()
+
+
+def _keep(chunks: Iterable[bytes], file: BinaryIO) -> None:
+    """Write a package into a temporary file. Raises StoreFault before it fills the disk: it may never end."""
+    room = shutil.disk_usage(tempfile.gettempdir()).free - _SPARE
+    for chunk in chunks:
+        room -= len(chunk)
+        if room < 0:
+            raise StoreFault(
+                "the package is larger than the room for temporary files",
+                where=tempfile.gettempdir(),
+                advice="Free space, or name a folder with more of it by TMPDIR.",
+            )
+        file.write(chunk)
+
+
+class _MemberCheck:
+    """Reads the members of a package. A damaged one is noted, and the next is read: all of them are to be known."""
+
+    def __init__(self) -> None:
+        self._damaged: set[str] = set()
+        self._first: BadPackage | None = None
+        self.problems: list[PackageProblem] = []
+        """The damaged members, at most `_MOST_DAMAGED` of them."""
+
+    def verify(self, package: PackageFile, packaged: PackagedEntry) -> None:
+        """Read the member of an entry, if it has one, and compare it with what the entry says."""
+        if packaged.member is not None:
+            self._read(packaged.member, lambda: package.verify(packaged))
+
+    def check(self, package: PackageFile, member: ZipMember) -> None:
+        """Read a member that no entry names."""
+        self._read(member, lambda: package.directory.check(member))
+
+    def _read(self, member: ZipMember, read: Callable[[], object]) -> None:
+        if member.name in self._damaged:
+            return
+        try:
+            read()
+        except BadPackage as fault:
+            self._first = self._first or fault
+            self._damaged.add(member.name)
+            if len(self.problems) < _MOST_DAMAGED:
+                self.problems.append(PackageProblem(fault.rule or fault.code, fault.what, member.name, fails=True))
+
+    @property
+    def fault(self) -> BadPackage | None:
+        """Where members are damaged the first of the faults, with their number."""
+        count = len(self._damaged)
+        if self._first is None or count == 1:
+            return self._first
+        what = f"{count:,} members are damaged; of the first of them: {self._first.what}"
+        return type(self._first)(what, rule=self._first.rule)
+
+
+def _show_package(file: BinaryIO, target: str, make_view: _MakeView, *, show_all: bool) -> Exit:
+    """Show a package. Gives FINDINGS when entries cannot be had from it as the manifest says.
+
+    Raises BadPackage when it cannot be believed; where members are damaged, when all others were read.
+    """
+    view = make_view(Reader())
+    package: PackageFile | None = None
+    ended: BadPackage | None = None
+    members = _MemberCheck()
+    try:
+        package = read_package(file)
+        view = make_view(package.reader)
+        for packaged in package.entries():
+            view.entries([packaged.entry])
+            members.verify(package, packaged)
+        for member in package.undeclared():
+            members.check(package, member)
+    except BadPackage as fault:
+        ended = fault
+    problems = [*members.problems, *package.problems] if package is not None else []
+    found = ended or members.fault
+    if isinstance(view, _JsonView):
+        view.more = {"package": _package_as_json(package, problems)}
+        view.end(found)
+    else:
+        view.end(ended)
+        if package is not None:
+            _say_package(package, problems, is_text=isinstance(view, _PeopleView), show_all=show_all)
+    if found is not None:
+        found.where = target
+        sys.stdout.flush()
+        raise found
+    return Exit.FINDINGS if any(problem.fails for problem in problems) else Exit.DONE
+
+
+def _say_package(package: PackageFile, problems: list[PackageProblem], *, is_text: bool, show_all: bool) -> None:
+    """The members, and what is wrong with them, problems first; where entries are lines for a program, that alone."""
+    if is_text:
+        _say_members(package, show_all=show_all)
+    told = sorted(problems, key=lambda problem: not problem.fails)
+    for problem in told if show_all else told[:_SHOWN]:
+        click.echo(_problem_line(problem), err=not is_text)
+    if len(told) > _SHOWN and not show_all:
+        more = len(told) - _SHOWN + package.untold
+        click.echo(f"  … and {more:,} more problems and warnings; --all shows all", err=not is_text)
+    elif package.untold:
+        click.echo(f"  … and {package.untold:,} more problems and warnings", err=not is_text)
+
+
+def _say_members(package: PackageFile, *, show_all: bool) -> None:
+    members = package.directory.members
+    packed = sum(member.record.packed for member in members)
+    click.echo(f"{len(members):,} members, {human_octets(packed)} packed")
+    for member in members if show_all else members[:_SHOWN]:
+        click.echo(f"        {_member_line(member)}")
+    if len(members) > _SHOWN and not show_all:
+        click.echo(f"  … and {len(members) - _SHOWN:,} more; --all shows all")
+
+
+def _member_line(member: ZipMember) -> str:
+    deflated = f", deflated to {human_octets(member.record.packed)}" if member.record.method == DEFLATED else ""
+    return f"{printable(member.name)} · {human_octets(member.octets)}{deflated}"
+
+
+def _problem_line(problem: PackageProblem) -> str:
+    word = "problem" if problem.fails else "warning"
+    message, subject = printable(problem.message), printable(problem.subject)
+    return f"{word}: [{problem.rule}] {message}" + ("" if subject in message else f": {subject}")
+
+
+def _package_as_json(package: PackageFile | None, problems: list[PackageProblem]) -> dict[str, Any] | None:
+    if package is None:
+        return None
+    members = [
+        {
+            "name": member.name,
+            "octets": member.octets,
+            "packed_octets": member.record.packed,
+            "method": "deflated" if member.record.method == DEFLATED else "stored",
+            "crc": f"{member.record.crc:08x}",
+        }
+        for member in package.directory.members
+    ]
+    return {"members": members, "problems": problems, "problems_left_out": package.untold}
+
+
+# the command
 
 _CHUNK = 1 << 17
 _WEB = ("http://", "https://")
@@ -39,26 +485,22 @@ def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: st
     """
     if as_json and as_lines:
         raise click.UsageError("--json and --ndjson exclude each other")
-    from headwater.cli.inspect_package import show_package, sniffed
-    from headwater.cli.inspect_views import JsonView, LinesView, PeopleView
-    from headwater.spec.reader import Reader
-
-    with _opened(target, wanted) as (uri, headers, chunks), sniffed(uri or target, chunks) as (package, octets):
+    with _opened(target, wanted) as (uri, headers, chunks), _sniffed(uri or target, chunks) as (package, octets):
         shown = uri or target
 
-        def make_view(reader: Reader) -> View:
+        def make_view(reader: Reader) -> _View:
             if as_json:
-                return JsonView(shown, reader)
-            return LinesView(reader) if as_lines else PeopleView(shown, reader, show_all=show_all)
+                return _JsonView(shown, reader)
+            return _LinesView(reader) if as_lines else _PeopleView(shown, reader, show_all=show_all)
 
         if package is not None:
-            return show_package(package, shown, make_view, show_all=show_all)
+            return _show_package(package, shown, make_view, show_all=show_all)
         reader = Reader(base or uri, headers=headers)
         _show_document(reader, octets, make_view(reader), shown)
     return Exit.DONE
 
 
-def _show_document(reader: Reader, chunks: Iterable[bytes], view: View, shown: str) -> None:
+def _show_document(reader: Reader, chunks: Iterable[bytes], view: _View, shown: str) -> None:
     """Show one document as it is read. Raises DocumentFault, when what came before was shown."""
     from headwater.spec.text_values import DocumentFault
 

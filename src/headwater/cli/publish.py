@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import click
 import msgspec
 
 from headwater.cli.catalog_argument import OUTPUT_STATE
-from headwater.cli.output import counted, json_document, json_line, json_option, listening, some_of
+from headwater.cli.output import counted, json_document, json_line, json_option, listening, printable, some_of
 from headwater.cli.serve_options import converted, sets_of
 from headwater.cli.shared_options import (
     DESCRIBING,
@@ -33,7 +34,10 @@ from headwater.errors import Exit, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
+    from headwater.catalog.interface import Catalog
     from headwater.ingest.folder.comparison import ScanResult
+    from headwater.publish.site import SetSettings
+    from headwater.publish.status import ArchiveStatus, ChangeDumpStatus, ResourceDumpStatus, SourceSetStatus
     from headwater.source.config import SourceConfig
     from headwater.source.set_folders import StaticTree
     from headwater.source.worker import SetResult
@@ -190,7 +194,6 @@ def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
 
 
 def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool, quiet: bool) -> Exit:
-    from headwater.cli.dump_lines import dump_lines, withdrawn_offers
     from headwater.publish.status import set_statuses
     from headwater.source.configured_source import utc_now
     from headwater.source.source import Source
@@ -199,7 +202,7 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
     gc.freeze()  # what is imported stays; records by the hundred thousand make no cycles worth looking for
     gc.set_threshold(100_000, 50, 50)
     with listening(quiet=quiet) as listener, Source(config, tree=tree, listener=listener) as source:
-        withdrawn = withdrawn_offers(source.site.sets, source.catalog)
+        withdrawn = _withdrawn_offers(source.site.sets, source.catalog)
         worked = source.run_once()
         status = Exit.TRANSFERS_FAILED if any(one.is_incomplete for one in worked) else Exit.DONE
         if status is not Exit.DONE:
@@ -231,6 +234,62 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
                 " copies that are not there yet"
             )
     return status
+
+
+def dump_lines(status: SourceSetStatus) -> Iterator[str]:
+    """A line for each dump that the set offers, or is about to offer."""
+    if status.resource_dump is not None:
+        yield _resource_dump_line(status.name, status.resource_dump)
+    if status.change_dump is not None:
+        yield _change_dump_line(status.name, status.change_dump)
+    if status.archive is not None:
+        yield _archive_line(status.name, status.archive)
+
+
+def _resource_dump_line(name: str, dump: ResourceDumpStatus) -> str:
+    packages = f"{counted(dump.packages, 'package')}, {human_octets(dump.octets)}"
+    at = f", of {dump.at:%Y-%m-%d %H:%M:%S} UTC" if dump.at else ""
+    waiting = f", {counted(dump.pages_waiting, 'page')} to be packed" if dump.pages_waiting else ""
+    offered = "" if dump.offered else ", not offered yet"
+    left_out = f", without {counted(dump.left_out, 'resource')} whose octets could not be had" if dump.left_out else ""
+    return f"Resource Dump of {printable(name)}: {packages}{at}{waiting}{offered}{left_out}"
+
+
+def _change_dump_line(name: str, dump: ChangeDumpStatus) -> str:
+    waiting = f", {counted(dump.changes_waiting, 'change')} not packed yet" if dump.changes_waiting else ""
+    packages = f"{counted(dump.packages, 'package')}, {human_octets(dump.octets)}"
+    return f"Change Dump of {printable(name)}: {packages}, from {dump.from_:%Y-%m-%d %H:%M:%S} UTC{waiting}"
+
+
+def _archive_line(name: str, archive: ArchiveStatus) -> str:
+    counts = (
+        (archive.resource_lists, "Resource List"),
+        (archive.change_lists, "Change List"),
+        (archive.resource_dumps, "Resource Dump"),
+        (archive.change_dumps, "Change Dump"),
+    )
+    listed = ", ".join(counted(count, title) for count, title in counts if count) or "nothing yet"
+    since = f", from {archive.since:%Y-%m-%d %H:%M:%S} UTC" if archive.since else ""
+    return f"archive of {printable(name)}: {listed}, {human_octets(archive.octets)}{since}"
+
+
+def _withdrawn_offers(sets: Sequence[SetSettings], catalog: Catalog) -> dict[str, list[str]]:
+    """What sets offer beside their lists that this run takes back, since it is not asked to offer it; by set."""
+    from headwater.publish.status import set_statuses
+    from headwater.source.configured_source import utc_now
+
+    asked = {one.name: one for one in sets if not (one.dump and one.change_dump and one.archive)}
+    withdrawn: dict[str, list[str]] = {}
+    for status in set_statuses(catalog, utc_now(), list(asked)) if asked else ():
+        now = asked[status.name]
+        offers = (
+            ("Resource Dump", status.resource_dump, now.dump),
+            ("Change Dump", status.change_dump, now.change_dump),
+            ("archive", status.archive, now.archive),
+        )
+        if titles := [title for title, held, is_asked in offers if held is not None and not is_asked]:
+            withdrawn[status.name] = titles
+    return withdrawn
 
 
 def _summary(worked: SetResult, count: int, where: str, seconds: float) -> dict[str, object]:

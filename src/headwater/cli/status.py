@@ -13,7 +13,6 @@ from urllib.parse import unquote
 
 import click
 
-from headwater.cli.dump_lines import dump_lines
 from headwater.cli.output import (
     counted,
     json_document,
@@ -369,6 +368,8 @@ def _unpaired(
 
 
 def _show(report: dict[str, Any]) -> None:
+    from headwater.cli.publish import dump_lines
+
     now, sets, octets = report["time"], report["sets"], report["catalog_octets"]
     size = f", {human_octets(octets)}" if octets is not None else ""
     click.echo(f"{printable(report['catalog'])} at {_at(now)}{size}")

@@ -13,18 +13,20 @@ import click
 from headwater.cli.output import complain, json_line, json_option
 from headwater.cli.run_output import ChangesFile, RunHook, RunOutput
 from headwater.cli.shared_options import (
+    ACCESS_HEADINGS,
     FOLDER,
     Duration,
     Octets,
     SectionedCommand,
     Share,
     dest_argument,
+    given_options,
     option,
+    source_options,
     store_options,
     url_argument,
     with_sparql_user,
 )
-from headwater.cli.source_access import ACCESS_HEADINGS, given_options, source_options
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:

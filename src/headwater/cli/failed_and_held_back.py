@@ -1,0 +1,140 @@
+"""`headwater retry`, `forget` and `allow-deletions`: what is to become of failures, and of deletions held back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headwater.cli.output import counted, json_document, json_option, listening, printable, show_result, show_some
+from headwater.cli.shared_options import Destination, option
+from headwater.errors import Exit, UsageFault
+
+if TYPE_CHECKING:
+    from headwater.sync.run_history import Forgotten
+
+
+@click.command(name="retry")
+@click.argument("copy", type=Destination(path_type=Path))
+@click.argument("uris", metavar="[URI]...", nargs=-1)
+@json_option
+def retry(copy: Path, uris: tuple[str, ...], as_json: bool) -> Exit:
+    """Make the next run over COPY retry what failed: these URIs, or all.
+
+    Every run retries what failed, except resources for which the source has asked to wait (Retry-After); `sync
+    --follow` waits longer after each failure. This command ends both waits and transfers nothing: the next run, or the
+    next poll of `--follow`, retries.
+    """
+    from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
+    from headwater.sync.run_history import make_due
+    from headwater.sync.state import fact
+
+    with writable_state(DestinationFolder(copy.absolute())) as database, database.write() as t:
+        due = make_due(t, uris)
+        source = fact(t, "url")
+    run = f"`headwater sync {printable(source or 'URL')} {printable(str(copy))}`, with the options that you always give"
+    words = f"{counted(due, 'failure')} due: {run}, tries again"
+    show_result({"due": due}, words if due else "nothing failed: there is nothing to be tried again", as_json=as_json)
+    return Exit.DONE
+
+
+_SHOWN = 20
+
+
+class _DryRun(Exception):
+    """Rolls back what was only tried."""
+
+
+@click.command(name="forget")
+@click.argument("copy", type=Destination(path_type=Path))
+@click.argument("uris", metavar="[URI]...", nargs=-1)
+@option("--failed", "Every transfer that failed.")
+@option("--held-back", "Every deletion that is held back.")
+@option("--set NAME", "This whole set (may be repeated).", name="names", multiple=True)
+@option("--dry-run", "Show what would be forgotten; change nothing.")
+@json_option
+def forget(
+    copy: Path,
+    uris: tuple[str, ...],
+    failed: bool,
+    held_back: bool,
+    names: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> Exit:
+    """Make COPY forget failures and deletions held back, by URI, or whole sets. No file is removed.
+
+    What failed is fetched again when the source next lists or changes it (`sync --baseline` compares at once). A file
+    whose deletion was held back, and every file of a forgotten set, stays where it is, and is no longer updated or
+    deleted; if the source lists it again, it is adopted without a transfer.
+    """
+    if bool(names) == bool(uris or failed or held_back):
+        raise click.UsageError("name URIs, or --failed, or --held-back, or else --set NAME")
+    from headwater.sync import run_history as remembered
+    from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
+    from headwater.sync.sets.selection import pick
+    from headwater.sync.state import sets
+
+    done = remembered.Forgotten()
+    with writable_state(DestinationFolder(copy.absolute())) as database:
+        try:
+            with database.write() as t:
+                if names:
+                    done = remembered.forget_sets(t, pick(sets(t), names, str(copy)))
+                else:
+                    meant = [*uris, *(remembered.failing(t) if failed else ())]
+                    meant += remembered.held_back(t) if held_back else ()
+                    done = remembered.forget(t, list(dict.fromkeys(meant)))
+                if dry_run:
+                    raise _DryRun
+        except _DryRun:
+            pass
+    if as_json:
+        json_document({"dry_run": dry_run, "forgotten": done})
+    else:
+        _show_forgotten(done, dry_run=dry_run)
+    return Exit.DONE
+
+
+def _show_forgotten(done: Forgotten, *, dry_run: bool) -> None:
+    told = [counted(done.failures, "failure"), f"{counted(done.deletions, 'deletion')} held back"]
+    told += [f"set {printable(name)}" for name in done.sets]
+    click.echo(f"{'would forget' if dry_run else 'forgot'} {', '.join(told)}")
+    if done.files:
+        stay = "would stay" if dry_run else "stays" if done.files == 1 else "stay"
+        click.echo(f"{counted(done.files, 'file')} {stay}, no longer part of the copy:")
+    show_some(done.released, _SHOWN, count=done.files, indent="  ")
+
+
+@click.command(name="allow-deletions")
+@click.argument("place", metavar="PLACE")
+@click.argument("sets", metavar="[SET]...", nargs=-1)
+@json_option
+def allow_deletions(place: str, sets: tuple[str, ...], as_json: bool) -> Exit:
+    """Let the source whose catalog is at PLACE delete what it holds back, once.
+
+    PLACE is as for `status`: a state folder, a configuration (.toml), a catalog's file, the output of `publish`, a
+    folder that `serve` publishes, or a cluster's URL. Without SET, it is all sets that hold deletions back.
+
+    A source at work looks within some seconds; `publish` when it runs next; who announces to a push set sends the
+    deletions again. The consent ends with the scan that has recorded the deletions, and after an hour.
+    """
+    from headwater.cli.catalog_argument import CatalogArgument, existing
+    from headwater.cli.status import state_of
+    from headwater.ingest.set_problems import DeletionGuard, set_problems
+    from headwater.source.configured_source import utc_now
+
+    with listening() as listener, existing(CatalogArgument(state_of(place)), listener) as catalog:
+        opened = {state.name for state in catalog.sets() if state.opened_at is not None}
+        if unknown := set(sets) - opened:
+            known = ", ".join(sorted(opened)) or "none"
+            raise UsageFault(f"no set {min(unknown)!r} is published here", where=place, advice=f"Its sets: {known}.")
+        reasons = {one.set: one.reason for one in set_problems(catalog).held_back}
+        names = list(dict.fromkeys(sets)) or sorted(reasons)
+        for name in names:
+            DeletionGuard(catalog, name, 0, utc_now).allow()
+    lines = [f"{printable(name)}: deletions are allowed once, within an hour" for name in names]
+    allowed = [{"set": name, "held_back": reasons.get(name)} for name in names]
+    show_result({"allowed": allowed}, "\n".join(lines) or "no deletions are held back", as_json=as_json)
+    return Exit.DONE
