@@ -19,7 +19,7 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_names import natural_path
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.source_times import SECOND
-from headwater.sync.transfer.adopt_existing import is_listed
+from headwater.sync.transfer.content_at_hand import is_listed
 
 _SAMPLE = 200
 _SAMPLE_BELOW = 40

@@ -27,13 +27,12 @@ from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns, strong_last_modified
 from headwater.sync.state import SetRow
-from headwater.sync.transfer.adopt_existing import adopt_existing
+from headwater.sync.transfer.content_at_hand import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile, adopt_existing
 from headwater.sync.transfer.content_coding import CannotDecode, decode_file
 from headwater.sync.transfer.partial_downloads import PartialDownloads
 from headwater.sync.transfer.patching import Patching
 from headwater.sync.transfer.request_processes import fetch_plain
 from headwater.sync.transfer.result_log import BATCH, PlacedFile, ResultLog
-from headwater.sync.transfer.unconfirmed_content import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile
 from headwater.sync.transfer.verification import (
     GOOD,
     BodyForm,

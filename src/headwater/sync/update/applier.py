@@ -31,9 +31,8 @@ from headwater.sync.state import (
     measure,
     one_set,
 )
-from headwater.sync.transfer.adopt_existing import is_listed
+from headwater.sync.transfer.content_at_hand import UnconfirmedContent, is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
-from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, clear_plan, listed_columns
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.patches import FirstImport

@@ -25,8 +25,8 @@ from headwater.sync.lists.position import Position
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.state import SetRow
+from headwater.sync.transfer.content_at_hand import UnconfirmedContent
 from headwater.sync.transfer.patching import LARGEST_OF_DATASET
-from headwater.sync.transfer.unconfirmed_content import UnconfirmedContent
 from headwater.sync.transfer.verification import digests_of, strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, PatchAttempt, PatchStep, Work
 from headwater.transport.fetch import Fetch, Fetched, Objection

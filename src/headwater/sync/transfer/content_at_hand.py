@@ -1,14 +1,16 @@
-"""Unconfirmed content: octets newer than listed, kept until a list of the same run confirms them (DST-5.3).
+"""Content at hand, which needs no request: files that are in their places already, and octets newer than listed.
 
-Nobody can tell from one answer whether a resource has changed since it was listed or its octets are wrong. So they get
-no place among the copies yet: a later entry whose hash fits places them without another transfer, and what no entry
-tells of is asked for once more. They last as long as the run on their set; until they have a place, the resource is
-remembered as failed.
+A file of a killed run, or of another tool, is adopted where it is what is listed. Octets that are newer than listed are
+unconfirmed until a list of the same run confirms them (DST-5.3): nobody can tell from one answer whether a resource has
+changed since it was listed or its octets are wrong. So they get no place among the copies yet: a later entry whose hash
+fits places them without another transfer, and what no entry tells of is asked for once more. They last as long as the
+run on their set; until they have a place, the resource is remembered as failed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping
 
 import msgspec
@@ -16,9 +18,11 @@ import msgspec
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.copy.held_files import digest_of_file, is_intact
+from headwater.sync.copy.held_files import digest_of_file, digest_of_path, is_intact
 from headwater.sync.reports import SetReport
-from headwater.sync.transfer.verification import strongest_of
+from headwater.sync.source_times import SECOND, mtime_ns
+from headwater.sync.transfer.result_log import PlacedFile
+from headwater.sync.transfer.verification import digests_of, strongest_of
 from headwater.sync.transfer.work_queue import (
     ADD_WORK,
     PAST_CACHES,
@@ -124,3 +128,43 @@ class UnconfirmedContent:
             with contextlib.suppress(OSError):
                 self._tree.discard(kept.name)
         self.count = 0
+
+
+# adoption
+
+
+def adopt_existing(tree: FileTree, work: Work) -> PlacedFile | None:
+    """The file at the resource's place, if it is what is listed; None: it has to be fetched."""
+    found = _right(tree, work.path, work.hash, work.length, work.lastmod)
+    if found is None:
+        return None
+    there, digest = found
+    kept = mtime_ns(work.lastmod, None)
+    if kept is not None and kept != there.st_mtime_ns:
+        tree.touch(work.path, kept)
+        again = tree.stat(work.path)
+        kept = again.st_mtime_ns if again else kept
+    return PlacedFile(work.path, there.st_size, kept or there.st_mtime_ns, digest)
+
+
+def is_listed(tree: FileTree, path: bytes, listed: str | None, length: int | None, lastmod: int | None) -> bool:
+    """Whether the file at `path` is what is listed, as `adopt_existing` would find."""
+    return _right(tree, path, listed, length, lastmod) is not None
+
+
+def _right(
+    tree: FileTree, path: bytes, listed: str | None, length: int | None, lastmod: int | None
+) -> tuple[os.stat_result, str] | None:
+    """What is there and its digest, if it is what is listed: by hash; where none is listed, by length and time."""
+    found = tree.stat(path)
+    if found is None or (length is not None and length != found.st_size):
+        return None
+    digests = digests_of(listed)
+    algorithm = digests[0].algorithm if digests else "sha-256"
+    seconds = None if lastmod is None else lastmod // SECOND
+    if not digests and (length is None or seconds != found.st_mtime_ns // 1_000_000_000):
+        return None
+    hexdigest = digest_of_path(tree, path, algorithm)
+    if hexdigest is None or (digests and hexdigest != digests[0].hex):
+        return None
+    return found, f"{algorithm}:{hexdigest}"
