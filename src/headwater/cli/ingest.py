@@ -492,17 +492,16 @@ def _documents(tally: Account) -> str:
 
 def _hint(name: str, *, events_are: bool, taken: int, listener: Listener) -> None:
     """When nothing was taken: say so if the file begins as one for the other command does."""
-    from headwater.ingest.push.events import looks_like_documents, looks_like_events
+    from headwater.ingest.push.events import looks_like_events
     from headwater.progress import Notice
 
     if taken or name == "-":
         return
     with _opened(name) as file:
         text = next((one.text or b"" for one in events_of([file])), b"")
-    if events_are and looks_like_events(text):
-        listener(Notice("HW-ING-60", "these look like events: `headwater ingest events` takes them", name))
-    elif not events_are and looks_like_documents(text):
-        listener(Notice("HW-ING-60", "these look like DIT-ES documents: `headwater ingest dit` takes them", name))
+    if looks_like_events(text) is events_are:
+        what, command = ("events", "events") if events_are else ("DIT-ES documents", "dit")
+        listener(Notice("HW-ING-60", f"these look like {what}: `headwater ingest {command}` takes them", name))
 
 
 def _audited(follower: DitFollower, max_delete: float, as_json: bool) -> Exit:

@@ -207,18 +207,13 @@ class FileContentReader:
 
 
 def _taken(root: ContentRoot, uri: str) -> bytes | None:
-    """The path of the file with this relative URI; None when the set takes no such file."""
-    path = _path_of(uri)
-    if path is None or has_reserved(path):
-        return None
-    return path if root.paths is None or root.paths.takes(path) else None
-
-
-def _path_of(uri: str) -> bytes | None:
-    """The path of a file with this relative URI: whole names, none of which leads up. None when no file has it."""
+    """The path of the file with this relative URI: whole names, none of which leads up. None when the set takes no such
+    file."""
     path = unquote_to_bytes(uri)
     is_one = quote_path(path) == uri and b"\0" not in path and {b"", b".", b".."}.isdisjoint(path.split(b"/"))
-    return path if is_one else None
+    if not is_one or has_reserved(path):
+        return None
+    return path if root.paths is None or root.paths.takes(path) else None
 
 
 def _may_be_as_recorded(file: OpenFile, resource: RecordedResource, *, is_scanned: bool) -> bool:

@@ -66,11 +66,6 @@ class CopyPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return StateRow(*KEY, msgspec.msgpack.encode(self))
 
 
-def read_position(value: bytes) -> CopyPosition:
-    """A position as it is kept."""
-    return from_msgpack(value, CopyPosition)
-
-
 def position_at(end: JournalEnd, copied: CopiedSet, place: str = "") -> CopyPosition:
     """The position of who has looked at everything that this state of the copy holds of a set."""
     return CopyPosition(
@@ -130,7 +125,7 @@ def copy_lags(catalog: Catalog, names: Collection[str] = ()) -> Iterator[CopyLag
         row = catalog.rows(name, [KEY]).get(KEY)
         if row is None or (names and name not in names):
             continue
-        position = read_position(row.value)
+        position = from_msgpack(row.value, CopyPosition)
         lag = CopyLag(set=name, copy=position.place, origin=position.origin, waiting=None)
         try:
             state = CopyStateReader(position.place)
@@ -181,62 +176,6 @@ class CopyBatch(msgspec.Struct):
     events: list[Event] = msgspec.field(default_factory=list)
     memos: list[tuple[str, bytes]] = msgspec.field(default_factory=list)
     left_out: LeftOut = msgspec.field(default_factory=LeftOut)
-
-
-class CopyRules(msgspec.Struct, frozen=True):
-    """What a comparison has to know of its set: our addresses, the set's folder in the copy.
-
-    `note_of` is the note of a file that is as it was placed, None for one that is not: it is not served as if it were.
-    """
-
-    base_url: str
-    prefix: str
-    folder: str
-    note_of: Callable[[CopiedFile], bytes | None]
-
-
-def uris_of(paths: Iterable[bytes], folder: str) -> dict[bytes, str]:
-    """The URIs of those of the paths that can be resources of the set."""
-    found = ((path, relative_path(path, folder)) for path in paths)
-    uris = ((path, relative_uri(below)) for path, below in found if below is not None)
-    return {path: uri for path, uri in uris if uri is not None}
-
-
-def compare(
-    paths: Iterable[bytes], files: Mapping[bytes, CopiedFile], known: Mapping[str, Resource], rules: CopyRules
-) -> CopyBatch:
-    """What these paths come to: `files` are those of them that the copy holds, `known` the resources published."""
-    batch = CopyBatch()
-    uris = uris_of(paths, rules.folder)
-    for path in paths:
-        uri, file = uris.get(path), files.get(path)
-        if uri is None:
-            batch.left_out.add(Omission.UNUSABLE, repr(path[:200]))
-            continue
-        resource = known.get(uri)
-        if file is None:
-            if resource is not None:
-                batch.events.append(Delete(uri))
-            continue
-        metadata = metadata_of(file, rules.prefix + uri)
-        if leads_home(metadata.links, rules.base_url):
-            batch.left_out.add(Omission.LOOP, file.uri)
-            if resource is not None:
-                batch.events.append(Delete(uri))
-        elif file.digest is None or file.unconfirmed:
-            batch.left_out.add(Omission.UNCONFIRMED, file.uri)
-        elif (note := rules.note_of(file)) is None:
-            batch.left_out.add(Omission.CHANGED, file.uri)
-        else:
-            _take(batch, Upsert(uri, metadata, note), resource)
-    return batch
-
-
-def _take(batch: CopyBatch, event: Upsert, resource: Resource | None) -> None:
-    if resource is None or resource.metadata != event.metadata:
-        batch.events.append(event)
-    elif resource.memo != event.memo:
-        batch.memos.append((event.uri, event.memo))
 
 
 BATCH = 2_000
@@ -292,9 +231,7 @@ class CopyIntake(ChangeRecorder):
         self._wanted = place.wanted
         self._listener = listener
         self._stop = stop
-        self._rules = CopyRules(
-            base_url=place.base_url, prefix=place.prefix, folder=place.folder, note_of=self._note_of
-        )
+        self._place = place
         self.set_id: int | None = None
         """The set of the copy, by its number in the state, since it was read."""
         self.is_partial = False
@@ -315,7 +252,7 @@ class CopyIntake(ChangeRecorder):
         is_open = seen.opened_at is not None
         if copied is None and (position is None or position.journal != end.id or not is_open):
             raise StoreFault(f"the copy has no set {self._wanted or self.name!r} so far", code="HW-CPY-03", where=where)
-        if copied is not None and copied.folder != self._rules.folder:
+        if copied is not None and copied.folder != self._place.folder:
             raise StoreFault("the set lies in another folder of the copy now: restart", code="HW-CPY-03", where=where)
         outcome = CopyOutcome()
         if copied is not None:
@@ -334,7 +271,7 @@ class CopyIntake(ChangeRecorder):
 
     def _read_position(self) -> CopyPosition | None:
         row = self.catalog.rows(self.name, [KEY]).get(KEY)
-        return None if row is None else read_position(row.value)
+        return None if row is None else from_msgpack(row.value, CopyPosition)
 
     def _files_after(self, state: CopyStateReader, set_id: int, uri: str) -> list[CopiedFile]:
         self._pause()
@@ -390,7 +327,7 @@ class CopyIntake(ChangeRecorder):
 
     def _delete_missing(self, state: CopyStateReader, copied: CopiedSet | None, outcome: CopyOutcome) -> None:
         after = ""
-        prefix = self._rules.folder.encode("utf-8", "surrogateescape") + b"/" if self._rules.folder else b""
+        prefix = self._place.folder.encode("utf-8", "surrogateescape") + b"/" if self._place.folder else b""
         while rows := self.catalog.resources(self.name, after, BATCH):
             self._pause()
             after = rows[-1].uri
@@ -412,14 +349,55 @@ class CopyIntake(ChangeRecorder):
         seen: SetState | None,
         outcome: CopyOutcome,
     ) -> None:
-        known = self.catalog.get(self.name, list(uris_of(paths, self._rules.folder).values()))
-        batch = compare(paths, files, known, self._rules)
+        uris = self._uris_of(paths)
+        known = self.catalog.get(self.name, list(uris.values()))
+        batch = self._compared(paths, uris, files, known)
         self._put(batch, known, position, seen)
         deleted = sum(isinstance(one, Delete) for one in batch.events)
         outcome.deleted += deleted
         outcome.taken += len(batch.events) - deleted
         outcome.held += len(files)
         outcome.left_out.add_all(batch.left_out)
+
+    def _uris_of(self, paths: Iterable[bytes]) -> dict[bytes, str]:
+        """The URIs of those of the paths that can be resources of the set."""
+        found = ((path, relative_path(path, self._place.folder)) for path in paths)
+        uris = ((path, relative_uri(below)) for path, below in found if below is not None)
+        return {path: uri for path, uri in uris if uri is not None}
+
+    def _compared(
+        self,
+        paths: Iterable[bytes],
+        uris: Mapping[bytes, str],
+        files: Mapping[bytes, CopiedFile],
+        known: Mapping[str, Resource],
+    ) -> CopyBatch:
+        """What these paths come to: `files` are those of them that the copy holds, `known` the resources published."""
+        batch = CopyBatch()
+        for path in paths:
+            uri, file = uris.get(path), files.get(path)
+            if uri is None:
+                batch.left_out.add(Omission.UNUSABLE, repr(path[:200]))
+                continue
+            resource = known.get(uri)
+            if file is None:
+                if resource is not None:
+                    batch.events.append(Delete(uri))
+                continue
+            metadata = metadata_of(file, self._place.prefix + uri)
+            if leads_home(metadata.links, self._place.base_url):
+                batch.left_out.add(Omission.LOOP, file.uri)
+                if resource is not None:
+                    batch.events.append(Delete(uri))
+            elif file.digest is None or file.unconfirmed:
+                batch.left_out.add(Omission.UNCONFIRMED, file.uri)
+            elif (note := self._note_of(file)) is None:
+                batch.left_out.add(Omission.CHANGED, file.uri)
+            elif resource is None or resource.metadata != metadata:
+                batch.events.append(Upsert(uri, metadata, note))
+            elif resource.memo != note:
+                batch.memos.append((uri, note))
+        return batch
 
     def _put(
         self, batch: CopyBatch, known: dict[str, Resource], position: CopyPosition | None, seen: SetState | None

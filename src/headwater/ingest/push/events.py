@@ -178,7 +178,7 @@ def _digests(told: Announcement) -> str | None:
         "sha-384": told.sha384,
         "sha-512": told.sha512,
     }
-    items = [] if told.hash is None else told.hash.split()
+    items = (told.hash or "").split()
     items += [f"{algorithm}:{digest.strip()}" for algorithm, digest in named.items() if digest is not None]
     return _hash(items)
 
@@ -294,16 +294,12 @@ _DOCUMENTS = frozenset({"location", "resource_set", "_source", "hits", "index", 
 _EVENTS = frozenset({"uri", "path"})
 
 
-def looks_like_events(line: bytes) -> bool:
-    """Whether a line is an object that names a resource as an event does."""
+def looks_like_events(line: bytes) -> bool | None:
+    """Whether a line is an object that names a resource as an event does, and no document of the protocol or wrapper of
+    some; None where it cannot be told."""
     names = _names(line)
-    return bool(names & _EVENTS) and not names & _DOCUMENTS
-
-
-def looks_like_documents(line: bytes) -> bool:
-    """Whether a line is a document of the protocol, or a wrapper of some."""
-    names = _names(line)
-    return bool(names & _DOCUMENTS) and not names & _EVENTS
+    is_event, is_document = bool(names & _EVENTS), bool(names & _DOCUMENTS)
+    return None if is_event == is_document else is_event
 
 
 def _names(line: bytes) -> frozenset[str]:
