@@ -22,7 +22,7 @@ from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardP
 from headwater.ingest.dit.texts import Wrapped
 from headwater.storage.cluster import ClusterUnreachable
 from tests.support.examples import MANY
-from tests.support.push_set import PushSet, change, resource
+from tests.support.push_set import PushSet, at, change, resource
 from tests.support.waiting import START
 
 pytestmark = pytest.mark.long(10)
@@ -83,6 +83,9 @@ class Shards(Index):
             if position.is_new(number) and (until is None or number <= until)
         ]
         return found[:most], len(found) >= most
+
+    def has(self, shard: Shard, found: IndexDocument) -> bool:
+        return found.number in self.held[shard.number]
 
 
 @pytest.fixture
@@ -203,6 +206,46 @@ def test_while_an_engine_stands_still_its_shards_show_nothing(fed: PushSet, is_a
         following.poll()
     assert told(fed, "a") == ["created", "deleted", "created"]
     assert fed.state() == {"a": "md5:" + "b" * 32}
+
+
+def test_what_was_made_again_is_complete_though_its_resource_was_taken_for_an_older_change(fed: PushSet) -> None:
+    """Its file has come back with the old modification time, and was shown before the deletion was."""
+    fed.documents(resource("a", 1), change("a", "created", 1))
+    index = Shards(2)
+    following = followed(fed, index)
+    index.put(0, change("a", "updated", 300))
+    index.put(1, change("a", "deleted", 400))
+    index.put(1, change("a", "created", 500, lastmod=at(300)))
+    index.put(0, resource("a", 300, "b"))
+    index.refresh(0)
+    following.poll()
+    index.refresh(1)
+    following.poll()
+    assert told(fed, "a") == ["created", "updated", "deleted", "created"]
+    assert fed.state() == {"a": "md5:" + "b" * 32}
+
+
+@pytest.mark.parametrize("lastmod", [300, 500], ids=["the same time", "another time"])
+def test_what_was_made_again_has_no_digest_of_before(fed: PushSet, lastmod: int) -> None:
+    """A shard may show what has been deleted, whether its file had the old modification time or another one."""
+    fed.documents(resource("a", 1), change("a", "created", 1))
+    index = Shards(2)
+    following = followed(fed, index)
+    index.put(0, change("a", "updated", 300))
+    index.put(0, resource("a", 300, "b"))
+    index.refresh(0)
+    following.poll()
+    index.remove(0, str(resource("a", 300)["location"]))
+    index.put(1, change("a", "deleted", 400))
+    index.put(1, change("a", "created", 500, lastmod=at(lastmod)))
+    index.refresh(1)
+    following.poll()
+    assert told(fed, "a") == ["created", "updated", "deleted", "created"]
+    assert fed.state() == {"a": None}
+    index.put(0, resource("a", lastmod, "c"))
+    index.refresh(0)
+    following.poll()
+    assert fed.state() == {"a": "md5:" + "c" * 32}
 
 
 def test_what_comes_in_all_the_time_is_not_held_back_for_ever(fed: PushSet) -> None:

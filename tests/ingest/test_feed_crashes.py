@@ -93,9 +93,9 @@ def test_documents_that_are_cut_off_are_taken_once_when_they_are_read_again(
         take_documents(fed.feed, documents, positions={"feed": b"42"})
     fed.close()
     fed = PushSet(tmp_path)
-    if fed.feed.position("feed") is None:
+    if fed.feed.state.position("feed") is None:
         take_documents(fed.feed, documents, positions={"feed": b"42"})
-    assert fed.feed.position("feed") == b"42"
+    assert fed.feed.state.position("feed") == b"42"
     fed.documents(change("half", "created", 1))
     fed.settle()
     assert sorted(uri for kind, uri in fed.log() if kind == "created") == sorted([*map(str, range(20)), "half"])

@@ -18,6 +18,7 @@ import msgspec
 from headwater.catalog.interface import Catalog, Change, Metadata, Resource
 from headwater.errors import UsageFault
 from headwater.ingest.dit.joining import read_note
+from headwater.ingest.push.ingest_state import MOST_LINKS
 from headwater.ingest.push.resource_locations import REL_PATH, URL, BadLocation, Location, Locations
 from headwater.spec import checks as grammar
 from headwater.spec.checks import WriteRefused
@@ -28,8 +29,6 @@ from headwater.spec.uris import to_ascii
 RESOURCE: Final = "resource"
 CHANGE: Final = "change"
 
-MOST_LINKS: Final = 500
-"""Links of one document that are read: a reader of our lists takes no more than twice as many of an entry."""
 MOST_REMARKS: Final = 20
 """What is said of one document at most: a bad one may give cause for a remark in every octet."""
 MOST_KEPT_OCTETS: Final = 16_384

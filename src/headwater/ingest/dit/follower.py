@@ -8,7 +8,8 @@ import math
 import time
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, ResourceDocument, read_document
 from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, read_position, write_position
 from headwater.ingest.dit.intake import settle, take_documents, tell
+from headwater.ingest.dit.joining import Remade
 from headwater.ingest.dit.texts import Wrapped
 from headwater.ingest.push.events import refusal
 from headwater.ingest.push.feed import BATCH, Draft, Feed, Outcome, OutcomeKind
@@ -37,6 +39,8 @@ _FEWEST: Final = 50
 """… and so many documents of it at least, however many shards share a page."""
 
 
+_LATELY: Final = 5_000
+"""Operations of a shard that are looked at once more for what was made again."""
 MARGIN_SECONDS: Final = 1.0
 """Beyond twice the interval at which shards show what is new: an engine with much to do is late with it."""
 LONGEST_SECONDS: Final = 60.0
@@ -178,7 +182,7 @@ class DitFollower:
     def _until(self, shard: Shard) -> int:
         """Where the snapshot of a shard ends: fixed when it begins, for a load that is interrupted to go on there."""
         feed = f"{shard.feed} snapshot"
-        known = self.feed.position(feed)
+        known = self.feed.state.position(feed)
         if known is not None:
             return int(known)
         until = self.index.newest(shard)
@@ -187,7 +191,7 @@ class DitFollower:
 
     def _read(self, shard: Shard, until: int) -> None:
         """Take a shard's part of the snapshot."""
-        position = read_position(self.feed.position(shard.feed))
+        position = read_position(self.feed.state.position(shard.feed))
         for found in self.index.pages(shard, position, until, self.resource_sets):
             self._take([ShardPage(shard, position, found)], [len(found)])
             if self._stop():
@@ -199,7 +203,7 @@ class DitFollower:
         Each shows it at moments of its own: a change is held back until all have shown what came before it.
         """
         most = max(_FEWEST, PAGE // max(1, len(shards)))
-        positions = {shard: read_position(self.feed.position(shard.feed)) for shard in shards}
+        positions = {shard: read_position(self.feed.state.position(shard.feed)) for shard in shards}
         held = held_seconds([shard.refresh_seconds for shard in shards])
         shown_at: float = began
         marks: Mapping[Shard, int] = dict.fromkeys(shards, _EVERYTHING)
@@ -249,7 +253,9 @@ class DitFollower:
             chosen += one.found[:count]
             parsed += one.parsed[:count]
         documents, refused, foreign = sort_out(parsed, self.resource_sets)
-        taken = take_documents(self.feed, documents, positions=positions, in_order=len(read) == 1)
+        taken = take_documents(
+            self.feed, documents, positions=positions, in_order=len(read) == 1, remade=partial(self._remade, read)
+        )
         outcomes = [*refused, *taken.outcomes]
         self.tally.count(outcomes, foreign=foreign)
         for outcome in outcomes:
@@ -259,6 +265,25 @@ class DitFollower:
                 self._listener(Notice(outcome.code or "HW-ING-50", text, where))
         tell(taken, self._listener)
         self._listener(Progress("documents", self.tally.lines))
+
+    def _remade(self, read: Sequence[ShardPage], wanted: Collection[Remade]) -> Iterator[ResourceDocument]:
+        """The resources with these URIs and `lastmod` that were taken lately and are there still."""
+        for one in read:
+            earlier, until = ShardPosition(max(0, one.position.next - _LATELY)), one.position.next - 1
+            for found in self.index.pages(one.shard, earlier, until, self.resource_sets):
+                earlier.next = found[-1].number + 1
+                for line, document in self.documents(found):
+                    if not isinstance(document, ResourceDocument) or self.key(document) not in wanted:
+                        continue
+                    if self.index.has(one.shard, found[line - 1]):
+                        yield document
+
+    def key(self, document: ResourceDocument) -> Remade | None:
+        """The URI and the `lastmod` of a resource; None for one that was refused, and told, when it was taken."""
+        try:
+            return self.feed.locations.resolve(document.location), document.metadata.lastmod
+        except BadLocation:
+            return None
 
 
 def parse(wrapped: Wrapped) -> DitDocument | UsageFault:
@@ -331,20 +356,10 @@ def _compared(follower: DitFollower) -> array[int]:
         position, until = ShardPosition(), follower.index.newest(shard)
         for found in follower.index.pages(shard, position, until, follower.resource_sets):
             position.next = found[-1].number + 1  # in one look at what is there, nothing is under way
-            documents = [one for one in follower.documents(found) if isinstance(one[1], ResourceDocument)]
+            documents = [(line, one) for line, one in follower.documents(found) if isinstance(one, ResourceDocument)]
             take_documents(follower.feed, documents, snapshot=True)
-            marks.extend(_marks(follower.feed, documents))
+            marks.extend(_mark(key[0]) for one in documents if (key := follower.key(one[1])) is not None)
     return array("Q", sorted(set(marks)))
-
-
-def _marks(feed: Feed, documents: Sequence[tuple[int, DitDocument]]) -> list[int]:
-    marks = []
-    for _, document in documents:
-        try:
-            marks.append(_mark(feed.locations.resolve(document.location)))
-        except BadLocation:
-            continue  # it was refused, and told, when it was taken
-    return marks
 
 
 def _mark(uri: str) -> int:

@@ -180,6 +180,12 @@ class Index:
         while found := self.look(shard, position, sets, until)[0]:
             yield found
 
+    def has(self, shard: Shard, found: IndexDocument) -> bool:
+        """Whether a document is there as it was found: asked by its id, whatever the shard shows at present."""
+        path = f"/{quote(shard.index, safe='')}/_doc/{quote(found.wrapped.id or '-', safe='')}?_source=false"
+        answer = self._server.ask("GET", path, accept=(404,))
+        return answer.status != 404 and bool(_decoded(answer.body).get("_seq_no") == found.number)
+
     def _search(self, shard: Shard, body: dict[str, Any]) -> list[IndexDocument]:
         return [_found(hit) for hit in _hits(self._answer(shard, body))]
 
@@ -259,7 +265,7 @@ def _decoded(body: str) -> dict[str, Any]:
     return value
 
 
-_SCHEMES = {"http://": "opensearch://", "https://": "opensearch://"}
+_SCHEMES = ("http://", "https://")
 
 
 def is_index(text: str) -> bool:
@@ -307,9 +313,7 @@ def index_at(
 
 def _place_of(text: str) -> tuple[ClusterPlace, str]:
     """The server, and the name of the index there. Raises UsageFault."""
-    place = text
-    for scheme, own in _SCHEMES.items():
-        place = own + place.removeprefix(scheme) if place.startswith(scheme) else place
+    place = f"opensearch://{text.partition('://')[2]}" if text.startswith(_SCHEMES) else text
     if text.startswith("https://"):
         place += "&tls=true" if "?" in place else "?tls=true"
     try:

@@ -295,11 +295,6 @@ class Feed(ChangeRecorder):
 
         return self.attempt(look)
 
-    def position(self, feed: str) -> bytes | None:
-        """How far a feed was read."""
-        self._look()
-        return self.state.position(feed)
-
     def _look(self) -> SetState:
         """The set as it is, made when it is new. What is open stays open."""
         try:
