@@ -21,15 +21,14 @@ from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.audit import comparison
 from headwater.sync.audit import expected_files as expectation
-from headwater.sync.audit.comparison import SetContent
 from headwater.sync.audit.expected_files import ExpectedFiles, PastFiles
-from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy, judge_stores
+from headwater.sync.audit.findings import AuditReport, ContentVerdict, SetAudit, judge_copy, judge_stores
 from headwater.sync.connection import Scope, hosts_of, starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.documents import Documents
-from headwater.sync.lists.entries import ListContext, redirected_origins
+from headwater.sync.lists.entries import ListContext, any_patches_alone, redirected_origins
 from headwater.sync.options import (
     Choice,
     RememberedChoice,
@@ -57,6 +56,11 @@ from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state import AS_OF, TEMPORARY, SetRow, add_set, fact, moved_documents, sets
 from headwater.sync.update.path_conflicts import first_base
 from headwater.transport.transport import Transport
+
+_ANY_UNHASHED = (
+    "SELECT 1 FROM temp.expected e JOIN resources r ON r.set_id = ? AND r.uri = e.uri"
+    " WHERE coalesce(e.hash, '') NOT LIKE '%:%' LIMIT 1"
+)
 
 
 def audit(
@@ -157,8 +161,6 @@ class _Audit:
 
     def _set(self, row: SetRow, held: comparison.Inventory, others: list[str]) -> SetAudit:
         result = SetAudit(name=row.name, folder=row.folder)
-        wire, root = self._documents.transport, Path(os.fsdecode(self._root))
-        content = SetContent(wire, root, self._options.dataset, is_past=self._moment is not None)
         chosen = self._chosen(row)
         origins = redirected_origins(self._documents.moved, self._url, self._final, row.offer.capability_list)
         context = ListContext(
@@ -167,11 +169,35 @@ class _Audit:
             Scope(origins, hosts_of(chosen.allow_hosts), chosen.any_host),
             self._listener,
             chosen.prefer_types,
-            content.restate,
+            self._restate,
         )
         expected = self._expected(context, row, chosen.choice, result)
+
+        def content() -> ContentVerdict | None:
+            return self._audit_dataset(context, row.id)
+
         comparison.SetComparison(context, row, expected, content, held, result).run(others)
         return result
+
+    def _restate(self, t: Transaction, set_id: int) -> None:
+        """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
+        if any_patches_alone(t):
+            from headwater.sync.datasets.held_datasets import restate_patches  # takes the RDF library along
+
+            restate_patches(t, set_id, self._options.dataset, listed=True)
+
+    def _audit_dataset(self, context: ListContext, set_id: int) -> ContentVerdict | None:
+        """The verdict on the dataset of a set, where nothing is listed that would tell more than its time.
+
+        Of what is past no content can be asked for.
+        """
+        with self._database.write() as t:
+            if self._moment is not None or t.one(_ANY_UNHASHED, (set_id,)) is None:
+                return None
+        from headwater.sync.audit.dataset_audit import audit_dataset  # takes the RDF library along
+
+        root = Path(os.fsdecode(self._root))
+        return audit_dataset(context, set_id, self._documents.transport, root, self._options.dataset)
 
     def _audit_stores(self, row: SetRow, result: SetAudit) -> None:
         """The verdicts on the triplestores that follow the dataset of a set."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from headwater.files.hashing import HASHERS, HashRequest, HashResult
 from headwater.processes.pool import processors
 from headwater.progress import Notice, Progress
 from headwater.storage.database import Database
-from headwater.storage.transaction import Row, Transaction
+from headwater.storage.transaction import Row
 from headwater.sync.audit.expected_files import ExpectedFiles, WantedFile
 from headwater.sync.audit.findings import (
     BY_HASH,
@@ -47,10 +47,9 @@ from headwater.sync.audit.findings import (
 )
 from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.lists.entries import ListContext, any_patches_alone, canonical_hash_of
+from headwater.sync.lists.entries import ListContext, canonical_hash_of
 from headwater.sync.state import SetRow
 from headwater.sync.transfer.verification import digests_of, strongest_text
-from headwater.transport.transport import Transport
 
 # the files and their hashes, from the disk alone
 
@@ -228,11 +227,11 @@ class SetComparison:
         context: ListContext,
         row: SetRow,
         expectation: ExpectedFiles,
-        content: SetContent,
+        content: Callable[[], ContentVerdict | None],
         inventory: Inventory,
         result: SetAudit,
     ) -> None:
-        self._context = context
+        """`content`: compares what the source sends, where nothing that is listed tells more than times."""
         self._database = context.database
         self._listener = context.listener
         self._row = row
@@ -252,7 +251,7 @@ class SetComparison:
             self._listener(Notice(fault.rule or fault.code, fault.what, fault.where))
         else:
             self._expectation.name()
-            self._verdict = self._content.verdict(self._context, self._row.id)
+            self._verdict = self._content()
             with closing(self._fixity):
                 proved = self._compare(_EXPECTED_PAGE)
                 self._told_no_more()
@@ -425,36 +424,3 @@ def _verdict_on_document(found: DocumentFixity, before: str, *, is_recorded: boo
     if found is DocumentFixity.OTHER or (before == DIFFERENT and is_recorded):
         return DIFFERENT
     return SAME if found is DocumentFixity.NOTHING and before == SAME else UNVERIFIABLE
-
-
-_ANY_UNHASHED = (
-    "SELECT 1 FROM temp.expected e JOIN resources r ON r.set_id = ? AND r.uri = e.uri"
-    " WHERE coalesce(e.hash, '') NOT LIKE '%:%' LIMIT 1"
-)
-
-
-class SetContent:
-    """The changes of one set restated by what they are, and the verdict on its dataset."""
-
-    def __init__(self, transport: Transport, root: Path, wanted: str | None, *, is_past: bool) -> None:
-        """`wanted`: the dataset that the user names; of what is past (`is_past`) no content can be asked for."""
-        self._transport = transport
-        self._root = root
-        self._wanted = wanted
-        self._is_past = is_past
-
-    def restate(self, t: Transaction, set_id: int) -> None:
-        """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
-        if any_patches_alone(t):
-            from headwater.sync.datasets.held_datasets import restate_patches  # takes the RDF library along
-
-            restate_patches(t, set_id, self._wanted, listed=True)
-
-    def verdict(self, context: ListContext, set_id: int) -> ContentVerdict | None:
-        """The verdict on the dataset of a set, where nothing is listed that would tell more than its time."""
-        with context.database.write() as t:
-            if self._is_past or t.one(_ANY_UNHASHED, (set_id,)) is None:
-                return None
-        from headwater.sync.audit.dataset_audit import DatasetContent  # takes the RDF library along
-
-        return DatasetContent(self._transport, self._root, self._wanted).compare(context, set_id)
