@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.sync.packages.transfer_plan import Demand, Prefer, choose_demand, choose_packages
+from headwater.sync.packages.transfer_plan import LEAST_RESOURCES, Demand, Prefer, choose_packages, why_on_demand
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -25,10 +25,10 @@ def test_packages_are_fetched_where_a_quarter_of_their_octets_is_wanted(
     said: str, wanted: Demand, length: int | None, taken: bool
 ) -> None:
     decided = choose_packages(length, wanted, Prefer.AUTO)
-    assert decided.taken is taken, f"{said}: {decided.why}"
-    assert decided.why
-    assert not choose_packages(length, wanted, Prefer.LISTS).taken
-    assert choose_packages(length, wanted, Prefer.ONLY_DUMPS).taken is bool(wanted.resources)
+    assert (decided is not None and decided.taken) is taken, f"{said}: {decided}"
+    assert (decided is None) is (wanted.resources < LEAST_RESOURCES), said
+    only = choose_packages(length, wanted, Prefer.ONLY_DUMPS)
+    assert (only is not None and only.taken) is bool(wanted.resources)
 
 
 PREFERRED = [
@@ -48,19 +48,21 @@ def test_who_prefers_dumps_gets_no_large_package_of_which_little_is_wanted(
     said: str, wanted: Demand, length: int | None, taken: bool
 ) -> None:
     decided = choose_packages(length, wanted, Prefer.DUMPS)
-    assert decided.taken is taken, f"{said}: {decided.why}"
-    assert decided.compared is bool(wanted.resources)
+    assert (decided is not None and decided.taken) is taken, f"{said}: {decided}"
+    assert (decided is not None) is bool(wanted.resources)
 
 
 @pytest.mark.parametrize(("wanted", "taken"), [(0, False), (11, False), (12, True), (1_000_000, True)])
 def test_from_a_dozen_on_small_resources_come_on_demand(wanted: int, taken: bool) -> None:
     demand = Demand(wanted, wanted * KIB)
-    assert choose_demand(demand, Prefer.AUTO).taken is taken
-    assert not choose_demand(demand, Prefer.LISTS).taken
-    assert choose_demand(demand, Prefer.DUMPS).taken is bool(wanted)
+    assert bool(why_on_demand(demand, Prefer.AUTO)) is taken
+    assert bool(why_on_demand(demand, Prefer.DUMPS)) is bool(wanted)
 
 
 def test_one_resource_is_told_in_the_singular() -> None:
     one = Demand(1, 4 * KIB)
-    assert choose_packages(4 * KIB, one, Prefer.DUMPS).why.startswith("1 resource is wanted of it")
-    assert choose_demand(one, Prefer.DUMPS).why.startswith("1 resource that is not large")
+    packages, on_demand = choose_packages(4 * KIB, one, Prefer.DUMPS), why_on_demand(one, Prefer.DUMPS)
+    assert packages is not None
+    assert packages.why.startswith("1 resource is wanted of it")
+    assert on_demand is not None
+    assert on_demand.startswith("1 resource that is not large")

@@ -76,7 +76,7 @@ class PackageTransfer:
             way.packages += 1
             way.octets += chosen.package.length or 0
         if not ways and (demand := self._plan.demand()) is not None:
-            ways[ON_DEMAND] = TransferWay(way=ON_DEMAND, why=demand[0].why, taken=demand[0].taken)
+            ways[ON_DEMAND] = TransferWay(way=ON_DEMAND, why=demand[0], taken=True)
         return [*ways.values(), *self._plan.not_taken]
 
     def run(self, at: str | None = None) -> list[TransferWay]:
@@ -163,10 +163,9 @@ class PackageTransfer:
         demand, offer = self._plan.demand(), self._plan.offer.on_demand
         if demand is None or offer is None:
             return []
-        choice, bounds = demand
-        way = TransferWay(way=ON_DEMAND, why=choice.why, taken=choice.taken)
-        if choice.taken:
-            self._place(way, self._blocks_on_demand(offer, msgspec.structs.replace(bounds, at=at), way))
+        why, bounds = demand
+        way = TransferWay(way=ON_DEMAND, why=why, taken=True)
+        self._place(way, self._blocks_on_demand(offer, msgspec.structs.replace(bounds, at=at), way))
         return [way]
 
     def _blocks_on_demand(self, offer: DumpOffer, bounds: BatchBounds, way: TransferWay) -> Iterator[MemberBlock]:

@@ -61,25 +61,23 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class WayDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a way is taken, and the sentence that says why. `compared`: whether it was considered at all; what was
-    not needed, or is not wanted by the user, is not told."""
+    """Whether a way is taken that was considered, and the sentence that says why."""
 
     taken: bool
     why: str
-    compared: bool = True
 
 
-def choose_packages(length: int | None, wanted: Demand, prefer: Prefer) -> WayDecision:
-    """Whether packages of `length` octets in all are fetched for `wanted`, rather than what else there is."""
-    if prefer is Prefer.LISTS or not wanted.resources:
-        why = "lists are preferred" if prefer is Prefer.LISTS else "nothing of it is wanted"
-        return WayDecision(taken=False, why=why, compared=False)
+def choose_packages(length: int | None, wanted: Demand, prefer: Prefer) -> WayDecision | None:
+    """Whether packages of `length` octets in all are fetched for `wanted`, rather than what else there is.
+
+    None: they are not considered, as nothing is wanted of them, or too few resources.
+    """
+    if not wanted.resources or (prefer is Prefer.AUTO and wanted.resources < LEAST_RESOURCES):
+        return None
     said = "1 resource is wanted of it" if wanted.resources == 1 else f"{wanted.resources:,} resources are wanted of it"
     if prefer is Prefer.ONLY_DUMPS:
         return WayDecision(taken=True, why=f"{said}, which only dumps list")
     is_preferred = prefer is Prefer.DUMPS
-    if wanted.resources < LEAST_RESOURCES and not is_preferred:
-        return WayDecision(taken=False, why=f"only {said}", compared=False)
     least = LEAST_PREFERRED_SHARE if is_preferred else LEAST_SHARE
     is_enough = (
         length is None
@@ -92,16 +90,12 @@ def choose_packages(length: int | None, wanted: Demand, prefer: Prefer) -> WayDe
     return WayDecision(taken=False, why=f"{said}{share}: less than a {'tenth' if is_preferred else 'quarter'}")
 
 
-def choose_demand(wanted: Demand, prefer: Prefer) -> WayDecision:
-    """Whether resources that are not large are asked for on demand, rather than one by one."""
+def why_on_demand(wanted: Demand, prefer: Prefer) -> str | None:
+    """Why resources that are not large are asked for on demand, rather than one by one; None: they are not."""
+    if wanted.resources < (1 if prefer is Prefer.DUMPS else LEAST_RESOURCES):
+        return None
     count = "1 resource that is" if wanted.resources == 1 else f"{wanted.resources:,} resources that are"
-    if prefer is Prefer.LISTS:
-        return WayDecision(taken=False, why="lists are preferred", compared=False)
-    if prefer is Prefer.DUMPS and wanted.resources:
-        return WayDecision(taken=True, why=f"{count} not large, dumps are preferred")
-    if wanted.resources < LEAST_RESOURCES:
-        return WayDecision(taken=False, why=f"only {count} not large", compared=False)
-    return WayDecision(taken=True, why=f"{count} not large")
+    return f"{count} not large, dumps are preferred" if prefer is Prefer.DUMPS else f"{count} not large"
 
 
 _WANTED = f"SELECT count(*), sum(coalesce(length, {USUAL_OCTETS})) FROM temp.work WHERE {ELIGIBLE}"  # noqa: S608
@@ -234,7 +228,7 @@ class TransferPlan:
         if not dump.packages:
             return []
         choice = choose_packages(dump.octets, self.wanted(), self._preference(dump.kind))
-        if not choice.taken:
+        if choice is None or not choice.taken:
             self._note_missed(dump.kind, choice)
             return []
         packages = (
@@ -252,20 +246,18 @@ class TransferPlan:
             else:
                 low, high = package.from_ or 0, package.until if package.until is not None else 1 << 62
                 wanted = self.wanted(" AND changed_at BETWEEN ? AND ?", low, high)
-            if not wanted.resources:
-                continue
             choice = choose_packages(package.length, wanted, self._preference(dump.kind))
-            if choice.taken:
+            if choice is not None and choice.taken:
                 chosen.append(ChosenPackage(dump.kind, package, choice.why))
-            elif choice.compared:
-                missed = choice
-        if missed is not None and not chosen:
+            else:
+                missed = choice or missed
+        if not chosen:
             self._note_missed(dump.kind, missed)
         return chosen
 
-    def _note_missed(self, kind: Kind, choice: WayDecision) -> None:
+    def _note_missed(self, kind: Kind, choice: WayDecision | None) -> None:
         """Tell of what was not taken, where it was considered at all."""
-        if choice.compared:
+        if choice is not None:
             self.not_taken.append(TransferWay(way=RULES[kind].title, why=choice.why))
 
     def is_list(self, kind: Kind) -> bool:
@@ -275,22 +267,20 @@ class TransferPlan:
 
     def _preference(self, kind: Kind) -> Prefer:
         """What only a dump lists may be in its packages alone: then they are taken, unless the user says other."""
-        if self.prefer is not Prefer.LISTS and self.is_list(kind):
+        if self.is_list(kind):
             also = _OF_CHANGES if kind is Kind.CHANGE_DUMP else _OF_BASELINES
             return Prefer.ONLY_DUMPS if self.are_wanted(also) else self.prefer
         return self.prefer
 
-    def demand(self) -> tuple[WayDecision, BatchBounds] | None:
-        """Whether the rest that is not large is asked for on demand, and how much at a time; None: not considered."""
+    def demand(self) -> tuple[str, BatchBounds] | None:
+        """Why the rest that is not large is asked for on demand, and how much at a time; None: it is not."""
         offer, options = self.offer.on_demand, self._context.options
         if offer is None:
             return None
         limits, large = offer.limits, min(LARGE_OCTETS, offer.limits.octets)
         wanted = self.wanted(" AND hash IS NOT NULL AND coalesce(length, 0) < ?", large)
-        if not wanted.resources:
-            return None
-        choice = choose_demand(wanted, self.prefer)
-        if not choice.compared:
+        why = why_on_demand(wanted, self.prefer)
+        if why is None:
             return None
         measured = self._context.transport.octets_per_second(self.offer.identity) or _USUAL_OCTETS_PER_SECOND
         line = measured if options.bwlimit is None else min(measured, options.bwlimit)
@@ -303,4 +293,4 @@ class TransferPlan:
             under_way=min(limits.requests, _MOST_UNDER_WAY, options.concurrency),
             deflate=options.bwlimit is not None or not is_near,
         )
-        return choice, bounds
+        return why, bounds
