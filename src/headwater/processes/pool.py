@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, closing, suppress
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
@@ -53,7 +53,8 @@ class WorkerProgram(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessPool(Generic[T]):
     """Does jobs in processes, which are started with the first job and end with the last answer.
 
-    Each has up to `ahead` jobs in hand. Jobs of one that has died, and all where none can be started, are done `here`.
+    Each has up to `ahead` jobs in hand. Jobs of one that has died, and all where none can be started, are done `here`;
+    with `helps` also up to `ahead` more, rather than that an answer is waited for.
     """
 
     def __init__(
@@ -63,19 +64,21 @@ class ProcessPool(Generic[T]):
         *,
         processes: int,
         ahead: int,
+        helps: bool = False,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._program = program
         self._here = here
         self._count = processes
         self._ahead = ahead
+        self._helps = helps
         self._stop = stop
 
     def answers(self, jobs: Iterable[tuple[T, Any]]) -> Generator[tuple[T, Any], None, None]:
         """The answers to jobs, each with what came with its job, in order. Raises Stopped soon after `stop` says so.
 
         Jobs are taken when an answer is asked for, so many that, with the one whose answer was given last, `ahead` for
-        each process are in hand.
+        each process are in hand, twice as many where this process helps.
         """
         source = iter(jobs)
         first = next(source, None)
@@ -89,14 +92,29 @@ class ProcessPool(Generic[T]):
             for _number in range(self._count):
                 with suppress(OSError):  # no process to be had: the others, or this one, do the work
                     processes.append(stack.enter_context(closing(_Process(self._program, answered))))
+
+            def give() -> None:
+                """Give the processes what they may have in hand."""
+                while len(waiting) < most:
+                    process = min(processes, key=lambda one: len(one.tasks), default=None)
+                    if process is not None and len(process.tasks) >= self._ahead:
+                        return
+                    if (following := next(source, None)) is None:
+                        return
+                    waiting.append((following[0], _Task(following[1], process)))
+
             while True:
                 processes = [one for one in processes if one.is_alive]
-                for item, job in islice(source, max(0, self._ahead * max(1, len(processes)) - len(waiting))):
-                    task = _Task(job, min(processes, key=lambda one: len(one.tasks), default=None))
-                    waiting.append((item, task))
+                most = self._ahead * max(1, len(processes)) * (2 if self._helps else 1)
+                give()
                 if not waiting:
                     return
                 item, task = waiting.popleft()
+                while self._helps and task.is_in_hand and len(waiting) < most:
+                    if (following := next(source, None)) is None:
+                        break
+                    waiting.append((following[0], _Task(following[1], None, self._here(following[1]))))
+                    give()
                 with answered:
                     while task.is_in_hand:
                         if self._stop():
@@ -110,9 +128,9 @@ class _Task:
 
     __slots__ = ("_process", "answer", "job")
 
-    def __init__(self, job: Any, process: _Process | None) -> None:
+    def __init__(self, job: Any, process: _Process | None, answer: Any = None) -> None:
         self.job = job
-        self.answer: Any = None
+        self.answer = answer
         self._process = process
         if process is not None:
             process.give(self)

@@ -3,9 +3,9 @@
 A member is given with the work it may be: a row of `temp.work`, noted before as about to be placed. What does not fit,
 or finds its place occupied, is left to single requests, whose rules hold for it (`transfer/resources`).
 
-Many small members are verified and placed by a process beside the run, which reads and records others meanwhile. The
-process has the run's lock of the folder open as well: when the run is killed, no other can begin before the process has
-ended, which it does at the next file.
+Many small members are verified and placed by a process beside the run, which reads and records others meanwhile, and
+places some itself rather than wait for it. The process has the run's lock of the folder open as well: when the run is
+killed, no other can begin before the process has ended, which it does at the next file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 
 from headwater.files.file_copies import Room, write_all
@@ -33,8 +34,9 @@ from headwater.sync.transfer.work_queue import Work
 PROCESS_FROM = 3_000
 """For fewer members, a process that places them costs more than it saves."""
 
-_BLOCK_FILES, _BLOCK_OCTETS, _AHEAD = 64, 1 << 20, 32
-"""Members of one block and their octets, and blocks that are in the hands of the process."""
+_BLOCK_FILES, _BLOCK_OCTETS, _AHEAD = 64, 1 << 20, 8
+"""Members of one block and their octets, and blocks that are in the hands of the process: of 4 KiB each, that is what a
+pipe holds, so that the run seldom waits in it and places members itself instead."""
 
 _FOLDER = "placing"
 """The folder of the process' temporary files."""
@@ -117,10 +119,11 @@ class MemberPlacing:
             descriptors=(context.lock or 0,),
         )
         pool: ProcessPool[MemberBlock] = ProcessPool(
-            program, lambda files: place_files(tree, files), processes=1, ahead=_AHEAD
+            program, lambda files: place_files(tree, files), processes=1, ahead=_AHEAD, helps=True
         )
         try:
-            yield from pool.answers(blocks)
+            first = MemberBlock(lambda _fault: None)
+            yield from pool.answers(chain([(first, first.files)], blocks))  # it starts while a package is fetched
         finally:
             shutil.rmtree(temp, ignore_errors=True)
 
