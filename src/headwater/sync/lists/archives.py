@@ -260,7 +260,7 @@ class _Entries:
             raise _too_many(self.uri)
 
     def check(self, document: Document) -> None:
-        """Raise WrongDocument unless it is the archive that it is said to be."""
+        """Check that the document is the expected archive. Raises WrongDocument."""
         if RULES[document.kind].capability != self._capability:
             found = document.kind.value
             self.is_listed_document = RULES[document.kind].capability == self._capability.removesuffix("-archive")

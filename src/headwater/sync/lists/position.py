@@ -349,8 +349,8 @@ def advance(
 ) -> tuple[int | None, dict[str, int]]:
     """T, and the multiset at T after every entry of one list is done. T never goes back (DST-F12).
 
-    Of a change that several lists tell the one that tells it most often counts: one too many in the multiset would let
-    another change pass for done, one too few is done again without harm.
+    Of a change that several lists tell the one that tells it most often counts: overcounting loses a change, which
+    passes for done, undercounting does one again without harm.
     """
     time = position.time
     at_time = dict(position.at_time)

@@ -1,4 +1,4 @@
-"""The applier of a plan: settles paths, transfers resources, deletes files; in a dry run only shows."""
+"""The applier of a plan: settles paths, transfers, retries earlier failures, deletes as far as the guard allows."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, stamp
 from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata import stages
-from headwater.sync.reports import PlannedAction, SetReport
+from headwater.sync.reports import PlannedAction
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.state import (
-    SetRow,
     deleted_before,
     forget_measure,
     former_bases,
@@ -56,64 +55,6 @@ class _FailureRow(ListedColumns, frozen=True, gc=False):
     key: int | None
     changed_at: int | None
     tries: int
-
-
-class RetryQueue:
-    """Adds to `work` and `deletions` of one set, after whatever a list has put there."""
-
-    def __init__(self, row: SetRow, paths: PathConflicts, counts: SetReport) -> None:
-        self._set = row
-        self._paths = paths
-        self._counts = counts
-
-    def failures(self, t: Transaction, now: int, *, patient: bool) -> None:
-        """Add the failures of earlier runs that are not planned already: all of them, save where `Retry-After` waits.
-
-        `patient`: a service that follows also keeps its own retry clock (DST-F6).
-        """
-        query = f"""
-            SELECT {listed_columns("f")}, r.path, r.id, f.changed_at, f.tries
-            FROM failures f LEFT JOIN resources r ON r.set_id = f.set_id AND r.uri = f.uri AND r.path IS NOT NULL
-            WHERE f.set_id = ?1 AND f.uri NOT IN (SELECT uri FROM temp.work)
-              AND f.uri NOT IN (SELECT uri FROM temp.tried)
-              AND f.uri NOT IN (SELECT uri FROM temp.aside)
-              AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""  # noqa: S608
-        for row in [_FailureRow(*row) for row in t.rows(query, (self._set.id, now, int(patient)))]:
-            path = row.path if row.path is not None else self._paths.path(row.uri)
-            if self._paths.takes(row.uri, path):
-                known_at = (
-                    row.changed_at if row.changed_at is not None else self._set.baseline_at
-                )  # DST-5.3, as at first
-                fetch = row.planned(path, row.key, changed_at=row.changed_at, known_at=known_at, tries=row.tries)
-                t.run(ADD_WORK, fetch)
-                self._counts.created += row.path is None
-                self._counts.updated += row.path is not None
-
-    def skip_waiting(self, t: Transaction, now: int, *, patient: bool) -> None:
-        """Take out of the plan what a server asked us not to try before a moment that has not come (DST-F1).
-
-        What a list says of it by now is remembered: that is what is tried then. `patient`: the retry clock of a service
-        that follows holds too, where a list only says again what could not be had (DST-F6).
-        """
-        rows = list(t.rows(_WAITING, (self._set.id, now, int(patient))))
-        t.run(_NEWS, (self._set.id, now, int(patient)))
-        t.many("DELETE FROM temp.work WHERE n = ?", [(n,) for n, _ in rows])
-        self._counts.created -= sum(held is None for _, held in rows)
-        self._counts.updated -= sum(held is not None for _, held in rows)
-
-    def held_back(self, t: Transaction) -> None:
-        """Bring back the deletions that earlier runs were not allowed (DST-B4), unless entries are refused now.
-
-        Then nobody can tell whether what was deleted is among these (DST-S12).
-        """
-        if any_refused(t, self._set.id):
-            return
-        t.run(
-            "INSERT OR IGNORE INTO temp.deletions(id, at) SELECT id, doomed_at FROM resources"
-            " WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
-            " AND uri NOT IN (SELECT uri FROM temp.work)",
-            (self._set.id,),
-        )
 
 
 _MOST_ACTIONS = 10_000
@@ -196,10 +137,9 @@ class Applier:
             objection = self._set.scope.objection if context.options.patches != "off" else None
             step(t, Difference(self._set.row, paths, report, context.tree, objection))
             if retry_queue and self._has_left(t):
-                left = RetryQueue(self._set.row, paths, report)
-                left.failures(t, now, patient=context.options.patient)
-                left.skip_waiting(t, now, patient=context.options.patient)
-                left.held_back(t)
+                self._add_failures(t, paths, now, patient=context.options.patient)
+                self._skip_waiting(t, now, patient=context.options.patient)
+                self._add_held_back(t)
             deletions = int(t.value("SELECT count(*) FROM temp.deletions"))
             allowed = not deletions or (context.options.delete and self._may_delete(t, deletions))
             if allowed and retry_queue:  # else what is held back was not looked at
@@ -334,8 +274,10 @@ class Applier:
                 (self._set.row.id,),
             )
 
-    def left_over(self) -> None:
-        """Do what earlier runs have left undone, where there is any."""
+    # the retry queue: failures and held-back deletions of earlier runs
+
+    def retry_earlier(self) -> None:
+        """Retry failures and held-back deletions of earlier runs."""
         with self._run.database.read() as t:
             left = self._has_left(t)
         if left:
@@ -348,6 +290,56 @@ class Applier:
             " UNION ALL SELECT 1 FROM resources WHERE set_id = ?1 AND doomed_at IS NOT NULL LIMIT 1"
         )
         return t.one(left, (self._set.row.id,)) is not None
+
+    def _add_failures(self, t: Transaction, paths: PathConflicts, now: int, *, patient: bool) -> None:
+        """Add the failures of earlier runs that are not planned already: all of them, save where `Retry-After` waits.
+
+        `patient`: a service that follows also keeps its own retry clock (DST-F6).
+        """
+        query = f"""
+            SELECT {listed_columns("f")}, r.path, r.id, f.changed_at, f.tries
+            FROM failures f LEFT JOIN resources r ON r.set_id = f.set_id AND r.uri = f.uri AND r.path IS NOT NULL
+            WHERE f.set_id = ?1 AND f.uri NOT IN (SELECT uri FROM temp.work)
+              AND f.uri NOT IN (SELECT uri FROM temp.tried)
+              AND f.uri NOT IN (SELECT uri FROM temp.aside)
+              AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""  # noqa: S608
+        for row in [_FailureRow(*row) for row in t.rows(query, (self._set.row.id, now, int(patient)))]:
+            path = row.path if row.path is not None else paths.path(row.uri)
+            if paths.takes(row.uri, path):
+                at_first = self._set.row.baseline_at  # DST-5.3
+                known_at = at_first if row.changed_at is None else row.changed_at
+                fetch = row.planned(path, row.key, changed_at=row.changed_at, known_at=known_at, tries=row.tries)
+                t.run(ADD_WORK, fetch)
+                self._set.report.created += row.path is None
+                self._set.report.updated += row.path is not None
+
+    def _skip_waiting(self, t: Transaction, now: int, *, patient: bool) -> None:
+        """Take out of the plan what a server asked us not to try before a moment that has not come (DST-F1).
+
+        What a list says of it by now is remembered: that is what is tried then. `patient`: the retry clock of a service
+        that follows holds too, where a list only says again what could not be had (DST-F6).
+        """
+        rows = list(t.rows(_WAITING, (self._set.row.id, now, int(patient))))
+        t.run(_NEWS, (self._set.row.id, now, int(patient)))
+        t.many("DELETE FROM temp.work WHERE n = ?", [(n,) for n, _ in rows])
+        self._set.report.created -= sum(held is None for _, held in rows)
+        self._set.report.updated -= sum(held is not None for _, held in rows)
+
+    def _add_held_back(self, t: Transaction) -> None:
+        """Bring back the deletions that earlier runs were not allowed (DST-B4), unless entries are refused now.
+
+        Then nobody can tell whether what was deleted is among these (DST-S12).
+        """
+        if any_refused(t, self._set.row.id):
+            return
+        t.run(
+            "INSERT OR IGNORE INTO temp.deletions(id, at) SELECT id, doomed_at FROM resources"
+            " WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
+            " AND uri NOT IN (SELECT uri FROM temp.work)",
+            (self._set.row.id,),
+        )
+
+    # the base of names
 
     def _base(self, t: Transaction, table: str | None) -> str:
         row, base = self._set.row, self.wanted_base(t)
@@ -385,10 +377,12 @@ class Applier:
             self._set.warn("DST-B5", told, where)
         return fit.base
 
-    def _held(self, t: Transaction) -> int:
-        """How many files the set held at most since the run began: what the guard measures by.
+    # deletions
 
-        A run that deletes in steps may not delete more by that, and one that has just copied has something to lose.
+    def _held(self, t: Transaction) -> int:
+        """How many files the set held at most since the run began: the guard counts all of them.
+
+        So a run that deletes in steps deletes no more by that, and files that it has just copied count.
         """
         held, gone = t.one(_HELD_AND_GONE, (self._set.row.id, self._confirmed_until())) or (0, 0)
         self._deleted_before = max(gone, deleted_before(t, self._set.row.id))

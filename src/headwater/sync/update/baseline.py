@@ -205,7 +205,7 @@ class Baseline:
         if same.etag or same.last_modified:
             with self._run.database.write() as t:
                 keep_validators(t, self._set.row.id, same.uri, same.etag, same.last_modified)
-        self._applier.left_over()
+        self._applier.retry_earlier()
 
     def _is_stale(self, snapshot: ResourceListRead) -> bool:
         """Whether a list that was made before the one of the last baseline came back, from a cache perhaps."""
@@ -218,7 +218,7 @@ class Baseline:
         """A stale list: what is held is newer than all it says, so nothing of it is done (DST-B2, DST-F12)."""
         message = f"the {snapshot.title} of {format_micros(snapshot.stated_at)} is older than that of the last baseline"
         self._set.warn("DST-F12", message, snapshot.uri)
-        self._applier.left_over()
+        self._applier.retry_earlier()
         is_asked = self._run.options.baseline or self._set.rescoped
         if is_asked or self._set.offer.changes_document is None:
             self.stale = Undetermined(message, code="HW-SYN-11", where=snapshot.uri, rule="DST-F12", advice=ACCEPT)
@@ -264,7 +264,7 @@ class Baseline:
         with self._run.database.write() as t:
             keep_representations(t, self._set.row.id, whole=snapshot.complete, at=snapshot.at)
         if not snapshot.complete:
-            self._set.since = self._position_of(snapshot)
+            self._set.again_from = self._position_of(snapshot)
             raise _incomplete(snapshot)
         if not snapshot.settled and self._set.offer.changes_document is None:
             raise Undetermined(
@@ -352,7 +352,7 @@ class Baseline:
         reached = None if self._set.before is None else self._set.before.time
         if self.decides or reached is None or (since.time is not None and since.time >= reached):
             self._set.before = None
-        self._set.since = self._again_since(snapshot)
+        self._set.again_from = self._again_since(snapshot)
         with self._run.database.write() as t:
             for forget in _FORGET if self.decides else ():
                 t.run(forget, (row.id, since.time))
@@ -378,7 +378,7 @@ class Baseline:
             keep_fact(t, _PRINT.format(row.id), snapshot.print)
             keep_fact(t, _COMPONENTS.format(row.id), msgspec.json.encode(snapshot.components).decode())
             keep_position(t, row.id, position)
-            self._set.read_again(t, self._set.since)
+            self._set.read_again(t, self._set.again_from)
         self._set.reload()
 
     def _position_of(self, snapshot: ResourceListRead) -> Position:
@@ -387,7 +387,7 @@ class Baseline:
 
     def _again_since(self, snapshot: ResourceListRead) -> Position | None:
         """From where changes are read again after a list that is older than the position (DST-5.3)."""
-        if self._is_anew or not (self._reads_again or self._set.is_doubted):
+        if self._is_anew or not (self._reads_again or self._set.is_push_contradicted):
             return None
         since = self._position_of(snapshot)
         held = not_back(since, self._set.row.position)

@@ -58,14 +58,14 @@ class SetContext:
         self.choice = context.options.choice
         self.signature = signature_of(context.options)
         self.statuses: list[int] = []
-        self.since: Position | None = None
+        self.again_from: Position | None = None
         """From where changes are to be read again, where that is not the position itself."""
 
         self.before = row.position
         """How far changes had been done when they were read last: from there Change Lists are to read on (DST-C10)."""
 
-        self.is_doubted = False
-        """Whether payloads have told what the lists, which have led further since, do not tell (decision 054)."""
+        self.is_push_contradicted = False
+        """Whether a push payload contradicts newer lists (decision 054)."""
 
         self.is_listed = False
         """Whether `temp.listed` is the Resource List that this run has gone by."""
@@ -73,7 +73,7 @@ class SetContext:
         self._compared: int | None = None
         """Before which time changes are compared with it."""
 
-        self.chain: Sequence[ListedDocument] | None = None
+        self.archived_lists: Sequence[ListedDocument] | None = None
         """The lists to read in the place of the Change List, where that does not reach far enough (RS-ARC-34)."""
 
         self.report = SetReport(name=row.name, folder=row.folder, capability_list=row.offer.capability_list)
@@ -105,7 +105,12 @@ class SetContext:
 
     def compare_from(self, position: Position) -> None:
         """Have changes that are read from a position compared with the Resource List of this run (DST-4.5)."""
-        fits = self.is_listed and self.chain is None and position.list_uri is None and not self.run.options.prefer_types
+        fits = (
+            self.is_listed
+            and self.archived_lists is None
+            and position.list_uri is None
+            and not self.run.options.prefer_types
+        )
         self._compared = position.done_until if fits else None
 
     @property
@@ -132,7 +137,7 @@ class SetContext:
             self.report.process = process if known == "none" else f"{known}+{process}"
 
     def reload(self) -> None:
-        """Take what is remembered as it now is."""
+        """Read the row of the set again."""
         with self.run.database.read() as t:
             self.row = one_set(t, self.row.id)
 
@@ -167,15 +172,15 @@ class SetContext:
         with self.run.database.read() as t:
             kept = fact(t, _SINCE.format(self.row.id))
         position = self.row.position
-        if self.since is not None or kept is None or position is None or position.time is None:
+        if self.again_from is not None or kept is None or position is None or position.time is None:
             return
         since = from_json(kept, Position)
         if since.time is None or since.time < position.time:
-            self.since = since
+            self.again_from = since
 
     def stop_reading_again(self) -> None:
         """Changes are read from the position, now and by the next run."""
-        self.since = None
+        self.again_from = None
         if not self.run.options.dry_run:
             with self.run.database.write() as t:
                 self.read_again(t, None)

@@ -165,7 +165,7 @@ class SetSync:
             if is_needed or self._run.options.baseline or isinstance(fault, RedirectRefused):
                 raise
             self._set.report_fault(fault)
-            self._applier.left_over()
+            self._applier.retry_earlier()
         if self._run.options.dry_run:
             return SyncState.DONE
         return SyncState.SETTLE if self._set.offer.changes_document is None else SyncState.CHANGES
@@ -192,7 +192,7 @@ class SetSync:
         except (SourceFault, Undetermined) as fault:
             if accepted:
                 raise
-            self._applier.left_over()
+            self._applier.retry_earlier()
             self._set.keep_before()
             raise Undetermined(
                 f"{why}, and no Resource List decides: {fault.what}",
@@ -219,7 +219,7 @@ class SetSync:
         """
         self._set.resume()
         reading = self._increment()
-        if reading.outcome is ReadingOutcome.GAP and self._set.since is not None:
+        if reading.outcome is ReadingOutcome.GAP and self._set.again_from is not None:
             self._set.stop_reading_again()  # those since that list are not on offer any more, and had been done once
             reading = self._increment()
         if self._may_be_elsewhere(reading) and self._set.refresh_offer():
@@ -252,7 +252,7 @@ class SetSync:
         try:
             self._apply_list(force=False)
         except SourceFault:
-            self._applier.left_over()
+            self._applier.retry_earlier()
             raise
         if self._run.options.dry_run:
             return SyncState.DONE
@@ -294,11 +294,11 @@ class SetSync:
     def _bridged(self, offer: Offer, lists: Sequence[ListedDocument] | None = None) -> ChangeListReading:
         """The increment by what `offer` has in the place of the Change List: the `lists` of a chain, or a dump."""
         known = self._set.offer
-        self._set.offer, self._set.chain = offer, lists
+        self._set.offer, self._set.archived_lists = offer, lists
         try:
             return self._increment()
         finally:
-            self._set.offer, self._set.chain = known, None
+            self._set.offer, self._set.archived_lists = known, None
 
     def _reads_on_after(self, bridge: ChangeListReading) -> bool:
         """Whether the Change List reads on from where such lists have led."""
@@ -313,7 +313,7 @@ class SetSync:
         if reading.outcome is ReadingOutcome.BROKEN and reading.fault is not None:
             raise reading.fault
         if reading.outcome in _GAPS or reading.outcome is ReadingOutcome.ELSEWHERE:
-            self._applier.left_over()
+            self._applier.retry_earlier()
             if self._baseline.applied:
                 self._set.keep_before()
         if reading.outcome is ReadingOutcome.ELSEWHERE:
@@ -360,7 +360,7 @@ class SetSync:
             failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
             doubtful = failed is not None or unconfirmed_count(t, self._set.row.id) > 0
             is_refused_daily = self._is_daily and any_refused(t, self._set.row.id)
-        if self._set.is_doubted:
+        if self._set.is_push_contradicted:
             self._set.warn(
                 "DST-C9", "a notification has told what no list tells: the Resource List is compared with", uri
             )
@@ -377,7 +377,7 @@ class SetSync:
 
         What it lists and changes have deleted since cannot be had, and is no failure (DST-5.3).
         """
-        if self._set.since is None or self._set.offer.changes_document is None:
+        if self._set.again_from is None or self._set.offer.changes_document is None:
             return
         reading = self._increment(once_more=True)
         if reading.outcome is ReadingOutcome.GAP:
@@ -409,7 +409,7 @@ class SetSync:
             if reading.outcome is ReadingOutcome.READ:
                 self._set.report_process("increment")
             if not once_more and reading.outcome not in _GAPS:  # else a list may tell what of it still holds
-                self._applier.left_over()
+                self._applier.retry_earlier()
         if not self._run.options.dry_run and not self._is_kept(reading):
             self._keep_reading(reading)
         return reading
@@ -427,7 +427,7 @@ class SetSync:
 
     def _plan(self, t: Transaction, difference: Difference, reading: ChangeListReading) -> None:
         difference.restate_by_changes(t)
-        self._set.is_doubted |= let_changes_decide(t, self._set.row.id, reading.position.time)
+        self._set.is_push_contradicted |= let_changes_decide(t, self._set.row.id, reading.position.time)
         difference.increment(t)
         difference.refuse_changed(t, reading.position.time, tuple(reading.skipped))
 
@@ -440,15 +440,15 @@ class SetSync:
 
     def _read_changes(self, *, fresh: bool = False) -> ChangeListReading:
         held, row = self._set, self._set.row
-        position = held.since or row.position or Position()
-        before = None if held.chain is not None else held.before
-        if held.chain is not None:
+        position = held.again_from or row.position or Position()
+        before = None if held.archived_lists is not None else held.before
+        if held.archived_lists is not None:
             position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
         held.compare_from(position)
         return ChangeListReader(
             held.lists, row.id, held.offer, position,
             before=before, also_top=row.is_offer_asked, fresh=fresh,
-        ).read(held.chain)  # fmt: skip
+        ).read(held.archived_lists)  # fmt: skip
 
     def _is_kept(self, reading: ChangeListReading) -> bool:
         """Whether nothing new was read: of thousands of sets that are what they were nothing is to be written."""
@@ -464,12 +464,12 @@ class SetSync:
         with self._run.database.write() as t:
             if whole:
                 keep_representations(t, self._set.row.id, whole=False)
-            if whole or self._set.since is None:
+            if whole or self._set.again_from is None:
                 keep_position(t, self._set.row.id, self._not_back(reading.position))
             if whole:
                 for uri, etag, modified in reading.documents:
                     keep_validators(t, self._set.row.id, uri, etag, modified)
-                if self._set.since is not None:
+                if self._set.again_from is not None:
                     self._set.read_again(t, None)
                 if self._set.row.scope is None or self._set.offer.baseline_document is None:
                     t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._set.signature, self._set.row.id))
@@ -480,7 +480,7 @@ class SetSync:
     def _not_back(self, reached: Position) -> Position:
         """Where changes were only done again, and fewer are on offer than once were, T stays (DST-F12)."""
         held = self._set.row.position
-        if self._set.since is None or held is None or held.time is None:
+        if self._set.again_from is None or held is None or held.time is None:
             return reached
         if not reached.lists:
             return held
