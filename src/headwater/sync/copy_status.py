@@ -16,12 +16,20 @@ from headwater.spec.times import from_optional
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import printable_path
-from headwater.sync.lists.refused_entries import refused_entries
 from headwater.sync.reports import SetReport, gravest_status
 from headwater.sync.run import utcnow
 from headwater.sync.run_history import LastRun, last_run, set_history
 from headwater.sync.sets.selection import pick
-from headwater.sync.state import AS_OF, SetRow, fact, failure_count, held_back_count, sets, unconfirmed_count
+from headwater.sync.state import (
+    AS_OF,
+    SetRow,
+    fact,
+    failure_count,
+    held_back_count,
+    refused_entries,
+    sets,
+    unconfirmed_count,
+)
 
 LITTLE_ROOM_OCTETS = 1 << 20
 """With less than that left on its disk nothing more can be placed in a copy."""

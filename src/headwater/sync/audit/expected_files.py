@@ -17,7 +17,6 @@ from headwater.sync.audit.findings import ExpectedFile, PlacementRecord, SetAudi
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position, position_of_list
-from headwater.sync.lists.refused_entries import NOTHING_REFUSED, keep_changed, keep_listed, refused_entries
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
 from headwater.sync.metadata import restate_by_changes, restate_by_list
 from headwater.sync.options import Choice
@@ -25,7 +24,7 @@ from headwater.sync.past.evidence import Evidence, EvidenceReader
 from headwater.sync.past.state_at import EXISTED, UNKNOWN, ListingResult, fill_listed
 from headwater.sync.sets.moved_sets import LISTED, take_along
 from headwater.sync.source_times import format_micros
-from headwater.sync.state import Offer, SetRow, one_set
+from headwater.sync.state import NOTHING_REFUSED, Offer, SetRow, keep_changed, keep_listed, one_set, refused_entries
 from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch, clear_plan
 from headwater.sync.update.difference import contradicted
 from headwater.sync.update.path_conflicts import PathConflicts

@@ -17,11 +17,11 @@ from headwater.sync.alternates import hold_needed
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, stamp
-from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.metadata import stages
 from headwater.sync.reports import PlannedAction
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.state import (
+    any_refused,
     deleted_before,
     forget_measure,
     former_bases,

@@ -13,7 +13,6 @@ from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import MissingDocument
 from headwater.sync.lists.entries import BY_URI
 from headwater.sync.lists.position import Position, mark_of, not_back, position_of_list
-from headwater.sync.lists.refused_entries import any_refused
 from headwater.sync.lists.resource_lists import (
     CompletedBaseline,
     Component,
@@ -32,6 +31,7 @@ from headwater.sync.state import (
     RESOURCE_LIST,
     SetRow,
     Validators,
+    any_refused,
     fact,
     forget_documents,
     keep_fact,

@@ -21,7 +21,6 @@ from headwater.sync.copy.held_files import find_damage
 from headwater.sync.lists.archives import CHANGE_LIST_ARCHIVE, ListedDocument, lists_over_gap
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import Position, kept_ahead
-from headwater.sync.lists.refused_entries import any_refused, refused_entries
 from headwater.sync.packages.package_download import OtherPackage
 from headwater.sync.reports import FailedTransfer, SetReport, gravest_status
 from headwater.sync.run_context import RunContext
@@ -32,11 +31,13 @@ from headwater.sync.state import (
     CHANGE_LIST,
     Offer,
     SetRow,
+    any_refused,
     failure_count,
     held_back_count,
     held_count,
     keep_position,
     keep_validators,
+    refused_entries,
     unconfirmed_count,
 )
 from headwater.sync.update.applier import Applier
