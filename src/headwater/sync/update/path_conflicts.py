@@ -87,6 +87,9 @@ class PathConflicts:
         self._set = row
         self._base = base
         self._choice = choice
+        self.is_by_metadata = choice.is_by_metadata
+        """Whether it matters what describes what."""
+
         self._prefix = row.folder.encode() + b"/" if row.folder else b""
         by_metadata = choice.is_by_metadata and not choice.takes_all
         self._described = DescribedChoice(t, row.id, choice, self._own) if by_metadata else None
@@ -117,16 +120,6 @@ class PathConflicts:
             if not are_below or longest > LONGEST_PLAIN or not are_plain(rests, count):
                 return False
 
-    @property
-    def is_by_metadata(self) -> bool:
-        """Whether it matters what describes what."""
-        return self._choice.is_by_metadata
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether the user's choice leaves nothing out."""
-        return self._choice.takes_all
-
     def takes(self, uri: str, path: bytes) -> bool:
         """Whether the user's choice lets the resource in."""
         if self._choice.takes_all:
@@ -144,7 +137,7 @@ class PathConflicts:
 
     def takes_refused(self, uri: str) -> bool:
         """The same for a URI that the scope refuses, and which therefore may be none at all."""
-        return self.takes_all or self.takes(uri, self._possible_path(uri))
+        return self._choice.takes_all or self.takes(uri, self._possible_path(uri))
 
     def _possible_path(self, uri: str) -> bytes:
         try:
