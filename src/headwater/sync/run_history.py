@@ -96,7 +96,7 @@ def keep_fault(database: Database, url: str, began_at: int, now: int, fault: Hea
 
 
 def set_history(t: Transaction, set_id: int) -> SetHistory | None:
-    """What runs have made of a set; None before the first one has ended."""
+    """The history of a set; None before the first run has ended."""
     query = "SELECT checked_at, sound_at, unsound_since_at, report FROM set_history WHERE set_id = ?"
     row = t.one(query, (set_id,))
     if row is None:
@@ -131,7 +131,7 @@ _OF_ANY_SET = "set_id IN (SELECT id FROM sets) AND uri = ?"  # by the index, who
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """What was forgotten: how many failures, deletions held back, and sets, and how many files are left unwatched.
+    """The counts of what was forgotten: failures, deletions held back, sets, and files that stay unwatched.
 
     `released` names the first of the files that stay where they are and no longer belong to the copy.
     """

@@ -203,7 +203,7 @@ RESOURCE_DUMP, CHANGE_DUMP = "resourcedump", "changedump"
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source offers of one set: the URI of the document of each capability."""
+    """The offer of one set by a source: the URI of the document of each capability."""
 
     identity: str
     """The Capability List's URI; where there is none, the URI of the list itself."""
@@ -423,7 +423,7 @@ def _resources(count: int) -> str:
 
 
 def refused_entries(t: Transaction, set_id: int) -> RefusedEntries:
-    """What is refused of a set by now."""
+    """The refused entries of a set."""
     if not any_refused(t, set_id):
         return NOTHING_REFUSED
     example = "substr(min(uri), 1, 300)"

@@ -45,7 +45,7 @@ class ToldPeriods(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, lists: Iterable[tuple[int, int]]) -> ToldPeriods:
-        """What Change Lists cover that begin at `from` and end at `until`.
+        """The periods that Change Lists from `from` to `until` cover.
 
         A change at the very `until` of a list may stand in the next one alone (AMB-11): only where there is none that
         begins later the end belongs to it.
@@ -76,12 +76,12 @@ class ToldPeriods(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_lists(cls, lists: Iterable[IndexedList]) -> ToldPeriods:
-        """What these Change Lists cover; one without `from` tells of nothing that could be relied upon."""
+        """The periods that these Change Lists cover; one without `from` covers none."""
         return cls.of((one.from_, _NEVER if one.until is None else one.until) for one in lists if one.from_ is not None)
 
 
 def shortfall(promised: IndexedList, document: Document, parts: Sequence[IndexedList]) -> WrongDocument | None:
-    """What an archived list leaves out of the changes that its archive `promised` of it (RS-ARC-27); None: nothing.
+    """The fault of an archived list that covers less than its archive `promised` (RS-ARC-27); None if it does not.
 
     `parts`: the lists that it names, where it is an index.
     """

@@ -19,7 +19,7 @@ _UNNAMED = "its entries have no capability, which says what is listed (RS-CAP-06
 
 
 class RememberedOffer(msgspec.Struct, frozen=True):
-    """What a Capability List offered when it was read, and its validators then."""
+    """The offer of a Capability List when it was read, and its validators."""
 
     offer: Offer
     validators: Validators
@@ -33,7 +33,7 @@ class CapabilityLists:
         self._known = known
         self._found: dict[str, Probe | SourceFault] = {}
         self.read: list[tuple[str, Validators]] = []
-        """Those that told what they offer, and the validators that hold for that."""
+        """The Capability Lists that were read, and their validators."""
 
         self.pages: list[tuple[str, Validators]] = []
         """The Source Descriptions of an index that were read, and their validators."""
@@ -49,14 +49,14 @@ class CapabilityLists:
         self._found.update(zip(todo, self._documents.probe_many(asked), strict=True))
 
     def take(self, uri: str) -> Probe:
-        """What was found there, or is now. Raises SourceFault when nothing answers."""
+        """Take the probe of a URI, made before or now. Raises SourceFault when nothing answers."""
         found = self._found.pop(uri, None) or self._documents.probe(uri)
         if isinstance(found, SourceFault):
             raise found
         return found
 
     def peek(self, uri: str) -> Probe | None:
-        """What is there, and stays for `take`; None when nothing answers."""
+        """The probe of a URI, which `take` still finds; None when nothing answers."""
         try:
             self._found[uri] = self.take(uri)
         except SourceFault as fault:
@@ -65,14 +65,14 @@ class CapabilityLists:
         return found if isinstance(found, Probe) else None
 
     def unchanged(self, uri: str, description: str) -> Offer | None:
-        """What it has offered before, where it has said that it is what it was (304)."""
+        """The remembered offer, if the Capability List is unchanged (304)."""
         known, found = self._known.get(uri), self._found.get(uri)
         if known is None or not isinstance(found, Probe) or found.status != 304:
             return None
         return msgspec.structs.replace(known.offer, name="", description=description)
 
     def offer(self, uri: str, description: str) -> Offer | None:
-        """What it offers; None where it cannot be read, is no Capability List or offers nothing that can be copied."""
+        """The offer of a URI; None if it is no readable Capability List, or offers nothing to copy."""
         kept, found = self.unchanged(uri, description), self._found.get(uri)
         if kept is not None or not isinstance(found, Probe):
             return kept
@@ -81,7 +81,7 @@ class CapabilityLists:
         return self.offered(found, description)
 
     def offered(self, probe: Probe, description: str | None) -> Offer | None:
-        """What a Capability List offers; None where that is nothing that can be copied."""
+        """The offer of a Capability List; None if there is nothing to copy."""
         offer = offer_of(probe, description, self._documents)
         if offer.baseline_document is None and offer.changes_document is None:
             return None
@@ -112,7 +112,7 @@ def validated(probe: Probe) -> tuple[str, Validators]:
 
 
 def refused(probe: Probe) -> SourceFault:
-    """What an answer that is not 200 comes to."""
+    """The fault of an answer that is not 200."""
     return probe.refused or SourceFault(f"HTTP status {probe.status}", where=probe.uri, rule="DST-A1")
 
 
@@ -127,7 +127,7 @@ def unusable(probe: Probe) -> str:
 
 
 def offer_of(probe: Probe, description: str | None, documents: Documents) -> Offer:
-    """What a Capability List offers. Several lists of one kind are as one index of them (AMB-54)."""
+    """The offer of a Capability List. Several lists of one kind are read as one index of them (AMB-54)."""
     first: dict[str, str] = {}
     hubs: dict[str, tuple[str, ...]] = {}
     for entry in probe.entries:

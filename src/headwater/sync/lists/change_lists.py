@@ -73,13 +73,13 @@ class ChangeListReading(msgspec.Struct, kw_only=True):
     """Changes that the scope refuses, which are in `temp.refused` and not among the pending ones."""
 
     skipped: list[tuple[str, int]] = []
-    """Of every document that was read, how many entries name no resource (DST-F5)."""
+    """Every document that was read, and its count of entries without a resource (DST-F5)."""
 
     earliest: int | None = None
-    """Where the oldest list begins, when that leaves a gap after the position."""
+    """The begin of the oldest list, if that leaves a gap after the position."""
 
     archives: str | None = None
-    """Where the Change List, or its index, says that its archive is (RS-ARC-05)."""
+    """The archive that the Change List, or its index, links (RS-ARC-05)."""
 
 
 class ChangeListReader:

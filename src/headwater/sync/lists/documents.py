@@ -73,7 +73,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _probed(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int) -> Probe:
-    """What an answer is; `chunks` are its body, which is read as far as needed."""
+    """The probe of an answer; its body `chunks` is read as far as needed."""
     document: Document | None = None
     entries: list[Entry] = []
     body, fault = answer.body, None
@@ -247,11 +247,11 @@ class DocumentRead(msgspec.Struct, frozen=True, kw_only=True):
     """Tells these octets, as received, from any others."""
 
     own_kind: Kind | None = None
-    """What the document itself is, where it was read as a list that it stands for (DST-D)."""
+    """The kind of the document itself, where it was read as the list that it replaces (DST-D)."""
 
     @property
     def title(self) -> str:
-        """What the document is, for a sentence."""
+        """The name of the kind of document, for a sentence."""
         return RULES[self.own_kind or self.document.kind].title
 
     @property
@@ -274,7 +274,7 @@ class MissingDocument(msgspec.Struct, frozen=True):
 
 
 def union_of(capability_list: str, capability: str) -> str:
-    """What stands for several lists of one capability in a Capability List: an index of them (AMB-54)."""
+    """The URI of an index that stands for several lists of one capability (AMB-54)."""
     return f"{capability_list}#{capability}"
 
 
@@ -332,7 +332,7 @@ class Documents:
 
     @property
     def transport(self) -> Transport:
-        """What they are fetched by."""
+        """The transport that fetches them."""
         return self._transport
 
     def warn(self, rule: str, message: str, where: str | None = None, *, fault: HeadwaterError | None = None) -> None:
@@ -613,7 +613,7 @@ def take_whole(
 
 
 class ListDocuments(Protocol):
-    """What readers of lists ask of the documents of a source (as `Documents` gives it)."""
+    """The part of `Documents` that readers of lists use."""
 
     def read(
         self,

@@ -95,7 +95,7 @@ STAGE_LISTED = f"INSERT INTO temp.listed({STAGED_COLUMNS}) VALUES ({STAGED_VALUE
 
 
 class ListContext(msgspec.Struct, frozen=True):
-    """What the lists of one set are read with: from where, into which state, within which scope, and who is told."""
+    """The context of reading lists of one set: documents, state, scope and listener."""
 
     documents: ListDocuments
     database: Database
@@ -222,7 +222,7 @@ def _priority(link: Link) -> int:
 
 
 def without_links(kept: str, relation: str) -> str | None:
-    """What was kept, without the links of one relation."""
+    """Kept links without those of one relation."""
     links = [link for link in _links_from(kept) if link.rel != relation]
     return _ENCODER.encode(links).decode() if links else None
 

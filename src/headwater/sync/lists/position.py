@@ -26,7 +26,7 @@ class ReadList(msgspec.Struct, frozen=True, array_like=True):
     count: int = 0
     fingerprint: str = ""
     unused: list[int] = []
-    """What earlier versions kept in this place."""
+    """A field of earlier versions."""
 
     until: int | None = None
 
@@ -147,7 +147,7 @@ class ChangeTimes(msgspec.Struct, frozen=True):
     fallen: list[int]
 
     def remarks(self) -> Iterator[tuple[str, str]]:
-        """What is odd about the times: the rule, and a sentence."""
+        """Warnings about the times: a rule and a sentence each."""
         if self.odd:
             told = "1 change has" if len(self.odd) == 1 else f"{len(self.odd):,} changes have"
             yield "DST-C9", f"{told} a time that cannot be right"
@@ -243,7 +243,7 @@ def _bounded(
 
 
 def kept_bound(high: int | None) -> int | None:
-    """How the latest moment at which a change can have been is kept where its time is not known (`is_bound`)."""
+    """The upper bound of an unknown change time, as it is kept (`is_bound`)."""
     return None if high is None else high - high % SECOND + SECOND - 1
 
 
@@ -457,7 +457,7 @@ class Invariant(Enum):
 
 
 class Break(Enum):
-    """What of `Invariant.FOLLOWED` does not hold, as the notice and the error say it."""
+    """The part of `Invariant.FOLLOWED` that does not hold, in the words of the notice and the error."""
 
     EARLIER = "the Change List begins earlier than before"
     LATER = "a Change List begins later than it did"

@@ -42,7 +42,7 @@ class Component(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def validators(self) -> Validators | None:
-        """What tells this state of it from every other, if anything does."""
+        """The validators of this state of the document, if it has any."""
         return Validators(self.etag, self.last_modified) if self.etag or self.last_modified else None
 
 
@@ -212,7 +212,7 @@ class _IndexRead:
         return [one for n, one in enumerate(times) if not any(one.is_one_with(finer) for finer in times[:n])]
 
     def snapshot(self) -> ResourceListRead:
-        """All of it as one list."""
+        """Index and components as one list."""
         index = self._index
         return ResourceListRead(
             uri=index.uri,

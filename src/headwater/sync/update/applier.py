@@ -266,7 +266,7 @@ class Applier:
         held.report.ways = merged_ways(held.report.ways, ways)
 
     def _note_failures(self) -> None:
-        """What has just failed is not tried again in this run, unless a list or a change says something new of it."""
+        """Note failures, which are not retried in this run unless a list or a change says something new of them."""
         with self._run.database.write() as t:
             t.run(
                 "INSERT OR IGNORE INTO temp.tried"
@@ -390,7 +390,7 @@ class Applier:
         return self._held_before
 
     def _confirmed_until(self) -> int:
-        """Where the lists have led that were read to their end: deletions after that are judged together.
+        """The time up to which lists were read to their end: later deletions are judged together.
 
         They may have come by many payloads, or in a run that was killed.
         """

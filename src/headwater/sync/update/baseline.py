@@ -280,7 +280,7 @@ class Baseline:
 
     @property
     def _is_anew(self) -> bool:
-        """Whether what was done so far says nothing of what is to be done."""
+        """Whether everything is planned anew, whatever was done before."""
         return self._set.rescoped or self.decides
 
     def _is_usable(self, snapshot: ResourceListRead) -> bool:

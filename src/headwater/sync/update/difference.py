@@ -67,7 +67,7 @@ _NO_VALIDATORS = Validators()
 
 
 class _NewRow(ListedColumns, frozen=True, gc=False):
-    """What is listed and not held."""
+    """A resource that is listed and not held."""
 
     deleted_at: int | None
     failed_at: int | None
@@ -99,7 +99,7 @@ class _LocalColumns(ListedColumns, frozen=True, gc=False):
 
 
 class _ListedAndHeldRow(_LocalColumns, frozen=True, gc=False):
-    """What is listed and held."""
+    """A resource that is listed and held."""
 
     path: bytes
     doomed_at: int | None

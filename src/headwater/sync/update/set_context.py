@@ -81,7 +81,7 @@ class SetContext:
 
     @property
     def lists(self) -> ListContext:
-        """What the lists of the set are read with."""
+        """The context in which lists of the set are read."""
         documents = DumpLists(self.run.documents, None if self.run.options.dry_run else self.run.temp)
         return ListContext(
             documents, self.run.database, self.scope, self.run.listener, self.run.options.prefer_types, self._restate

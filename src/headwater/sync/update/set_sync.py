@@ -540,6 +540,6 @@ def summarise(context: SetContext) -> None:
 
 
 def _left_as_they_were(context: SetContext) -> int:
-    """How many files this run can have left as they were: a baseline and the changes after it see many twice."""
+    """The greatest possible count of unchanged files: a baseline and the changes after it see many twice."""
     report, dry = context.report, context.run.options.dry_run
     return max(0, report.held - report.updated - (0 if dry else report.created))
