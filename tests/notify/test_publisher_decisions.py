@@ -13,7 +13,7 @@ from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.errors import UsageFault
 from headwater.notify.websub import PostOutcome, outcome_of, pause_seconds, payload_head
-from headwater.publish.notifications import PAYLOAD_OCTETS, ToTell, change_payload
+from headwater.publish.notifications import PAYLOAD_OCTETS, change_payload
 from headwater.publish.site import SetSettings, Site
 from headwater.source.config import read_config
 from headwater.source.hub_streams import HubPosition, batch_pause, chain_begin
@@ -92,7 +92,7 @@ def test_payloads_are_bounded_and_follow_each_other(tmp_path: Path, links: int) 
     catalog.record("a", [Upsert(f"{'n' * 200}{one}", Metadata(length=1, links=more)) for one in range(count)], NOW)
     after, from_, sent = 0, NOW, []
     while after < count:
-        payload = change_payload(site, catalog, ToTell(name="a", after=after, last=count, most=10_000, from_=from_))
+        payload = change_payload(site, catalog, "a", from_, after=after, last=count, most=10_000)
         after, from_ = payload.last, payload.until
         sent.append(payload.octets)
     catalog.close()
@@ -114,8 +114,7 @@ def test_a_change_that_is_too_long_alone_is_told_of_by_a_gap(tmp_path: Path) -> 
     catalog.record("a", [Upsert("long", Metadata(length=1, links=more)), Upsert("d", Metadata(length=1))], NOW)
     after, from_, read = 0, NOW, []
     while after < 5:
-        told = ToTell(name="a", after=after, last=5, most=10, from_=from_, most_octets=4_096)
-        payload = change_payload(site, catalog, told)
+        payload = change_payload(site, catalog, "a", from_, after=after, last=5, most=10, most_octets=4_096)
         after, from_ = payload.last, payload.until
         read.append(read_bytes(payload.octets))
     catalog.close()

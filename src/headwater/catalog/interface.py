@@ -16,12 +16,12 @@ two backends given the same calls answer the same.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from headwater.catalog.state import NO_UPDATE, StateRows, StateUpdate
+from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
 from headwater.errors import StoreFault, UsageFault
 from headwater.spec.records import ChangeKind, Extra, Link
 
@@ -226,7 +226,7 @@ class SetSnapshot(msgspec.Struct, frozen=True):
     segments: Sequence[Segment]
 
 
-class Catalog(StateRows, Protocol):
+class Catalog(Protocol):
     """The source's only truth. Published documents are a cache of it."""
 
     limits: Limits
@@ -366,6 +366,38 @@ class Catalog(StateRows, Protocol):
 
     def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
         """When the change of this number happened, for each set that has it."""
+        ...
+
+    def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
+        """Those of the rows that are there. Raises UnknownSet."""
+        ...
+
+    def rows_of(
+        self,
+        name: str,
+        kind: str,
+        *,
+        after: StateRow | None = None,
+        until: int | None = None,
+        limit: int = 10_000,
+        descending: bool = False,
+    ) -> list[StateRow]:
+        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`.
+
+        With `descending` in the opposite order: those before the place of `after`, of a rank down to `until`. Raises
+        UnknownSet.
+        """
+        ...
+
+    def row_counts(self, name: str) -> dict[str, int]:
+        """How many rows the set has of each kind of which it has any. Raises UnknownSet."""
+        ...
+
+    def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
+        """The sets that have rows of a kind, of a rank up to `until`, and how many.
+
+        Cheap enough to ask for every second; a catalog on a cluster may answer as of a second ago.
+        """
         ...
 
     def close_segment(self, name: str, now: dt.datetime) -> Segment:

@@ -9,6 +9,7 @@ import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import astuple
 
 from headwater.catalog import page_filling
@@ -58,7 +59,7 @@ from headwater.catalog.state import LONGEST_KEY, NO_UPDATE, RowKey, StateRow, St
 from headwater.errors import StoreFault
 from headwater.spec.times import from_microseconds
 from headwater.storage.database import Database, Durability
-from headwater.storage.transaction import Row, SchemaTooNew, Transaction
+from headwater.storage.transaction import SchemaTooNew, Transaction
 
 # ruff: noqa: S608 the only text put into a statement is our own lists of columns
 
@@ -124,7 +125,7 @@ class SqliteCatalog:
             head = _head_of(transaction, name)
             if after is not None:
                 page_filling.check_after(_read_state(transaction, name), after)
-            if head.opened:
+            if head.opened_us is not None:
                 raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
             _write_rows(transaction, head, writes)
             places = _read_places(transaction, head, events, self.limits.of(name))
@@ -141,7 +142,7 @@ class SqliteCatalog:
         at_us = to_microseconds(at)
         with self._database.write() as transaction:
             head = _head_of(transaction, name)
-            if not head.opened:
+            if head.opened_us is None:
                 last_us = at_us if head.last_us is None else max(at_us, head.last_us)
                 transaction.run('UPDATE "set" SET opened_us = ?, last_us = ? WHERE id = ?', (at_us, last_us, head.id))
                 transaction.run(
@@ -379,20 +380,17 @@ _LOG = "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _STATE_QUERY = f'SELECT {SET_COLUMNS}, {_PAGE_COUNT} FROM "set"'
 
 
-class _SetHeader:
-    """The set's own row, as a transaction found it."""
+class _SetHeader(msgspec.Struct, frozen=True, gc=False):
+    """The set's own row, as a transaction found it; `base` is where the ids of its resources and changes begin."""
 
-    __slots__ = ("base", "count", "id", "last_seq", "last_us", "name", "next_slot", "opened")
-
-    def __init__(self, name: str, row: Row) -> None:
-        self.name = name
-        self.id: int = row[0]
-        self.opened = row[1] is not None
-        self.last_seq: int = row[2]
-        self.last_us: int | None = row[3]
-        self.count: int = row[4]
-        self.next_slot: int = row[5]
-        self.base = self.id << SLOT_BITS
+    name: str
+    id: int
+    base: int
+    opened_us: int | None
+    last_seq: int
+    last_us: int | None
+    count: int
+    next_slot: int
 
 
 def _read_state(transaction: Transaction, name: str) -> SetState:
@@ -407,7 +405,7 @@ def _head_of(transaction: Transaction, name: str) -> _SetHeader:
     row = transaction.one(sql, (name,)) if is_text(name) else None
     if row is None:
         raise UnknownSet("the catalog has no such set", where=name)
-    return _SetHeader(name, row)
+    return _SetHeader(name, row[0], row[0] << SLOT_BITS, *row[1:])
 
 
 def _read_places(transaction: Transaction, head: _SetHeader, events: Sequence[Event], limits: Limits) -> Places:
@@ -446,7 +444,7 @@ def _keys(transaction: Transaction, head: _SetHeader, events: Sequence[Event]) -
 
 def _read_log(transaction: Transaction, head: _SetHeader, limits: Limits) -> Log:
     sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number DESC LIMIT 1"
-    row = transaction.one(sql, (head.id,)) if head.opened else None
+    row = transaction.one(sql, (head.id,)) if head.opened_us is not None else None
     if row is None or head.last_us is None:
         raise WrongPhase("the set is still loading: open it first", where=head.name)
     return Log(limits, head.last_seq, head.last_us, Run(*row))

@@ -6,8 +6,7 @@ far something was read, who has subscribed to what. The catalog knows kinds and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -61,39 +60,3 @@ class StateUpdate(msgspec.Struct, frozen=True):
 
 
 NO_UPDATE = StateUpdate()
-
-
-class StateRows(Protocol):
-    """The rows of a catalog's sets. Each read is of one committed state; `record` and `load` write them."""
-
-    def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
-        """Those of the rows that are there. Raises UnknownSet."""
-        ...
-
-    def rows_of(
-        self,
-        name: str,
-        kind: str,
-        *,
-        after: StateRow | None = None,
-        until: int | None = None,
-        limit: int = 10_000,
-        descending: bool = False,
-    ) -> list[StateRow]:
-        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`.
-
-        With `descending` in the opposite order: those before the place of `after`, of a rank down to `until`. Raises
-        UnknownSet.
-        """
-        ...
-
-    def row_counts(self, name: str) -> dict[str, int]:
-        """How many rows the set has of each kind of which it has any. Raises UnknownSet."""
-        ...
-
-    def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
-        """The sets that have rows of a kind, of a rank up to `until`, and how many.
-
-        Cheap enough to ask for every second; a catalog on a cluster may answer as of a second ago.
-        """
-        ...

@@ -41,33 +41,28 @@ class ChangePayload(msgspec.Struct, frozen=True, kw_only=True):
     octets: bytes
 
 
-class ToTell(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes of a set that follow `after`, up to `last`, `most` of them at most.
+def change_payload(
+    site: Site,
+    catalog: Catalog,
+    name: str,
+    from_: dt.datetime,
+    *,
+    after: int,
+    last: int,
+    most: int,
+    most_octets: int = PAYLOAD_OCTETS,
+) -> ChangePayload:
+    """The notification of the changes that follow `after`, up to `last`, `most` of them at most, in order (RS-CN-09).
 
-    `from_` is where the interval of the notification before ended. The hub takes `most_octets`.
+    Its `from` is where the one before ended, its `until` the time of its last change (RS-CN-05, RS-CN-07). The hub
+    takes `most_octets`. Raises the catalog's faults.
     """
-
-    name: str
-    after: int
-    last: int
-    most: int
-    from_: dt.datetime
-    most_octets: int = PAYLOAD_OCTETS
-
-
-def change_payload(site: Site, catalog: Catalog, told: ToTell) -> ChangePayload:
-    """The notification of changes, in order (RS-CN-09).
-
-    Its `from` is where the one before ended, its `until` the time of its last change (RS-CN-05, RS-CN-07).
-    Raises the catalog's faults.
-    """
-    name = told.name
-    rows = catalog.changes(name, told.after, min(told.most, told.last - told.after))
+    rows = catalog.changes(name, after, min(most, last - after))
     while True:
         until = rows[-1].at
-        head = documents.change_notification(site, name, told.from_, until)
+        head = documents.change_notification(site, name, from_, until)
         octets = b"".join(render_document(head, _entries(site, catalog, name, rows), site.profile))
-        if len(octets) <= told.most_octets:
+        if len(octets) <= most_octets:
             return ChangePayload(last=rows[-1].seq, until=until, octets=octets)
         if len(rows) == 1:
             head = documents.change_notification(site, name, until, until)

@@ -24,7 +24,6 @@ from headwater.publish.notifications import (
     PAYLOAD_OCTETS,
     DocumentChange,
     FrameworkDocument,
-    ToTell,
     change_payload,
     document_changes,
     document_named,
@@ -252,15 +251,16 @@ class ChangeStream(NotificationStream[HubPosition]):
         assert position is not None
         if position.seq >= visible.last:
             return None
-        told = ToTell(
-            name=self.name,
+        payload = change_payload(
+            self._context.site,
+            self._context.catalog,
+            self.name,
+            position.until,
             after=position.seq,
             last=visible.last,
             most=self._context.settings.batch_count,
-            from_=position.until,
             most_octets=self.most_octets,
         )
-        payload = change_payload(self._context.site, self._context.catalog, told)
         return HubPosition(
             history=visible.history,
             after=position.seq,

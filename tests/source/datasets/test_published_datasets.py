@@ -22,7 +22,7 @@ from headwater.datasets.rows import PATCH_TYPE, DatasetState, patches_from, read
 from headwater.errors import SourceFault, UsageFault
 from headwater.ingest import dataset_inputs as inputs
 from headwater.ingest import dataset_intake as intake
-from headwater.publish.notifications import ToTell, change_payload
+from headwater.publish.notifications import change_payload
 from headwater.rdf.faults import BadRdf, BlankNodesRefused
 from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES, RdfInput
 from headwater.source.config import BadDatasetConfig, SetConfig
@@ -314,7 +314,7 @@ def test_hubs_are_told_of_the_patch(tmp_path: Path) -> None:
     rounds.run()
     with Source(rounds.config) as source:
         first, last = source.catalog.changes("d")
-        payload = change_payload(source.site, source.catalog, ToTell(name="d", after=1, last=2, most=9, from_=first.at))
+        payload = change_payload(source.site, source.catalog, "d", first.at, after=1, last=2, most=9)
     assert payload.last == last.seq
     assert entries(payload.octets)[0].link == entries(rounds.document("d/changelist.xml"))[1].link
 
