@@ -17,7 +17,6 @@ from headwater.sync.audit.findings import (
     UNVERIFIABLE,
     ExpectedFile,
     FoundFile,
-    PlacementRecord,
     judge_file,
     states_all,
 )
@@ -172,7 +171,7 @@ def test_compare(listed: ListedResource, held: LocalCopy, same: CopyState) -> No
 def test_judge_file(length, hash_, lastmod, newer, size, mtime, own, verdict) -> None:
     """DST-Q: all listed digests that can be computed; what was newer than listed is not in sync until confirmed."""
     found = None if size is None else FoundFile(size, mtime, own)
-    assert judge_file(ExpectedFile(length, hash_, lastmod, newer), found) == verdict
+    assert judge_file(ExpectedFile(length=length, hash=hash_, lastmod=lastmod, newer=newer), found) == verdict
 
 
 DAY_ = 86_400 * SECOND
@@ -182,20 +181,22 @@ TIMES = [
     ("another", 2 * DAY_ + 6 * SECOND, AFTER, None, DIFFERENT),
     ("the day of it", 2 * DAY_, AFTER, None, UNVERIFIABLE),
     ("another day", 1 * DAY_, AFTER, None, DIFFERENT),
-    ("placed without one, and no later", 9 * SECOND, AFTER, PlacementRecord(AFTER, None, 9 * SECOND), UNVERIFIABLE),
-    ("placed without one, and later", 10 * SECOND, AFTER, PlacementRecord(AFTER, None, 9 * SECOND), DIFFERENT),
-    ("placed with one", 8 * SECOND, AFTER, PlacementRecord(AFTER, 7 * SECOND, 9 * SECOND), DIFFERENT),
-    ("altered since it was placed", 8 * SECOND, AFTER, PlacementRecord(AFTER + 1, None, 9 * SECOND), DIFFERENT),
-    ("of no known moment", 8 * SECOND, AFTER, PlacementRecord(AFTER, None, None), DIFFERENT),
+    ("placed without one, and no later", 9 * SECOND, AFTER, (AFTER, None, 9 * SECOND), UNVERIFIABLE),
+    ("placed without one, and later", 10 * SECOND, AFTER, (AFTER, None, 9 * SECOND), DIFFERENT),
+    ("placed with one", 8 * SECOND, AFTER, (AFTER, 7 * SECOND, 9 * SECOND), DIFFERENT),
+    ("altered since it was placed", 8 * SECOND, AFTER, (AFTER + 1, None, 9 * SECOND), DIFFERENT),
+    ("of no known moment", 8 * SECOND, AFTER, (AFTER, None, None), DIFFERENT),
 ]
 
 
 @pytest.mark.parametrize(("lastmod", "mtime", "placed", "verdict"), [t[1:] for t in TIMES], ids=[t[0] for t in TIMES])
 def test_times_alone_are_no_difference_where_they_cannot_tell(
-    lastmod: int, mtime: int, placed: PlacementRecord | None, verdict: str
+    lastmod: int, mtime: int, placed: tuple[int, int | None, int | None] | None, verdict: str
 ) -> None:
     """DST-Q: a file that no stated time was given to has whatever time the server told."""
-    assert judge_file(ExpectedFile(None, None, lastmod, False, placed), FoundFile(3, mtime, "")) == verdict
+    mtime_ns, placed_lastmod, known_at = placed or (None, None, None)
+    expected = ExpectedFile(lastmod=lastmod, mtime_ns=mtime_ns, placed_lastmod=placed_lastmod, known_at=known_at)
+    assert judge_file(expected, FoundFile(3, mtime, "")) == verdict
 
 
 HEX = {"sha-512": 128, "sha-384": 96, "sha-256": 64, "sha-1": 40, "md5": 32}

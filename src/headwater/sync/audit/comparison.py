@@ -23,7 +23,7 @@ from headwater.processes.pool import processors
 from headwater.progress import Notice, Progress
 from headwater.storage.database import Database
 from headwater.storage.transaction import Row
-from headwater.sync.audit.expected_files import ExpectedFiles, WantedFile
+from headwater.sync.audit.expected_files import ExpectedFiles
 from headwater.sync.audit.findings import (
     BY_HASH,
     BY_RECORD,
@@ -37,6 +37,7 @@ from headwater.sync.audit.findings import (
     UNREADABLE,
     UNVERIFIABLE,
     ContentVerdict,
+    ExpectedFile,
     Finding,
     FoundFile,
     SetAudit,
@@ -74,13 +75,13 @@ class Inventory:
         self._database = database
 
     def hashed(
-        self, wanted: Iterator[WantedFile], count: int
-    ) -> Iterator[tuple[Sequence[WantedFile], Sequence[HashResult]]]:
+        self, wanted: Iterator[ExpectedFile], count: int
+    ) -> Iterator[tuple[Sequence[ExpectedFile], Sequence[HashResult]]]:
         """Hash these files, of which there are so many: blocks with their results, in the order of the files."""
         processes = min(processors(), 8) if count >= PARALLEL_FROM else 0
         yield from HashPool(processes=processes if processes > 1 else 0).read(wanted, self._request)
 
-    def _request(self, wanted: WantedFile) -> HashRequest:
+    def _request(self, wanted: ExpectedFile) -> HashRequest:
         """With every digest that is listed, else with that of what was placed; without any the state alone is read."""
         algorithms = _algorithms(wanted.hash or "") or _algorithms(wanted.digest or "")
         return self.file(wanted.path), algorithms, None
@@ -286,7 +287,7 @@ class SetComparison:
             self._listener(Progress("hashing", done))
         return proved
 
-    def _wanted(self, query: str) -> Iterator[WantedFile]:
+    def _wanted(self, query: str) -> Iterator[ExpectedFile]:
         """The rows of a query, some thousand to a transaction: none stays open while files are read."""
         last = ""
         while True:
@@ -295,10 +296,10 @@ class SetComparison:
             if not rows:
                 return
             last = rows[-1][0]
-            yield from (WantedFile(*row) for row in rows)
+            yield from (ExpectedFile(*row) for row in rows)
 
     def _judged(
-        self, block: Sequence[WantedFile], results: Sequence[HashResult], proved: Counter[str]
+        self, block: Sequence[ExpectedFile], results: Sequence[HashResult], proved: Counter[str]
     ) -> Iterator[Row]:
         for wanted, result in zip(block, results, strict=True):
             found = _found_file(result)
@@ -309,13 +310,12 @@ class SetComparison:
                 errno, digests = (None, None) if found is None else (found.errno, found.digests)
                 yield verdict, errno, digests, wanted.uri
 
-    def _judge(self, wanted: WantedFile, found: FoundFile | None) -> tuple[str, str]:
+    def _judge(self, wanted: ExpectedFile, found: FoundFile | None) -> tuple[str, str]:
         """The verdict on a file, and what proves that it is the same, where it is."""
-        expected = wanted.expected()
-        verdict = judge_file(expected, found)
+        verdict = judge_file(wanted, found)
         if found is None:
             return verdict, BY_HASH
-        proof = proof_of(expected, found) if verdict == SAME else BY_HASH
+        proof = proof_of(wanted, found) if verdict == SAME else BY_HASH
         if self._verdict is not None and wanted.uri == self._verdict.uri:
             verdict, proof = self._verdict.verdict, BY_HASH
         if wanted.extra is None or verdict == UNREADABLE or wanted.newer or digests_of(wanted.hash):
@@ -325,7 +325,7 @@ class SetComparison:
             return verdict, proof
         return self._judge_document(wanted, listed, verdict)
 
-    def _judge_document(self, wanted: WantedFile, listed: str, before: str) -> tuple[str, str]:
+    def _judge_document(self, wanted: ExpectedFile, listed: str, before: str) -> tuple[str, str]:
         """The verdict on a document without a listed digest by what it says, and what proves that it is the same."""
         path = Path(os.fsdecode(self._inventory.file(wanted.path)))
         try:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from headwater.errors import Undetermined
-from headwater.files.hash_pool import UNKNOWN_OCTETS
 from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import keep_representations
-from headwater.sync.audit.findings import ExpectedFile, PlacementRecord, SetAudit
+from headwater.sync.audit.findings import SetAudit
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position, position_of_list
@@ -52,36 +51,6 @@ UPDATE temp.expected SET undone = 1 WHERE uri IN (
   WHERE c.pending AND c.exact AND c.change <> 'deleted' AND r.path IS NOT NULL
   AND c.at > coalesce(r.changed_at, s.baseline_at))"""
 """What the copy holds as it was before the last change that is told of it."""
-
-
-class WantedFile(msgspec.Struct, frozen=True, gc=False):
-    """A row of `expected`: what is listed of a file, and what the copy's own record says of what was placed."""
-
-    uri: str
-    path: bytes
-    length: int | None
-    hash: str | None
-    lastmod: int | None
-    type: str | None
-    extra: str | None
-    undone: int
-    newer: int | None
-    mtime_ns: int | None
-    placed_lastmod: int | None
-    known_at: int | None
-    digest: str | None
-
-    @property
-    def octets(self) -> int:
-        """How much there is to read, as far as that is listed."""
-        return UNKNOWN_OCTETS if self.length is None else self.length
-
-    def expected(self) -> ExpectedFile:
-        """What the verdict goes by."""
-        record = None
-        if self.mtime_ns is not None:
-            record = PlacementRecord(self.mtime_ns, self.placed_lastmod, self.known_at, self.digest)
-        return ExpectedFile(self.length, self.hash, self.lastmod, bool(self.newer), record, bool(self.undone))
 
 
 class ExpectedFiles:

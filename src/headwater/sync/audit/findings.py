@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.errors import Exit
+from headwater.files.hash_pool import UNKNOWN_OCTETS
 from headwater.sync.reports import gravest_status
 from headwater.sync.source_times import DAY, SECOND
 from headwater.sync.transfer.verification import digests_of
@@ -111,17 +112,33 @@ class AuditReport(msgspec.Struct, kw_only=True):
 
 
 class ExpectedFile(msgspec.Struct, frozen=True, gc=False):
-    """What is listed of one file; `newer`: our copy was newer than that when it was fetched.
+    """A row of `temp.expected`: what is listed of a file, and what is remembered of the one that was placed.
 
-    `undone`: a change is told that is later than all that was done of it.
+    `undone`: a change is told that is later than all that was done of it. `newer`: the copy was newer than listed when
+    it was fetched. `placed_lastmod` None: the time on the disk (`mtime_ns`) is not one that a list has stated.
     """
 
-    length: int | None
-    hash: str | None
-    lastmod: int | None
-    newer: bool = False
-    placed: PlacementRecord | None = None
-    undone: bool = False
+    uri: str = ""
+    path: bytes = b""
+    length: int | None = None
+    hash: str | None = None
+    lastmod: int | None = None
+    type: str | None = None
+    extra: str | None = None
+    undone: int = 0
+    newer: int | None = None
+    mtime_ns: int | None = None
+    placed_lastmod: int | None = None
+    known_at: int | None = None
+    """The time of the change, or the `at` of the list, that the placed file is of."""
+
+    digest: str | None = None
+    """The digest of what was placed."""
+
+    @property
+    def octets(self) -> int:
+        """How much there is to read, as far as that is listed."""
+        return UNKNOWN_OCTETS if self.length is None else self.length
 
 
 class ContentVerdict(NamedTuple):
@@ -130,21 +147,6 @@ class ContentVerdict(NamedTuple):
     uri: str
     verdict: str
     reason: str
-
-
-class PlacementRecord(msgspec.Struct, frozen=True, gc=False):
-    """What is remembered of a file when it was placed: its time on the disk, the listed one, and of which moment it is.
-
-    `lastmod` None: its time on the disk is not one that a list has stated.
-    """
-
-    mtime_ns: int
-    lastmod: int | None
-    known_at: int | None
-    """The time of the change, or the `at` of the list, that it is of."""
-
-    digest: str | None = None
-    """The digest of what was placed."""
 
 
 class FoundFile(msgspec.Struct, frozen=True, gc=False):
@@ -180,11 +182,10 @@ def judge_file(expected: ExpectedFile, found: FoundFile | None) -> str:
         return DIFFERENT
     verdict = UNVERIFIABLE if length is None else SAME
     if lastmod is not None:
-        verdict = _judge_time(lastmod, found.mtime_ns, expected.placed)
+        verdict = _judge_time(lastmod, found.mtime_ns, expected)
     if verdict == DIFFERENT or not _is_recorded(expected, found):
         return verdict
-    assert expected.placed is not None
-    return SAME if states_all(found.digests, expected.placed.digest) else DIFFERENT
+    return SAME if states_all(found.digests, expected.digest) else DIFFERENT
 
 
 def proof_of(expected: ExpectedFile, found: FoundFile) -> str:
@@ -196,10 +197,9 @@ def proof_of(expected: ExpectedFile, found: FoundFile) -> str:
 
 def _is_recorded(expected: ExpectedFile, found: FoundFile) -> bool:
     """Whether the digest of what was placed is known, and computed of the file that is there."""
-    recorded = None if expected.placed is None else expected.placed.digest
-    if recorded is None:
+    if expected.mtime_ns is None or expected.digest is None:
         return False
-    return all(f"{digest.algorithm}:" in found.digests for digest in digests_of(recorded))
+    return all(f"{digest.algorithm}:" in found.digests for digest in digests_of(expected.digest))
 
 
 def difference(listed: str | None, recorded: str | None, digests: str) -> tuple[str, str | None, str | None]:
@@ -217,7 +217,7 @@ def difference(listed: str | None, recorded: str | None, digests: str) -> tuple[
     return "another length or time than is listed", None, None
 
 
-def _judge_time(lastmod: int, mtime_ns: int, placed: PlacementRecord | None) -> str:
+def _judge_time(lastmod: int, mtime_ns: int, placed: ExpectedFile) -> str:
     """The verdict where time alone can tell.
 
     Another time is a difference, but for two that say nothing: the day in which the file's time lies; and a time no
@@ -228,7 +228,7 @@ def _judge_time(lastmod: int, mtime_ns: int, placed: PlacementRecord | None) -> 
         return SAME
     if lastmod % DAY == 0 and 0 <= mtime - lastmod < DAY:
         return UNVERIFIABLE
-    if placed is None or placed.lastmod is not None or placed.known_at is None or placed.mtime_ns != mtime_ns:
+    if placed.placed_lastmod is not None or placed.known_at is None or placed.mtime_ns != mtime_ns:
         return DIFFERENT
     return UNVERIFIABLE if lastmod // SECOND <= placed.known_at // SECOND else DIFFERENT
 
