@@ -18,8 +18,8 @@ from bench.rows import Row, in_turns, row
 from headwater.rdf.syntaxes import N_QUADS, RdfFile
 from headwater.rdf.unified_diff import write_patch
 from headwater.sync.copy.dataset_patching import applied_to_file, check_base
-from headwater.sync.datasets.dataset_sync import EmbeddedFollower, KeptState, KeptStates, bring_up
-from headwater.triplestores.embedded_store import EmbeddedStore, forms_still_there, load_store
+from headwater.sync.datasets.dataset_sync import KeptState, KeptStates, bring_up
+from headwater.triplestores.embedded_store import EmbeddedStore, forms_still_there
 from headwater.triplestores.statements import StorePosition
 
 QUADS = int(os.environ.get("HEADWATER_BENCH_QUADS", "1000000"))
@@ -37,7 +37,7 @@ def run(quick: bool) -> list[Row]:
         _write(old, quads, 0)
         _write(new, quads, lines // 2)
         rows = [_first_load(base, old, quads)]
-        load_store(base / "store", old, _position(0, quads))
+        EmbeddedStore(base / "store").load(old, _position(0, quads))
         rows.append(_patch(base, old, new, quads, lines))
         rows.append(_whole_run(base, quads, lines))
         return [*rows, *_followed(base, quads, lines)]
@@ -45,7 +45,7 @@ def run(quick: bool) -> list[Row]:
 
 def _first_load(base: Path, dataset: Path, quads: int) -> Row:
     def ours() -> float:
-        return _timed(lambda: load_store(base / "ours", dataset, _position(0, quads)), base / "ours")
+        return _timed(lambda: EmbeddedStore(base / "ours").load(dataset, _position(0, quads)), base / "ours")
 
     def loader() -> float:
         def load() -> None:
@@ -92,7 +92,7 @@ def _whole_run(base: Path, quads: int, lines: int) -> Row:
     kept = KeptStates(base)
     began = time.perf_counter()
     state = KeptState("", f"{1:064x}", quads)
-    store = EmbeddedFollower(base / "store")
+    store = EmbeddedStore(base / "store")
     told = bring_up(store, store.state(), kept, state, _position(1, quads), name="store")
     seconds = time.perf_counter() - began
     assert (told.done, told.removed + told.added) == ("patched", lines)

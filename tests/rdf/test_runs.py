@@ -22,7 +22,7 @@ from headwater.rdf import canonical, statements
 from headwater.rdf.canonical import BlankNodes, LineSorter, RdfOptions, write_canonical
 from headwater.rdf.faults import BadRdf, RdfBounds
 from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, RdfInput, Syntax
-from headwater.rdf.unified_diff import DatasetBase, write_dataset_patch, write_update
+from headwater.rdf.unified_diff import write_dataset_patch, write_patch
 from tests.rdf.datasets import difference, statement
 from tests.support.failing import failing
 from tests.support.waiting import until
@@ -218,20 +218,17 @@ def test_an_update_is_the_dataset_and_the_patch_to_it(old: list[int], new: list[
         folder = Path(name)
         (folder / "old").write_bytes(b"".join(sorted(set(map(statement, old)))))
         (folder / "in").write_bytes(b"".join(map(statement, new)))
-        found = write_update(
-            [RdfInput(folder / "in", N_QUADS)],
-            folder / "new",
-            DatasetBase(folder / "old", folder / "patch"),
-            scratch=folder,
-            options=RdfOptions(bounds=RdfBounds(run_octets=run)),
-        )
+        options = RdfOptions(bounds=RdfBounds(run_octets=run))
+        made = write_canonical([RdfInput(folder / "in", N_QUADS)], folder / "new", scratch=folder, options=options)
+        with (folder / "patch").open("wb") as patch:
+            found = write_patch(folder / "old", folder / "new", patch, are_canonical=True)
         assert (folder / "new").read_bytes() == b"".join(sorted(set(map(statement, new))))
         less, more = sorted(map(statement, {*old} - {*new})), sorted(map(statement, {*new} - {*old}))
         assert (folder / "patch").read_bytes() == b"".join(
             [b"-" + line for line in less] + [b"+" + line for line in more]
         )
-        assert (found.patch.removed, found.patch.added) == (len(less), len(more))
-        assert found.dataset.quads == len(set(new))
+        assert (found.removed, found.added) == (len(less), len(more))
+        assert made.quads == len(set(new))
 
 
 _MEASURED = """
@@ -240,14 +237,16 @@ from filecmp import cmp
 from pathlib import Path
 from headwater.rdf.unified_diff import apply_patches
 from headwater.rdf.canonical import write_canonical
-from headwater.rdf.unified_diff import DatasetBase, write_update
+from headwater.rdf.unified_diff import write_patch
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.triplestores.sparql_store import with_prefixed_names
 from headwater.triplestores.statements import as_data
 folder = Path(sys.argv[1])
 source = [RdfInput(folder / "in.nq", N_QUADS)]
 write_canonical(source, folder / "out", scratch=folder, durable=False)
-write_update(source, folder / "new", DatasetBase(folder / "old", folder / "patch"), scratch=folder)
+write_canonical(source, folder / "new", scratch=folder)
+with (folder / "patch").open("wb") as patch:
+    write_patch(folder / "old", folder / "new", patch, are_canonical=True)
 assert (folder / "patch").read_bytes() == b'-<urn:z> <urn:p> "1" .\\n+<urn:z> <urn:p> "2" .\\n'
 apply_patches(None, [folder / "whole"], folder / "made", scratch=folder, strict=True)
 assert all(cmp(folder / name, folder / "out", shallow=False) for name in ("made", "new"))

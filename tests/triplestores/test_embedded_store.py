@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import StoreFault
-from headwater.triplestores.embedded_store import EmbeddedStore, SameInStore, forms_still_there, load_store
+from headwater.triplestores.embedded_store import EmbeddedStore, SameInStore, forms_still_there
 from headwater.triplestores.statements import (
     POSITION_GRAPH,
     StorePosition,
@@ -77,64 +77,62 @@ def test_a_history_followed_by_patches_is_the_dataset_at_every_step(
     """Whatever forms of literals come and go, and whatever their escapes (NQUD-A6, NQUD-A7, TIM-A16)."""
     folder = tmp_path_factory.mktemp("store")
     dataset = folder / "dataset.nq"
-    load_store(folder / "oxigraph", written(dataset, states[0]), position(0, len(states[0])))
+    EmbeddedStore(folder / "oxigraph").load(written(dataset, states[0]), position(0, len(states[0])))
     store = EmbeddedStore(folder / "oxigraph")
-    assert held(store) == normalised(states[0]) == set(store.statements())
+    assert held(store) == normalised(states[0])
     for number, (old, new) in enumerate(itertools.pairwise(states), 1):
         written(dataset, new)
         removals = sorted(old - new)
         added = [*sorted(new - old), *forms_still_there(removals, dataset)]
         store.apply(removals, added, position(number, len(new)))
         assert held(store) == normalised(new)
-        assert store.position == position(number, len(new))
-    store.close()
+        assert store.state().position == position(number, len(new))
 
 
 def test_a_patch_that_fails_leaves_state_and_position(tmp_path: Path) -> None:
     """All or nothing (NQUD-A14)."""
-    load_store(tmp_path / "s", written(tmp_path / "d", set(POOL[:3])), position(1))
+    EmbeddedStore(tmp_path / "s").load(written(tmp_path / "d", set(POOL[:3])), position(1))
     store = EmbeddedStore(tmp_path / "s")
     with pytest.raises((ValueError, StoreFault)):
         store.apply(POOL[:1], [b"<http://example.org/a> <not an IRI> <http://example.org/a> .\n"], position(2))
-    assert store.position == position(1)
+    assert store.state().position == position(1)
     assert held(store) == normalised(set(POOL[:3]))
-    store.close()
 
 
 def test_a_store_that_is_loaded_again_holds_nothing_of_before(tmp_path: Path) -> None:
-    load_store(tmp_path / "s", written(tmp_path / "d", set(POOL[:9])), position(1))
+    EmbeddedStore(tmp_path / "s").load(written(tmp_path / "d", set(POOL[:9])), position(1))
     (tmp_path / "s.new").mkdir()  # of a run that was killed
-    load_store(tmp_path / "s", written(tmp_path / "d", set(POOL[20:22])), position(2))
-    store = EmbeddedStore(tmp_path / "s", read_only=True)
+    EmbeddedStore(tmp_path / "s").load(written(tmp_path / "d", set(POOL[20:22])), position(2))
+    store = EmbeddedStore(tmp_path / "s")
     assert held(store) == normalised(set(POOL[20:22]))
-    assert store.position == position(2)
+    assert store.state().position == position(2)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["d", "s"]
 
 
 def test_an_empty_dataset_has_a_position(tmp_path: Path) -> None:
-    load_store(tmp_path / "s", written(tmp_path / "d", set()), position(1))
+    EmbeddedStore(tmp_path / "s").load(written(tmp_path / "d", set()), position(1))
     store = EmbeddedStore(tmp_path / "s")
     assert held(store) == set()
-    assert store.position == position(1)
+    assert store.state().position == position(1)
     store.apply(POOL[:2], forms_still_there(POOL[:2], tmp_path / "d"), position(2))
-    assert store.position == position(2)
-    store.close()
+    assert store.state().position == position(2)
 
 
 def test_a_store_in_use_or_absent_is_a_fault_of_ours(tmp_path: Path) -> None:
     with failing("HW-RDS-01"):
-        EmbeddedStore(tmp_path / "none")
-    load_store(tmp_path / "s", written(tmp_path / "d", set()), position(1))
-    store = EmbeddedStore(tmp_path / "s")
-    with failing("HW-RDS-01"):
-        EmbeddedStore(tmp_path / "s")
-    store.close()
-    EmbeddedStore(tmp_path / "s").close()
+        EmbeddedStore(tmp_path / "none").count()
+    EmbeddedStore(tmp_path / "s").load(written(tmp_path / "d", set()), position(1))
+    held_by_another = ox.Store(str(tmp_path / "s"))
+    with pytest.raises(StoreFault) as kept:
+        EmbeddedStore(tmp_path / "s").apply([], POOL[:1], position(2))
+    assert kept.value.code == "HW-RDS-01"
+    del held_by_another
+    EmbeddedStore(tmp_path / "s").apply([], POOL[:1], position(2))
 
 
 def test_a_store_is_asked(tmp_path: Path) -> None:
-    load_store(tmp_path / "s", written(tmp_path / "d", {POOL[0]}), position(1))
-    store = EmbeddedStore(tmp_path / "s", read_only=True)
+    EmbeddedStore(tmp_path / "s").load(written(tmp_path / "d", {POOL[0]}), position(1))
+    store = EmbeddedStore(tmp_path / "s")
     assert store.query("SELECT ?s WHERE { ?s ?p ?o }", "csv") == b"s\r\nhttp://example.org/a\r\n"
     assert store.query("ASK { ?s ?p ?o }", "json") == b'{"head":{},"boolean":true}'
     assert store.query("CONSTRUCT WHERE { ?s ?p ?o }", "") == POOL[0]

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.cli import run
 from headwater.errors import Exit
-from headwater.triplestores.embedded_store import load_store
+from headwater.triplestores.embedded_store import EmbeddedStore
 from headwater.triplestores.statements import POSITION_GRAPH
 from tests.triplestores.test_embedded_store import position, written
 
@@ -16,7 +16,7 @@ from tests.triplestores.test_embedded_store import position, written
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     dataset = written(tmp_path / "dataset", {b'<http://example.org/a> <http://example.org/p> "x" .\n'})
-    load_store(tmp_path / "store" / "oxigraph", dataset, position(1))
+    EmbeddedStore(tmp_path / "store" / "oxigraph").load(dataset, position(1))
     return tmp_path / "store"
 
 
@@ -74,6 +74,6 @@ def test_the_graph_of_positions_is_none_of_the_dataset(
     """Neither is it counted nor listed, unless it is asked for."""
     statements = b'<http://example.org/a> <http://example.org/p> "x" .\n'
     named = b'<http://example.org/a> <http://example.org/p> "y" <http://example.org/g> .\n'
-    load_store(tmp_path / "store" / "oxigraph", written(tmp_path / "dataset", {statements, named}), position(1))
+    EmbeddedStore(tmp_path / "store" / "oxigraph").load(written(tmp_path / "dataset", {statements, named}), position(1))
     assert run(["rdf", "query", str(tmp_path / "store"), query, *options, "--as", "csv"]) == Exit.DONE
     assert capfd.readouterr().out.split() == ["n", str(count)]

@@ -447,11 +447,7 @@ def query(store: Path, query: str, form: str, positions: bool) -> Exit:
             where=str(store),
             advice="Name DIR/SET, of the DIR that `headwater sync --store DIR` keeps.",
         )
-    opened = EmbeddedStore(folder, read_only=True)
-    try:
-        found = opened.query(_text(query), form, with_positions=positions)
-    finally:
-        opened.close()
+    found = EmbeddedStore(folder).query(_text(query), form, with_positions=positions)
     sys.stdout.buffer.write(found)
     if not found.endswith(b"\n"):
         click.echo()

@@ -49,7 +49,7 @@ from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, silent
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.faults import BadRdf
-from headwater.rdf.unified_diff import DatasetBase, PatchSummary, write_patch, write_update
+from headwater.rdf.unified_diff import PatchSummary, write_patch
 from headwater.spec.records import ChangeKind
 
 SETTLED_SECONDS: Final = 1.0
@@ -215,11 +215,12 @@ class DatasetIntake:
 
     def _write(self, scratch: Path, before: DatasetState | None) -> tuple[DatasetSummary, PatchSummary | None]:
         inputs, target = self._input.read(scratch), scratch / "new.nq"
-        treated, genid = self._rules.blank_nodes, self._rules.genid
+        options = RdfOptions(self._rules.blank_nodes, self._rules.genid)
+        made = write_canonical(inputs, target, scratch=scratch, options=options)
         if before is None:
-            return write_canonical(inputs, target, scratch=scratch, options=RdfOptions(treated, genid)), None
-        base = DatasetBase(self.folder.dataset_of(before), scratch / "new.nqud")
-        return write_update(inputs, target, base, scratch=scratch, options=RdfOptions(treated, genid))
+            return made, None
+        with (scratch / "new.nqud").open("wb") as patch:
+            return made, write_patch(self.folder.dataset_of(before), target, patch, are_canonical=True)
 
     def _is_settled(self) -> bool:
         """Whether what the dataset is made of is at rest.

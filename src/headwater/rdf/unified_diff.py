@@ -325,39 +325,6 @@ def write_dataset_patch(
         return write_patch(*paths, target, are_canonical=True, bounds=options.bounds)
 
 
-class DatasetBase(NamedTuple):
-    """The state before, a canonical file that is known to be one, and where the patch from it is to lie."""
-
-    dataset: Path
-    patch: Path
-
-
-class UpdateSummary(NamedTuple):
-    """What was written."""
-
-    dataset: DatasetSummary
-    patch: PatchSummary
-
-
-def write_update(
-    inputs: Iterable[RdfInput],
-    target: Path,
-    base: DatasetBase,
-    *,
-    scratch: Path,
-    options: RdfOptions = NO_BLANK_NODES,
-) -> UpdateSummary:
-    """Write the union of files as `write_canonical` does, then the patch from the state before as `write_patch` does.
-
-    Raises BadRdf and its kinds.
-    """
-    dataset = write_canonical(inputs, target, scratch=scratch, options=options)
-    with base.patch.open("wb") as patch:
-        return UpdateSummary(
-            dataset, write_patch(base.dataset, target, patch, are_canonical=True, bounds=options.bounds)
-        )
-
-
 # patches applied, inverted, composed: sorted, in bounded memory
 
 _LINES = 1_000

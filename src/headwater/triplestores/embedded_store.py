@@ -27,6 +27,7 @@ from headwater.storage.durable import sync_folder
 from headwater.triplestores.statements import (
     POSITION_GRAPH,
     StorePosition,
+    StoreState,
     WithoutPosition,
     as_data,
     parts_of,
@@ -60,39 +61,73 @@ def _faults(folder: Path) -> Iterator[None]:
 
 
 class EmbeddedStore:
-    """The store of one dataset. Closed by `close`, or when it is no longer referred to."""
+    """The store of one dataset in a folder. Nothing is open between two calls.
 
-    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
-        """Raises StoreFault where there is no store that can be opened."""
+    Raises StoreFault where there is no store that can be opened.
+    """
+
+    most_changes = 200_000
+    """More changes than these are loaded as a whole: those of a transaction are held in memory."""
+
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with _faults(folder):
-            if not folder.is_dir():
+
+    @contextmanager
+    def _opened(self, *, to_write: bool = False) -> Iterator[pyoxigraph.Store]:
+        with _faults(self._folder):
+            if not self._folder.is_dir():
                 raise FileNotFoundError("there is no store")
-            self._store = pyoxigraph.Store.read_only(str(folder)) if read_only else pyoxigraph.Store(str(folder))
+            yield pyoxigraph.Store(str(self._folder)) if to_write else pyoxigraph.Store.read_only(str(self._folder))
 
     def close(self) -> None:
-        """Release the folder."""
-        del self._store
+        """Nothing is open between two calls."""
 
-    @property
-    def position(self) -> StorePosition | None:
-        """What dataset is there, in which state."""
-        with _faults(self._folder):
-            found = self._store.quads_for_pattern(None, None, None, _GRAPH)
-            told = {q.predicate.value: _text(q.object) for q in found}
-        return position_of(told)
+    def leave(self, dataset: str) -> None:
+        """Nothing: the store is loaded anew where its dataset has another URI."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing at all is there."""
-        with _faults(self._folder):
-            return next(iter(self._store), None) is None
+    def state(self) -> StoreState:
+        """The position; a transaction is never under way. Raises StoreFault where no run has loaded what is there."""
+        if not self._folder.is_dir():
+            return StoreState(None)
+        with self._opened() as store:
+            found = store.quads_for_pattern(None, None, None, _GRAPH)
+            position = position_of({q.predicate.value: _text(q.object) for q in found})
+            if position is None and next(iter(store), None) is not None:
+                where = str(self._folder)
+                raise StoreFault("the store holds what no `sync` has loaded", code="HW-TRI-02", where=where)
+        return StoreState(position)
 
-    @property
     def count(self) -> int:
         """How many statements the dataset has here."""
-        with _faults(self._folder):
-            return len(self._store) - sum(1 for _ in self._store.quads_for_pattern(None, None, None, _GRAPH))
+        with self._opened() as store:
+            return len(store) - sum(1 for _ in store.quads_for_pattern(None, None, None, _GRAPH))
+
+    def load(self, dataset: Path, position: StorePosition) -> None:
+        """Hold what is in a file of canonical N-Quads, and nothing else.
+
+        It is loaded aside and takes the place of the one before by a rename: killed before that, the one before is
+        there; between the two renames there is none.
+        """
+        folder = self._folder
+        aside, before = folder.with_name(folder.name + _NEW), folder.with_name(folder.name + _OLD)
+        with _faults(folder):
+            for left in (aside, before):
+                shutil.rmtree(left, ignore_errors=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            store = pyoxigraph.Store(str(aside))
+            if has_blank_nodes(dataset):
+                with dataset.open("rb") as stream:
+                    store.bulk_load(cast(IO[bytes], OctetStream(_pieces_with_iris(stream))), _FORMAT)
+            else:
+                store.bulk_load(path=str(dataset), format=_FORMAT)
+            store.extend(pyoxigraph.parse(b"".join(statements_of(position)), _FORMAT))
+            store.flush()
+            del store
+            if folder.exists():
+                folder.rename(before)
+            aside.rename(folder)
+            sync_folder(folder.parent)
+            shutil.rmtree(before, ignore_errors=True)
 
     def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
         """Remove and add statements and move the position, all of it or nothing; durable when this returns.
@@ -107,73 +142,45 @@ class EmbeddedStore:
                 as_data("INSERT DATA", statements_of(position)),
             )
         )
-        with _faults(self._folder):
-            self._store.update(update.decode())
-            self._store.flush()
-
-    def statements(self) -> Iterator[bytes]:
-        """All statements of the dataset as lines of N-Quads, in no order, literals in the forms of the store."""
-        for quad in self._store:
-            if quad.graph_name != _GRAPH:
-                yield with_blank_nodes(f"{quad} .\n".encode())
+        with self._opened(to_write=True) as store:
+            try:
+                store.update(update.decode())
+                store.flush()
+            finally:
+                del store  # a fault that somebody keeps does not hold the folder
 
     def write_statements(self, target: IO[bytes]) -> None:
-        """The same into a binary stream."""
-        with _faults(self._folder):
-            self._store.dump(cast(IO[bytes], _as_published(target)), _FORMAT)
+        """Write all statements of the dataset as N-Quads, in no order, literals in the forms of the store."""
+        with self._opened() as store:
+            store.dump(cast(IO[bytes], _as_published(target)), _FORMAT)
 
     def query(self, text: str, form: str, *, with_positions: bool = False) -> bytes:
         """The result of a query in a media type or file extension. Raises UsageFault.
 
         The graph of positions is there for a query that has it in its own dataset (`FROM`), or `with_positions`.
         """
-        try:
-            found = self._store.query(text, named_graphs=None if with_positions else self._graphs_for(text))
-            if isinstance(found, pyoxigraph.QueryTriples):
-                return found.serialize(format=pyoxigraph.RdfFormat.N_TRIPLES) or b""
-            kind = pyoxigraph.QueryResultsFormat.from_extension(form)
-            return found.serialize(format=kind or pyoxigraph.QueryResultsFormat.TSV) or b""
-        except (SyntaxError, ValueError, RuntimeError, OSError) as cause:
-            raise UsageFault(f"the query: {str(cause)[:300]}", code="HW-RDS-02") from cause
+        with self._opened() as store:
+            try:
+                found = store.query(text, named_graphs=None if with_positions else _graphs_for(text, store))
+                if isinstance(found, pyoxigraph.QueryTriples):
+                    return found.serialize(format=pyoxigraph.RdfFormat.N_TRIPLES) or b""
+                kind = pyoxigraph.QueryResultsFormat.from_extension(form)
+                return found.serialize(format=kind or pyoxigraph.QueryResultsFormat.TSV) or b""
+            except (SyntaxError, ValueError, RuntimeError, OSError) as cause:
+                raise UsageFault(f"the query: {str(cause)[:300]}", code="HW-RDS-02") from cause
 
-    def _graphs_for(self, query: str) -> list[pyoxigraph.NamedNode | pyoxigraph.BlankNode] | None:
-        """The graphs that are the dataset's; None where a query can see none, or names those that it sees."""
-        words = _NO_WORDS.sub(lambda found: "<>" if found[0].startswith("<") else " ", query)
-        if _GRAPH_WORD.search(words) is None or _OWN_DATASET.search(words):
-            return None
-        return [graph for graph in self._store.named_graphs() if graph != _GRAPH]
+
+def _graphs_for(query: str, store: pyoxigraph.Store) -> list[pyoxigraph.NamedNode | pyoxigraph.BlankNode] | None:
+    """The graphs that are the dataset's; None where a query can see none, or names those that it sees."""
+    words = _NO_WORDS.sub(lambda found: "<>" if found[0].startswith("<") else " ", query)
+    if _GRAPH_WORD.search(words) is None or _OWN_DATASET.search(words):
+        return None
+    return [graph for graph in store.named_graphs() if graph != _GRAPH]
 
 
 def _as_published(target: IO[bytes]) -> WithoutPosition:
     """A stream for what a store dumps: blank nodes are as they were published."""
     return WithoutPosition(lambda lines: target.write(with_blank_nodes(lines)))
-
-
-def load_store(folder: Path, dataset: Path, position: StorePosition) -> None:
-    """Make `folder` the store of a dataset, a file of canonical N-Quads, whatever it was before.
-
-    It is loaded aside and takes the place of the one before by a rename: killed before that, the one before is there;
-    between the two renames there is none.
-    """
-    aside, before = folder.with_name(folder.name + _NEW), folder.with_name(folder.name + _OLD)
-    with _faults(folder):
-        for left in (aside, before):
-            shutil.rmtree(left, ignore_errors=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        store = pyoxigraph.Store(str(aside))
-        if has_blank_nodes(dataset):
-            with dataset.open("rb") as stream:
-                store.bulk_load(cast(IO[bytes], OctetStream(_pieces_with_iris(stream))), _FORMAT)
-        else:
-            store.bulk_load(path=str(dataset), format=_FORMAT)
-        store.extend(pyoxigraph.parse(b"".join(statements_of(position)), _FORMAT))
-        store.flush()
-        del store
-        if folder.exists():
-            folder.rename(before)
-        aside.rename(folder)
-        sync_folder(folder.parent)
-        shutil.rmtree(before, ignore_errors=True)
 
 
 def dump_store(folder: Path, target: Path) -> None:

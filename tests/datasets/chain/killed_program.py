@@ -52,7 +52,7 @@ FOLLOWING: Final = {
 """Phases of a destination."""
 
 LOADING: Final = {
-    "the store was loaded": "headwater.sync.datasets.dataset_sync:load_store",
+    "the store was loaded": "headwater.triplestores.embedded_store:EmbeddedStore.load",
     "a batch was sent": FOLLOWING["a batch was sent"],
 }
 """Phases of a first run."""
@@ -70,8 +70,8 @@ _STEPS: Final = {
     "copy: patch the file": FOLLOWING["the patch was applied to the file"],
     "stores: canonical form": FOLLOWING["the state was kept"],
     "stores: compare": FOLLOWING["the differences were made"],
-    "embedded store: load": "headwater.sync.datasets.dataset_sync:EmbeddedFollower.load",
-    "embedded store: patch": "headwater.sync.datasets.dataset_sync:EmbeddedFollower.apply",
+    "embedded store: load": "headwater.triplestores.embedded_store:EmbeddedStore.load",
+    "embedded store: patch": "headwater.triplestores.embedded_store:EmbeddedStore.apply",
     "endpoint: load": "headwater.triplestores.sparql_store:SparqlStore.load",
     "endpoint: patch": "headwater.triplestores.sparql_store:SparqlStore.apply",
 }

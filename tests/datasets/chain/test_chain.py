@@ -261,10 +261,10 @@ def _ends(chain: DatasetChain) -> None:
     assert chain.source.end() == 0
     replay = subprocess.run([sys.executable, "-m", "headwater", "rdf", "replay", str(state), SET], check=False)
     assert replay.returncode == 0
-    store = EmbeddedStore(chain.folder / "stores" / SET / "oxigraph", read_only=True)
-    assert store.position is not None
-    assert store.position.sha256 == wanted
-    store.close()
+    store = EmbeddedStore(chain.folder / "stores" / SET / "oxigraph")
+    position = store.state().position
+    assert position is not None
+    assert position.sha256 == wanted
     chain.say(f"all agree; audit {chain.seconds['audit']} s")
 
 

@@ -28,7 +28,7 @@ from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES, RdfInput
 from headwater.source.config import BadDatasetConfig, SetConfig
 from headwater.source.set_folders import FolderOverlap
 from headwater.source.source import Source
-from headwater.triplestores.embedded_store import load_store
+from headwater.triplestores.embedded_store import EmbeddedStore
 from headwater.triplestores.statements import POSITION_GRAPH, StorePosition
 from tests.source.datasets.dataset_source import BASE, Rounds, file_set, triples
 from tests.source.datasets.importer import ImportedDataset, apply, entries, import_changes, root_of
@@ -537,7 +537,7 @@ def test_the_position_of_a_store_that_a_sync_keeps_is_none_of_its_dataset(tmp_pa
     lines = [*triples(1, 2).splitlines(keepends=True), f'<http://s/> <http://p/> "x" <{POSITION_GRAPH}2> .\n']
     lines.append(f"<http://s/> <http://p/> <{POSITION_GRAPH}> .\n")
     dataset = put(tmp_path / "d.nq", "".join(sorted(lines)))
-    load_store(tmp_path / "store", dataset, StorePosition("http://o.example/d.nq", "a" * 64, 3))
+    EmbeddedStore(tmp_path / "store").load(dataset, StorePosition("http://o.example/d.nq", "a" * 64, 3))
     config = SetConfig(name="d", profile="rdf-dataset", oxigraph=str(tmp_path / "store"))
     rounds = Rounds(tmp_path, config)
     rounds.run()

@@ -67,7 +67,7 @@ def statement(number: int, value: int) -> bytes:
 
 
 def held(folder: Path) -> bytes:
-    store = EmbeddedStore(folder / "oxigraph", read_only=True)
+    store = EmbeddedStore(folder / "oxigraph")
     target = io.BytesIO()
     store.write_statements(target)
     return b"".join(sorted(target.getvalue().splitlines(keepends=True)))
@@ -112,10 +112,9 @@ def test_killed_at_every_step_and_anywhere(source: Source, dest: Path, tmp_path:
             assert held(tmp_path / "s" / "set") == body
             dataset = ran.one.dataset
             assert dataset is not None
-            store = EmbeddedStore(tmp_path / "s" / "set" / "oxigraph", read_only=True)
-            assert store.position is not None
-            assert store.position.sha256 == dataset.sha256
-            del store
+            position = EmbeddedStore(tmp_path / "s" / "set" / "oxigraph").state().position
+            assert position is not None
+            assert position.sha256 == dataset.sha256
             audit = check(source.base, dest, **options)
             assert [one.verdict for one in audit.sets[0].stores] == ["same", "same"]
             left = {path.name for path in (tmp_path / "s" / "set").iterdir()}

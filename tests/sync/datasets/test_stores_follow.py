@@ -55,7 +55,7 @@ def server(served: SparqlServer) -> SparqlServer:
 
 
 def in_store(folder: Path) -> set[bytes]:
-    store = EmbeddedStore(folder / "oxigraph", read_only=True)
+    store = EmbeddedStore(folder / "oxigraph")
     target = io.BytesIO()
     store.write_statements(target)
     return set(target.getvalue().splitlines(keepends=True))
@@ -230,7 +230,7 @@ def test_a_store_of_an_earlier_version_goes_with_a_copy_of_the_same_file(
 def test_a_large_change_is_loaded_as_a_whole(
     site: Site, dest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.sync.datasets.dataset_sync.EmbeddedFollower.most_changes", 5)
+    monkeypatch.setattr("headwater.sync.datasets.dataset_sync.EmbeddedStore.most_changes", 5)
     stores = tmp_path / "stores"
     go(site.source.base, dest, store=str(stores))
     site.put("dataset.nq", text_of(STATES[1]))
@@ -610,9 +610,7 @@ def cut_embedded(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
 def said_and_held(kind: str, folder: Path, server: SparqlServer, dataset: str) -> tuple[str | None, set[bytes]]:
     """The SHA-256 of the state that a store says that it has, if it says so, and the statements that it has."""
     if kind == "embedded":
-        store = EmbeddedStore(folder / "oxigraph", read_only=True)
-        position = store.position
-        store.close()
+        position = EmbeddedStore(folder / "oxigraph").state().position
         return None if position is None else position.sha256, in_store(folder)
     with closing(SparqlEndpoint(EndpointAddress(update=server.update_url, query=server.query_url))) as endpoint:
         followed = SparqlStore(endpoint, dataset, server.update_url)

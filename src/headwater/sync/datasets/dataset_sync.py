@@ -12,11 +12,11 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
-from typing import IO, BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
@@ -38,7 +38,7 @@ from headwater.sync.reports import DatasetReport, SetReport, StoreReport, graves
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import SetRow
-from headwater.triplestores.embedded_store import EmbeddedStore, forms_still_there, load_store, write_normalised
+from headwater.triplestores.embedded_store import EmbeddedStore, forms_still_there, write_normalised
 from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 from headwater.triplestores.sparql_store import SparqlStore
 from headwater.triplestores.statements import StorePosition, StoreState, iri_text
@@ -253,56 +253,7 @@ def _copied(source: Path, target: Path) -> str:
 # the stores that the user asks for
 
 _OXIGRAPH: Final = "oxigraph"
-MOST_IN_TRANSACTION: Final = 200_000
-"""Changes that the embedded store takes in one transaction: they are held in memory."""
-
-
-class EmbeddedFollower:
-    """The embedded store of one dataset; nothing is open between two calls."""
-
-    most_changes = MOST_IN_TRANSACTION
-    """More changes than these are loaded as a whole."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def state(self) -> StoreState:
-        """The position; a transaction is never under way. Raises StoreFault where no run has loaded what is there."""
-        if not self.folder.is_dir():
-            return StoreState(None)
-        with closing(EmbeddedStore(self.folder, read_only=True)) as store:
-            position, is_empty = store.position, store.is_empty
-        if position is None and not is_empty:
-            raise StoreFault("the store holds what no `sync` has loaded", code="HW-TRI-02", where=str(self.folder))
-        return StoreState(position)
-
-    def leave(self, dataset: str) -> None:
-        """Nothing: the store is loaded anew where its dataset has another URI."""
-
-    def load(self, dataset: Path, position: StorePosition) -> None:
-        """Hold what is in a file, and nothing else."""
-        load_store(self.folder, dataset, position)
-
-    def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
-        """Remove and add statements and move the position, in one transaction."""
-        with closing(EmbeddedStore(self.folder)) as store:
-            store.apply(removals, additions, position)
-
-    def write_statements(self, target: IO[bytes]) -> None:
-        """Write all statements as N-Quads, in the forms of the store."""
-        with closing(EmbeddedStore(self.folder, read_only=True)) as store:
-            store.write_statements(target)
-
-    def count(self) -> int:
-        """How many statements of the dataset are there."""
-        with closing(EmbeddedStore(self.folder, read_only=True)) as store:
-            return store.count
-
-    def close(self) -> None:
-        """Nothing is open between two calls."""
-
-
-FollowingStore = EmbeddedFollower | SparqlStore
+FollowingStore = EmbeddedStore | SparqlStore
 """A store that follows a dataset."""
 
 
@@ -320,7 +271,7 @@ def wanted_stores(options: SyncOptions, set_name: str, root: Path) -> list[Wante
     stores = []
     if options.store is not None:
         folder = Path(os.path.abspath(options.store)) / set_name
-        stores.append(WantedStore(str(folder), folder, lambda _: EmbeddedFollower(folder / _OXIGRAPH)))
+        stores.append(WantedStore(str(folder), folder, lambda _: EmbeddedStore(folder / _OXIGRAPH)))
     if options.sparql is not None:
         update = options.sparql
         key = hashlib.sha256(update.encode()).hexdigest()[:16]
