@@ -16,8 +16,7 @@ import pyoxigraph
 
 from bench.rows import Row, in_turns, row
 from headwater.rdf.syntaxes import N_QUADS, RdfFile
-from headwater.rdf.unified_diff import write_patch
-from headwater.sync.copy.dataset_patching import applied_to_file, check_base
+from headwater.rdf.unified_diff import write_patch, write_patched
 from headwater.sync.datasets.dataset_sync import KeptState, KeptStates, bring_up
 from headwater.triplestores.embedded_store import EmbeddedStore, forms_still_there
 from headwater.triplestores.statements import StorePosition
@@ -117,8 +116,9 @@ def _followed(base: Path, quads: int, lines: int) -> list[Row]:
     kept = KeptStates(folder / "kept")
     kept.state_of(_file(old, digests[0]), base)
     began = time.perf_counter()
-    check_base(old, digests[0])
-    applied_to_file(old, patch, made, digests[1], None)
+    with old.open("rb") as file:
+        assert digests[0] == f"sha-256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    assert write_patched(old, patch, made, lambda one: digests[1] == f"sha-256:{one.sha256}")
     applied = time.perf_counter()
     kept.state_of(_file(made, digests[1]), base)
     ended = time.perf_counter()

@@ -34,6 +34,7 @@ from headwater.rdf.canonical import (
 from headwater.rdf.faults import BOUNDS, BadRdf, BadRdfPatch, BlankNodesRefused, NotCanonical, RdfBounds
 from headwater.rdf.statements import (
     canonical_and_blanks,
+    is_plain,
     line_blocks,
     octets,
     parsed_lines,
@@ -520,3 +521,48 @@ def _write(
         while piece := additions.read(_PIECE):
             target.write(piece)
     return PatchSummary(removed, added)
+
+
+# a patch of which the result is known
+
+_MOST_GROWTH = 64
+"""A patch in gzip is inflated to so many times its octets at most,"""
+_GROWS_FREELY = 64 << 20
+"""and to so many octets whatever it has: N-Quads of a dataset grow ten to forty times."""
+
+
+def write_patched(
+    base: Path, patch: Path, target: Path, is_result: Callable[[DatasetSummary], bool]
+) -> DatasetSummary | None:
+    """Write what a patch makes of the dataset in a file; None where nothing that it makes `is_result`. Raises BadRdf.
+
+    The file is first taken for what it usually is, sorted canonical N-Quads: blocks that a patch does not touch are
+    copied as they are. Where that does not give the result, every line is looked at.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="rdf-", dir=target.parent) as scratch,
+        closing(PatchSteps(Path(scratch), _bounds_of(patch))) as steps,
+        base.open("rb", buffering=_PIECE) as old,
+    ):
+        steps.add(patch, strict=True)
+        made = write_blocks(patched_blocks(plain_blocks(old), steps.statements(), EffectCounts()), target)
+    if not is_result(made):
+        made = apply_patches(base, [patch], target, scratch=target.parent, strict=True).dataset
+    return made if is_result(made) else None
+
+
+def _bounds_of(patch: Path) -> RdfBounds:
+    """The bounds on a patch: each line of what is inflated without end would be sorted."""
+    if is_plain(patch):
+        return BOUNDS
+    return replace(BOUNDS, octets=max(_GROWS_FREELY, _MOST_GROWTH * patch.stat().st_size))
+
+
+def check_growth(patch: Path) -> None:
+    """Raises RdfTooCostly where a patch in gzip is inflated beyond all measure. For one that is read with others, and
+    so with bounds that are not its own."""
+    bounds = _bounds_of(patch)
+    if bounds is not BOUNDS:
+        with patch.open("rb") as file:
+            for _piece in octets(file, "the patch", bounds):
+                pass

@@ -34,9 +34,9 @@ PUBLISHING: Final = {
 """Phases of a source, each a function: before it, and after it."""
 
 FOLLOWING: Final = {
-    "the base was compared": "headwater.sync.copy.dataset_patching:check_base",
-    "the patch was applied to the file": "headwater.sync.copy.dataset_patching:applied_to_file",
-    "the patch was merged": "headwater.sync.copy.dataset_patching:_merged",
+    "the base was compared": "headwater.sync.transfer.patching:_file_has",
+    "the patch was applied to the file": "headwater.sync.transfer.patching:Patching._apply_to_dataset",
+    "the patch was merged": "headwater.rdf.unified_diff:write_patched",
     "the file was placed": "headwater.sync.copy.file_tree:FileTree.place",
     "the position was moved": "headwater.sync.update.set_sync:SetSync._keep_reading",
     "the state was copied": "headwater.sync.datasets.dataset_sync:_copied",

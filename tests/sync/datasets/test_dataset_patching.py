@@ -13,13 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.patches.registry import PatchRefused
 from headwater.rdf import unified_diff
-from headwater.rdf.canonical import LABELS_KEPT, write_canonical
+from headwater.rdf.canonical import LABELS_KEPT, DatasetSummary, write_canonical
+from headwater.rdf.faults import BadRdf, RdfTooCostly
 from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput
-from headwater.rdf.unified_diff import PatchSteps, apply_patches
-from headwater.sync.copy import dataset_patching
-from headwater.sync.copy.dataset_patching import applied_to_file
+from headwater.rdf.unified_diff import PatchSteps, apply_patches, write_patched
 from headwater.sync.datasets.dataset_sync import KeptStates
 from tests.triplestores.test_embedded_store import POOL
 
@@ -29,6 +27,12 @@ SIGNED = st.tuples(st.sampled_from([b"+", b"-"]), st.sampled_from(POOLED))
 
 def digest_of(path: Path) -> str:
     return f"sha-256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def patched(folder: Path, digest: str) -> DatasetSummary | None:
+    """What `patch` makes of `base` in a folder, if that has this digest; it is in `merged`."""
+    paths = (folder / name for name in ("base", "patch", "merged"))
+    return write_patched(*paths, lambda made: f"sha-256:{made.sha256}" == digest)
 
 
 @settings(max_examples=60)
@@ -54,13 +58,11 @@ def test_a_merged_patch_gives_what_an_applied_one_gives(
         wanted = {line for line in {*state, *last} if last.get(line, b"+") == b"+"}
         assert made.read_bytes() == b"".join(sorted(wanted))
         patcher.setattr(unified_diff, "_BLOCK", block)
-        patcher.setattr(dataset_patching, "apply_patches", None)  # the quick way alone
-        assert applied_to_file(base, steps, merged, digest_of(made), None) == made.stat().st_size
+        patcher.setattr(unified_diff, "apply_patches", None)  # the quick way alone
+        summary = patched(Path(folder), digest_of(made))
+        assert summary is not None
+        assert summary.octets == made.stat().st_size
         assert merged.read_bytes() == made.read_bytes()
-        for algorithm in ("md5", "sha-512"):
-            digest = f"{algorithm}:{hashlib.new(algorithm.replace('-', ''), made.read_bytes()).hexdigest()}"
-            merged.unlink()
-            applied_to_file(base, steps, merged, digest, None)
 
 
 ODD = [
@@ -77,22 +79,19 @@ def test_a_file_that_is_not_canonical_is_read_line_by_line(tmp_path: Path, base:
     (tmp_path / "base").write_bytes(base)
     (tmp_path / "patch").write_bytes(b"-" + POOLED[3] + b"+" + POOLED[20])
     wanted = b"".join(sorted({*POOLED[:3], *POOLED[4:9], POOLED[20]}))
-    result = f"sha-256:{hashlib.sha256(wanted).hexdigest()}"
-    made = tmp_path / "made"
-    assert applied_to_file(tmp_path / "base", tmp_path / "patch", made, result, len(wanted)) == len(wanted)
-    assert made.read_bytes() == wanted
+    made = patched(tmp_path, f"sha-256:{hashlib.sha256(wanted).hexdigest()}")
+    assert made is not None
+    assert made.octets == len(wanted)
+    assert (tmp_path / "merged").read_bytes() == wanted
 
 
-@pytest.mark.parametrize(
-    ("patch", "told"),
-    [(b"+" + POOLED[20] + b"+<urn:a> .\n", "line 2"), (b"+" + POOLED[20], "something else")],
-    ids=["malformed", "of another state"],
-)
-def test_what_is_wrong_with_a_patch_is_told(tmp_path: Path, patch: bytes, told: str) -> None:
+def test_what_is_wrong_with_a_patch_is_told(tmp_path: Path) -> None:
     (tmp_path / "base").write_bytes(b"".join(POOLED[:9]))
-    (tmp_path / "patch").write_bytes(patch)
-    with pytest.raises(PatchRefused, match=told):
-        applied_to_file(tmp_path / "base", tmp_path / "patch", tmp_path / "made", f"sha-256:{'0' * 64}", None)
+    (tmp_path / "patch").write_bytes(b"+" + POOLED[20] + b"+<urn:a> .\n")
+    with pytest.raises(BadRdf, match="line 2"):
+        patched(tmp_path, f"sha-256:{'0' * 64}")
+    (tmp_path / "patch").write_bytes(b"+" + POOLED[20])  # of another state
+    assert patched(tmp_path, f"sha-256:{'0' * 64}") is None
 
 
 def bomb(octets: int) -> bytes:
@@ -107,10 +106,10 @@ def test_gzip_that_grows_beyond_measure_is_not_sorted(tmp_path: Path) -> None:
     for octets in (1 << 20, 80 << 20):
         (tmp_path / "patch").write_bytes(bomb(octets))
         if octets < 64 << 20:
-            applied_to_file(tmp_path / "base", tmp_path / "patch", tmp_path / "made", wanted, None)
+            assert patched(tmp_path, wanted) is not None
         else:
-            with pytest.raises(PatchRefused, match="more than"):
-                applied_to_file(tmp_path / "base", tmp_path / "patch", tmp_path / "made", wanted, None)
+            with pytest.raises(RdfTooCostly, match="more than"):
+                patched(tmp_path, wanted)
 
 
 MANY = {
@@ -130,7 +129,7 @@ def test_many_lines_at_one_place_take_bounded_memory(tmp_path: Path, name: str, 
         steps.add(patch, strict=True)
         tracemalloc.start()
         if is_merged:
-            dataset_patching._merged(base, steps.statements(), tmp_path / "made")
+            write_patched(base, patch, tmp_path / "made", lambda made: True)
         else:
             for _block in unified_diff.patched_blocks(
                 [base.read_bytes()], steps.statements(), unified_diff.EffectCounts()

@@ -6,6 +6,7 @@ fetched whole.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -102,7 +103,8 @@ class Patching:
 
     def _apply_to_dataset(self, work: Work, attempt: PatchAttempt, patch: bytes) -> int:
         """Make the dataset that a patch leads to: as canonical N-Quads, which the source's has to be."""
-        from headwater.sync.copy.dataset_patching import applied_to_file, check_base  # takes the RDF library along
+        from headwater.rdf.faults import BadRdf
+        from headwater.rdf.unified_diff import write_patched  # takes the RDF library along
 
         diff = Path(self._temp, f"{work.name}-diff")
         try:
@@ -112,9 +114,19 @@ class Patching:
             else:
                 os.close(self._tree.open(work.path))  # raises where it is no ordinary file
                 base = Path(os.fsdecode(self._tree.root), os.fsdecode(work.path))
-                check_base(base, attempt.base)
+                if not _file_has(base, attempt.base):
+                    raise PatchRefused("the copy is not the state before")
             step, target = attempt.step, Path(self._temp, work.name)
-            return applied_to_file(base, diff, target, step.result, step.result_length)
+            is_usual = step.result.startswith("sha-256:")
+            made = write_patched(
+                base, diff, target,
+                lambda one: step.result == f"sha-256:{one.sha256}" if is_usual else _file_has(target, step.result),
+            )  # fmt: skip
+            if made is None or step.result_length not in (None, made.octets):
+                raise PatchRefused("it leads to something else")
+            return made.octets
+        except BadRdf as cause:
+            raise PatchRefused(cause.what) from cause
         finally:
             diff.unlink(missing_ok=True)
 
@@ -152,6 +164,12 @@ class Patching:
     def _made_before(self, work: Work) -> str:
         """The temporary file of what the patch before has made."""
         return f"{work.n}-patched"
+
+
+def _file_has(path: Path, digest: str) -> bool:
+    algorithm, _, wanted = digest.partition(":")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, HASHERS[algorithm]).hexdigest() == wanted
 
 
 def _has(octets: bytes, digest: str) -> bool:

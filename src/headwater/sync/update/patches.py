@@ -244,7 +244,7 @@ class FirstImport:
         return received, made.octets
 
     def _fetched(self, patches: Sequence[Link], paths: Sequence[Path]) -> int:
-        from headwater.sync.copy.dataset_patching import check_growth
+        from headwater.rdf.unified_diff import check_growth
 
         octets = 0
         for done, fetched in enumerate(self._run.transport.many(map(self._fetch, range(len(paths)), patches, paths))):
