@@ -53,26 +53,24 @@ def stamp(tree: FileTree, t: Transaction, key: int, path: bytes, lastmod: int) -
             t.run("UPDATE resources SET mtime_ns = ? WHERE id = ?", (found.st_mtime_ns, key))
 
 
-def find_damage(database: Database, tree: FileTree | None, set_id: int, now: int) -> None:
-    """Hash every held file of a set, and remember what is missing or different, so that it is fetched again; one that
-    is right gets the time that is listed.
+def find_damage(database: Database, tree: FileTree | None, now: int, column: str, number: int) -> None:
+    """Hash every held file of a set or a run (`number` in a `column` of `resources`), and remember what is missing or
+    different, so that it is fetched again; one that is right gets the time that is listed.
 
     What cannot be read is fetched again too: it stays as it is until verified content takes its place.
     """
+    query = (
+        "SELECT id, set_id, uri, path, digest, lastmod, mtime_ns FROM resources"  # noqa: S608  our own names
+        f" WHERE {column} = ? AND id > ? AND path IS NOT NULL ORDER BY id LIMIT 1000"
+    )
     last = 0
     while True:
         with database.write() as t:
-            rows = list(
-                t.rows(
-                    "SELECT id, uri, path, digest, lastmod, mtime_ns FROM resources WHERE set_id = ? AND id > ?"
-                    " AND path IS NOT NULL ORDER BY id LIMIT 1000",
-                    (set_id, last),
-                )
-            )
+            rows = list(t.rows(query, (number, last)))
             if not rows:
                 return
             last = rows[-1][0]
-            for key, uri, path, digest, lastmod, mtime in rows:
+            for key, set_id, uri, path, digest, lastmod, mtime in rows:
                 algorithm, _, wanted = (digest or "sha-256:").partition(":")
                 if not wanted or digest_of_path(tree, path, algorithm) != wanted:
                     record_damage(t, set_id, key, uri, now)
@@ -181,7 +179,7 @@ class CrashRecovery:
         if doubtful and not lost:
             flush(tree.root)
         for number in lost:
-            self._check_again(tree, number, now)
+            find_damage(self._database, tree, now, "run", number)
         with self._database.write() as t:
             t.run("DELETE FROM runs WHERE id < (SELECT max(id) FROM runs)")
             t.run("UPDATE runs SET durable = 1")
@@ -223,24 +221,6 @@ class CrashRecovery:
         name = str(t.value("SELECT name FROM sets WHERE id = ?", (intent[0],)) or "")
         told = Done(done, intent[1], printable_path(intent[2]), reason="by a run that was cut short")
         each_of_set(self._each, name)(told)
-
-    def _check_again(self, tree: FileTree, number: int, now: int) -> None:
-        """Hash what a run before a power loss wrote; what is not as recorded is fetched again."""
-        query = (
-            "SELECT id, set_id, uri, path, digest FROM resources WHERE run = ? AND id > ? AND path IS NOT NULL"
-            " ORDER BY id LIMIT 1000"
-        )
-        last = 0
-        while True:
-            with self._database.write() as t:
-                rows = list(t.rows(query, (number, last)))
-                for key, set_id, uri, path, digest in rows:
-                    algorithm, _, wanted = (digest or "").partition(":")
-                    if not wanted or digest_of_path(tree, path, algorithm) != wanted:
-                        record_damage(t, set_id, key, uri, now)
-            if not rows:
-                return
-            last = rows[-1][0]
 
     def end(self, number: int) -> None:
         """Note that the run is over, and whether what it wrote is known to be on the disk."""

@@ -496,7 +496,7 @@ def report_of(context: SetContext, carry_out: Callable[[], None]) -> SetReport:
     run, offer = context.run, context.offer
     try:
         if run.options.repair:
-            find_damage(run.database, run.tree, context.row.id, run.now())
+            find_damage(run.database, run.tree, run.now(), "set_id", context.row.id)
         if offer.baseline_document is None and offer.changes_document is None:
             raise SourceFault(
                 "the source offers no Resource List, no Change List and no dump", code="HW-SYN-05", where=offer.identity
