@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.patches import LARGEST, MOST_NODES, MOST_OPERATIONS, PatchRefused
 from headwater.patches.json_patch import apply, make
-from headwater.patches.registry import LARGEST, MOST_NODES, MOST_OPERATIONS, PatchRefused
 
 SCALARS = (
     st.none()

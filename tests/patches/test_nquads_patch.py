@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.patches.registry import N_QUADS, PatchRefused
+from headwater.patches import N_QUADS, PatchRefused
 
 make, apply = N_QUADS.make, N_QUADS.apply
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.patches.registry import JSON, N_QUADS, NAMES, PatchFormat, format_for, format_of_patch
+from headwater.patches import JSON, N_QUADS, NAMES, PatchFormat, format_for, format_of_patch
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.rdf import BadRdf, BadRdfPatch, RdfBounds, RdfTooCostly
 from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.checking import check_dataset
-from headwater.rdf.faults import BadRdf, BadRdfPatch, RdfBounds, RdfTooCostly
 from headwater.rdf.parsing import bounded_entities
 from headwater.rdf.statements import line_blocks, octets
 from headwater.rdf.syntaxes import JSON_LD, N3, N_QUADS, N_TRIPLES, RDF_XML, TRIG, TURTLE, RdfInput, Syntax

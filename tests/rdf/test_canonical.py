@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.rdf import BlankNodesRefused, RdfBounds, RdfTooCostly
 from headwater.rdf.canonical import LABELS_KEPT, BlankNodes, RdfOptions, write_canonical
-from headwater.rdf.faults import BlankNodesRefused, RdfBounds, RdfTooCostly
 from headwater.rdf.syntaxes import N_QUADS, TURTLE, RdfInput
 from tests.rdf.datasets import GENID, canonical, statement
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from pyoxigraph import RdfFormat, parse, serialize
 from rdflib.compare import isomorphic
 
-from headwater.rdf import blank_nodes, parsing
+from headwater.rdf import BadRdf, blank_nodes, parsing
 from headwater.rdf.canonical import BlankNodes, write_canonical
-from headwater.rdf.faults import BadRdf
 from headwater.rdf.statements import canonical_block, is_canonical_line
 from headwater.rdf.syntaxes import SYNTAXES, RdfInput, Syntax
 from headwater.rdf.unified_diff import apply_patches, write_composed, write_inverse

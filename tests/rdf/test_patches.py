@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.rdf import BadRdfPatch, NotCanonical, RdfBounds
 from headwater.rdf.canonical import BlankNodes, RdfOptions
-from headwater.rdf.faults import BadRdfPatch, NotCanonical, RdfBounds
 from headwater.rdf.unified_diff import (
     AppliedSummary,
     PatchLine,

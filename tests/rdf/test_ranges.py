@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.rdf import statements
-from headwater.rdf.faults import NotCanonical
+from headwater.rdf import NotCanonical, statements
 from headwater.rdf.unified_diff import PatchSummary, write_patch
 from tests.rdf.datasets import statement
 

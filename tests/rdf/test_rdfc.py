@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rdflib import Graph
 from rdflib.compare import isomorphic
 
+from headwater.rdf import RdfBounds, RdfTooCostly
 from headwater.rdf.blank_nodes import canonical_form
 from headwater.rdf.canonical import BlankNodes, RdfOptions, write_canonical
-from headwater.rdf.faults import RdfBounds, RdfTooCostly
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from tests.rdf import rdfc
 

@@ -18,9 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import UsageFault
-from headwater.rdf import canonical, statements
+from headwater.rdf import BadRdf, RdfBounds, canonical, statements
 from headwater.rdf.canonical import BlankNodes, LineSorter, RdfOptions, write_canonical
-from headwater.rdf.faults import BadRdf, RdfBounds
 from headwater.rdf.syntaxes import JSON_LD, N_QUADS, TURTLE, RdfInput, Syntax
 from headwater.rdf.unified_diff import write_dataset_patch, write_patch
 from tests.rdf.datasets import difference, statement
@@ -190,7 +189,7 @@ def test_sort_ends_with_the_run(tmp_path: Path) -> None:
     """Killed in the middle, a run leaves no process behind, and none that writes into its folder."""
     code = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from headwater.rdf.faults import RdfBounds\nfrom headwater.rdf.canonical import LineSorter\n"
+        "from headwater.rdf import RdfBounds\nfrom headwater.rdf.canonical import LineSorter\n"
         "sorter = LineSorter(Path(sys.argv[1]), RdfBounds(run_octets=1))\n"
         "sorter.add(b'b\\n')\nprint(sorter._process.pid, flush=True)\ntime.sleep(60)\n"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.rdf import BadRdf
 from headwater.rdf.canonical import write_syntax
-from headwater.rdf.faults import BadRdf
 from headwater.rdf.syntaxes import N_QUADS, SYNTAXES, RdfInput, Syntax
 from tests.support.program import run_here
 

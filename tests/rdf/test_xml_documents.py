@@ -12,8 +12,8 @@ from xml.etree.ElementTree import canonicalize
 import pyoxigraph
 import pytest
 
+from headwater.rdf import BadRdf
 from headwater.rdf.canonical import write_canonical
-from headwater.rdf.faults import BadRdf
 from headwater.rdf.parsing import bounded_entities, in_utf8, with_canonical_literals
 from headwater.rdf.syntaxes import RDF_XML, RdfInput
 

@@ -18,7 +18,7 @@ import pytest
 from headwater.catalog.state import StateUpdate
 from headwater.ingest.push.events import take_lines
 from headwater.ingest.push.feed import Line
-from headwater.patches.registry import format_of_patch
+from headwater.patches import format_of_patch
 from headwater.publish.patches import PublishedPatch, patches_until
 from headwater.source.config import SetConfig, SourceConfig, read_config
 from headwater.source.source import Source

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from headwater.processes.pool import JobEnded, LimitedProcess
+from headwater.rdf import BadRdf, RdfTooCostly
 from headwater.rdf import canonical as canonical_module
 from headwater.rdf.canonical import CanonicalHasher, RdfDocument
-from headwater.rdf.faults import BadRdf, RdfTooCostly
 from headwater.rdf.syntaxes import N_QUADS, SYNTAXES, TURTLE
 from headwater.spec.kinds import HEADWATER
 from headwater.spec.records import Entry

@@ -47,8 +47,8 @@ from headwater.errors import SourceFault, UsageFault
 from headwater.ingest.dataset_inputs import DatasetInput
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, silent
+from headwater.rdf import BadRdf
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
-from headwater.rdf.faults import BadRdf
 from headwater.rdf.unified_diff import PatchSummary, write_patch
 from headwater.spec.records import ChangeKind
 

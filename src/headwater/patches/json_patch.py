@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headwater.patches.registry import DEEPEST, LARGEST, MOST_OPERATIONS, Effort, PatchRefused
+from headwater.patches import DEEPEST, LARGEST, MOST_OPERATIONS, Effort, PatchRefused
 
 # a text as a tree
 

@@ -16,7 +16,7 @@ import msgspec
 from headwater.catalog.interface import Catalog, Change
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.errors import StoreFault
-from headwater.patches.registry import FORMATS
+from headwater.patches import FORMATS
 from headwater.progress import Notice
 from headwater.publish.capabilities import CHANGE_LIST, DIGEST, filled_name
 from headwater.publish.site import SetSettings, Site

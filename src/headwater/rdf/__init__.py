@@ -1,1 +1,67 @@
-"""RDF datasets: canonical N-Quads files of any size, and N-Quads Unified Diff between them."""
+"""RDF datasets: canonical N-Quads files of any size, N-Quads Unified Diff between them; what may be wrong with RDF."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.errors import SourceFault
+
+
+class BadRdf(SourceFault):
+    """A file is not RDF in the syntax that it claims, or holds what a dataset of ours cannot have. `line` is where, if
+    that is known. Nothing of the file is used."""
+
+    code = "HW-RDF-01"
+
+    def __init__(self, what: str, *, where: str | None = None, line: int | None = None, rule: str | None = None):
+        super().__init__(what if line is None else f"line {line}: {what}", where=where, rule=rule)
+        self.line = line
+
+
+class BadRdfPatch(BadRdf):
+    """An N-Quads Unified Diff is malformed (NQUD-A3). Nothing of it is applied."""
+
+    code = "HW-RDF-02"
+
+
+class RdfTooCostly(BadRdf):
+    """RDF is beyond the bounds on octets, blank nodes or time: a graph whose blank nodes take for ever, a bomb."""
+
+    code = "HW-RDF-03"
+
+
+class BlankNodesRefused(BadRdf):
+    """A dataset has blank nodes where they are refused: no patch can name them (NQUD-A6)."""
+
+    code = "HW-RDF-04"
+
+
+class NotCanonical(BadRdf):
+    """A file that has to be canonical N-Quads, sorted and without repetitions, is not."""
+
+    code = "HW-RDF-05"
+
+
+@dataclass(frozen=True, slots=True)
+class RdfBounds:
+    """Bounds on what is read."""
+
+    line_octets: int = 16 << 20
+    """Of one line, as the parser has it for one statement."""
+    octets: int = 1 << 42
+    """Of one file, inflated."""
+    gzip_members: int = 200_000
+    """Of one file, where they have next to no content: no octet of empty ones comes out that would be counted."""
+    run_octets: int = 12 << 20
+    """Lines that are sorted in memory; more are sorted by sort(1)."""
+    blank_statements: int = 1_000_000
+    """Statements with blank nodes that are to be named: they are held in memory."""
+    blank_seconds: float = 60.0
+    """Time to name the blank nodes of a dataset; there are graphs that take for ever."""
+    parser_seconds: float = 60.0
+    """Time to parse a document, beside ten seconds for each million octets."""
+    parser_octets: int = 2 << 30
+    """Memory of a process that parses or names blank nodes."""
+
+
+BOUNDS = RdfBounds()

@@ -16,7 +16,7 @@ from typing import Any, Final
 from pyoxigraph import CanonicalizationAlgorithm, Dataset, RdfFormat, parse, serialize
 
 from headwater.processes.pool import JobEnded, do_limited, limit_memory
-from headwater.rdf.faults import RdfBounds, RdfTooCostly
+from headwater.rdf import RdfBounds, RdfTooCostly
 
 _LINE: Final = re.compile(
     rb'(?:(?P<s>_:[^ ]+)|[^ ]+) [^ ]+ (?:(?P<o>_:[^ ]+)(?: <[^>]*>)?|[^\n]*?)(?: (?P<g>_:[^ ">]+))? \.\n'

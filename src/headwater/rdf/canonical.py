@@ -33,9 +33,9 @@ from headwater.processes.pool import (
     processors,
     widen,
 )
+from headwater.rdf import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds, RdfTooCostly
 from headwater.rdf.blank_nodes import BlankNodes as BlankNodes
 from headwater.rdf.blank_nodes import NamedLines, bounded_forms
-from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds, RdfTooCostly
 from headwater.rdf.parsing import parsed_files, statements_of
 from headwater.rdf.statements import (
     BLOCK,

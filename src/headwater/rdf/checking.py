@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyoxigraph import Literal, parse
 
-from headwater.rdf.faults import BOUNDS, BadRdf, RdfBounds
+from headwater.rdf import BOUNDS, BadRdf, RdfBounds
 from headwater.rdf.parsing import is_xml_content, parsed_files
 from headwater.rdf.statements import canonical_block, has_blanks, line_blocks, octets
 from headwater.rdf.syntaxes import N_QUADS, RdfInput

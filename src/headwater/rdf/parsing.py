@@ -22,8 +22,8 @@ from xml.parsers.expat import ErrorString, ExpatError, ParserCreate
 from pyoxigraph import parse
 
 from headwater.processes.pool import JobEnded, do_limited, limit_memory
+from headwater.rdf import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds, RdfTooCostly
 from headwater.rdf.blank_nodes import BlankNodes, relabelled
-from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds, RdfTooCostly
 from headwater.rdf.statements import OctetStream, canonical_quads, has_blanks, octets, refuse_blanks, syntax_fault
 from headwater.rdf.syntaxes import N3, NAMES, RDF_XML, RdfInput
 

@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 
 from pyoxigraph import Quad, RdfFormat, parse, serialize
 
-from headwater.rdf.faults import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds, RdfTooCostly
+from headwater.rdf import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds, RdfTooCostly
 
 BLOCK: int = 1 << 20
 MEMBER_OCTETS = 4096

@@ -21,6 +21,7 @@ from operator import lt
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
+from headwater.rdf import BOUNDS, BadRdf, BadRdfPatch, BlankNodesRefused, NotCanonical, RdfBounds
 from headwater.rdf.canonical import (
     LABELS_KEPT,
     NO_BLANK_NODES,
@@ -31,7 +32,6 @@ from headwater.rdf.canonical import (
     write_blocks,
     write_canonical,
 )
-from headwater.rdf.faults import BOUNDS, BadRdf, BadRdfPatch, BlankNodesRefused, NotCanonical, RdfBounds
 from headwater.rdf.statements import (
     canonical_and_blanks,
     is_plain,

@@ -330,7 +330,7 @@ class _Run:
         """Bring the triplestores to the state of the set's dataset, where the user asks for some."""
         if not self._follows:
             return
-        from headwater.sync.datasets.dataset_sync import DatasetSync  # takes the RDF library along, which few use
+        from headwater.sync.dataset_sync import DatasetSync  # takes the RDF library along, which few use
 
         DatasetSync(context, row, report).run()
 

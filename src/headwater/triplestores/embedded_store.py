@@ -21,7 +21,7 @@ from typing import IO, BinaryIO, Final, cast
 import pyoxigraph
 
 from headwater.errors import StoreFault, UsageFault
-from headwater.rdf.faults import BadRdf
+from headwater.rdf import BadRdf
 from headwater.rdf.statements import OctetStream
 from headwater.storage.durable import sync_folder
 from headwater.triplestores.statements import (

@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.catalog.interface import Change, Metadata, Upsert
 from headwater.catalog.state import NumberedChange, RowKey, RowsOfChanges, StateRow
-from headwater.patches.registry import LARGEST, PatchFormat, format_for
+from headwater.patches import LARGEST, PatchFormat, format_for
 from headwater.spec.records import ChangeKind
 from headwater.versions.history import sha256_of
 

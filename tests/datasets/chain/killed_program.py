@@ -39,15 +39,15 @@ FOLLOWING: Final = {
     "the patch was merged": "headwater.rdf.unified_diff:write_patched",
     "the file was placed": "headwater.sync.copy.file_tree:FileTree.place",
     "the position was moved": "headwater.sync.update.set_sync:SetSync._keep_reading",
-    "the state was copied": "headwater.sync.datasets.dataset_sync:_copied",
-    "the state was kept": "headwater.sync.datasets.dataset_sync:KeptStates.state_of",
-    "its name was synced": "headwater.sync.datasets.dataset_sync:sync_folder",
-    "the differences were made": "headwater.sync.datasets.dataset_sync:write_patch",
+    "the state was copied": "headwater.sync.dataset_sync:_copied",
+    "the state was kept": "headwater.sync.dataset_sync:KeptStates.state_of",
+    "its name was synced": "headwater.sync.dataset_sync:sync_folder",
+    "the differences were made": "headwater.sync.dataset_sync:write_patch",
     "the store was patched": "headwater.triplestores.embedded_store:EmbeddedStore.apply",
     "the endpoint was told what is under way": "headwater.triplestores.sparql_store:SparqlStore._note",
     "a batch was sent": "headwater.triplestores.sparql_store:SparqlStore._send",
     "the endpoint got its position": "headwater.triplestores.sparql_store:SparqlStore._conclude",
-    "other states were removed": "headwater.sync.datasets.dataset_sync:KeptStates.keep_only",
+    "other states were removed": "headwater.sync.dataset_sync:KeptStates.keep_only",
 }
 """Phases of a destination."""
 

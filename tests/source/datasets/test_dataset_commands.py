@@ -11,7 +11,7 @@ import pytest
 from headwater.cli.serve_options import configured
 from headwater.datasets.dataset_folder import BrokenSeries
 from headwater.errors import UsageFault
-from headwater.rdf.faults import BadRdf
+from headwater.rdf import BadRdf
 from tests.source.datasets.dataset_source import BASE, Rounds, file_set, triples
 from tests.source.datasets.importer import ImportedDataset, apply, entries
 from tests.source.datasets.test_published_datasets import put

@@ -23,7 +23,7 @@ from headwater.errors import SourceFault, UsageFault
 from headwater.ingest import dataset_inputs as inputs
 from headwater.ingest import dataset_intake as intake
 from headwater.publish.notifications import change_payload
-from headwater.rdf.faults import BadRdf, BlankNodesRefused
+from headwater.rdf import BadRdf, BlankNodesRefused
 from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES, RdfInput
 from headwater.source.config import BadDatasetConfig, SetConfig
 from headwater.source.set_folders import FolderOverlap

@@ -10,15 +10,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from headwater.sync.dataset_sync import KeptStates
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.rdf import unified_diff
+from headwater.rdf import BadRdf, RdfTooCostly, unified_diff
 from headwater.rdf.canonical import LABELS_KEPT, DatasetSummary, write_canonical
-from headwater.rdf.faults import BadRdf, RdfTooCostly
 from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput
 from headwater.rdf.unified_diff import PatchSteps, apply_patches, write_patched
-from headwater.sync.datasets.dataset_sync import KeptStates
 from tests.triplestores.test_embedded_store import POOL
 
 POOLED = sorted(set(POOL))
@@ -31,8 +30,8 @@ def digest_of(path: Path) -> str:
 
 def patched(folder: Path, digest: str) -> DatasetSummary | None:
     """What `patch` makes of `base` in a folder, if that has this digest; it is in `merged`."""
-    paths = (folder / name for name in ("base", "patch", "merged"))
-    return write_patched(*paths, lambda made: f"sha-256:{made.sha256}" == digest)
+    base, patch, merged = (folder / name for name in ("base", "patch", "merged"))
+    return write_patched(base, patch, merged, lambda made: f"sha-256:{made.sha256}" == digest)
 
 
 @settings(max_examples=60)

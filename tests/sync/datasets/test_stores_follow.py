@@ -14,7 +14,7 @@ import msgspec
 import pyoxigraph
 import pytest
 
-from headwater.patches.registry import N_QUADS_DIFF
+from headwater.patches import N_QUADS_DIFF
 from headwater.sync.copy_status import copy_status
 from headwater.triplestores.embedded_store import EmbeddedStore
 from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
@@ -230,7 +230,7 @@ def test_a_store_of_an_earlier_version_goes_with_a_copy_of_the_same_file(
 def test_a_large_change_is_loaded_as_a_whole(
     site: Site, dest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.sync.datasets.dataset_sync.EmbeddedStore.most_changes", 5)
+    monkeypatch.setattr("headwater.sync.dataset_sync.EmbeddedStore.most_changes", 5)
     stores = tmp_path / "stores"
     go(site.source.base, dest, store=str(stores))
     site.put("dataset.nq", text_of(STATES[1]))

@@ -7,7 +7,7 @@ import hashlib
 import msgspec
 import pytest
 
-from headwater.patches.registry import LARGEST, N_QUADS_DIFF
+from headwater.patches import LARGEST, N_QUADS_DIFF
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 from headwater.sync.transfer.work_queue import PatchAttempt, encode_attempts

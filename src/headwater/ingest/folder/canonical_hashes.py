@@ -12,8 +12,8 @@ from headwater.catalog.interface import Metadata
 from headwater.files.hashing import HASHERS
 from headwater.files.nofollow import open_unlinked
 from headwater.ingest.folder.walk import CanonicalHashes
+from headwater.rdf import BadRdf
 from headwater.rdf.canonical import HASHED_OCTETS, CanonicalHasher, RdfDocument
-from headwater.rdf.faults import BadRdf
 from headwater.rdf.syntaxes import syntax_of
 from headwater.spec.extensions import EMPTY_DATASET, canonical_attribute
 from headwater.spec.records import parse_hash

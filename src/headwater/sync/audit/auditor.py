@@ -182,7 +182,7 @@ class _Audit:
     def _restate(self, t: Transaction, set_id: int) -> None:
         """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
         if any_patches_alone(t):
-            from headwater.sync.datasets.held_datasets import restate_patches  # takes the RDF library along
+            from headwater.sync.held_datasets import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self._options.dataset, listed=True)
 

@@ -31,8 +31,8 @@ from headwater.sync.audit.findings import (
     StoreAudit,
 )
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.datasets.dataset_sync import WantedStore, blank_nodes_of, compared, wanted_stores
-from headwater.sync.datasets.held_datasets import held_dataset
+from headwater.sync.dataset_sync import WantedStore, blank_nodes_of, compared, wanted_stores
+from headwater.sync.held_datasets import held_dataset
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.options import SyncOptions
 from headwater.sync.state import SetRow

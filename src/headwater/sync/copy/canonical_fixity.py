@@ -83,8 +83,8 @@ class CanonicalFixity:
         return judged
 
     def _judge_as(self, listed: str, uri: str, syntax: Syntax, path: Path, octets: bytes | None) -> FixityJudgement:
+        from headwater.rdf import BadRdf, RdfTooCostly
         from headwater.rdf.canonical import CanonicalHasher, RdfDocument
-        from headwater.rdf.faults import BadRdf, RdfTooCostly
 
         if self._hasher is None:
             self._hasher = CanonicalHasher()

@@ -24,15 +24,15 @@ from headwater.copy_state import FOLDER, JOURNAL_ID
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.progress import Progress
+from headwater.rdf import BadRdf
 from headwater.rdf.canonical import LABELS_KEPT, BlankNodes, DatasetSummary, RdfOptions, write_canonical
-from headwater.rdf.faults import BadRdf
 from headwater.rdf.statements import is_plain
 from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput
 from headwater.rdf.unified_diff import PatchSummary, write_patch
 from headwater.storage.durable import replace_file, sync_folder
 from headwater.sync.connection import netrc_authorization
 from headwater.sync.copy.held_files import digest_of_file
-from headwater.sync.datasets.held_datasets import held_dataset
+from headwater.sync.held_datasets import held_dataset
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import DatasetReport, SetReport, StoreReport, gravest_status
 from headwater.sync.run_context import RunContext

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.patches.registry import N_QUADS_DIFF
+from headwater.patches import N_QUADS_DIFF
 from headwater.rdf.syntaxes import NoSingleDataset, RdfFile, chosen_dataset, is_patch, name_of, rdf_file
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link

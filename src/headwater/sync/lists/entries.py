@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.patches.registry import N_QUADS_DIFF, is_of_dataset
+from headwater.patches import N_QUADS_DIFF, is_of_dataset
 from headwater.progress import Listener, Progress
 from headwater.spec.extensions import CANONICAL, canonical_digest
 from headwater.spec.kinds import PATCH, Kind

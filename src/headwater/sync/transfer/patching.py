@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headwater.files.hashing import HASHERS
-from headwater.patches.registry import LARGEST, PatchRefused, format_of_patch, is_of_dataset
+from headwater.patches import LARGEST, PatchRefused, format_of_patch, is_of_dataset
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import PatchAttempt, Work
@@ -103,7 +103,7 @@ class Patching:
 
     def _apply_to_dataset(self, work: Work, attempt: PatchAttempt, patch: bytes) -> int:
         """Make the dataset that a patch leads to: as canonical N-Quads, which the source's has to be."""
-        from headwater.rdf.faults import BadRdf
+        from headwater.rdf import BadRdf
         from headwater.rdf.unified_diff import write_patched  # takes the RDF library along
 
         diff = Path(self._temp, f"{work.name}-diff")

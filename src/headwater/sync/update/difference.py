@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Final
 
-from headwater.patches.registry import N_QUADS_DIFF
+from headwater.patches import N_QUADS_DIFF
 from headwater.spec.kinds import PATCH
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree
