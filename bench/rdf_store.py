@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyoxigraph
-from headwater.sync.dataset_sync import KeptState, KeptStates, bring_up
 
 from bench.rows import Row, in_turns, row
 from headwater.rdf.syntaxes import N_QUADS, RdfFile
 from headwater.rdf.unified_diff import write_patch, write_patched
+from headwater.sync.dataset_sync import KeptState, KeptStates, bring_up
 from headwater.triplestores.embedded_store import EmbeddedStore, forms_still_there
 from headwater.triplestores.statements import StorePosition
 

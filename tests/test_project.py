@@ -31,14 +31,14 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 5_395,
-    "cli": 6_837,
+    "cli": 6_833,
     "datasets": 510,
     "files": 1_205,
     "http": 5_716,
     "ingest": 8_343,
     "notify": 4_059,
     "packages": 1_429,
-    "patches": 815,
+    "patches": 814,
     "processes": 362,
     "publish": 6_753,
     "rdf": 2_388,
@@ -46,7 +46,7 @@ LINES = {
     "source": 5_091,
     "spec": 4_019,
     "storage": 2_257,
-    "sync": 20_991,
+    "sync": 20_843,
     "top": 1_400,
     "transport": 2_451,
     "triplestores": 1_171,
@@ -54,7 +54,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 317
+MOST_MODULES = 313
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

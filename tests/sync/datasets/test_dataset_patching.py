@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from headwater.sync.dataset_sync import KeptStates
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from headwater.rdf import BadRdf, RdfTooCostly, unified_diff
 from headwater.rdf.canonical import LABELS_KEPT, DatasetSummary, write_canonical
 from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput
 from headwater.rdf.unified_diff import PatchSteps, apply_patches, write_patched
+from headwater.sync.dataset_sync import KeptStates
 from tests.triplestores.test_embedded_store import POOL
 
 POOLED = sorted(set(POOL))

@@ -29,7 +29,7 @@ _STATEMENTS = 400
 _PHASES = """
 import os, signal, sys, threading
 from headwater.triplestores import embedded_store, sparql_store, statements
-from headwater.sync.datasets import dataset_sync
+from headwater.sync import dataset_sync
 
 statements.MOST_STATEMENTS = 50
 left = [int(sys.argv[1])]
