@@ -46,7 +46,7 @@ LINES = {
     "source": 5_091,
     "spec": 4_019,
     "storage": 2_257,
-    "sync": 20_843,
+    "sync": 20_847,
     "top": 1_400,
     "transport": 2_451,
     "triplestores": 1_171,

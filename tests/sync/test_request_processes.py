@@ -146,6 +146,35 @@ def test_a_source_is_not_asked_more_at_a_time_than_by_one(many: Site, dest: Path
     assert 1 < state["most"] <= FIRST_LIMIT
 
 
+def test_a_source_that_asks_for_patience_refuses_few(source: Source, dest: Path) -> None:
+    """DST-F1: so many answers a second, and 429 with `Retry-After` beyond."""
+    site, window, refused = Site(source), [0.0, 0.0], []
+
+    def limited(body: bytes) -> Page:
+        def page(handler: Handler) -> Reply:
+            now = time.monotonic()
+            with source.lock:
+                if now >= window[0] + 1:
+                    window[:] = [now, 0]
+                window[1] += 1
+                if window[1] <= 15:
+                    return Reply(body)
+            refused.append(handler.path)
+            return Reply(b"", 429, {"Retry-After": "1"})
+
+        return page
+
+    for number in range(60):
+        site.put(f"f{number}", b"x")
+    site.publish(since=10.0)
+    for name, body in site.files.items():
+        source.pages[page_of(site, name)] = limited(body)
+    transport = msgspec.structs.replace(IMPATIENT, longest_wait_seconds=60, retries=1)
+    assert go(source.base, dest, transport).status == DONE
+    assert tree(dest) == site.files
+    assert len(refused) < 40
+
+
 @pytest.mark.parametrize("options", [{"max_total": 1 << 30}, {"largest": 1 << 16}, {"backup_dir": "old"}], ids=str)
 def test_a_run_that_must_count_or_keep_fetches_by_itself(
     many: Site, dest: Path, asked: list[int], options: dict[str, object]

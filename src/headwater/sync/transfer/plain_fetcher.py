@@ -66,26 +66,27 @@ class _Fetcher:
 
     def fetch(self, requests: list[Request]) -> Answer:
         """Fetch, verify and place these."""
+        if self._wait is not None:
+            return [None] * len(requests), self._wait, ""
         placed: dict[str, Placement] = {}
         fault = ""
         try:
             with closing(self._transport.many(self._fetches(requests))) as answers:
                 for fetched in answers:
-                    self._settle(fetched, placed)
+                    if not self._settle(fetched, placed):
+                        break  # what was asked for meanwhile is given up
         except DestinationUnusable as cause:
             fault = cause.what
         return [placed.get(request[0]) for request in requests], self._wait, fault
 
     def _fetches(self, requests: list[Request]) -> Iterator[Fetch]:
         for request in requests:
-            if self._wait is not None:
-                return
             if request[5]:  # a digest that can be computed
                 most = 2 * LARGEST
                 yield Fetch(request[1], algorithms=(request[5],), max_octets=most, key=request, objection=_no_redirect)
 
-    def _settle(self, fetched: Fetched, placed: dict[str, Placement]) -> None:
-        """Place what is listed; note how the source answers where it is anything else."""
+    def _settle(self, fetched: Fetched, placed: dict[str, Placement]) -> bool:
+        """Place what is listed, and leave what is not; whether the source answers with content."""
         self._transport.check()
         name, _, path, lastmod, length, algorithm, hex_ = cast("Request", fetched.fetch.key)
         headers, modified = fetched.headers, fetched.headers.get("last-modified")
@@ -97,14 +98,17 @@ class _Fetcher:
                     self._tree.place(name, path)
                     told, kind = strong_last_modified(headers), headers.get("content-type", "")
                     placed[name] = size, time_ns, headers.get("etag"), told, kind, modified
-                    return
+                    return True
             except PathOccupied:
                 pass
             self._tree.discard(name)
         self._left += 1
         is_too_long = fetched.failure is not None and fetched.failure.kind is FailureKind.TOO_LARGE
-        if self._left > _MOST_LEFT or not (is_too_long or (fetched.failure is None and fetched.status in _MAY_BE_LEFT)):
-            self._wait = max(self._wait or 0.0, fetched.retry_after_seconds or 0.0)
+        is_of_resource = is_too_long or (fetched.failure is None and fetched.status in _MAY_BE_LEFT)
+        if is_of_resource and self._left <= _MOST_LEFT:
+            return True
+        self._wait = fetched.retry_after_seconds or 0.0
+        return False
 
 
 def _no_redirect(_uri: str) -> str:

@@ -1,4 +1,4 @@
-"""The result log: records in batches what came of each resource; after a kill the rest is found on disk."""
+"""The result log: records in batches what came of each resource, and when a failed one is tried again (DST-F6)."""
 
 from __future__ import annotations
 
