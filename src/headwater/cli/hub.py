@@ -16,13 +16,9 @@ from headwater.cli.shared_options import FILE, FOLDER, json_when_listening_optio
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from headwater.cli.server_log import ServerLog
-    from headwater.http.hub import HubServer
-    from headwater.notify.hub.policy import HubOptions
     from headwater.source.config import SourceConfig
-    from headwater.source.hubs_and_tokens import AccessTokens, HubConfig
+    from headwater.source.hubs_and_tokens import HubConfig
 
 
 @click.group(invoke_without_command=True, short_help="Run a WebSub hub: subscribers are told what publishers hand in.")
@@ -129,7 +125,6 @@ def _run(options: dict[str, Any]) -> Exit:
 
     from headwater.cli.server_log import open_log
     from headwater.cli.stop_signal import hangups_noted
-    from headwater.http.server import address_url, listen
     from headwater.source.hubs_and_tokens import HubConfig
 
     private = options["private"]
@@ -141,110 +136,91 @@ def _run(options: dict[str, Any]) -> Exit:
         trusted_proxies=options["proxies"],
         signature=options["signature"],
     )
-    tokens = table.tokens()
     log = open_log(options["log_format"])
-    folder = (options["state"] or default_state()).absolute()
-    with hangups_noted(log.progress), listen(*table.address) as listener:
-        told = table.options(address_url(listener))
-        server = _server(table, folder, told, tokens, log, listener, quiet=options["quiet"])
+    folder = options["state"] or default_state()
+    hub = CommandHub(table, folder, log, quiet=options["quiet"])
 
-        def announce() -> None:
-            believed = _believed(is_own=False, has_tokens=not tokens.is_empty)
-            text = f"Hub at {told.url}: it believes {believed}, and delivers to {table.receivers}"
-            log.event("listening", text, url=told.url)
-            if options["as_json"]:
-                event = {"event": "listening", "url": told.url, "address": address_url(listener)}
-                json_line({**event, "state": str(folder), "pid": os.getpid()})
+    def announce() -> None:
+        hub.announce("listening")
+        if options["as_json"]:
+            event = {"event": "listening", "url": hub.url, "address": hub.address}
+            json_line({**event, "state": str(folder.absolute()), "pid": os.getpid()})
 
-        ended = server.run(announce)
+    with hangups_noted(log.progress), hub.listener:
+        ended = hub.server.run(announce)
     log.event("stopped", "Stopped")
     return Exit.INTERRUPTED if ended.ended_by is signal.SIGINT else Exit.DONE
 
 
-def _server(
-    table: HubConfig,
-    folder: Path,
-    options: HubOptions,
-    tokens: AccessTokens,
-    log: ServerLog,
-    listener: socket.socket,
-    *,
-    quiet: bool,
-) -> HubServer:
-    """The hub of a table, with its state in `folder`, on a listening socket."""
-    from headwater.http.hub import HubServer
+class CommandHub:
+    """The hub of a table, which listens from the beginning. `server` serves it, or a thread while it is entered."""
 
-    def told(topic: str, text: str) -> None:
-        log.event("topic", f"{topic}: {text}", topic=topic)
+    def __init__(
+        self, table: HubConfig, folder: Path, log: ServerLog, *, quiet: bool, token: str | None = None
+    ) -> None:
+        """`folder` has its state, `token` is that of a source that tells it alone. Raises AddressInUse, UsageFault."""
+        from headwater.http.hub import HubServer
+        from headwater.http.server import address_url, listen
+        from headwater.source.hubs_and_tokens import NotifyConfig
 
-    served = None if quiet else log.served
-    return HubServer(table, options, folder, tokens, listener, log.fault, told, served)
+        given = table.tokens()
+        if token is None:
+            with_token = "publishers with its token, or whose topics name it"
+            believed = "publishers whose topics name it" if given.is_empty else with_token
+        else:
+            believed = "this source alone" if given.is_empty else "this source, and publishers with its token"
+        self.listener = listen(*table.address)
+        self.address = address_url(self.listener)
+        options = table.options(self.address)
+        self.url = options.url
+        self.notify: NotifyConfig | None = None
+        """How the source tells it, where that tells it alone."""
+        if token is not None:
+            self.notify = NotifyConfig(hubs=(self.url,), token=token, authorities=table.authorities)
+        self._log = log
+        self._words = f"Hub at {self.url}: it believes {believed}, and delivers to {table.receivers}"
+        self.server = HubServer(
+            table,
+            options,
+            folder.absolute(),
+            given if token is None else table.tokens([token]),
+            self.listener,
+            log.fault,
+            lambda topic, text: log.event("topic", f"{topic}: {text}", topic=topic),
+            None if quiet else log.served,
+        )
+
+    def announce(self, event: str) -> None:
+        """Say in the log where it is, whom it believes and to whom it delivers."""
+        self._log.event(event, self._words, url=self.url)
+
+    def __enter__(self) -> CommandHub:
+        try:
+            self.server.start()
+        except BaseException:
+            self.listener.close()
+            raise
+        self.announce("hub")
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.server.stop()
+        self.listener.close()
 
 
 _NEXT_PORT = "--hub takes the port after that of the source: stop the other program, or choose another --port."
-_FOLDER = "hub"
-"""Below the source's state folder."""
 
 
-class OwnHub:
-    """A context manager: the hub works within it. Without a `[notify]` table, the source tells this hub alone."""
+def hub_of_source(table: HubConfig, config: SourceConfig, log: ServerLog, *, quiet: bool) -> CommandHub:
+    """The hub that a source runs. Raises AddressInUse, which says that it is the hub's."""
+    from headwater.http.server import AddressInUse
 
-    def __init__(self, table: HubConfig, config: SourceConfig, log: ServerLog, *, quiet: bool) -> None:
-        from headwater.http.server import address_url
-
-        self._listener = _listener_of(table, None if config.hub is not None else _NEXT_PORT)
-        options = table.options(address_url(self._listener))
-        self.url = options.url
-        self._log = log
-        self._table = table
-        self._token = None if config.notify is not None else secrets.token_hex(32)
-        given = table.tokens()
-        self._believed = _believed(is_own=self._token is not None, has_tokens=not given.is_empty)
-        tokens = table.tokens([self._token]) if self._token is not None else given
-        folder = Path(table.state or Path(config.state) / _FOLDER).absolute()
-        self._server = _server(table, folder, options, tokens, log, self._listener, quiet=quiet)
-
-    def configured(self, config: SourceConfig) -> SourceConfig:
-        """The configuration of a source that tells this hub, unless it says whom it tells."""
-        if self._token is None or config.notify is not None:
-            return config
-        import msgspec
-
-        from headwater.source.hubs_and_tokens import NotifyConfig
-
-        notify = NotifyConfig(hubs=(self.url,), token=self._token, authorities=self._table.authorities)
-        return msgspec.structs.replace(config, notify=notify)
-
-    def __enter__(self) -> OwnHub:
-        try:
-            self._server.start()
-        except BaseException:
-            self._listener.close()
-            raise
-        text = f"Hub at {self.url}: it believes {self._believed}, and delivers to {self._table.receivers}"
-        self._log.event("hub", text, url=self.url)
-        return self
-
-    def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._server.stop()
-        self._listener.close()
-
-
-def _believed(*, is_own: bool, has_tokens: bool) -> str:
-    """Which publishers the hub believes, in words; `is_own`: the source tells it alone."""
-    if is_own:
-        return "this source, and publishers with its token" if has_tokens else "this source alone"
-    return "publishers with its token, or whose topics name it" if has_tokens else "publishers whose topics name it"
-
-
-def _listener_of(table: HubConfig, advice: str | None) -> socket.socket:
-    """The socket of the hub. Raises AddressInUse, which says that it is the hub's."""
-    from headwater.http.server import AddressInUse, listen
-
+    token = None if config.notify is not None else secrets.token_hex(32)
     try:
-        return listen(*table.address)
+        return CommandHub(table, Path(table.state or Path(config.state) / "hub"), log, quiet=quiet, token=token)
     except AddressInUse as fault:
-        raise AddressInUse(f"the hub: {fault.what}", where=fault.where, advice=advice or fault.todo) from fault
+        advice = fault.todo if config.hub is not None else _NEXT_PORT
+        raise AddressInUse(f"the hub: {fault.what}", where=fault.where, advice=advice) from fault
 
 
 def one_machine(config: SourceConfig, listener: socket.socket) -> HubConfig:

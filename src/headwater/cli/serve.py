@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import socket
     from multiprocessing.connection import Connection
 
-    from headwater.cli.hub import OwnHub
+    from headwater.cli.hub import CommandHub
     from headwater.cli.server_log import ServerLog
     from headwater.http.app import Application
     from headwater.http.metrics import RequestCounters
@@ -137,16 +137,16 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
                 config = with_new_sets(options, base_url)
 
 
-def _own_hub(config: SourceConfig, listener: socket.socket, *, quiet: bool, is_asked: bool) -> OwnHub | None:
+def _own_hub(config: SourceConfig, listener: socket.socket, *, quiet: bool, is_asked: bool) -> CommandHub | None:
     """The hub that works in this process; None where there is to be none. Raises UsageFault, AddressInUse."""
     if config.hub is None and not is_asked:
         return None
     # With it come an HTTP client and a database, which a source without a hub does not need.
-    from headwater.cli.hub import OwnHub, one_machine
+    from headwater.cli.hub import hub_of_source, one_machine
     from headwater.cli.server_log import open_log
 
     table = one_machine(config, listener) if config.hub is None else config.hub
-    return OwnHub(table, config, open_log(config.log_format), quiet=quiet)
+    return hub_of_source(table, config, open_log(config.log_format), quiet=quiet)
 
 
 class _Serving(NamedTuple):
@@ -157,7 +157,7 @@ class _Serving(NamedTuple):
     alone: bool
     workers: int
     until_new_set: bool
-    hub: OwnHub | None
+    hub: CommandHub | None
 
 
 def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit | socket.socket:
@@ -174,7 +174,8 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
     from headwater.progress import Notice
     from headwater.source.source import Source
 
-    config = config if how.hub is None else how.hub.configured(config)
+    if how.hub is not None and how.hub.notify is not None:
+        config = msgspec.structs.replace(config, notify=how.hub.notify)
     log = open_log(config.log_format)
     kept: list[socket.socket] = []
 
