@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -38,14 +38,13 @@ if TYPE_CHECKING:
     from headwater.cli.hub import CommandHub
     from headwater.cli.server_log import ServerLog
     from headwater.http.app import Application
-    from headwater.http.metrics import RequestCounters
+    from headwater.http.responses import AccessRecord
     from headwater.http.workers import Answers, FirstProcess
     from headwater.ingest.push.submission import Account
     from headwater.progress import Notice, Progress
     from headwater.source.config import SourceConfig
+    from headwater.source.set_health import Publication
     from headwater.source.source import ReadOnlySource, Source
-
-T = TypeVar("T")
 
 _CONFIG = "config.json"
 
@@ -168,11 +167,14 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
     import signal
     from tempfile import TemporaryDirectory
 
+    import msgspec
+
     from headwater.cli.server_log import open_log
     from headwater.cli.stop_signal import hangups_noted
     from headwater.http.server import make_server
+    from headwater.http.workers import ServingProcesses
     from headwater.progress import Notice
-    from headwater.source.source import Source
+    from headwater.source.source import ReadOnlySource, Source
 
     if how.hub is not None and how.hub.notify is not None:
         config = msgspec.structs.replace(config, notify=how.hub.notify)
@@ -189,12 +191,22 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
     with ExitStack() as stack:
         stack.enter_context(hangups_noted(log.progress))
         folder = stack.enter_context(TemporaryDirectory(prefix="headwater-")) if how.workers > 1 else None
-        counts = _counts(config, folder)
-        source = _opened(stack, config, log, counts, heard if how.alone else None)
-        app, answers = _application(stack, source, config, log, counts, quiet=how.quiet)
+        hearers = _Hearers(config, log, folder, quiet=how.quiet)
+        source: Source | ReadOnlySource
+        if how.alone:
+            source = stack.enter_context(Source(config, listener=heard))
+            source.events.listen(hearers.published)
+        else:
+            source = stack.enter_context(ReadOnlySource(config, listener=log.progress))
+        app, answers = _application(stack, source, config, hearers)
         server = make_server(app, on_ready=lambda: _announce(config, listener, log, how))
         if folder is not None:
-            _start_others(stack, config, listener, log, how, Path(folder), answers)
+            note = Path(folder) / _CONFIG  # a pipe would block this process when the other dies before it reads all
+            note.write_bytes(msgspec.json.encode(config))
+            handed = (note, listener, how.quiet, folder)
+            more = ServingProcesses(_serve_too, handed, how.workers - 1, "HW-SRV-03", answers, log.progress)
+            stack.callback(more.stop)  # first: an interruption may come while they start
+            more.start()
         stack.enter_context(server.capture_signals())  # from here on there is something to end in order
         if isinstance(source, Source):
             gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do
@@ -219,55 +231,49 @@ def _announce(config: SourceConfig, listener: socket.socket, log: ServerLog, how
         json_line({**event, **hub, "pid": os.getpid()})
 
 
-def _opened(
-    stack: ExitStack,
-    config: SourceConfig,
-    log: ServerLog,
-    counts: RequestCounters | None,
-    heard: Callable[[Progress | Notice], None] | None,
-) -> Source | ReadOnlySource:
-    """The source, until the end of `stack`: one that publishes and is `heard`, or else one that only serves."""
-    from headwater.source.source import ReadOnlySource, Source
+class _Hearers:
+    """Hear of requests, announcements, publications and faults: the log, and what is counted for `/metrics`."""
 
-    if heard is None:
-        return stack.enter_context(ReadOnlySource(config, listener=log.progress))
-    source = stack.enter_context(Source(config, listener=heard))
-    source.events.listen(log.published)
-    if counts is not None:
-        source.events.listen(counts.published)
-    return source
+    def __init__(self, config: SourceConfig, log: ServerLog, folder: str | None, *, quiet: bool) -> None:
+        """`folder`: where processes on one socket tell each other their counts. `quiet`: requests are not logged."""
+        from headwater.http.metrics import RequestCounters, SharedCounters
 
+        self.log = log
+        self.counts = RequestCounters(SharedCounters(Path(folder)) if folder is not None and config.metrics else None)
+        self.is_counting, self._is_quiet = config.metrics, quiet
 
-def _start_others(
-    stack: ExitStack,
-    config: SourceConfig,
-    listener: socket.socket,
-    log: ServerLog,
-    how: _Serving,
-    folder: Path,
-    answers: Answers,
-) -> None:
-    """Start the other serving processes, until the end of `stack`."""
-    import msgspec
+    @property
+    def on_served(self) -> Callable[[AccessRecord], None] | None:
+        """What hears of each answered request; None where it is neither logged nor counted: that takes time."""
+        return self._served if self.is_counting or not self._is_quiet else None
 
-    from headwater.http.workers import ServingProcesses
+    def _served(self, request: AccessRecord) -> None:
+        if self.is_counting:
+            self.counts.served(request)
+        if not self._is_quiet:
+            self.log.served(request)
 
-    note = folder / _CONFIG  # a pipe would block this process when the other one dies before it reads all
-    note.write_bytes(msgspec.json.encode(config))
-    handed = (note, listener, how.quiet, str(folder))
-    more = ServingProcesses(_serve_too, handed, how.workers - 1, "HW-SRV-03", answers, log.progress)
-    stack.callback(more.stop)  # first: an interruption may come while they start
-    more.start()
+    def published(self, news: Publication) -> None:
+        """A set is there for the first time, or has changed."""
+        self.log.published(news)
+        self.counts.published(news)
+
+    def announced(self, name: str, account: Account) -> None:
+        """What became of the lines of one request to a set."""
+        self.log.announced(name, account)
+        self.counts.announced(name, account)
+
+    def fault(self, fault: HeadwaterError | OSError) -> None:
+        """Something went wrong while a request was answered."""
+        self.log.fault(fault)
+        self.counts.fault(fault)
 
 
 def _application(
     stack: ExitStack,
     source: Source | ReadOnlySource,
     config: SourceConfig,
-    log: ServerLog,
-    counts: RequestCounters | None,
-    *,
-    quiet: bool,
+    hearers: _Hearers,
     first: FirstProcess | None = None,
 ) -> tuple[Application, Answers]:
     """The application, until the end of `stack`, and what it tells other processes on its socket.
@@ -282,12 +288,7 @@ def _application(
     from headwater.http.resources import FileHandler
     from headwater.http.workers import page_of
 
-    def announced(name: str, account: Account) -> None:
-        log.announced(name, account)
-        if counts is not None:
-            counts.announced(name, account)
-
-    page = MetricsPage(source, counts) if counts else None
+    page = MetricsPage(source, hearers.counts) if hearers.is_counting else None
     routes = [page.route()] if page is not None else []
     if first is not None:
         routes = [page_of(first, "health", b"application/json")]
@@ -296,7 +297,7 @@ def _application(
     if targets := source.push_sets.targets():
         from headwater.http.ingest import IngestEndpoint
 
-        ingest = IngestEndpoint(targets, on_fault=log.fault, on_account=announced)
+        ingest = IngestEndpoint(targets, on_fault=hearers.log.fault, on_account=hearers.announced)
         stack.callback(ingest.close)
         routes += ingest.routes()
     offers = {one.name: one.dumps for one in source.site.sets if one.dumps is not None}
@@ -315,8 +316,8 @@ def _application(
         source,
         source.roots,
         routes=routes,
-        on_served=_each(None if quiet else log.served, counts.served if counts else None),
-        on_fault=_each(log.fault, counts.fault if counts else None),
+        on_served=hearers.on_served,
+        on_fault=hearers.fault,
     )
     stack.callback(app.close)
     if ingest is not None:
@@ -324,15 +325,6 @@ def _application(
     if versions.routes() and isinstance(app.resources, FileHandler):
         app.resources.add_links(versions.links)
     return app, {"health": app.health.report} | ({"metrics": page.report} if page is not None else {})
-
-
-def _counts(config: SourceConfig, folder: str | None) -> RequestCounters | None:
-    """What is counted, when anything is; in `folder`, processes on one socket tell each other."""
-    from headwater.http.metrics import RequestCounters, SharedCounters
-
-    if not config.metrics:
-        return None
-    return RequestCounters(SharedCounters(Path(folder)) if folder is not None else None)
 
 
 def _serve_too(connection: Connection, note: Path, listener: socket.socket, quiet: bool, folder: str) -> None:
@@ -350,26 +342,13 @@ def _serve_too(connection: Connection, note: Path, listener: socket.socket, quie
     when_parent_ends(lambda: end[-1]())
     config = from_json(note.read_bytes(), SourceConfig)
     log = open_log(config.log_format)
-    counts = _counts(config, folder)
     try:
         with ReadOnlySource(config, listener=log.progress) as source, ExitStack() as stack:
             first = FirstProcess(connection)
-            server = make_server(_application(stack, source, config, log, counts, quiet=quiet, first=first)[0])
+            hearers = _Hearers(config, log, folder, quiet=quiet)
+            server = make_server(_application(stack, source, config, hearers, first)[0])
             end.append(server.end)
             server.run(sockets=[listener])
     except HeadwaterError as fault:
         log.fault(fault)
         sys.exit(fault.exit_status)
-
-
-def _each(*listeners: Callable[[T], None] | None) -> Callable[[T], None] | None:
-    """One function that calls all of these; None where there are none."""
-    heard = [listener for listener in listeners if listener is not None]
-    if len(heard) < 2:
-        return heard[0] if heard else None
-
-    def hear(event: T) -> None:
-        for listener in heard:
-            listener(event)
-
-    return hear
