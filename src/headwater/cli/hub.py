@@ -165,8 +165,8 @@ class CommandHub:
 
         given = table.tokens()
         if token is None:
-            with_token = "publishers with its token, or whose topics name it"
-            believed = "publishers whose topics name it" if given.is_empty else with_token
+            or_named = "publishers with its token, or whose topics name it"
+            believed = "publishers whose topics name it" if given.is_empty else or_named
         else:
             believed = "this source alone" if given.is_empty else "this source, and publishers with its token"
         self.listener = listen(*table.address)

@@ -87,13 +87,14 @@ def announce(
     """Send all of it in batches, each with a part of the key; `hear` gets what became of the lines."""
     from headwater.ingest.push.http_sender import AnnouncementServer, Sender, batches
     from headwater.sync.connection import checked_proxy
+    from headwater.transport.access import check_authorities
 
     if options["dry_run"]:
         raise UsageFault("--dry-run and --to exclude each other")
     if not options["token"]:
         raise UsageFault("--to needs a token", advice="Give --token, or HEADWATER_TOKEN.")
     query = "load" if options["load"] else ""
-    _check_authorities(options["ca"])
+    check_authorities(options["ca"])
     proxy = checked_proxy(options["proxy"])
     server = AnnouncementServer(url=url, token=options["token"], authorities=options["ca"], proxy=proxy)
     with closing(Sender(server, key, listener=listener)) as sender:
@@ -102,16 +103,6 @@ def announce(
             hear(outcomes)
         if options["load"] and not options["keep_loading"]:
             sender.send([], "load&open")
-
-
-def _check_authorities(ca: str | None) -> None:
-    """Raise UsageFault for a file of certificate authorities that is none."""
-    import ssl
-
-    try:
-        ssl.create_default_context(cafile=ca)
-    except ssl.SSLError as cause:
-        raise UsageFault("the CA certificates cannot be read as PEM", where=ca) from cause
 
 
 def events_of(files: list[IO[bytes]]) -> Iterator[Line]:

@@ -13,10 +13,10 @@ from typing import Final
 
 from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
-from headwater.http.requests import Receive, Scope, growing, header, read_body
+from headwater.http.requests import Receive, Scope, header, read_body
 from headwater.http.responses import CLOSE, Response, Send, line
 from headwater.http.server import ServerLimits, ServerThread, UvicornServer, make_server
-from headwater.notify.http_client import HttpClient, HttpProxy, check_authorities, read_proxy
+from headwater.notify.http_client import HttpClient, HttpProxy, read_proxy
 from headwater.notify.hub.policy import ClientShares, RequestRefusal
 from headwater.notify.subscriber import USER_AGENT, SubscribedCopy, Subscriber
 from headwater.notify.subscriber_hubs import PAYLOAD_OCTETS, TOO_LONG, read_intent
@@ -24,7 +24,7 @@ from headwater.notify.subscriber_store import NotificationChannel
 from headwater.spec import uris
 from headwater.sync.connection import bare_host, credentials_of, proxy_for
 from headwater.sync.run import SyncTask
-from headwater.transport.access import Level, SignInCredentials, addresses_of, level_of
+from headwater.transport.access import Level, SignInCredentials, addresses_of, check_authorities, level_of
 
 _BODIES_OCTETS: Final = 128 << 20
 """Of deliveries under way, together."""
@@ -72,7 +72,7 @@ class CallbackApplication:
         early = self._subscriber.early(token, length)
         if early is not None:
             return responses.text(early.status, early.fault or "", _HEAD + CLOSE)
-        with growing(self._octets) as has_room:
+        with self._octets.growing() as has_room:
             body = await read_body(scope, receive, PAYLOAD_OCTETS, has_room)
         if isinstance(body, RequestRefusal):
             if body.status == TOO_LONG.status:

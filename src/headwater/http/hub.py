@@ -19,7 +19,7 @@ from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
 from headwater.http.ingest import bearer_token
 from headwater.http.metrics import CONTENT_TYPE, Family, exposition
-from headwater.http.requests import Receive, Scope, growing, header, read_body
+from headwater.http.requests import Receive, Scope, header, read_body
 from headwater.http.responses import CLOSE, AccessRecord, Head, ReaderGone, Response, Send, access_record, line
 from headwater.http.server import ServerThread, UvicornServer, make_server, run_in_loop
 from headwater.notify.hub.hub import Hub
@@ -137,7 +137,7 @@ class HubEndpoint:
     async def _payload(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
         client, most = client_network(_client(scope)), self._hub.options.limits.payload_octets
         shares = self._allowed_octets if _is_allowed(self._hub, scope) else self._body_octets
-        with growing(shares, client) as has_room:
+        with shares.growing(client) as has_room:
             body = await read_body(scope, receive, most, (lambda _octets: True) if is_trusted else has_room)
             if isinstance(body, RequestRefusal):
                 return _refused(body.status, body.text)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import re
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, MutableMapping
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from functools import lru_cache
@@ -18,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.notify.hub.policy import ClientShares, RequestRefusal
+from headwater.notify.hub.policy import RequestRefusal
 
 _TAG = re.compile(rb'\s*(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")\s*(?:,|\Z)')
 _RANGE = re.compile(rb"\s*bytes\s*=\s*(\d{0,19})\s*-\s*(\d{0,19})\s*\Z", re.IGNORECASE)
@@ -155,23 +154,6 @@ def accepts_gzip(header: bytes | None) -> bool:
     named = max((weights[name] for name in (b"gzip", b"x-gzip") if name in weights), default=None)
     gzip = named if named is not None else weights.get(b"*", 0.0)
     return gzip > 0 and gzip >= weights.get(b"identity", 0.0)
-
-
-@contextmanager
-def growing(shares: ClientShares, client: str = "") -> Iterator[Callable[[int], bool]]:
-    """What takes more and more for a client, and says whether there was room; all of it is given back at the end."""
-    taken = 0
-
-    def take(amount: int) -> bool:
-        nonlocal taken
-        took = shares.take(client, amount)
-        taken += amount if took else 0
-        return took
-
-    try:
-        yield take
-    finally:
-        shares.give_back(client, taken)
 
 
 _BODY_SECONDS: Final = 30.0

@@ -26,7 +26,7 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.spec import uris
-from headwater.transport.access import SignInCredentials, addresses_of, literal_address
+from headwater.transport.access import SignInCredentials, addresses_of, literal_address, tls_context
 
 _HEAD_OCTETS: Final = 64 << 10
 
@@ -565,30 +565,11 @@ class HttpClient:
         own = self._credentials.get(origin)
         key = origin if own is not None and own.certificate is not None else None
         if key not in self._tls:
-            made = _tls_context(self._authorities)
+            made = tls_context(self._authorities)
             if own is not None and own.certificate is not None:
                 made.load_cert_chain(own.certificate, own.key)
             self._tls[key] = made
         return self._tls[key]
-
-
-def check_authorities(file: str | None) -> None:
-    """Raise UsageFault where a file of certificate authorities cannot be used: at the start, not at each request."""
-    try:
-        if file is not None:
-            _tls_context(file)
-    except ssl.SSLError as cause:
-        raise UsageFault("there is no certificate in PEM form", where=file) from cause
-    except OSError as cause:
-        raise UsageFault(f"the CA certificates cannot be read: {cause.strerror}", where=file) from cause
-
-
-def _tls_context(authorities: str | None) -> ssl.SSLContext:
-    """TLS that believes the authorities of this machine, and those of a file. Raises OSError."""
-    made = ssl.create_default_context()
-    if authorities is not None:
-        made.load_verify_locations(authorities)
-    return made
 
 
 def _message(

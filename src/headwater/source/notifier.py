@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
-from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure, check_authorities
+from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
 from headwater.notify.websub import (
     PostOutcome,
     is_not_understood,
@@ -34,6 +34,7 @@ from headwater.publish.site import capability_list_name, topic_url
 from headwater.retry import retry_after_seconds
 from headwater.source.hub_streams import ChangeStream, FrameworkStream, NotifyContext
 from headwater.source.set_health import PAUSES, FailureState, Publication
+from headwater.transport.access import check_authorities
 from headwater.version import __version__
 
 

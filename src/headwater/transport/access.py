@@ -16,12 +16,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from enum import IntEnum, StrEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
 from headwater.errors import UsageFault
+
+if TYPE_CHECKING:
+    import ssl
 
 # how far inside an address lies, and whose it is
 
@@ -294,3 +297,26 @@ def _joined(known: str | None, more: str) -> bytes:
     except OSError as cause:
         raise UsageFault(f"the CA certificates cannot be read: {cause.strerror}", where=more) from cause
     return octets
+
+
+def check_authorities(file: str | None) -> None:
+    """Raise UsageFault where a file of certificate authorities cannot be used: at the start, not at each request."""
+    import ssl
+
+    try:
+        if file is not None:
+            tls_context(file)
+    except ssl.SSLError as cause:
+        raise UsageFault("there is no certificate in PEM form", where=file) from cause
+    except OSError as cause:
+        raise UsageFault(f"the CA certificates cannot be read: {cause.strerror}", where=file) from cause
+
+
+def tls_context(authorities: str | None) -> ssl.SSLContext:
+    """TLS that believes the authorities of this machine, and those of a file. Raises OSError."""
+    import ssl
+
+    made = ssl.create_default_context()
+    if authorities is not None:
+        made.load_verify_locations(authorities)
+    return made

@@ -15,7 +15,7 @@ from typing import Final
 from headwater.errors import HeadwaterError, StoreFault, as_fault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.notify.group_commit import GroupCommit
-from headwater.notify.http_client import KNOWN, HttpClient, NameAsker, check_authorities
+from headwater.notify.http_client import KNOWN, HttpClient, NameAsker
 from headwater.notify.hub.delivery import Deliveries
 from headwater.notify.hub.policy import AddressPolicy, ChangedTopics, HubOptions, RequestRefusal, SubscriptionRequest
 from headwater.notify.hub.queues import USER_AGENT, HubContext
@@ -24,6 +24,7 @@ from headwater.notify.hub.topics import TopicFault, TopicFetches, fetch_topic
 from headwater.notify.hub.verification import Verifications
 from headwater.notify.websub import monotonic_unix_time
 from headwater.storage.lock import LockHeld, lock_exclusive
+from headwater.transport.access import check_authorities
 
 _TIDY_SECONDS: Final = 2.0
 _NOTIFICATION: Final = b"-notification"

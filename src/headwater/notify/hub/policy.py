@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -172,6 +173,22 @@ class ClientShares:
             self._taken[client] = left
         else:
             self._taken.pop(client, None)
+
+    @contextmanager
+    def growing(self, client: str = "") -> Iterator[Callable[[int], bool]]:
+        """A function that takes an amount more for a client, as `take` does; all of it is given back at the end."""
+        taken = 0
+
+        def take(amount: int) -> bool:
+            nonlocal taken
+            took = self.take(client, amount)
+            taken += amount if took else 0
+            return took
+
+        try:
+            yield take
+        finally:
+            self.give_back(client, taken)
 
 
 _FIELD: Final = b"x-forwarded-for"

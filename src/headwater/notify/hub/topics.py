@@ -127,21 +127,13 @@ class TopicFetches(HubDriver[ChangedTopic]):
 
     async def _work(self, changed: ChangedTopic) -> ChangedTopic | None:
         """Fetch a topic once; gives it as it is to be tried again."""
-        octets = 0
-
-        def has_room(more: int) -> bool:
-            nonlocal octets
-            took = changed.is_trusted or self._octets.take(changed.host, more)
-            octets += more if took and not changed.is_trusted else 0
-            return took
-
-        try:
+        with self._octets.growing(changed.host) as has_room:
             found = await fetch_topic(
                 self._context,
                 changed.topic,
                 is_trusted=changed.is_trusted,
                 client=changed.client,
-                has_room=has_room,
+                has_room=(lambda _octets: True) if changed.is_trusted else has_room,
             )
             if isinstance(found, TopicFault) and found.is_passing and changed.tries + 1 < _TRIES:
                 tries = changed.tries + 1
@@ -152,5 +144,3 @@ class TopicFetches(HubDriver[ChangedTopic]):
             if self._is_current(changed):
                 del self._latest[changed.topic]
             return None
-        finally:
-            self._octets.give_back(changed.host, octets)
