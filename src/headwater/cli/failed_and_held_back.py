@@ -1,4 +1,4 @@
-"""`headwater retry`, `forget` and `allow-deletions`: what is to become of failures, and of deletions held back."""
+"""`headwater retry`, `forget` and `allow-deletions`: act on failed transfers and on deletions that are held back."""
 
 from __future__ import annotations
 

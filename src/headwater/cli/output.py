@@ -1,4 +1,4 @@
-"""Standard streams of all commands, for a person or a program: errors, notices, progress, JSON, and what is given.
+"""Writes errors, notices, progress and results to the standard streams, for a person or as JSON; reads standard input.
 
 Standard output carries results only; everything else goes to standard error. Text that came from a source passes
 `printable` first, so that no document can steer the reader's terminal.

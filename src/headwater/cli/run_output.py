@@ -1,4 +1,4 @@
-"""What a run of `sync` tells: its result to a person or as JSON, each resource to a file, changes to a command."""
+"""Writes the result of `sync` for a person or as JSON, each resource to a file, and gives changes to a command."""
 
 from __future__ import annotations
 

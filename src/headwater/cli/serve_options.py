@@ -1,4 +1,4 @@
-"""What `headwater serve` is told: the configuration of a source that a file, or options, or both give."""
+"""Makes the configuration of a source from a file, from options of `serve` or `publish`, or from both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request for a package asks for, which resources that means, and the octets of their package.
+"""Reads a request for a package, selects its resources, and makes the octets of the package.
 
 Resources are asked for by URI, as they are or were, by a page, or as all that changed since a moment. The manifest
 comes last because it says what the package holds, and that is known when all has been read. A member is recorded with

@@ -1,4 +1,4 @@
-"""What is read of a request: fields of its head that choose the form of its answer, and its body within bounds.
+"""Reads requests: the header fields that choose the form of an answer, and bodies within bounds.
 
 Fields (RFC 9110 8.8, 12.5.3, 13, 14) are read by pure functions over their values; whatever is malformed counts as
 absent, as the RFC asks.

@@ -1,4 +1,4 @@
-"""Asks the source what may wait for its catalog, in threads: nothing in the event loop waits for a network.
+"""Asks the catalog and reads files in threads, so that the event loop never waits; threads that record go first.
 
 Threads that record what is announced go first: they share one interpreter with the event loop, and where readers ask
 without a pause, a batch took five to ten times as long (decision 077).

@@ -1,4 +1,4 @@
-"""What WebSub says to publishers, hubs and subscribers: payloads, signatures, links of topics, the clock of leases.
+"""Parts of WebSub that publisher, hub and subscriber share: payloads, signatures, links of topics, the clock of leases.
 
 But for the clock, functions over values.
 """

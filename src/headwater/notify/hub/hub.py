@@ -1,4 +1,4 @@
-"""A hub at work: what it is asked becomes durable before it answers, and is carried out then (WebSub, RS-NT)."""
+"""The hub: it stores each request durably before it answers, and carries it out then (WebSub, RS-NT)."""
 
 from __future__ import annotations
 
