@@ -46,7 +46,7 @@ LINES = {
     "source": 5_092,
     "spec": 4_019,
     "storage": 2_257,
-    "sync": 20_847,
+    "sync": 20_845,
     "top": 1_400,
     "transport": 2_477,
     "triplestores": 1_171,

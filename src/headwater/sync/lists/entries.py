@@ -114,6 +114,8 @@ class EntryFilter:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._prefix = self._normal_prefix = "\0"
+        self.has_staged = False
+        """Whether rows of changes were made of entries that it has judged."""
 
     def uri(self, loc: str) -> str:
         """The form in which URIs are compared (AMB-08), whether they are in scope or not."""
@@ -299,8 +301,9 @@ class ChangeListStaging:
 
     def begin(self) -> None:
         """Forget what an earlier try has brought, and what a document has that was read in vain."""
-        with self._database.write() as t:
-            t.run("DELETE FROM temp.changed WHERE list >= ?", (self._number,))
+        if self._intake.has_staged:  # a set that has not changed costs no transaction
+            with self._database.write() as t:
+                t.run("DELETE FROM temp.changed WHERE list >= ?", (self._number,))
         self._clear()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
@@ -323,6 +326,7 @@ class ChangeListStaging:
             self._is_known = bool(self._position.lists) and self.print.comparable
         rows = [row for row in map(self._change, entries) if row is not None]
         if rows:
+            self._intake.has_staged = True
             with self._database.write() as t:
                 t.many(_INSERT, rows)
         self._listener(Progress("reading changes", len(self.marks)))

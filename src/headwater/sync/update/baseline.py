@@ -362,13 +362,7 @@ class Baseline:
                 keep_validators(t, row.id, snapshot.uri, snapshot.etag, snapshot.last_modified)
             t.run(
                 "UPDATE sets SET baseline_at = ?, baseline_uri = ?, baseline_done = ?, scope = ? WHERE id = ?",
-                (
-                    snapshot.stated_at,
-                    snapshot.uri,
-                    int(snapshot.settled),
-                    self._set.signature,
-                    row.id,
-                ),
+                (snapshot.stated_at, snapshot.uri, int(snapshot.settled), self._set.signature, row.id),
             )
             if snapshot.at is not None:
                 t.run(
