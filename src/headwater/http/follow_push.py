@@ -1,4 +1,4 @@
-"""`headwater sync --follow --push`: copies behind one listener, each polled, and changed by what hubs deliver."""
+"""`headwater sync --follow --push`: copies behind one listener, polled more seldom while hubs deliver changes."""
 
 from __future__ import annotations
 

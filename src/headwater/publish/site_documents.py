@@ -1,4 +1,4 @@
-"""Writes the Source Description and robots.txt, and knows which sets of the site are published."""
+"""Writes the Source Description and robots.txt, but over none of others; which sets of the site are published."""
 
 from __future__ import annotations
 

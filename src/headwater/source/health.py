@@ -1,4 +1,4 @@
-"""How others know a source: by protocols, and by the health report, for a load balancer a status, for a person words.
+"""The health report of a source, with its status (200 or 503), and the protocols by which others know a source.
 
 All is well when every set's documents are served, and none has failed for a while to be brought up to date: with a full
 disk all that was published is served, and nothing that happens is told. A push set without a record waits for its

@@ -1,4 +1,4 @@
-"""Runs of `headwater sync`: sets are found, the folder locked, each set brought up to date; the loop of `--follow`.
+"""Runs of `headwater sync`: sets found, the folder locked, each set brought up to date; `--follow` and its pauses.
 
 A service asks for changes as often as its user wants and as seldom as the source asks by its headers (DST-C6).
 """

@@ -1,4 +1,4 @@
-"""Stores subscriptions, intents that are not verified and messages not yet received in one SQLite file of a hub.
+"""Stores subscriptions, intents and messages of a hub in SQLite, and gives up messages where there are too many.
 
 A message of a topic has a number; a subscription has the number of the last one that it has received, so that a message
 is stored once however many are to receive it. Every method is one transaction or part of the one that it is given.
