@@ -28,7 +28,8 @@ from headwater.sync.explore import ExploreReport, explore
 from headwater.sync.lists.documents import SMALL_OCTETS
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import PollInterval, SyncTask, follow
+from headwater.sync.run import SyncTask, follow
+from headwater.sync.sets.polling import PollInterval
 from headwater.sync.sets.selection import NameCandidates, SetNames, SetSelection, choose_sets, names_of, unknown_set
 from headwater.transport.transport import Transport
 from tests.support.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, run_over, tree

@@ -24,7 +24,8 @@ from headwater.progress import Done, silent
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import PollInterval, SyncTask, sync, synchronise
+from headwater.sync.run import SyncTask, sync, synchronise
+from headwater.sync.sets.polling import PollInterval
 from tests.support.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, STORE, USAGE, go
 from tests.support.failing import failing
 from tests.support.fake_source import Reply, Site, Source, url

@@ -17,7 +17,8 @@ from headwater.sync.copy import destination_folder
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.copy.file_tree import DestinationLocked
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import PollInterval, SyncTask, follow
+from headwater.sync.run import SyncTask, follow
+from headwater.sync.sets.polling import PollInterval
 from headwater.transport.transport import Transport, TransportOptions
 from tests.support.copying import DONE, STORE, check, go, run_over
 from tests.support.fake_source import Site, Source

@@ -22,8 +22,7 @@ from headwater.sync.audit.findings import (
 )
 from headwater.sync.connection import Refusal, Scope, origin_of
 from headwater.sync.options import Choice
-from headwater.sync.run import PollInterval, next_wait
-from headwater.sync.sets.polling import PollingHints
+from headwater.sync.sets.polling import PollingHints, PollInterval, next_wait
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns
 from headwater.sync.transfer.result_log import failure_pause_seconds
 from headwater.sync.transfer.verification import (

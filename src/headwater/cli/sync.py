@@ -48,7 +48,7 @@ def follow_pushed(
     from headwater.http.follow_push import PushOptions, follow_push
     from headwater.notify.hub.policy import objection_to_url
     from headwater.source.hubs_and_tokens import host_and_port
-    from headwater.sync.run import PollInterval
+    from headwater.sync.sets.polling import PollInterval
 
     if callback_url is not None and (why := objection_to_url(callback_url) or _has_query(callback_url)):
         raise UsageFault(f"--callback-url cannot be used: {why}")
@@ -247,8 +247,8 @@ def command(
         return follow_pushed(tasks, (follow, longest), output, callback_url, listen)
     if follow is not None:
         from headwater.cli.stop_signal import hangups_noted
-        from headwater.sync.run import PollInterval
         from headwater.sync.run import follow as follow_source
+        from headwater.sync.sets.polling import PollInterval
 
         with output.listening() as progress, hangups_noted(progress):
             interval = PollInterval(follow, longest)

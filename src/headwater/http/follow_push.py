@@ -51,17 +51,8 @@ from headwater.sync.push import (
     read_payload,
 )
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import (
-    PollHistory,
-    PollInterval,
-    SyncTask,
-    all_failed,
-    catch_signals,
-    is_busy,
-    next_wait,
-    synchronise,
-)
-from headwater.sync.sets.polling import PollingHints
+from headwater.sync.run import SyncTask, all_failed, catch_signals, is_busy, synchronise
+from headwater.sync.sets.polling import PollHistory, PollingHints, PollInterval, next_wait
 from headwater.sync.source_times import micros
 from headwater.transport.fetch import DeadlineMet
 

@@ -1,4 +1,4 @@
-"""Reads requests: the header fields that choose the form of an answer, and bodies within bounds.
+"""Reads requests: conditions (304, 412), ranges and forms of answers from header fields, and bodies within bounds.
 
 Fields (RFC 9110 8.8, 12.5.3, 13, 14) are read by pure functions over their values; whatever is malformed counts as
 absent, as the RFC asks.

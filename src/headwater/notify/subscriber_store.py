@@ -1,4 +1,4 @@
-"""Stores subscriptions, queued deliveries and progress of one copy in an SQLite file beside the copy's state.
+"""Stores subscriptions, deliveries, progress and gaps of one copy in an SQLite file beside the copy's state.
 
 A file of its own, because a run may keep the state's writer for longer than a hub waits for an answer. A delivery is on
 the disk before it is acknowledged, and leaves the queue together with the progress that it has brought. `push_status`

@@ -1,4 +1,4 @@
-"""The plan of a publication: decides which documents are due, by the catalog's rows, what was published, and the time.
+"""The plan of a publication: which documents are due, by the catalog's rows and the time, and which old ones go.
 
 Pages are expensive and can wait, because the open Change List carries what they do not show yet. They are rendered
 

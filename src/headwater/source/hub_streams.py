@@ -1,4 +1,4 @@
-"""Streams of notifications: those of one channel of one set for one hub, one after the other, as a sender needs them.
+"""Streams of notifications: what one hub is told of one channel, how many changes at once, and how soon.
 
 Each hub has its own chain of intervals, without gap or overlap (RS-CN-05). How far it was told, and the last payload,
 are a row of the set in the catalog, written before the payload is sent: what is sent again, after whatever was lost or

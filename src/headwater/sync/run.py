@@ -1,4 +1,4 @@
-"""Runs of `headwater sync`: sets found, the folder locked, each set brought up to date; `--follow` and its pauses.
+"""Runs of `headwater sync`: sets are found, the folder is locked, each set is brought up to date; `--follow`.
 
 A service asks for changes as often as its user wants and as seldom as the source asks by its headers (DST-C6).
 """
@@ -34,7 +34,7 @@ from headwater.sync.packages.package_download import remove_kept_packages
 from headwater.sync.reports import SetReport, SyncReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.run_history import keep_fault, keep_report
-from headwater.sync.sets.polling import PollingHints, asked_first, polled_by
+from headwater.sync.sets.polling import PollHistory, PollingHints, PollInterval, asked_first, next_wait, polled_by
 from headwater.sync.sets.registry import SetRegistry
 from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state import AS_OF, IN_PUBLIC, TEMPORARY, SetRow, fact, keep_fact, sets
@@ -383,57 +383,10 @@ __all__ = ["SetReport", "SyncOptions", "SyncReport", "sync"]
 
 # the service loop of `headwater sync --follow`
 
-LONGEST_SECONDS = 86_400.0
-JITTER = 0.1
 GRACE_SECONDS = 1.5
 """How long a run may take to stop by itself, before it is broken off wherever it is."""
 
-_GROWTH = 1.5
 _LOOK_SECONDS = 0.25
-
-
-class PollInterval(msgspec.Struct, frozen=True):
-    """How often the source is asked for changes."""
-
-    seconds: float
-    longest_seconds: float | None = None
-    """What the interval grows to while nothing changes; None: it does not grow."""
-
-
-class PollHistory(msgspec.Struct):
-    """How many polls in a row have found nothing new, and how many have failed: a failure says nothing of the other."""
-
-    quiet: int = 0
-    failures: int = 0
-
-    def polled(self, *, is_busy: bool, has_failed: bool) -> None:
-        """A poll has ended."""
-        self.failures = self.failures + 1 if has_failed else 0
-        if is_busy:
-            self.quiet = 0
-        elif not has_failed:
-            self.quiet += 1
-
-
-def next_wait(interval: PollInterval, quiet: int, hints: PollingHints, *, failures: int, chance: float) -> float:
-    """Seconds until the next poll.
-
-    As asked for while there are changes; up to the longest after `quiet` polls without any, and after `failures` in a
-    row to a day at most, however quiet it was before; never sooner than the source has asked for (`Retry-After`), nor
-    while what it sent is fresh (`max-age`, which the longest bounds); spread by a tenth with `chance` in 0 to 1.
-    """
-    wanted, longest = interval.seconds, interval.longest_seconds
-    ceiling = min(longest if longest is not None else wanted, LONGEST_SECONDS)
-    wait = max(_grown(wanted, quiet, ceiling), _grown(wanted, failures, LONGEST_SECONDS))
-    if hints.max_age_seconds is not None:
-        wait = max(wait, min(hints.max_age_seconds, LONGEST_SECONDS if longest is None else longest))
-    if hints.retry_after_seconds is not None:
-        wait = max(wait, min(hints.retry_after_seconds, LONGEST_SECONDS))
-    return wait * (1 + JITTER * chance)
-
-
-def _grown(seconds: float, times: int, longest: float) -> float:
-    return min(seconds * _GROWTH ** min(times, 60), max(longest, seconds))
 
 
 def follow(

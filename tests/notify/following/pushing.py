@@ -18,7 +18,8 @@ from headwater.progress import Notice
 from headwater.spec.kinds import Kind
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import PollInterval, SyncTask
+from headwater.sync.run import SyncTask
+from headwater.sync.sets.polling import PollInterval
 from tests.support.fake_source import Handler, Reply, Site, Source, at, document, ln, url
 from tests.support.waiting import until
 

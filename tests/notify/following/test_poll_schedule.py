@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.http.follow_push import PollSchedule, slow_interval
-from headwater.sync.run import PollInterval
+from headwater.sync.sets.polling import PollInterval
 
 
 def polled(seconds: float = 60.0, longest: float | None = None, **more: bool) -> PollSchedule:

@@ -1,4 +1,4 @@
-"""The findings and the verdicts of an audit: of one file, of one set, of the whole copy (DST-Q)."""
+"""The findings of an audit: when a file is as listed, differs or is undetermined; verdicts of sets (DST-Q)."""
 
 from __future__ import annotations
 

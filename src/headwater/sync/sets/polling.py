@@ -1,4 +1,4 @@
-"""Polling of sets: the documents that tell first of news, the Capability List asked for anew, and how long to wait.
+"""Polling of sets: which documents are asked for first, the Capability List anew, and how long to wait.
 
 How long the source asks to wait is told by its answers (DST-C1, DST-C6). Thousands of sets that have not changed cost a
 conditional request each; these are sent many at a time, before the sets have their turn one after another.
@@ -236,3 +236,54 @@ def fresh_seconds(cache_control: str | None, age: str | None) -> float:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
+
+
+# the pause until the next poll
+
+LONGEST_SECONDS = 86_400.0
+JITTER = 0.1
+_GROWTH = 1.5
+
+
+class PollInterval(msgspec.Struct, frozen=True):
+    """How often the source is asked for changes."""
+
+    seconds: float
+    longest_seconds: float | None = None
+    """What the interval grows to while nothing changes; None: it does not grow."""
+
+
+class PollHistory(msgspec.Struct):
+    """How many polls in a row have found nothing new, and how many have failed: a failure says nothing of the other."""
+
+    quiet: int = 0
+    failures: int = 0
+
+    def polled(self, *, is_busy: bool, has_failed: bool) -> None:
+        """A poll has ended."""
+        self.failures = self.failures + 1 if has_failed else 0
+        if is_busy:
+            self.quiet = 0
+        elif not has_failed:
+            self.quiet += 1
+
+
+def next_wait(interval: PollInterval, quiet: int, hints: PollingHints, *, failures: int, chance: float) -> float:
+    """Seconds until the next poll.
+
+    As asked for while there are changes; up to the longest after `quiet` polls without any, and after `failures` in a
+    row to a day at most, however quiet it was before; never sooner than the source has asked for (`Retry-After`), nor
+    while what it sent is fresh (`max-age`, which the longest bounds); spread by a tenth with `chance` in 0 to 1.
+    """
+    wanted, longest = interval.seconds, interval.longest_seconds
+    ceiling = min(longest if longest is not None else wanted, LONGEST_SECONDS)
+    wait = max(_grown(wanted, quiet, ceiling), _grown(wanted, failures, LONGEST_SECONDS))
+    if hints.max_age_seconds is not None:
+        wait = max(wait, min(hints.max_age_seconds, LONGEST_SECONDS if longest is None else longest))
+    if hints.retry_after_seconds is not None:
+        wait = max(wait, min(hints.retry_after_seconds, LONGEST_SECONDS))
+    return wait * (1 + JITTER * chance)
+
+
+def _grown(seconds: float, times: int, longest: float) -> float:
+    return min(seconds * _GROWTH ** min(times, 60), max(longest, seconds))
