@@ -394,11 +394,12 @@ class RequestScheduler:
             pace.least = min(seconds, LONGEST_PACE_SECONDS)
             pace.seconds = max(pace.seconds, pace.least)
 
-    def rest(self, uri: str, until: float) -> None:
-        """Start nothing at the host of a URI before this moment."""
-        if (site := site_of(uri)) is not None:
+    def rest(self, uri: str, now: float, seconds: float) -> None:
+        """Start nothing at the host of a URI for so long, and ask it less at a time then."""
+        if seconds and (site := site_of(uri)) is not None:
             host = self._host(site)
-            host.resume_at = max(host.resume_at, until)
+            host.resume_at = max(host.resume_at, now + seconds)
+            host.limit.overloaded(now, now)
 
     def keeps_pace(self, uri: str) -> bool:
         """Whether the host of a URI has asked for pauses, or for connections that are few."""

@@ -268,7 +268,7 @@ class Transport:
 
     def rest(self, uri: str, seconds: float) -> None:
         """Ask nothing of the host of a URI for so long, as it has asked another transport to do, up to a bound."""
-        self._queue.rest(uri, self.options.monotonic() + min(seconds, self.options.longest_wait_seconds))
+        self._queue.rest(uri, self.options.monotonic(), min(seconds, self.options.longest_wait_seconds))
 
     def share(self, uri: str, shares: int) -> TransportOptions | None:
         """The options for each of `shares` transports that ask the host of a URI in the place of this one.
