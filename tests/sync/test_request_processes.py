@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from headwater.sync.copy.file_tree import DestinationLocked
-from headwater.transport.scheduler import FIRST_LIMIT
+from headwater.transport.scheduler import CLOSING_LIMIT, FIRST_LIMIT
 from tests.support.copying import DONE, IMPATIENT, Ran, check, go, tree
 from tests.support.fake_source import Handler, Page, Reply, Site, Source
 from tests.support.waiting import until
@@ -144,6 +144,34 @@ def test_a_source_is_not_asked_more_at_a_time_than_by_one(many: Site, dest: Path
         source.pages[page_of(many, name)] = page(body)
     assert go(source.base, dest).status == DONE
     assert 1 < state["most"] <= FIRST_LIMIT
+
+
+def test_a_source_that_closes_its_connections_is_asked_by_the_run_alone(
+    many: Site, dest: Path, asked: list[int]
+) -> None:
+    """Four requests at a time are enough there, and not four of each process."""
+    source, lock, state = many.source, threading.Lock(), {"open": 0, "most": 0, "answered": 0}
+
+    def page(body: bytes) -> Page:
+        def answer(_handler: Handler) -> Reply:
+            with lock:
+                state["open"] += 1
+                if state["answered"] > 30:
+                    state["most"] = max(state["most"], state["open"])
+            time.sleep(0.02)
+            with lock:
+                state["open"] -= 1
+                state["answered"] += 1
+            return Reply(body, headers={"Connection": "close"})
+
+        return answer
+
+    for name, body in many.files.items():
+        source.pages[page_of(many, name)] = page(body)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == many.files
+    assert len(asked) > FILES - 60
+    assert state["most"] <= CLOSING_LIMIT
 
 
 def test_a_source_that_asks_for_patience_refuses_few(source: Source, dest: Path) -> None:

@@ -270,6 +270,10 @@ class Transport:
         """Ask nothing of the host of a URI for so long, as it has asked another transport to do, up to a bound."""
         self._queue.rest(uri, self.options.monotonic(), min(seconds, self.options.longest_wait_seconds))
 
+    def keeps_pace(self, uri: str) -> bool:
+        """Whether the host of a URI has asked for pauses, refuses some requests, or closes its connections."""
+        return self._queue.keeps_pace(uri)
+
     def share(self, uri: str, shares: int) -> TransportOptions | None:
         """The options for each of `shares` transports that ask the host of a URI in the place of this one.
 

@@ -73,7 +73,8 @@ class _Fetcher:
         try:
             with closing(self._transport.many(self._fetches(requests))) as answers:
                 for fetched in answers:
-                    if not self._settle(fetched, placed):
+                    if not self._settle(fetched, placed) or self._transport.keeps_pace(fetched.fetch.uri):
+                        self._wait = max(self._wait or 0.0, fetched.retry_after_seconds or 0.0)
                         break  # what was asked for meanwhile is given up
         except DestinationUnusable as cause:
             fault = cause.what
@@ -105,10 +106,7 @@ class _Fetcher:
         self._left += 1
         is_too_long = fetched.failure is not None and fetched.failure.kind is FailureKind.TOO_LARGE
         is_of_resource = is_too_long or (fetched.failure is None and fetched.status in _MAY_BE_LEFT)
-        if is_of_resource and self._left <= _MOST_LEFT:
-            return True
-        self._wait = fetched.retry_after_seconds or 0.0
-        return False
+        return is_of_resource and self._left <= _MOST_LEFT
 
 
 def _no_redirect(_uri: str) -> str:
