@@ -182,12 +182,12 @@ def write_patch(
     """
     removed = added = 0
     if are_canonical:
-        before = _ordered_blocks(old, bounds, is_known=True)
+        before = _ordered_lines(old, bounds, is_known=True)
     else:
-        before = sorted_blocks(old, bounds, blanks=blanks)
-    after = _ordered_blocks(new, bounds, is_known=are_canonical)
+        before = _canonical_lines(old, bounds, blanks=blanks)
+    after = _ordered_lines(new, bounds, is_known=are_canonical)
     with tempfile.SpooledTemporaryFile(_PIECE * 16) as additions:
-        for had, has in _aligned(map(_lines, before), map(_lines, after)):
+        for had, has in _aligned((lines for _, lines in before), (lines for _, lines in after)):
             if had == has:
                 continue
             less, more = _apart(had, has)
@@ -200,10 +200,6 @@ def write_patch(
         additions.seek(0)
         shutil.copyfileobj(additions, target, _PIECE)
     return PatchSummary(removed, added)
-
-
-def _lines(block: bytes) -> list[bytes]:
-    return block.splitlines(keepends=True)
 
 
 def _aligned(old: Iterator[list[bytes]], new: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], list[bytes]]]:
@@ -251,19 +247,24 @@ def _tell_fault(path: Path, bounds: RdfBounds, *, blanks: bool) -> None:
 
 def sorted_blocks(path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
     """The lines of a canonical file, each with its LF, in blocks. Raises NotCanonical, BadRdf."""
+    return (block for block, _lines in _canonical_lines(path, bounds, blanks=blanks))
+
+
+def _canonical_lines(path: Path, bounds: RdfBounds, *, blanks: bool) -> Iterator[tuple[bytes, list[bytes]]]:
+    """The same, and the lines of each block."""
     number = 1
-    for block in _ordered_blocks(path, bounds):
+    for block, lines in _ordered_lines(path, bounds):
         canonical, found = canonical_and_blanks(block, number, str(path))
         if canonical != block:
             raise NotCanonical("the file is not canonical N-Quads", where=str(path))
         if found and not blanks:
             refuse_blanks(block, str(path), number)
-        yield block
-        number += block.count(b"\n")
+        yield block, lines
+        number += len(lines)
 
 
-def _ordered_blocks(path: Path, bounds: RdfBounds, *, is_known: bool = False) -> Iterator[bytes]:
-    """The same where each line is after the one before it; unless that `is_known`, NotCanonical is raised else."""
+def _ordered_lines(path: Path, bounds: RdfBounds, *, is_known: bool = False) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Blocks and their lines where each line is after the one before it, as `is_known`; else NotCanonical is raised."""
     where, end = str(path), b"\n"
 
     def noted(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -275,13 +276,12 @@ def _ordered_blocks(path: Path, bounds: RdfBounds, *, is_known: bool = False) ->
     last, number = b"", 1
     with path.open("rb") as file:
         for block in line_blocks(noted(octets(file, where, bounds)), where, bounds):
-            if not is_known:
-                lines = [last, *block.splitlines(keepends=True)]
-                if not all(map(lt, lines, lines[1:])):
-                    raise _disorder(lines, number - 1, where)
-                last = lines[-1]
-                number += len(lines) - 1
-            yield block
+            lines = block.splitlines(keepends=True)
+            if not is_known and not (last < lines[0] and all(map(lt, lines, lines[1:]))):
+                raise _disorder([last, *lines], number - 1, where)
+            last = lines[-1]
+            number += len(lines)
+            yield block, lines
     if end != b"\n":
         raise NotCanonical("the last line does not end", where=where)
 
