@@ -46,9 +46,9 @@ LINES = {
     "source": 5_092,
     "spec": 4_019,
     "storage": 2_257,
-    "sync": 20_849,
+    "sync": 20_847,
     "top": 1_400,
-    "transport": 2_478,
+    "transport": 2_482,
     "triplestores": 1_171,
     "versions": 1_261,
 }
