@@ -146,6 +146,15 @@ def test_a_source_is_not_asked_more_at_a_time_than_by_one(many: Site, dest: Path
     assert 1 < state["most"] <= FIRST_LIMIT
 
 
+def test_resources_of_several_hosts_are_asked_for_by_the_run_alone(many: Site, dest: Path, asked: list[int]) -> None:
+    """Each host may have asked for a pace of its own."""
+    entries = [many.resource(name) for name in many.files]
+    entries[7] = entries[7].replace("127.0.0.1", "localhost")
+    many.publish_list(entries)
+    assert go(many.source.base, dest, any_host=True).one.created == FILES
+    assert len(asked) == FILES
+
+
 def test_a_source_that_closes_its_connections_is_asked_by_the_run_alone(
     many: Site, dest: Path, asked: list[int]
 ) -> None:

@@ -11,7 +11,6 @@ killed, no other can begin before the process has ended, which it does at the ne
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from itertools import chain
@@ -21,13 +20,13 @@ from headwater.files.file_copies import Room, write_all
 from headwater.files.hashing import HASHERS
 from headwater.packages.faults import BadPackage
 from headwater.packages.zip_reader import unpacked
-from headwater.processes.pool import ProcessPool, WorkerProgram, processors
+from headwater.processes.pool import ProcessPool, processors
 from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied, printable_path
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import mtime_ns
-from headwater.sync.transfer.request_processes import may_use_processes
+from headwater.sync.transfer.request_processes import may_use_processes, placing_program
 from headwater.sync.transfer.result_log import PlacedFile, ResultLog
 from headwater.sync.transfer.work_queue import Work
 
@@ -109,23 +108,12 @@ class MemberPlacing:
         if count < PROCESS_FROM or processors() < 2 or not may_use_processes(context):
             yield from ((block, place_files(tree, files)) for block, files in blocks)
             return
-        temp = f"{context.temp}/{_FOLDER}"
-        os.makedirs(temp, exist_ok=True)
-        keep_free = tree.room.keep_free if tree.room is not None else 0
-        program = WorkerProgram(
-            function=placer,
-            settings=(tree.root, os.fsencode(temp), keep_free),
-            libraries=True,
-            descriptors=(context.lock or 0,),
-        )
-        pool: ProcessPool[MemberBlock] = ProcessPool(
-            program, lambda files: place_files(tree, files), processes=1, ahead=_AHEAD, helps=True
-        )
-        try:
+        with placing_program(context, placer, _FOLDER) as program:
+            pool: ProcessPool[MemberBlock] = ProcessPool(
+                program, lambda files: place_files(tree, files), processes=1, ahead=_AHEAD, helps=True
+            )
             first = MemberBlock(lambda _fault: None)
             yield from pool.answers(chain([(first, first.files)], blocks))  # it starts while a package is fetched
-        finally:
-            shutil.rmtree(temp, ignore_errors=True)
 
     def place_large(self, work: Work, blocks: Iterator[bytes], algorithm: str, digest: str | None) -> None:
         """Place a member that is written before it is verified. Raises what `blocks` raises."""

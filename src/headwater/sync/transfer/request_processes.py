@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
+from typing import Any
 
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.storage.transaction import Transaction
@@ -33,7 +34,7 @@ _FOLDER = "requests"
 """The folder of the processes' temporary files."""
 
 _PLAIN = f"{ELIGIBLE} AND links IS NULL AND tries IS NULL AND hash IS NOT NULL AND length <= {LARGEST}"
-_COUNT = f"SELECT count(*), min(loc) FROM temp.work WHERE {_PLAIN}"  # noqa: S608
+_COUNT = f"SELECT count(*), min(loc), max(loc) FROM temp.work WHERE {_PLAIN}"  # noqa: S608
 _NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND {_PLAIN} ORDER BY n LIMIT {BATCH}"  # noqa: S608
 
 Placed = Callable[[Work, PlacedFile, str, "str | None"], None]
@@ -47,35 +48,48 @@ def may_use_processes(context: RunContext) -> bool:
     return context.lock is not None and not tree.keeps_backup and not counts
 
 
+@contextmanager
+def placing_program(
+    context: RunContext, function: Callable[[Any], Callable[[Any], Any]], folder: str, *more: object
+) -> Iterator[WorkerProgram]:
+    """What a process does that places files of the copy, and holds its lock: `function`, for the folders of the copy
+    and of its own temporary files (`folder`, removed at the end), what is kept free, and `more`."""
+    tree = context.tree
+    assert tree is not None
+    temp = f"{context.temp}/{folder}"
+    os.makedirs(temp, exist_ok=True)
+    keep_free = tree.room.keep_free if tree.room is not None else 0
+    settings = (tree.root, os.fsencode(temp), keep_free, *more)
+    try:
+        yield WorkerProgram(function=function, settings=settings, libraries=True, descriptors=(context.lock or 0,))
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+
+
+def _is_one_host(first: str, last: str) -> bool:
+    """Whether addresses from the first to the last in their order are of one host: what it has asked for is known."""
+    return first.split("/", 3)[:3] == last.split("/", 3)[:3]
+
+
 def fetch_plain(context: RunContext, results: ResultLog, placed: Placed) -> None:
     """Have processes fetch, verify and place what is plain, where there is enough of it; `placed` is called for each.
 
     Raises DestinationUnusable, and what `Transport.check` does.
     """
     with context.database.write() as t:
-        count, address = t.one(_COUNT) or (0, None)
+        count, address, last = t.one(_COUNT) or (0, None, None)
     pays = count >= FROM and processors() > 1 and context.options.largest >= LARGEST
-    if not pays or not may_use_processes(context):
+    if not pays or not may_use_processes(context) or not _is_one_host(address, last):
         return
     options = context.transport.share(address, PROCESSES)
     if options is None:
         return
-    assert context.tree is not None
-    temp = f"{context.temp}/{_FOLDER}"
-    os.makedirs(temp, exist_ok=True)
-    keep_free = context.tree.room.keep_free if context.tree.room is not None else 0
-    program = WorkerProgram(
-        function=fetcher,
-        settings=(context.tree.root, os.fsencode(temp), keep_free, {name: getattr(options, name) for name in SHARED}),
-        libraries=True,
-        descriptors=(context.lock or 0,),
-    )
+    shared = {name: getattr(options, name) for name in SHARED}
 
     def stop() -> bool:
         context.transport.check()
         return False
 
-    pool: ProcessPool[list[Work]] = ProcessPool(program, _none, processes=PROCESSES, ahead=_AHEAD, stop=stop)
     is_answering = True
 
     def blocks() -> Iterator[tuple[list[Work], list[Request]]]:
@@ -85,7 +99,8 @@ def fetch_plain(context: RunContext, results: ResultLog, placed: Placed) -> None
             for some in (works[start : start + _BLOCK] for start in range(0, len(works), _BLOCK)):
                 yield some, [_request(work) for work in some]
 
-    try:
+    with placing_program(context, fetcher, _FOLDER, shared) as program:
+        pool: ProcessPool[list[Work]] = ProcessPool(program, _none, processes=PROCESSES, ahead=_AHEAD, stop=stop)
         with closing(pool.answers(blocks())) as answers:
             for works, (outcomes, wait, fault) in answers:
                 stop()
@@ -101,9 +116,6 @@ def fetch_plain(context: RunContext, results: ResultLog, placed: Placed) -> None
                         placed(work, file, *sent)
                 if fault:
                     raise DestinationUnusable(fault, where=context.destination)
-    finally:
-        results.flush()
-        shutil.rmtree(temp, ignore_errors=True)
 
 
 def _none(requests: list[Request]) -> Answer:
