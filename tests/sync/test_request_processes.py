@@ -20,6 +20,9 @@ from headwater.transport.scheduler import CLOSING_LIMIT, FIRST_LIMIT
 from tests.support.copying import DONE, IMPATIENT, Ran, check, go, tree
 from tests.support.fake_source import Handler, Page, Reply, Site, Source
 from tests.support.waiting import until
+from tests.sync.test_destination_rules import test_a_source_that_asks_for_patience_gets_it
+
+__all__ = ["test_a_source_that_asks_for_patience_gets_it"]  # the rule holds for processes as well
 
 FILES = 300
 
@@ -181,35 +184,6 @@ def test_a_source_that_closes_its_connections_is_asked_by_the_run_alone(
     assert tree(dest) == many.files
     assert len(asked) > FILES - 60
     assert state["most"] <= CLOSING_LIMIT
-
-
-def test_a_source_that_asks_for_patience_refuses_few(source: Source, dest: Path) -> None:
-    """DST-F1: so many answers a second, and 429 with `Retry-After` beyond."""
-    site, window, refused = Site(source), [0.0, 0.0], []
-
-    def limited(body: bytes) -> Page:
-        def page(handler: Handler) -> Reply:
-            now = time.monotonic()
-            with source.lock:
-                if now >= window[0] + 1:
-                    window[:] = [now, 0]
-                window[1] += 1
-                if window[1] <= 15:
-                    return Reply(body)
-            refused.append(handler.path)
-            return Reply(b"", 429, {"Retry-After": "1"})
-
-        return page
-
-    for number in range(60):
-        site.put(f"f{number}", b"x")
-    site.publish(since=10.0)
-    for name, body in site.files.items():
-        source.pages[page_of(site, name)] = limited(body)
-    transport = msgspec.structs.replace(IMPATIENT, longest_wait_seconds=60, retries=1)
-    assert go(source.base, dest, transport).status == DONE
-    assert tree(dest) == site.files
-    assert len(refused) < 40
 
 
 @pytest.mark.parametrize("options", [{"max_total": 1 << 30}, {"largest": 1 << 16}, {"backup_dir": "old"}], ids=str)
