@@ -7,7 +7,6 @@ import resource
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,7 +73,7 @@ def test_there_are_never_more_than_there_may_be(steps: list[tuple[str, Stage, bo
     for address, stage, leaves in steps:
         if leaves and alive:
             gone = alive.pop()
-            opened.leave(gone[1], gone[0])
+            opened.leave(gone[1])
         one = Held(stage)
         has_slow_one = any(held.stage is not A for _, held in alive)
         was_let_in = opened.admit(one, address)
@@ -82,7 +81,7 @@ def test_there_are_never_more_than_there_may_be(steps: list[tuple[str, Stage, bo
         alive = [(of, held) for of, held in alive if not held.is_over] + [(address, one)] * was_let_in
         assert len(opened) == len(alive) <= 6
         assert all(sum(of == client for of, _ in alive) <= 4 for client in "abc")
-        opened.leave(Held(R), address)
+        opened.leave(Held(R))
 
 
 @pytest.mark.parametrize(
@@ -270,29 +269,6 @@ def test_readers_that_take_nothing_have_little_memory_each(tmp_path: Path) -> No
 def _resident_kib(pid: int) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(one.split()[1]) for one in lines if one.startswith("VmRSS:"))
-
-
-def test_connections_that_wait_to_be_accepted_as_the_server_ends_are_answered(tmp_path: Path) -> None:
-    """Their requests have come: closed with the listening socket, they would be reset."""
-    (tmp_path / "files").mkdir()
-    with face(tmp_path / "files", tmp_path / "state") as served, contextlib.ExitStack() as stack:
-        stands, goes_on = threading.Event(), threading.Event()
-
-        def stand_still_and_end() -> None:
-            stands.set()
-            goes_on.wait(DEADLINE)
-            served.server.should_exit = True
-            served.server._ending.set()
-
-        loop = served.server._loop
-        assert loop is not None
-        loop.call_soon_threadsafe(stand_still_and_end)
-        assert stands.wait(DEADLINE)
-        clients = [stack.enter_context(served.connect()) for _ in range(3)]
-        for client in clients[:2]:
-            client.sendall(b"GET /health HTTP/1.1\r\nhost: h\r\n\r\n")
-        goes_on.set()
-        assert [drain(client)[:12] for client in clients] == [b"HTTP/1.1 200", b"HTTP/1.1 200", b""]
 
 
 def test_a_server_that_can_open_no_more_files_ends_as_others_do(tmp_path: Path) -> None:

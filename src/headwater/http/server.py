@@ -15,6 +15,7 @@ import resource
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from enum import IntEnum
 from types import FrameType
@@ -97,63 +98,44 @@ class Connection(Protocol):
 
 
 class OpenConnections:
-    """The connections of one process by client, each from its `admit` to its `leave`."""
+    """The connections of one process, oldest first, each from its `admit` to its `leave`."""
 
     def __init__(self, most: int, most_of_client: int) -> None:
         self._most = most
         self._most_of_client = most_of_client
-        self._clients: dict[str, dict[Connection, None]] = {}
-        self._count = 0
+        self._clients: dict[Connection, str] = {}
+        self._counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._clients)
 
     def admit(self, connection: Connection, address: str) -> bool:
         """Count a connection of a client in; where there is no room, another has to give way. Whether there is room.
 
-        That is one of the same client where it has its share, else one of the client who has most: the one that waits
-        for the least, of several the oldest.
+        That is one of the same client where it has its share, else one of the client who has most of those that wait:
+        the one that waits for the least, of several the oldest.
         """
         client = client_network(address)
-        held = self._clients.get(client, {})
-        if len(held) >= self._most_of_client:
-            has_room = self._give_way(client)
-        elif self._count >= self._most:
-            by_count = sorted(self._clients, key=lambda one: len(self._clients[one]), reverse=True)
-            has_room = any(self._give_way(one) for one in by_count)
-        else:
-            has_room = True
-        if has_room:
-            self._clients.setdefault(client, {})[connection] = None
-            self._count += 1
-        return has_room
-
-    def leave(self, connection: Connection, address: str) -> None:
-        """Count a connection out, if it was in."""
-        client = client_network(address)
-        held = self._clients.get(client)
-        if held is None or connection not in held:
-            return
-        del held[connection]
-        self._count -= 1
-        if not held:
-            del self._clients[client]
-
-    def _give_way(self, client: str) -> bool:
-        held = self._clients[client]
-        found: Connection | None = None
-        least = Stage.ANSWER
-        for connection in held:
-            stage = connection.stage
-            if stage < least:
-                found, least = connection, stage
-            if stage is Stage.REQUEST:
-                break
-        if found is None:
-            return False
-        self.leave(found, client)
-        found.give_way()
+        has_share = self._counts[client] >= self._most_of_client
+        if has_share or len(self) >= self._most:
+            known = self._clients.items()
+            slow = [one for one, of in known if one.stage is not Stage.ANSWER and (of == client or not has_share)]
+            if not slow:
+                return False
+            found = min(slow, key=lambda one: (-self._counts[self._clients[one]], one.stage))
+            self.leave(found)
+            found.give_way()
+        self._clients[connection] = client
+        self._counts[client] += 1
         return True
+
+    def leave(self, connection: Connection) -> None:
+        """Count a connection out, if it was in."""
+        client = self._clients.pop(connection, None)
+        if client is not None:
+            self._counts[client] -= 1
+            if not self._counts[client]:
+                del self._counts[client]
 
 
 # the server
@@ -207,8 +189,6 @@ _TICK_SECONDS = 0.1
 """uvicorn's own: so often it looks what there is to do, and sets the time of `Date`."""
 _LAST_SECONDS = 0.02
 """What a server that ends lets its loop do, before it looks whether anybody is left to be answered."""
-_WAITING = 1_024
-"""Connections that wait to be accepted: so many are taken at the end, as many as may wait (`sockets.listen`)."""
 _UNREAD_OCTETS = 16 << 10
 """Of answers so much may wait for their reader before nothing more is added: beside a block of each connection."""
 _PARSED_OCTETS = 2_048
@@ -273,14 +253,8 @@ class UvicornServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End as uvicorn does, without its pauses of a tenth of a second where nobody has to be waited for."""
-        waited_at: list[socket.socket] = []
-        with contextlib.suppress(OSError):  # as many files are open as may be: those who wait are reset
-            waited_at.extend(listener.dup() for listener in sockets or ())
         for listener in (*self.servers, *(sockets or ())):
             listener.close()
-        await asyncio.sleep(0)  # from here on nobody else has them open
-        for listener in waited_at:
-            await self._take_waiting(listener)
         state = self.server_state
         for connection in list(state.connections):
             connection.shutdown()
@@ -294,24 +268,6 @@ class UvicornServer(uvicorn.Server):
         except TimeoutError:
             for task in state.tasks:
                 task.cancel()
-
-    async def _take_waiting(self, listener: socket.socket) -> None:
-        """Take the connections that wait to be accepted, and close: with the socket they would be reset."""
-        found: list[socket.socket] = []
-        listener.settimeout(0)
-        with listener, contextlib.suppress(OSError):  # there are no more
-            while len(found) < _WAITING:
-                found.append(listener.accept()[0])
-        loop = asyncio.get_running_loop()
-        for connection in found:
-            connection.settimeout(0)
-            with contextlib.suppress(OSError):  # it has gone meanwhile
-                await loop.connect_accepted_socket(self._protocol, connection)
-
-    def _protocol(self) -> asyncio.Protocol:
-        """The protocol of a connection, as uvicorn makes it."""
-        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
-        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     def end(self) -> None:
         """End gracefully, asked for from any thread."""
@@ -406,11 +362,20 @@ class _ResponseCycle(RequestResponseCycle):
             await self.flow.drain()
         if self.disconnected:
             raise ReaderGone
-        octets, block, more = [], message["body"], message["more_body"]
+        block, more = message["body"], message["more_body"]
+        octets: list[bytes] = []
         if not self.response_started:
             self.response_started, self.waiting_for_100_continue = True, False
             self.chunked_encoding = message["is_chunked"]
-            octets += self._head(message["status"], message["head"])
+            head: Head = message["head"]
+            octets += (STATUS_LINE[message["status"]], *(b"%b: %b\r\n" % field for field in self.default_headers))
+            if CLOSE in head:
+                self.keep_alive = False
+            elif not self.keep_alive:
+                octets.append(CLOSE)
+            if self.chunked_encoding:
+                octets.append(b"transfer-encoding: chunked\r\n")
+            octets += (head, b"\r\n")
         if block and self.scope["method"] != "HEAD":
             octets += (b"%x\r\n" % len(block), block, b"\r\n") if self.chunked_encoding else (block,)
         if self.chunked_encoding and not more:
@@ -423,17 +388,6 @@ class _ResponseCycle(RequestResponseCycle):
         if not self.keep_alive:
             self.transport.close()
         self.on_response()
-
-    def _head(self, status: int, head: Head) -> list[bytes]:
-        """The octets of a head."""
-        own = [b"%b: %b\r\n" % field for field in self.default_headers]  # Date
-        if CLOSE in head:
-            self.keep_alive = False
-        elif not self.keep_alive:
-            own.append(CLOSE)
-        if self.chunked_encoding:
-            own.append(b"transfer-encoding: chunked\r\n")
-        return [STATUS_LINE[status], *own, head, b"\r\n"]
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -458,7 +412,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin, where there is room: a head must come within its time."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=_UNREAD_OCTETS)
-        if not self.opened.admit(self, self.address):
+        if not self.opened.admit(self, self.client[0] if self.client else ""):
             transport.write(_NO_ROOM)
             transport.close()
             return
@@ -466,17 +420,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End: no timer is left, and nothing more is parsed."""
-        self.opened.leave(self, self.address)
+        self.opened.leave(self)
         self.rest = memoryview(b"")
         for timer in (self.deadline, self.stall):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
-
-    @property
-    def address(self) -> str:
-        """The address of the client."""
-        return self.client[0] if self.client else ""
 
     @property
     def stage(self) -> Stage:
