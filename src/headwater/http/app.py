@@ -303,10 +303,6 @@ class Application:
             return True
         except TimeoutError:
             return False
-        except asyncio.CancelledError:
-            if not stream.is_given_up:
-                raise
-            return False
         except (HeadwaterError, OSError) as fault:  # without its last chunk nobody takes the answer for whole
             if self._on_fault is not None:
                 self._on_fault(fault)

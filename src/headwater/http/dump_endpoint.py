@@ -53,7 +53,7 @@ class DumpTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     A body has `first_seconds` and the time of what has come at `body_octets_per_second`, `body_seconds` at most;
     `seconds` are those of the whole answer. Its client takes `least_octets_per_second`, over `judged_seconds` of
-    waiting for it; where there is no room, one gives way that has not taken a block for `patience_seconds`.
+    waiting for it.
     """
 
     first_seconds: float = 10.0
@@ -62,7 +62,6 @@ class DumpTimes(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 3_600.0
     least_octets_per_second: int = 32 << 10
     judged_seconds: float = 60.0
-    patience_seconds: float = 5.0
 
     def for_body(self, octets: int) -> float:
         """Seconds from its beginning that a body has of which so many octets have come."""
@@ -70,10 +69,9 @@ class DumpTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackageStream:
-    """The blocks of a package, for the task that makes it. `close` frees what it holds, whatever it is doing.
+    """The blocks of a package. `close` frees what it holds, whatever it is doing.
 
-    `on_end` is called once: when nothing is left to be made, before the client can know it, or else by `give_up` or
-    `close`.
+    `on_end` is called once: when nothing is left to be made, before the client can know it, or else by `close`.
     """
 
     def __init__(
@@ -83,28 +81,26 @@ class PackageStream:
         times: DumpTimes,
         on_end: Callable[[], None],
     ) -> None:
-        self._blocks = _generator(package)
+        self._blocks: Generator[bytes, None, None] = (block for block in package)
         self._pool = pool
         self._times = times
         self._on_end = on_end
-        self._task = asyncio.current_task()
         self._deadline = time.monotonic() + times.seconds
         self._ready_at: float | None = None
         self._waited = 0.0
         self._octets = 0
         self._lock = threading.Lock()
-        self._is_closed = self._is_ended = self.is_given_up = False
-
-    @property
-    def waiting_seconds(self) -> float:
-        """How long a block has waited for the client to take it."""
-        return 0.0 if self._ready_at is None or self._is_ended else time.monotonic() - self._ready_at
+        self._is_closed = self._is_ended = False
 
     async def next_block(self) -> bytes:
         """The next octets; END after the last. Raises what making them raises, and TimeoutError for a slow client."""
-        self._waited += self.waiting_seconds
-        self._ready_at = None
-        if self.is_given_up or time.monotonic() > self._deadline or self._is_slow():
+        now = time.monotonic()
+        self._waited += 0.0 if self._ready_at is None else now - self._ready_at
+        is_slow = False
+        if self._waited >= self._times.judged_seconds:
+            is_slow = self._octets < self._waited * self._times.least_octets_per_second
+            self._waited, self._octets = 0.0, 0
+        if is_slow or now > self._deadline:
             raise TimeoutError
         block = await asyncio.get_running_loop().run_in_executor(self._pool, self._next)
         self._octets += len(block)
@@ -112,21 +108,6 @@ class PackageStream:
         if block == END:
             self._end()
         return block
-
-    def give_up(self) -> None:
-        """End the answer, and free its place at once: another client is to have it."""
-        self.is_given_up = True
-        self._end()
-        if self._task is not None:
-            self._task.cancel()
-
-    def _is_slow(self) -> bool:
-        """Whether the client has taken too little in the last minute that we have waited for it."""
-        if self._waited < self._times.judged_seconds:
-            return False
-        is_slow = self._octets < self._waited * self._times.least_octets_per_second
-        self._waited, self._octets = 0.0, 0
-        return is_slow
 
     async def close(self) -> None:
         """Free what is held, once a block that is being made is done."""
@@ -150,10 +131,6 @@ class PackageStream:
     def _free(self) -> None:
         with self._lock:
             self._blocks.close()
-
-
-def _generator(package: Iterable[bytes]) -> Generator[bytes, None, None]:
-    yield from package
 
 
 _JSON = b"application/json"
@@ -185,8 +162,6 @@ class DumpEndpoint:
         most = max((one.requests for one in offers.values()), default=1)
         self._share = min(most, max(_LEAST_SHARE, most // 4))
         self._places = ClientShares(most, self._share)
-        self._sent: dict[PackageStream, str] = {}
-        """Packages that are being sent, and to which client."""
         # Twice as many, because what is given up is closed while others begin.
         self._pool = ThreadPoolExecutor(max_workers=min(2 * most, 64), thread_name_prefix="headwater-dump")
 
@@ -222,52 +197,38 @@ class DumpEndpoint:
             return response
         try:
             _check_head(request.scope)
-            client = _client(request.scope)
-            self._place(client)
+            peer = (request.scope.get("client") or ("", 0))[0]  # or, where a proxy near us passes it on, who it says
+            client = client_network(_NEAR_PROXIES.client(peer, request.scope["headers"]))
+            self._check_place(client)
             body = await self._body(request.scope, request.receive)
-            if (slow := self._place(client)) is not None:  # a body that comes slowly keeps no one else from a package
-                slow.give_up()
+            self._check_place(client)  # a body that comes slowly keeps no one else from a package
             return await self._made(name, body, limits, client)
         except DumpRefused as refused:
-            return _refused(refused, limits)
+            head = line(b"retry-after", b"2") if refused.code == TOO_MANY_DUMPS else b""
+            return responses.error(refused, beside=msgspec.json.encode({"limits": limits}), head=head)
 
     def close(self) -> None:
         """Give up the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _place(self, client: str) -> PackageStream | None:
-        """The package that gives way to one for a client; None where there is room. Raises DumpRefused.
-
-        That is one of the same client where it has its share, else any: the one that has waited longest for its reader.
-        """
+    def _check_place(self, client: str) -> None:
+        """Raises DumpRefused where no package can be made for a client now."""
         has_share = self._places.held(client) >= self._share
-        if not has_share and self._places.has_room:
-            return None
-        found = (one for one, its_client in self._sent.items() if not has_share or its_client == client)
-        slow = max(found, key=lambda one: one.waiting_seconds, default=None)
-        if slow is None or slow.waiting_seconds < self._times.patience_seconds:
+        if has_share or not self._places.has_room:
             whose = "for this client" if has_share else "at this moment"
             raise DumpRefused(f"as many packages as may be are being made {whose}", code=TOO_MANY_DUMPS)
-        return slow
 
     async def _made(self, name: str, body: bytes, limits: DumpLimits, client: str) -> Response:
         """The package that a body asks for. Raises DumpRefused and the catalog's faults."""
         self._places.take(client, 1)
-        stream: PackageStream | None = None
-
-        def done() -> None:
-            self._places.give_back(client, 1)
-            if stream is not None:
-                del self._sent[stream]
-
+        done = functools.partial(self._places.give_back, client, 1)
         try:
             work = functools.partial(self._asked_for, name, body, limits)
             package = await asyncio.get_running_loop().run_in_executor(self._pool, work)
-            stream = PackageStream(package, self._pool, self._times, done)
-            self._sent[stream] = client
-        finally:
-            if stream is None:
-                done()
+        except BaseException:
+            done()
+            raise
+        stream = PackageStream(package, self._pool, self._times, done)
         head = line(b"content-type", b"application/zip") + line(b"cache-control", NO_STORE)
         return Response(200, head + line(b"x-content-type-options", b"nosniff"), stream=stream)
 
@@ -322,12 +283,6 @@ class DumpEndpoint:
         return body
 
 
-def _client(scope: Scope) -> str:
-    """Whose request it is: where a proxy near us passes it on, of whom the proxy says."""
-    peer = (scope.get("client") or ("", 0))[0]
-    return client_network(_NEAR_PROXIES.client(peer, scope["headers"]))
-
-
 def _check_head(scope: Scope) -> None:
     """Raises DumpRefused for what is not even read."""
     if scope.get("http_version") == "1.0":
@@ -349,9 +304,3 @@ def _check_time(name: str, moment: dt.datetime) -> None:
 
 def _set_of(request: HttpRequest) -> str:
     return request.match.name.partition("/")[0]
-
-
-def _refused(refused: DumpRefused, limits: DumpLimits) -> Response:
-    """Why there is no package, with the limits."""
-    head = line(b"retry-after", b"2") if refused.code == TOO_MANY_DUMPS else b""
-    return responses.error(refused, beside=msgspec.json.encode({"limits": limits}), head=head)

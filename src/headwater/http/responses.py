@@ -98,12 +98,7 @@ class RequestFields(msgspec.Struct, gc=False):
 
 
 class BodyStream(Protocol):
-    """A body that is made while it is sent, of a length that nobody knows before.
-
-    With `is_given_up` the task that sends it was cancelled to end the answer.
-    """
-
-    is_given_up: bool
+    """A body that is made while it is sent, of a length that nobody knows before."""
 
     async def next_block(self) -> bytes:
         """The next octets; none after the last. Whatever it raises ends the connection."""
