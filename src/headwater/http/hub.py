@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -34,9 +32,9 @@ from headwater.notify.hub.policy import (
     objection_to_url,
     read_form,
 )
-from headwater.notify.hub.store import Payload
+from headwater.notify.hub.store import HubCounts, Payload
 from headwater.source.hubs_and_tokens import AccessTokens, HubConfig
-from headwater.spec.discovery import HeaderLink, parse_link_header
+from headwater.spec.discovery import parse_link_header
 from headwater.transport.access import client_network
 
 _FORM: Final = b"application/x-www-form-urlencoded"
@@ -48,6 +46,19 @@ _FORWARDED: Final = (b"x-forwarded-for", b"forwarded", b"via")
 """Fields that proxies add."""
 _CHALLENGE: Final = line(b"www-authenticate", b'Bearer realm="headwater hub", error="invalid_token"')
 _MEDIA_TYPE = re.compile(r"[!#$&^_.+\-0-9A-Za-z]+/[!#$&^_.+\-0-9A-Za-z]+(?:[ \t]*;[\t\x20-\x7e]*)?\Z")
+
+
+class _Sender(NamedTuple):
+    """Who has sent a request: somebody with a token (`is_trusted`), or at an address without bounds (`is_allowed`)."""
+
+    client: str
+    is_trusted: bool
+    is_allowed: bool
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a stranger's bounds hold."""
+        return not (self.is_trusted or self.is_allowed)
 
 
 class HubEndpoint:
@@ -70,127 +81,95 @@ class HubEndpoint:
 
     async def answer(self, scope: Scope, receive: Receive) -> Response:
         """The response to one POST request."""
-        is_trusted, refusal = self._trusted(scope)
-        if refusal is not None:
-            return refusal
-        client = _client(scope)
-        is_counted = not is_trusted and not _is_allowed(self._hub, scope)
-        if is_counted and not self._under_way.take(client_network(client), 1):
+        token, is_trusted = bearer_token(scope["headers"]), False
+        if header(scope, b"authorization") is not None:
+            is_trusted = token is not None and self._tokens.accepts(token)
+            if not is_trusted:
+                return _refused(401, "this token is not known", _CHALLENGE)
+        peer = str((scope.get("client") or ("", 0))[0])
+        sender = _Sender(client_network(peer), is_trusted, is_allowed=_is_allowed(self._hub, scope, peer))
+        if sender.is_bounded and not self._under_way.take(sender.client, 1):
             return _refused(503, "too many requests at this moment", line(b"retry-after", b"2"))
         try:
-            return await self._answer(scope, receive, is_trusted=is_trusted)
+            kind = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
+            if kind == _FORM:
+                return await self._form(scope, receive, sender)
+            return await self._payload(scope, receive, sender)
         except HeadwaterError as fault:
             self._on_fault(fault)
             return _refused(503, f"a fault of the hub's own store [{fault.code}]", line(b"retry-after", b"10"))
         finally:
-            if is_counted:
-                self._under_way.give_back(client_network(client), 1)
+            if sender.is_bounded:
+                self._under_way.give_back(sender.client, 1)
 
-    async def _answer(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
-        kind = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
-        is_form = kind == _FORM
-        if not is_form and (early := self._early(scope)) is not None:
-            return early
-        if not is_form:
-            return await self._payload(scope, receive, is_trusted=is_trusted)
+    async def _form(self, scope: Scope, receive: Receive, sender: _Sender) -> Response:
         body = await read_body(scope, receive, FORM_OCTETS)
         if isinstance(body, RequestRefusal):
             return _refused(body.status, body.text)
-        form = read_form(body, is_trusted=is_trusted)
+        form = read_form(body, is_trusted=sender.is_trusted)
         if isinstance(form, RequestRefusal):
             return responses.text(form.status, form.text)
         asked, count = ("ping", len(form.topics)) if isinstance(form, ChangedTopics) else ("subscription", 1)
-        if (wait := self._wait(scope, asked, is_trusted=is_trusted, count=count)) > 0:
-            return _crowded(wait)
-        client = client_network(_client(scope))
+        if (crowded := self._crowded(sender, asked, count)) is not None:
+            return crowded
         if isinstance(form, ChangedTopics):
-            refused = await self._hub.changed(form, is_trusted=is_trusted, client=client)
+            refused = await self._hub.changed(form, is_trusted=sender.is_trusted, client=sender.client)
         else:
-            refused = await self._hub.subscribe(form, is_trusted=is_trusted, client=client)
+            refused = await self._hub.subscribe(form, is_trusted=sender.is_trusted, client=sender.client)
         if refused is not None:
-            return responses.text(
-                refused.status, refused.text, line(b"retry-after", b"10") if refused.status == 503 else b""
-            )
+            again = line(b"retry-after", b"10") if refused.status == 503 else b""
+            return responses.text(refused.status, refused.text, again)
         return responses.text(202, "accepted")
 
-    def _trusted(self, scope: Scope) -> tuple[bool, Response | None]:
-        """Whether the request has one of the tokens; a wrong one is refused."""
-        if header(scope, b"authorization") is None:
-            return False, None
-        token = bearer_token(scope["headers"])
-        if token is not None and self._tokens.accepts(token):
-            return True, None
-        return False, _refused(401, "this token is not known", _CHALLENGE)
-
-    def _early(self, scope: Scope) -> Response | None:
-        """The answer to a payload that cannot be taken whatever its body is."""
-        self_links = [link.href for link in _links(scope) if "self" in link.rel]
-        if len(set(self_links)) != 1:
+    async def _payload(self, scope: Scope, receive: Receive, sender: _Sender) -> Response:
+        """The response to a payload, which is not read where it cannot be taken whatever its body is."""
+        links = parse_link_header((header(scope, b"link") or b"").decode("latin-1"), "")
+        topics = {link.href for link in links if "self" in link.rel}
+        if len(topics) != 1:
             return _refused(400, "a payload needs one Link header with rel=self, which names its topic")
-        if why := objection_to_url(self_links[0]):
+        topic = topics.pop()
+        if why := objection_to_url(topic):
             return _refused(400, f"the topic cannot be used: {why}")
-        kind = header(scope, b"content-type")
-        if kind is None or _MEDIA_TYPE.match(kind.decode("latin-1")) is None:
+        kind = (header(scope, b"content-type") or b"").decode("latin-1")
+        if _MEDIA_TYPE.match(kind) is None:
             return _refused(415, "a payload needs a Content-Type, such as application/xml")
-        return None
-
-    async def _payload(self, scope: Scope, receive: Receive, *, is_trusted: bool) -> Response:
-        client, most = client_network(_client(scope)), self._hub.options.limits.payload_octets
-        shares = self._allowed_octets if _is_allowed(self._hub, scope) else self._body_octets
-        with shares.growing(client) as has_room:
-            body = await read_body(scope, receive, most, (lambda _octets: True) if is_trusted else has_room)
+        most = self._hub.options.limits.payload_octets
+        shares = self._allowed_octets if sender.is_allowed else self._body_octets
+        with shares.growing(sender.client) as has_room:
+            body = await read_body(scope, receive, most, (lambda _octets: True) if sender.is_trusted else has_room)
             if isinstance(body, RequestRefusal):
                 return _refused(body.status, body.text)
-            return await self._handed_in(scope, body, is_trusted=is_trusted)
-
-    async def _handed_in(self, scope: Scope, body: bytes, *, is_trusted: bool) -> Response:
-        if not body:
-            return responses.text(400, "the payload is empty")
-        if (wait := self._wait(scope, "payload", is_trusted=is_trusted)) > 0:
-            return _crowded(wait)
-        links = _links(scope)
-        topic = next(link.href for link in links if "self" in link.rel)
-        others = tuple(f'<{link.href}>; rel="resourcesync"' for link in links if "resourcesync" in link.rel)
-        kind = (header(scope, b"content-type") or b"").decode("latin-1")
-        payload = Payload(topic=topic, media_type=kind, body=body, links=others[:1])
-        refused = await self._hub.publish(payload, is_trusted=is_trusted, client=client_network(_client(scope)))
+            if not body:
+                return responses.text(400, "the payload is empty")
+            if (crowded := self._crowded(sender, "payload", 1)) is not None:
+                return crowded
+            others = tuple(f'<{link.href}>; rel="resourcesync"' for link in links if "resourcesync" in link.rel)
+            payload = Payload(topic=topic, media_type=kind, body=body, links=others[:1])
+            refused = await self._hub.publish(payload, is_trusted=sender.is_trusted, client=sender.client)
         if refused is not None:
             return responses.text(refused.status, refused.text)
         return responses.text(200, "queued for the subscribers")
 
-    def _wait(self, scope: Scope, kind: str, *, is_trusted: bool, count: int = 1) -> float:
-        client = _client(scope)
-        if is_trusted or _is_allowed(self._hub, scope):
-            return 0.0
-        return self._rates[kind].wait_seconds(client_network(client), time.monotonic(), count)
+    def _crowded(self, sender: _Sender, kind: str, count: int) -> Response | None:
+        """The answer to a sender who has asked too often."""
+        if not sender.is_bounded:
+            return None
+        wait = self._rates[kind].wait_seconds(sender.client, time.monotonic(), count)
+        again = line(b"retry-after", b"%d" % (int(wait) + 1))
+        return responses.text(429, "too many requests from this address", again) if wait > 0 else None
 
 
-def _client(scope: Scope) -> str:
-    return str((scope.get("client") or ("", 0))[0])
-
-
-def _is_allowed(hub: Hub, scope: Scope) -> bool:
+def _is_allowed(hub: Hub, scope: Scope, client: str) -> bool:
     """Whether the client has no bounds: its address is allowed, and it is not a proxy that nobody has named.
 
     Such a proxy passes on what strangers ask: they would have no bounds where its own address is allowed.
     """
-    client = _client(scope)
     if any(header(scope, name) is not None for name in _FORWARDED) and not scope.get("is_forwarded"):
         return False
     try:
-        ipaddress.ip_address(client.partition("%")[0])
-    except ValueError:
+        return hub.addresses.is_allowed(client)
+    except ValueError:  # no address
         return False
-    return hub.addresses.is_allowed(client)
-
-
-def _links(scope: Scope) -> list[HeaderLink]:
-    value = (header(scope, b"link") or b"").decode("latin-1")
-    return parse_link_header(value, "")
-
-
-def _crowded(wait: float) -> Response:
-    return responses.text(429, "too many requests from this address", line(b"retry-after", b"%d" % (int(wait) + 1)))
 
 
 def _refused(status: int, words: str, head: Head = b"") -> Response:
@@ -252,18 +231,16 @@ class HubApplication:
             if method not in ("GET", "HEAD"):
                 return responses.text(405, "only GET is understood here", line(b"allow", b"GET, HEAD"))
             try:
-                return await (self._health() if path == b"/health" else self._metrics())
+                counts = await asyncio.to_thread(self._hub.store.counts)
             except HeadwaterError as fault:
                 return responses.text(503, f"a fault of the hub's own store [{fault.code}]", _NO_STORE)
+            if path == b"/metrics":
+                return responses.data(200, self._metrics(counts), CONTENT_TYPE, _NO_STORE)
+            body = msgspec.json.encode({"status": "ok", **msgspec.structs.asdict(counts)})
+            return responses.data(200, body, b"application/json", _NO_STORE)
         return responses.text(404, "the hub is at /")
 
-    async def _health(self) -> Response:
-        counts = await asyncio.to_thread(self._hub.store.counts)
-        body = msgspec.json.encode({"status": "ok", **msgspec.structs.asdict(counts)})
-        return responses.data(200, body, b"application/json", _NO_STORE)
-
-    async def _metrics(self) -> Response:
-        counts = await asyncio.to_thread(self._hub.store.counts)
+    def _metrics(self, counts: HubCounts) -> bytes:
         deliveries, intents = self._hub.deliveries.counts, self._hub.verifications.counts
         gauges = (
             ("subscriptions", "Subscriptions whose lease is not over.", counts.subscriptions),
@@ -274,22 +251,17 @@ class HubApplication:
             ("messages", "Messages that somebody has not received.", counts.messages),
             ("message_octets", "Their octets.", counts.message_octets),
         )
-        counters = (
-            ("deliveries", "Deliveries by outcome.", "received", deliveries.received),
-            ("deliveries", "", "failed", deliveries.failed),
-            ("deliveries", "", "gone", deliveries.gone),
-            ("verifications", "Verified requests by outcome.", "confirmed", intents.confirmed),
-            ("verifications", "", "failed", intents.failed),
-            ("verifications", "", "denied", intents.denied),
-            ("topic_fetches", "Topics that could not be fetched.", "failed", self._hub.fetches.failed),
-            ("payloads", "Payloads that were taken.", "taken", self._hub.published),
+        counters: tuple[tuple[str, str, dict[str, int]], ...] = (
+            ("deliveries", "Deliveries by outcome.", msgspec.structs.asdict(deliveries)),
+            ("verifications", "Verified requests by outcome.", msgspec.structs.asdict(intents)),
+            ("topic_fetches", "Topics that could not be fetched.", {"failed": self._hub.fetches.failed}),
+            ("payloads", "Payloads that were taken.", {"taken": self._hub.published}),
         )
         families = [Family(f"headwater_hub_{name}", "gauge", text, [((), value)]) for name, text, value in gauges]
-        for name in dict.fromkeys(one[0] for one in counters):
-            rows = [one for one in counters if one[0] == name]
-            samples = [((("outcome", outcome),), value) for _, _, outcome, value in rows]
-            families.append(Family(f"headwater_hub_{name}_total", "counter", rows[0][1], samples))
-        return responses.data(200, exposition(families), CONTENT_TYPE, _NO_STORE)
+        for name, text, found in counters:
+            samples = [((("outcome", outcome),), value) for outcome, value in found.items()]
+            families.append(Family(f"headwater_hub_{name}_total", "counter", text, samples))
+        return exposition(families)
 
 
 def _ignore(*_about: object) -> None:
@@ -311,12 +283,21 @@ class HubServer:
         on_served: Callable[[AccessRecord], None] | None = None,
     ) -> None:
         """`table` says what it allows, `folder` has its state, publishers with one of the `tokens` are believed."""
-        self._hub = partial(Hub, folder, options, table.addresses, on_fault=on_fault, on_topic_fault=on_topic_fault)
-        self._application = partial(HubApplication, on_served=on_served, proxies=table.proxies, on_fault=on_fault)
-        self._endpoint = partial(HubEndpoint, tokens=tokens, on_fault=on_fault)
-        self._listener = listener
         self._server: UvicornServer | None = None
-        self._thread = ServerThread("headwater-hub", self._serve, on_fault)
+
+        async def serve(on_ready: Callable[[], None]) -> UvicornServer:
+            hub = Hub(folder, options, table.addresses, on_fault=on_fault, on_topic_fault=on_topic_fault)
+            try:
+                hub.start()
+                app = HubApplication(hub, HubEndpoint(hub, tokens, on_fault), on_served, table.proxies, on_fault)
+                self._server = server = make_server(app, on_ready=on_ready)
+                await server.serve(sockets=[listener])
+            finally:
+                await hub.close()
+            return server
+
+        self._serve = serve
+        self._thread = ServerThread("headwater-hub", serve, on_fault)
 
     def run(self, on_ready: Callable[[], None] = _ignore) -> UvicornServer:
         """Serve until a signal, or until `stop`; returns the server that has ended. Raises the hub's faults."""
@@ -331,14 +312,3 @@ class HubServer:
         if self._server is not None:
             self._server.end()
         self._thread.join()
-
-    async def _serve(self, on_ready: Callable[[], None]) -> UvicornServer:
-        hub = self._hub()
-        try:
-            hub.start()
-            app = self._application(hub, self._endpoint(hub))
-            self._server = make_server(app, on_ready=on_ready)
-            await self._server.serve(sockets=[self._listener])
-        finally:
-            await hub.close()
-        return self._server
