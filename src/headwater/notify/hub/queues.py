@@ -1,15 +1,14 @@
 """The queues of a hub, which serve hosts in turns, and the one loop by which each part of it works off what is due.
 
 Whoever has many items, or answers slowly, delays nobody else: so many are under way at a time in all, so many of one
-host, each item not before it is due. A host is a name and a port; names take turns first, then the ports of a name, and
-the ports of one name have half of all places at most.
+host, each item not before it is due. A host is a name and a port.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
@@ -32,16 +31,13 @@ class FairQueue(Generic[Item]):
     def __init__(self, slots: int, host_slots: int) -> None:
         self._slots = slots
         self._host_slots = host_slots
-        self._name_slots = max(host_slots, slots // 2)
         self._later: list[tuple[float, int, str, Item]] = []
         self._number = 0
         self._ready: dict[str, deque[Item]] = {}
-        self._startable: dict[str, deque[str]] = {}
-        """By name the hosts that have something ready and a free slot, each once."""
         self._turns: deque[str] = deque()
-        """Names that have such hosts and a free slot, each once."""
-        self._active: dict[str, int] = {}
-        """How many of a host, and of a name, are taken and not done."""
+        """Hosts that have something ready and a free slot, each once."""
+        self._active: Counter[str] = Counter()
+        """How many of a host are taken and not done."""
         self.active = 0
         """How many are taken and not done."""
 
@@ -58,8 +54,8 @@ class FairQueue(Generic[Item]):
         waiting = self._ready.get(host)
         if waiting is None:
             waiting = self._ready[host] = deque()
-            if self._active.get(host, 0) < self._host_slots:
-                self._offer(host)
+            if self._active[host] < self._host_slots:
+                self._turns.append(host)
         waiting.append(item)
 
     def waiting(self, host: str) -> int:
@@ -73,57 +69,29 @@ class FairQueue(Generic[Item]):
             self.add(host, item)
         if self.active >= self._slots or not self._turns:
             return None
-        name = self._turns.popleft()
-        hosts = self._startable[name]
-        host = hosts.popleft()
+        host = self._turns.popleft()
         waiting = self._ready[host]
         item = waiting.popleft()
         self.active += 1
-        of_name, of_host = self._count(name, 1), self._count(host, 1)
+        self._active[host] += 1
         if not waiting:
             del self._ready[host]
-        elif of_host < self._host_slots:
-            hosts.append(host)
-        if not hosts:
-            del self._startable[name]
-        elif of_name < self._name_slots:
-            self._turns.append(name)
+        elif self._active[host] < self._host_slots:
+            self._turns.append(host)
         return item
 
     def done(self, host: str) -> None:
         """An item of this host is over."""
         self.active -= 1
-        name = _name(host)
-        if self._count(name, -1) == self._name_slots - 1 and name in self._startable:
-            self._turns.append(name)
-        if self._count(host, -1) == self._host_slots - 1 and host in self._ready:
-            self._offer(host)
-
-    def _offer(self, host: str) -> None:
-        """Let a host have turns."""
-        name = _name(host)
-        hosts = self._startable.get(name)
-        if hosts is None:
-            hosts = self._startable[name] = deque()
-            if self._active.get(name, 0) < self._name_slots:
-                self._turns.append(name)
-        hosts.append(host)
-
-    def _count(self, key: str, step: int) -> int:
-        count = self._active.get(key, 0) + step
-        if count:
-            self._active[key] = count
-        else:
-            self._active.pop(key, None)
-        return count
+        self._active[host] -= 1
+        if self._active[host] == self._host_slots - 1 and host in self._ready:
+            self._turns.append(host)
+        if not self._active[host]:
+            del self._active[host]
 
     def next_due(self) -> float | None:
         """When the first of those that are not due yet is; None when there is none."""
         return self._later[0][0] if self._later else None
-
-
-def _name(host: str) -> str:
-    return f"{host.rpartition(':')[0]}:"
 
 
 # what works off the queues
