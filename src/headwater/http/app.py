@@ -16,7 +16,7 @@ from concurrent.futures import Future, wait
 from html import escape
 
 from headwater.catalog.interface import SetState
-from headwater.errors import HeadwaterError, bug, disk_fault
+from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.documents import DocumentHandler
 from headwater.http.requests import Receive, Scope
@@ -183,7 +183,7 @@ class Application:
         contents: ContentProvider | None = None,
         routes: Iterable[Route] = (),
         on_served: Callable[[AccessRecord], None] | None = None,
-        on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
+        on_fault: Callable[[HeadwaterError | OSError], None] = lambda _fault: None,
     ) -> None:
         self.precedence = Precedence()
         self._access = SourceAccess(source)
@@ -257,21 +257,10 @@ class Application:
                     request = HttpRequest(method, match, request_fields, scope, receive, self._access)
                     response = await route.handler(request)
             except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
-                response = self._failed(error)
+                response = responses.failed(error, self._on_fault)
         if request_fields.has_body and method in ("GET", "HEAD"):  # a body that nobody asked for is not waited for
             response.head += CLOSE
         return response
-
-    def _failed(self, error: Exception) -> Response:
-        """Tell of what went wrong, and answer: our store may be well again soon, a bug is none that passes."""
-        fault = disk_fault(error) if isinstance(error, OSError) else error
-        if not isinstance(fault, HeadwaterError):
-            fault = bug(error)
-        if self._on_fault is not None:
-            self._on_fault(fault)
-        if fault.code == HeadwaterError.code:
-            return responses.bug(CLOSE)
-        return responses.text(503, f"a fault of our own store [{fault.code}]", line(b"retry-after", b"10"))
 
     async def _send_body(self, response: Response, send: Send) -> bool:
         """Send the octets; False when there are fewer of them than was said. Raises ReaderGone."""
@@ -304,8 +293,7 @@ class Application:
         except TimeoutError:
             return False
         except (HeadwaterError, OSError) as fault:  # without its last chunk nobody takes the answer for whole
-            if self._on_fault is not None:
-                self._on_fault(fault)
+            self._on_fault(fault)
             return False
         finally:
             if not following.cancel() and not following.cancelled():

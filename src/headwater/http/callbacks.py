@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from headwater.errors import HeadwaterError, bug
+from headwater.errors import HeadwaterError, StoreFault
 from headwater.http import responses
 from headwater.http.requests import Receive, Scope, header, read_body
 from headwater.http.responses import CLOSE, Response, Send, line
@@ -45,15 +45,14 @@ class CallbackApplication:
         """Answer one request."""
         try:
             response = await self._respond(scope, receive)
-        except HeadwaterError as fault:
-            if not self._is_refusing:
-                self._is_refusing = True
-                self._on_fault(fault)
-            response = responses.text(503, f"a fault of the subscriber's own store [{fault.code}]", _HEAD + CLOSE)
         except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
-            self._on_fault(bug(error))
-            response = responses.bug(_HEAD + CLOSE)
+            response = responses.failed(error, self._told, _HEAD)
         await send(response.message(response.content()))
+
+    def _told(self, fault: HeadwaterError) -> None:
+        if not (self._is_refusing and isinstance(fault, StoreFault)):
+            self._on_fault(fault)
+        self._is_refusing = self._is_refusing or isinstance(fault, StoreFault)
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:
         if not self._subscriber.has_all_copies:  # 410 would end subscriptions of copies that are not taken up yet

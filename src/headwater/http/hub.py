@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headwater.errors import HeadwaterError, bug
+from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.ingest import bearer_token
 from headwater.http.metrics import CONTENT_TYPE, Family, exposition
@@ -64,12 +64,9 @@ class _Sender(NamedTuple):
 class HubEndpoint:
     """Answers POST requests to a hub. `tokens` are those of publishers who are believed."""
 
-    def __init__(
-        self, hub: Hub, tokens: AccessTokens, on_fault: Callable[[HeadwaterError], None] = lambda _fault: None
-    ) -> None:
+    def __init__(self, hub: Hub, tokens: AccessTokens) -> None:
         self._hub = hub
         self._tokens = tokens
-        self._on_fault = on_fault
         limits = hub.options.limits
         self._rates = {
             kind: RequestRate(limits.requests_per_second, limits.requests_at_once)
@@ -95,9 +92,6 @@ class HubEndpoint:
             if kind == _FORM:
                 return await self._form(scope, receive, sender)
             return await self._payload(scope, receive, sender)
-        except HeadwaterError as fault:
-            self._on_fault(fault)
-            return _refused(503, f"a fault of the hub's own store [{fault.code}]", line(b"retry-after", b"10"))
         finally:
             if sender.is_bounded:
                 self._under_way.give_back(sender.client, 1)
@@ -212,8 +206,7 @@ class HubApplication:
         try:
             response = await self._respond(scope, receive)
         except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
-            self._on_fault(bug(error))
-            response = responses.bug(_NO_STORE + CLOSE)
+            response = responses.failed(error, self._on_fault, _NO_STORE)
         with suppress(ReaderGone):
             await send(response.message(response.content()))
         if self._on_served is not None:
@@ -230,10 +223,7 @@ class HubApplication:
         if path in (b"/health", b"/metrics"):
             if method not in ("GET", "HEAD"):
                 return responses.text(405, "only GET is understood here", line(b"allow", b"GET, HEAD"))
-            try:
-                counts = await asyncio.to_thread(self._hub.store.counts)
-            except HeadwaterError as fault:
-                return responses.text(503, f"a fault of the hub's own store [{fault.code}]", _NO_STORE)
+            counts = await asyncio.to_thread(self._hub.store.counts)
             if path == b"/metrics":
                 return responses.data(200, self._metrics(counts), CONTENT_TYPE, _NO_STORE)
             body = msgspec.json.encode({"status": "ok", **msgspec.structs.asdict(counts)})
@@ -289,7 +279,7 @@ class HubServer:
             hub = Hub(folder, options, table.addresses, on_fault=on_fault, on_topic_fault=on_topic_fault)
             try:
                 hub.start()
-                app = HubApplication(hub, HubEndpoint(hub, tokens, on_fault), on_served, table.proxies, on_fault)
+                app = HubApplication(hub, HubEndpoint(hub, tokens), on_served, table.proxies, on_fault)
                 self._server = server = make_server(app, on_ready=on_ready)
                 await server.serve(sockets=[listener])
             finally:

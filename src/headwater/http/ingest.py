@@ -136,7 +136,7 @@ class IngestEndpoint:
         self,
         targets: Mapping[str, PushTarget],
         limits: IngestLimits | None = None,
-        on_fault: Callable[[HeadwaterError | OSError], None] | None = None,
+        on_fault: Callable[[HeadwaterError | OSError], None] = lambda _fault: None,
         on_account: Callable[[str, Account], None] = lambda _name, _account: None,
     ) -> None:
         self._targets = targets
@@ -297,8 +297,7 @@ class IngestEndpoint:
     def _failed(self, fault: HeadwaterError, body: bytes) -> Response:
         """The answer when a fault has ended the request; `body` says what was taken before."""
         if isinstance(fault, StoreFault):
-            if self._on_fault is not None:
-                self._on_fault(fault)
+            self._on_fault(fault)
             return responses.error(fault, 503, body, line(b"retry-after", b"10"))
         if isinstance(fault, BadKey):  # what it was used for was another request, and nothing of this one was taken
             body = b"{}"

@@ -203,7 +203,7 @@ Links = Callable[[str, str], Head]
 class FileHandler:
     """Answers with files of the sets' folders. Its methods belong to the thread of the event loop."""
 
-    def __init__(self, access: SourceAccess, folders: Mapping[str, str], on_fault: Fault | None) -> None:
+    def __init__(self, access: SourceAccess, folders: Mapping[str, str], on_fault: Fault) -> None:
         self._access = access
         self._source = access.source
         self._folders = {name: ResourceFolder(folder) for name, folder in folders.items()}
@@ -318,8 +318,7 @@ class FileHandler:
             return responses.text(404, _NOT_THERE, self._own_links(set_name, relative))
         if fault.errno in (errno.EACCES, errno.EPERM):
             return responses.text(403, "the resource cannot be read at present")
-        if self._on_fault is not None:
-            self._on_fault(fault)
+        self._on_fault(fault)
         return responses.text(503, "the resource cannot be read at present", line(b"retry-after", b"10"))
 
 

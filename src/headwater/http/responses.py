@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from headwater.errors import HeadwaterError, message
+from headwater.errors import HeadwaterError, bug, disk_fault, message
 from headwater.http.requests import Unsatisfiable, is_fresh, is_matched, is_modified, wanted_span
 from headwater.storage.object_store import OpenOctets
 
@@ -224,9 +224,15 @@ def text(status: int, said: str, head: Head = b"") -> Response:
     return data(status, body, b"text/plain; charset=utf-8", head)
 
 
-def bug(head: Head = b"") -> Response:
-    """The answer to a request that has met a bug."""
-    return text(500, f"a bug of this server [{HeadwaterError.code}]", head)
+def failed(error: Exception, on_fault: Callable[[HeadwaterError], None], head: Head = b"") -> Response:
+    """Tell of what went wrong, and the answer: our store may be well again soon, a bug is none that passes."""
+    fault = disk_fault(error) if isinstance(error, OSError) else error
+    if not isinstance(fault, HeadwaterError):
+        fault = bug(error)
+    on_fault(fault)
+    if fault.code == HeadwaterError.code:
+        return text(500, f"a bug of this server [{HeadwaterError.code}]", head + CLOSE)
+    return text(503, f"a fault of our own store [{fault.code}]", head + CLOSE + line(b"retry-after", b"10"))
 
 
 def data(status: int, body: bytes, kind: bytes, head: Head = b"") -> Response:
