@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -112,7 +113,6 @@ class PollSchedule(msgspec.Struct, kw_only=True):
 
 
 _LOCKED_SECONDS: Final = 0.5
-_LOOK_SECONDS: Final = 0.2
 _REPORT_SECONDS: Final = 1.0
 _TORN_SECONDS: Final = 0.3
 _FAILED_SECONDS: Final = 1.0
@@ -155,8 +155,6 @@ class PushedCopy:
         self._report_at: float | None = None
         self._locked_until = 0.0
         self._is_locked = False
-        self._looked_at = 0.0
-        self._pushed = False
         self._was_pushed: bool | None = None
         self._lock: int | None = None
         folder = Path(task.destination) / FOLDER
@@ -251,19 +249,14 @@ class PushedCopy:
         if wanted is None:
             self._schedule.ask(time.monotonic())  # it is not offered any more
         elif wanted.kind is Kind.FRAMEWORK_NOTIFICATION:
-            self._changed |= self._documents_in(batch, wanted)
+            named = frozenset[str]().union(*map(changed_documents, self._readable(batch, wanted)))
+            if named:
+                self._schedule.ask(time.monotonic())
+            self._changed |= named
         else:
             progress = self._applied(batch, wanted, progress)
         self._progress[channel] = progress
         store.applied([one.seq for one in batch], channel, progress)
-
-    def _documents_in(self, batch: Sequence[QueuedDelivery], channel: NotificationChannel) -> set[str]:
-        named: set[str] = set()
-        for payload in self._readable(batch, channel):
-            named |= changed_documents(payload)
-        if named:
-            self._schedule.ask(time.monotonic())
-        return named
 
     def _readable(self, batch: Sequence[QueuedDelivery], channel: NotificationChannel) -> list[ReadPayload]:
         """The payloads that are what they should be; of others it is told, and a poll finds out what they meant."""
@@ -317,31 +310,28 @@ class PushedCopy:
     # -- polls --------------------------------------------------------------------------------------------------------
 
     def _poll(self) -> None:
-        """One run, as without push; then the channels are those of the sets that are offered by now."""
+        """One run, as without push; then positions and channels are those of the sets that are offered by now."""
         self._report()
         self._live.close()
         hints, named = PollingHints(), frozenset(self._changed)
         task = msgspec.structs.replace(self._task, hints=hints, changed_documents=named)
+        report = None
         try:
             report = synchronise(task)
+            has_failed = all_failed(report)
         except (SourceFault, DeadlineMet) as fault:
             self._notice(f"{fault.what}; it is retried", fault.where or "", fault.rule or fault.code)
-            self._polled(hints, is_busy=False, has_failed=isinstance(fault, SourceFault))
+            has_failed = isinstance(fault, SourceFault)
+        busy = report is not None and is_busy(report)
+        self._schedule.hints = hints
+        self._schedule.polled(time.monotonic(), chance=random.random(), is_busy=busy, has_failed=has_failed)
+        self._news.set()  # what was delivered meanwhile
+        if report is None:
             return
         self._changed -= named
         self._tell(report)
         if self._store is None:
             self._take_up(Path(self._task.destination) / FOLDER)
-        self._polled(hints, is_busy=is_busy(report), has_failed=all_failed(report))
-        self._after(report)
-
-    def _polled(self, hints: PollingHints, *, is_busy: bool, has_failed: bool) -> None:
-        self._schedule.hints = hints
-        self._schedule.polled(time.monotonic(), chance=random.random(), is_busy=is_busy, has_failed=has_failed)
-        self._news.set()  # what was delivered meanwhile
-
-    def _after(self, report: SyncReport) -> None:
-        """Take over what the poll has found: positions and channels."""
         followed = self._follow_sets([one.name for one in report.sets])
         reports = {one.name: one for one in report.sets}
         kept: list[tuple[str, ChannelProgress]] = []
@@ -383,13 +373,7 @@ class PushedCopy:
     # -- how it stands ------------------------------------------------------------------------------------------------
 
     def _is_pushed(self) -> bool:
-        """Whether push is at work for every set, so that polls are a back-up alone; looked at some times a second."""
-        now = time.monotonic()
-        if now - self._looked_at > _LOOK_SECONDS or self._news.is_set():
-            self._pushed, self._looked_at = self._look_whether_pushed(), now
-        return self._pushed
-
-    def _look_whether_pushed(self) -> bool:
+        """Whether push is at work for every set, so that polls are a back-up alone."""
         topics = [topic for topic, one in self._channels.items() if one.kind is Kind.CHANGE_NOTIFICATION]
         if not topics or self._without_channel or not self._subscriptions.is_alive:
             return False
@@ -400,7 +384,6 @@ class PushedCopy:
 
     def _tell_mode(self) -> None:
         """Say it when push comes to work, and when it does not any more."""
-        self._looked_at = 0.0
         is_pushed = self._is_pushed()
         if is_pushed is self._was_pushed or self._schedule.polled_at is None:
             return
@@ -468,7 +451,7 @@ def follow_push(
     received: list[int] = []
     restore = catch_signals(ended, received)
     try:
-        _Service(tasks, interval, tell, push, ended).run()
+        _follow_all(tasks, interval, tell, push, ended)
     except (Interrupted, KeyboardInterrupt):
         if not ended.is_set():
             raise
@@ -477,118 +460,78 @@ def follow_push(
     return Exit.INTERRUPTED if signal.SIGINT in received else Exit.DONE
 
 
-class _Service:
-    """All copies, their threads and their listener."""
+def _follow_all(
+    tasks: Sequence[SyncTask],
+    interval: PollInterval,
+    tell: Callable[[SyncReport], None],
+    push: PushOptions,
+    ended: threading.Event,
+) -> None:
+    """Listen, take up all copies, and do what is due of them until the end."""
+    tasks = [
+        msgspec.structs.replace(
+            task, url=starting_uri(task.url), destination=Path(task.destination).absolute(), stopped=ended.is_set
+        )
+        for task in tasks
+    ]
+    telling, woken = threading.Lock(), threading.Event()
 
-    def __init__(
-        self,
-        tasks: Sequence[SyncTask],
-        interval: PollInterval,
-        tell: Callable[[SyncReport], None],
-        push: PushOptions,
-        ended: threading.Event,
-    ) -> None:
-        self._tasks = [_absolute(task, ended) for task in tasks]
-        self._interval = interval
-        self._tell = tell
-        self._push = push
-        self._ended = ended
-        self._telling = threading.Lock()
-        self._woken = threading.Event()
-        self._faults: list[BaseException] = []
-        self._busy: set[int] = set()
+    def told(report: SyncReport) -> None:
+        with telling:
+            tell(report)
 
-    def run(self) -> None:
-        """Until the end."""
-        with contextlib.ExitStack() as stack:
-            listening = stack.enter_context(self._listen())
-            address = address_url(listening)
-            callbacks = self._push.callback_url or f"{address}/"
-            listener = CallbackListener(self._tasks, listening, callbacks, self._push.on_fault)
-            copies: list[PushedCopy] = []
-            stack.callback(_close, copies)
-            stack.enter_context(listener)  # ends before the copies are closed
-            copies += [self._copy(task, listener) for task in self._tasks]
-            listener.all_added()
-            self._push.on_listening(callbacks, address)
-            self._follow(copies)
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(_listen(push, tasks[0]))
+        address = address_url(listening)
+        callbacks = push.callback_url or f"{address}/"
+        listener = CallbackListener(tasks, listening, callbacks, push.on_fault)
+        copies_end = stack.enter_context(contextlib.ExitStack())
+        stack.enter_context(listener)  # ends before the copies are closed
+        copies: list[PushedCopy] = []
+        for task in tasks:
+            stays_open = len(tasks) <= _OPEN_COPIES
+            copies.append(PushedCopy(task, interval, told, listener, woken.set, stays_open=stays_open))
+            copies_end.callback(copies[-1].close)
+        listener.all_added()
+        push.on_listening(callbacks, address)
+        _follow(copies, ended, woken)
 
-    def _copy(self, task: SyncTask, listener: CallbackListener) -> PushedCopy:
-        stays_open = len(self._tasks) <= _OPEN_COPIES
-        return PushedCopy(task, self._interval, self._told, listener, self._woken.set, stays_open=stays_open)
 
-    def _told(self, report: SyncReport) -> None:
-        with self._telling:
-            self._tell(report)
+def _listen(push: PushOptions, task: SyncTask) -> socket.socket:
+    """The socket of callbacks; where nothing is said about it, at the port of the last time if that is free."""
+    if push.listen is not None:
+        return listen(*push.listen)
+    folder, port = Path(task.destination) / FOLDER, 0
+    if (folder / FILE).is_file():
+        with contextlib.closing(SubscriberStore(folder)) as store:
+            told = [uris.origin(one.callback) for one in store.subscriptions()]
+        port = next((one.port or 0 for one in reversed(told) if one.host == "127.0.0.1"), 0)
+    with contextlib.suppress(AddressInUse):
+        return listen("127.0.0.1", port)
+    return listen("127.0.0.1", 0)
 
-    def _listen(self) -> socket.socket:
-        """The socket of callbacks; where nothing is said about it, at the port of the last time if that is free."""
-        if self._push.listen is not None:
-            return listen(*self._push.listen)
-        with contextlib.suppress(AddressInUse):
-            return listen("127.0.0.1", _port_before(self._tasks[0]))
-        return listen("127.0.0.1", 0)
 
-    def _follow(self, copies: Sequence[PushedCopy]) -> None:
-        """Do what is due: of one copy in this thread, of several in some others."""
-        while not self._ended.is_set() and not self._faults:
+def _follow(copies: Sequence[PushedCopy], ended: threading.Event, woken: threading.Event) -> None:
+    """Do what is due, of each copy in one thread at a time. Raises what a copy raises, once the others have ended."""
+    busy: dict[PushedCopy, Future[None]] = {}
+    with ThreadPoolExecutor(_WORKERS, "copy") as pool:
+        while not ended.is_set():
+            woken.clear()
+            for copy in [copy for copy, step in busy.items() if step.done() and step.exception() is None]:
+                del busy[copy]
+            if any(step.done() for step in busy.values()):
+                ended.set()
+                break
             now = time.monotonic()
-            due = {number: copy.due_at(now) for number, copy in enumerate(copies) if number not in self._busy}
-            ready = [number for number, at in due.items() if at <= now]
-            if len(copies) == 1 and ready:
-                copies[0].step()
-                continue
-            for number in ready[: _WORKERS - len(self._busy)]:
-                self._busy.add(number)
-                threading.Thread(target=self._step, args=(copies[number], number), daemon=True).start()
-            at = min((at for number, at in due.items() if number not in self._busy), default=now + _LONGEST_WAIT)
-            self._wait(min(max(at, now + _SHORTEST_WAIT), now + _LONGEST_WAIT))
-        self._end()
-
-    def _wait(self, until: float) -> None:
-        """Wait until something has come, or is due, or is to end; a signal is seen between two looks."""
-        while not self._ended.is_set() and (left := until - time.monotonic()) > 0:
-            if self._woken.wait(min(left, _SIGNAL_SECONDS)):
-                self._woken.clear()
-                return
-
-    def _step(self, copy: PushedCopy, number: int) -> None:
-        try:
-            copy.step()
-        except BaseException as fault:  # noqa: BLE001  raised where all are waited for
-            self._faults.append(fault)
-        finally:
-            self._busy.discard(number)
-            self._woken.set()
-
-    def _end(self) -> None:
-        """Wait for what is under way, which ends by itself soon."""
-        self._ended.set() if self._faults else None
-        until = time.monotonic() + _SIGNAL_SECONDS * 20
-        while self._busy and time.monotonic() < until:
-            self._woken.wait(_SIGNAL_SECONDS)
-            self._woken.clear()
-        real = [fault for fault in self._faults if not isinstance(fault, Interrupted)]
-        if real:
-            raise real[0]
-
-
-def _absolute(task: SyncTask, ended: threading.Event) -> SyncTask:
-    destination = Path(task.destination).absolute()
-    return msgspec.structs.replace(task, url=starting_uri(task.url), destination=destination, stopped=ended.is_set)
-
-
-def _close(copies: Sequence[PushedCopy]) -> None:
-    for copy in copies:
-        copy.close()
-
-
-def _port_before(task: SyncTask) -> int:
-    """The port of the callbacks that the last process has told the hubs of; 0: any."""
-    folder = Path(task.destination) / FOLDER
-    if not (folder / FILE).is_file():
-        return 0
-    with contextlib.closing(SubscriberStore(folder)) as store:
-        held = store.subscriptions()
-    ports = [uris.origin(one.callback).port for one in held if uris.origin(one.callback).host == "127.0.0.1"]
-    return ports[-1] or 0 if ports else 0
+            due = {copy: copy.due_at(now) for copy in copies if copy not in busy}
+            for copy in [copy for copy, at in due.items() if at <= now][: _WORKERS - len(busy)]:
+                busy[copy] = pool.submit(copy.step)
+                busy[copy].add_done_callback(lambda _step: woken.set())
+            at = min((at for copy, at in due.items() if copy not in busy), default=now + _LONGEST_WAIT)
+            until = min(max(at, now + _SHORTEST_WAIT), now + _LONGEST_WAIT)
+            while not ended.is_set() and (left := until - time.monotonic()) > 0:  # a signal is seen between two looks
+                if woken.wait(min(left, _SIGNAL_SECONDS)):
+                    break
+    faults = [fault for step in busy.values() if (fault := step.exception()) is not None]
+    for fault in sorted(faults, key=lambda fault: isinstance(fault, Interrupted)):
+        raise fault

@@ -158,13 +158,12 @@ def test_what_comes_before_all_copies_are_taken_up_is_to_come_again(
     site.put("late.txt", b"late")
     payload = site.notification()
     answers: list[int] = []
-    take_up = follow_push._Service._copy
 
-    def deliver_first(*arguments: Any) -> PushedCopy:
+    def deliver_first(*arguments: Any, **options: Any) -> PushedCopy:
         answers.append(hub.deliver(site.topic(), payload))
-        return take_up(*arguments)
+        return PushedCopy(*arguments, **options)
 
-    monkeypatch.setattr(follow_push._Service, "_copy", deliver_first)
+    monkeypatch.setattr(follow_push, "PushedCopy", deliver_first)
     with following((source.base, dest)) as copy:
         copy.at_work()
         assert answers == [503]
