@@ -1,14 +1,12 @@
 """Handles requests for documents: lists, descriptions, robots.txt and the newest notifications of channels.
 
-A version of a document is known by its digest. Its heads are made once, its octets kept while there is room. What is
-sent always belongs together, whatever is published meanwhile: the octets of one version, or a file that goes on giving
-them.
+A version of a document is known by its digest, and its heads are made once. What is sent always belongs together,
+whatever is published meanwhile: an open file goes on giving the octets of its version.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import formatdate
 from functools import partial
@@ -18,7 +16,7 @@ import msgspec
 
 from headwater.http import responses
 from headwater.http.requests import accepts_gzip
-from headwater.http.responses import INERT, Head, Representation, RequestFields, Response, line, not_published
+from headwater.http.responses import INERT, SMALL_OCTETS, Head, Representation, Response, line, not_published
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
 from headwater.http.source_access import SourceAccess
 from headwater.publish.capabilities import CAPABILITIES, CHANNELS, CacheRule, Channel
@@ -48,9 +46,10 @@ class CachedDocument(msgspec.Struct, frozen=True, gc=False):
 
 
 class DocumentCache:
-    """The documents of a store. `look` and `open` may wait for the disk, and may be called from any thread; the other
-    methods do not wait, and belong to one thread. `links` are further header lines of documents. `rule` is the cache
-    rule of a document: IMMUTABLE counts for closed ones, and open ones are revalidated.
+    """The heads of a store's documents. `look` and `open` may wait for the disk, and may be called from any thread.
+
+    `links` are further header lines of documents. `rule` is the cache rule of a document: IMMUTABLE counts for closed
+    ones, and open ones are revalidated.
     """
 
     def __init__(
@@ -58,19 +57,13 @@ class DocumentCache:
         store: FolderStore,
         links: Mapping[str, Head] = MappingProxyType({}),
         *,
-        room_octets: int = 32 << 20,
-        largest_octets: int = 8 << 20,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._links = links
         self._integrity = IntegrityCheck(store)
-        self._room = room_octets
-        self._largest = largest_octets
         self._clock = clock
         self._documents: dict[str, CachedDocument] = {}
-        self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
-        self._held = 0
 
     def known(self, name: str) -> CachedDocument | None:
         """The present version, when it has been looked at before; None says nothing."""
@@ -89,32 +82,13 @@ class DocumentCache:
             return None
         return self._describe(stored, rule)
 
-    def body(self, form: Representation) -> bytes | None:
-        """The octets of a form, when they are kept."""
-        body = self._bodies.get(form.etag)
-        if body is not None:
-            self._bodies.move_to_end(form.etag)
-        return body
-
-    def open(self, name: str, rule: bytes, coding: Coding) -> tuple[Representation, bytes | OpenObject] | None:
-        """The present version's form with its octets, or opened when they are too many to keep."""
+    def open(self, name: str, rule: bytes, coding: Coding) -> tuple[Representation, OpenObject] | None:
+        """The present version's form with its octets."""
         opened = self._store.open(name, coding)
         if opened is None:
             return None
         document = self._describe(opened.stored, rule)
-        form = document.gzip if opened.coding is Coding.GZIP and document.gzip else document.plain
-        if form.octets > self._largest:
-            return form, opened
-        with opened:
-            return form, opened.read(0, form.octets)
-
-    def keep(self, form: Representation, body: bytes) -> None:
-        """Keep the octets of a form while there is room for them."""
-        etag = form.etag
-        self._held += len(body) - len(self._bodies.pop(etag, b""))
-        self._bodies[etag] = body
-        while self._held > self._room:
-            self._held -= len(self._bodies.popitem(last=False)[1])
+        return (document.gzip if opened.coding is Coding.GZIP and document.gzip else document.plain), opened
 
     def _describe(self, stored: StoredObject, rule: bytes) -> CachedDocument:
         modified = int(stored.modified.timestamp())
@@ -122,11 +96,14 @@ class DocumentCache:
         # It may still be replaced within its second: a date that names the second before never hides that.
         stated = modified
         second: int | None = modified if settled else modified - 1
-        if (mark := decode_mark(stored.mark)) is not None and mark.lastmod is not None:
+        mark = decode_mark(stored.mark)
+        if mark is not None and mark.lastmod is not None:
             stated = int(mark.lastmod.timestamp())  # as the lists say of the resource
             second = stated if settled else None
-        if rule == IMMUTABLE and not _is_closed(stored):
-            rule = REVALIDATE
+        if rule == IMMUTABLE and (mark is None or not mark.is_closed):
+            rule = (
+                REVALIDATE  # a cache would keep an open one for a year (AMB-62), whatever the catalog has closed since
+            )
         more = line(b"cache-control", rule) + self._links.get(stored.name, b"")
         document = CachedDocument(
             stored,
@@ -138,15 +115,6 @@ class DocumentCache:
                 self._documents.clear()
             self._documents[stored.name] = document
         return document
-
-
-def _is_closed(stored: StoredObject) -> bool:
-    """Whether this very version of a Change List is closed: a cache would keep an open one for a year (AMB-62).
-
-    The catalog may already have closed a segment that is published open.
-    """
-    mark = decode_mark(stored.mark)
-    return mark is not None and mark.is_closed
 
 
 def _form(stored: StoredObject, coding: Coding, stated: int, second: int | None, more: Head) -> Representation:
@@ -219,23 +187,21 @@ class DocumentHandler:
         document = self._cache.known(name) or await self._access.read(self._cache.look, name, rule)
         if document is None:
             return self._missing(name, set_name)
-        form, coding = _representation(document, fields)
+        form, coding = document.plain, Coding.IDENTITY
+        if document.gzip is not None and accepts_gzip(fields.accept_encoding):
+            form, coding = document.gzip, Coding.GZIP
         response = form.answer(fields)
         if request.is_head or not response.wants_octets:
             return response
-        body = self._cache.body(form)
-        if body is None:
+        if form.octets <= SMALL_OCTETS:
+            opened = self._cache.open(name, rule, coding)
+        else:
             opened = await self._access.read(self._cache.open, name, rule, coding)
-            if opened is None:
-                return self._missing(name, set_name)
-            form, found = opened
-            response = form.answer(fields)  # it may be a later one than that looked at before
-            if not isinstance(found, bytes):
-                response.give(found) if response.wants_octets else found.close()
-                return response
-            self._cache.keep(form, body := found)
-        if response.wants_octets:
-            response.body = body
+        if opened is None:
+            return self._missing(name, set_name)
+        form, content = opened
+        response = form.answer(fields)  # it may be a later one than that looked at before
+        response.give(content) if response.wants_octets else content.close()
         return response
 
     def _missing(self, name: str, set_name: str | None) -> Response:
@@ -243,13 +209,6 @@ class DocumentHandler:
         if set_name is None or name in top_names(self._source.site.settings(set_name)):
             return not_published(set_name)
         return responses.text(404, f"no document {name}")
-
-
-def _representation(document: CachedDocument, fields: RequestFields) -> tuple[Representation, Coding]:
-    """The representation that is asked for, and its coding."""
-    if document.gzip is not None and accepts_gzip(fields.accept_encoding):
-        return document.gzip, Coding.GZIP
-    return document.plain, Coding.IDENTITY
 
 
 def topic_routes(hubs: tuple[str, ...]) -> Iterator[Route]:
