@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import Final, NoReturn, cast
 from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
@@ -99,6 +99,7 @@ class HttpConnection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._octets = 0
         self._has_head = self._is_complete = self._reads_body = False
+        self._failure: HttpFailure | None = None
 
     async def ask(self, message: tuple[bytes, ...], bounds: AnswerBounds) -> HttpAnswer | HttpFailure | None:
         """Send a request and wait for the answer; None when the connection ended before a single octet came."""
@@ -137,7 +138,7 @@ class HttpConnection(asyncio.Protocol):
         self._opened.discard(self)
         if not self._came:
             self._end(None)
-        elif self._has_head and exc is None and self._ends_by_closing():
+        elif self._has_head and exc is None and not self._headers.keys() & {"content-length", "transfer-encoding"}:
             self._end(self._whole())
         else:
             self._end(HttpFailure("the answer was cut off"))
@@ -150,14 +151,10 @@ class HttpConnection(asyncio.Protocol):
         self._came += len(data)
         try:
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade, _AnswerTooLongError) as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.is_usable = False
-            if isinstance(error.__context__, _NoRoomError):
-                self._end(HttpFailure(str(error.__context__)))
-                return
-            cause = error.__context__ or error if isinstance(error, httptools.HttpParserError) else error
-            said, is_too_long = str(cause)[:200], isinstance(cause, _AnswerTooLongError)
-            self._end(HttpFailure(f"the answer cannot be read: {said}", is_final=True, is_too_long=is_too_long))
+            said = str(error.__context__ or error)[:200]
+            self._end(self._failure or HttpFailure(f"the answer cannot be read: {said}", is_final=True))
             return
         if self._is_complete:
             self.is_usable = self.is_usable and bool(self._parser.should_keep_alive())
@@ -177,9 +174,6 @@ class HttpConnection(asyncio.Protocol):
 
     def _whole(self) -> HttpAnswer:
         return HttpAnswer(self._parser.get_status_code(), self._headers, b"".join(self._body))
-
-    def _ends_by_closing(self) -> bool:
-        return "content-length" not in self._headers and "transfer-encoding" not in self._headers
 
     # -- what the parser calls ----------------------------------------------------------------------------------------
 
@@ -205,9 +199,10 @@ class HttpConnection(asyncio.Protocol):
             return
         self._octets += len(body)
         if self._octets > self._bounds.max_octets:
-            raise _AnswerTooLongError(f"the body has more than {self._bounds.max_octets:,} octets")
+            self._give_up(f"the body has more than {self._bounds.max_octets:,} octets")
         if not self._bounds.has_room(len(body)):
-            raise _NoRoomError("too many answers come at this moment")
+            self._failure = HttpFailure("too many answers come at this moment")
+            raise ValueError
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -220,20 +215,15 @@ class HttpConnection(asyncio.Protocol):
     def _grow(self, octets: int) -> None:
         self._head_octets += octets
         if self._head_octets > _HEAD_OCTETS:
-            raise _AnswerTooLongError(f"the head has more than {_HEAD_OCTETS:,} octets")
+            self._give_up(f"the head has more than {_HEAD_OCTETS:,} octets")
 
-
-class _AnswerTooLongError(Exception):
-    """The answer is longer than it may be."""
-
-
-class _NoRoomError(Exception):
-    """There is no room for the answer now."""
+    def _give_up(self, why: str) -> NoReturn:
+        """End the parsing: the answer is longer than it may be."""
+        self._failure = HttpFailure(f"the answer cannot be read: {why}", is_final=True, is_too_long=True)
+        raise ValueError(why)
 
 
 _PORT: Final = 1_080  # as libcurl has it
-_PROXY_HEAD_OCTETS: Final = 64 << 10
-_Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
 
 
 class HttpProxy(msgspec.Struct, frozen=True):
@@ -266,26 +256,6 @@ def read_proxy(text: str) -> HttpProxy:
     return HttpProxy(parts.hostname, port, head)
 
 
-class _Tunnelling(asyncio.Protocol):
-    """The beginning of a connection by a proxy, up to the proxy's word on it."""
-
-    def __init__(self) -> None:
-        self.said: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._came = b""
-
-    def data_received(self, data: bytes) -> None:
-        """Collect the head of the proxy's answer; nothing may follow it unasked."""
-        self._came += data
-        head, end, rest = self._came.partition(b"\r\n\r\n")
-        if (end or len(self._came) > _PROXY_HEAD_OCTETS) and not self.said.done():
-            self.said.set_result(head if end and not rest else b"")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended before."""
-        if not self.said.done():
-            self.said.set_result(b"")
-
-
 async def _open_tunnel(
     proxy: HttpProxy, addresses: list[str], target: tuple[str, int], tls: ssl.SSLContext, opened: set[HttpConnection]
 ) -> HttpConnection | HttpFailure:
@@ -293,16 +263,20 @@ async def _open_tunnel(
 
     Raises OSError (of TLS, too) where that cannot be.
     """
-    loop, (host, port) = asyncio.get_running_loop(), target
-    transport, protocol = await _connect_first(addresses, proxy.port, _Tunnelling)
+    host, port = target
+    transport, asking = await _connect_first(addresses, proxy.port, set())
     is_made = False
     try:
         at = f"{host}:{port}".encode("latin-1")
-        transport.write(b"CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n" % (at, at, proxy.head))
-        said = (await protocol.said).split(b"\r\n", 1)[0].split(b" ", 2)
-        if len(said) < 2 or not said[0].startswith(b"HTTP/1.") or not said[1].startswith(b"2"):
-            return HttpFailure(_refusal(said))
+        asked = b"CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n" % (at, at, proxy.head)
+        answer = await asking.ask((asked,), AnswerBounds(seconds=0))
+        if not isinstance(answer, HttpAnswer):
+            return HttpFailure("the proxy does not answer as a proxy does")
+        if not answer.ok:
+            advice = ": give it with user and password" if answer.status == 407 else ""
+            return HttpFailure(f"the proxy refuses to connect, with HTTP status {answer.status}{advice}")
         connection = HttpConnection(opened)
+        loop = asyncio.get_running_loop()
         secure = await loop.start_tls(transport, connection, tls, server_hostname=host.strip("[]"))
         if secure is None:
             return HttpFailure("the proxy has closed the connection")
@@ -315,18 +289,16 @@ async def _open_tunnel(
 
 
 async def _connect_first(
-    addresses: list[str],
-    port: int,
-    protocol: Callable[[], _Protocol],
-    host: str = "",
-    tls: ssl.SSLContext | None = None,
-) -> tuple[asyncio.Transport, _Protocol]:
+    addresses: list[str], port: int, opened: set[HttpConnection], host: str = "", tls: ssl.SSLContext | None = None
+) -> tuple[asyncio.Transport, HttpConnection]:
     """Connect to the first of some addresses of a host that can be connected to. Raises OSError where none can."""
     loop, failure = asyncio.get_running_loop(), OSError("it has no address")
     name = None if tls is None else host.strip("[]")
     for address in addresses:
         try:
-            return await loop.create_connection(protocol, address, port, ssl=tls, server_hostname=name)
+            return await loop.create_connection(
+                lambda: HttpConnection(opened), address, port, ssl=tls, server_hostname=name
+            )
         except OSError as error:
             failure = error
     raise failure
@@ -343,14 +315,6 @@ def _tls_fault(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not believed: {error.verify_message.rstrip('.')}"
     return f"TLS: {error.reason or error}"
-
-
-def _refusal(said: list[bytes]) -> str:
-    if len(said) < 2 or not said[1].isdigit():
-        return "the proxy does not answer as a proxy does"
-    status = said[1].decode()
-    advice = ": give it with user and password" if status == "407" else ""
-    return f"the proxy refuses to connect, with HTTP status {status[:3]}{advice}"
 
 
 _IDLE_SECONDS: Final = 20.0
@@ -427,9 +391,12 @@ class HttpClient:
         try:
             async with asyncio.timeout(bounds.seconds):
                 while True:
-                    connection = self._idle_connection(origin)
-                    is_new = connection is None
-                    if connection is None:
+                    held = self._idle.get(origin, [])
+                    connection = None
+                    while held and (connection is None or not connection.is_usable):
+                        connection = held.pop()
+                    is_new = connection is None or not connection.is_usable
+                    if connection is None or is_new:
                         made = await self._connect(origin, asker)
                         if isinstance(made, HttpFailure):
                             return made
@@ -475,32 +442,20 @@ class HttpClient:
 
     def drop_idle(self, now: float) -> None:
         """Close what was not used for a while, and forget names."""
-        for origin, held in list(self._idle.items()):
-            kept = [one for one in held if now - one.used_at < _IDLE_SECONDS and one.is_usable]
+        idle: dict[uris.Origin, list[HttpConnection]] = {}
+        for origin, held in self._idle.items():
             for one in held:
-                if one not in kept:
+                if now - one.used_at < _IDLE_SECONDS and one.is_usable:
+                    idle.setdefault(origin, []).append(one)
+                else:
                     one.abort()
-            if kept:
-                self._idle[origin] = kept
-            else:
-                del self._idle[origin]
+        self._idle = idle
         self._names = {name: found for name, found in self._names.items() if found[0] > now}
 
-    def _idle_connection(self, origin: uris.Origin) -> HttpConnection | None:
-        held = self._idle.get(origin)
-        while held:
-            connection = held.pop()
-            if connection.is_usable:
-                return connection
-        return None
-
     def _done_with(self, connection: HttpConnection, origin: uris.Origin) -> None:
-        if not connection.is_usable:
-            connection.abort()
-            return
-        connection.used_at = time.monotonic()
         held = self._idle.setdefault(origin, [])
-        if len(held) < _IDLE_OF_ORIGIN:
+        if connection.is_usable and len(held) < _IDLE_OF_ORIGIN:
+            connection.used_at = time.monotonic()
             held.append(connection)
         else:
             connection.abort()
@@ -526,7 +481,7 @@ class HttpClient:
             if proxy is not None and tls is not None:
                 return await _open_tunnel(proxy, addresses, (host, port), tls, self._open)
             at = port if proxy is None else proxy.port
-            return (await _connect_first(addresses, at, lambda: HttpConnection(self._open), host, tls))[1]
+            return (await _connect_first(addresses, at, self._open, host, tls))[1]
         except ssl.SSLError as error:
             return HttpFailure(_tls_fault(error))
         except (OSError, ValueError) as error:
