@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.notify.http_client import HttpClient
-from headwater.notify.subscriber_hubs import DiscoveredTopic, discover
+from headwater.notify.subscriber_hubs import DiscoveredTopic, HubClient
 from headwater.notify.subscriber_store import NotificationChannel
 from headwater.spec.kinds import Kind
 from tests.notify.following.pushing import Hub, following, get, post, pushed_site, signed
@@ -193,7 +193,7 @@ def test_subscriber_discovers(source: Source, how: str, redirected: int | None) 
     async def found() -> DiscoveredTopic:
         client = HttpClient(lambda _address: None, user_agent="test")
         try:
-            return await discover(client, channel)
+            return await HubClient(client).discover(channel)
         finally:
             client.close()
 

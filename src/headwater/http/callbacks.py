@@ -18,13 +18,12 @@ from headwater.http.responses import CLOSE, Response, Send, line
 from headwater.http.server import ServerLimits, ServerThread, UvicornServer, make_server
 from headwater.notify.http_client import HttpClient, HttpProxy, read_proxy
 from headwater.notify.hub.policy import ClientShares, RequestRefusal
-from headwater.notify.subscriber import USER_AGENT, SubscribedCopy, Subscriber
+from headwater.notify.subscriber import USER_AGENT, Subscriber
 from headwater.notify.subscriber_hubs import PAYLOAD_OCTETS, TOO_LONG, read_intent
-from headwater.notify.subscriber_store import NotificationChannel
 from headwater.spec import uris
 from headwater.sync.connection import bare_host, credentials_of, proxy_for
 from headwater.sync.run import SyncTask
-from headwater.transport.access import Level, SignInCredentials, addresses_of, check_authorities, level_of
+from headwater.transport.access import Level, addresses_of, check_authorities, level_of
 
 _BODIES_OCTETS: Final = 128 << 20
 """Of deliveries under way, together."""
@@ -87,9 +86,9 @@ class CallbackApplication:
 
 
 def _client(tasks: Sequence[SyncTask], addresses: HubAddresses) -> HttpClient:
-    """The client that asks hubs and topics as the options of these copies say.
+    """The client that asks hubs and topics as the options of these copies say, and each source with its credentials.
 
-    Raises UsageFault, also for a proxy that cannot be used.
+    Of several copies of one origin those of the first. Raises UsageFault, also for a proxy that cannot be used.
     """
     options = tasks[0].options
 
@@ -100,19 +99,14 @@ def _client(tasks: Sequence[SyncTask], addresses: HubAddresses) -> HttpClient:
     for scheme in ("http", "https"):
         proxy(scheme, "hub.invalid")  # one that cannot be used is told at the start, not at each request
     check_authorities(options.ca)
+    known = (credentials_of(task.url, task.options) for task in reversed(tasks))
     return HttpClient(
         addresses.objection,
         authorities=options.ca,
         user_agent=USER_AGENT,
         proxy_for=proxy,
-        credentials=_credentials(tasks),
+        credentials={uris.origin(one.origin): one for one in known if one is not None},
     )
-
-
-def _credentials(tasks: Sequence[SyncTask]) -> dict[uris.Origin, SignInCredentials]:
-    """The credentials of each copy's source, for its origin; of several copies of one origin those of the first."""
-    known = (credentials_of(task.url, task.options) for task in reversed(tasks))
-    return {uris.origin(one.origin): one for one in known if one is not None}
 
 
 _AGAIN_SECONDS: Final = 30.0
@@ -176,7 +170,8 @@ class CallbackListener:
         self._client = _client(tasks, self._addresses)
         self._on_fault = on_fault
         self._server: UvicornServer | None = None
-        self._subscriber: Subscriber | None = None
+        self.subscriber: Subscriber
+        """Once it is entered."""
         self._thread = ServerThread("callbacks", self._serve, on_fault)
 
     def __enter__(self) -> CallbackListener:
@@ -193,27 +188,12 @@ class CallbackListener:
         """Whether it still listens."""
         return self._thread.is_alive
 
-    def add(self, copy: SubscribedCopy) -> None:
-        """Take up a copy, before `want`."""
-        if self._subscriber is not None:
-            self._subscriber.add(copy)
-
-    def all_added(self) -> None:
-        """All copies are taken up: other callbacks are nobody's, which ends their subscriptions (WS-S-10, WS-H-13)."""
-        if self._subscriber is not None:
-            self._subscriber.all_added()
-
-    def want(self, copy: SubscribedCopy, channels: Iterable[NotificationChannel]) -> None:
-        """Subscribe to these channels of a copy and to no others."""
-        if self._subscriber is not None and self.is_alive:
-            self._subscriber.want(copy, channels)
-
     async def _serve(self, on_ready: Callable[[], None]) -> None:
         await asyncio.to_thread(self._addresses.look)
-        self._subscriber = Subscriber(self._client, self._callbacks)
-        app = CallbackApplication(self._subscriber, self._on_fault)
+        self.subscriber = Subscriber(self._client, self._callbacks)
+        app = CallbackApplication(self.subscriber, self._on_fault)
         self._server = make_server(app, _LIMITS, on_ready)
-        work = asyncio.ensure_future(self._subscriber.run())
+        work = asyncio.ensure_future(self.subscriber.run())
         looking = asyncio.ensure_future(self._addresses.keep_looking())
         try:
             await self._server.serve(sockets=[self._listening])

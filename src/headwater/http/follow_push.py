@@ -170,7 +170,7 @@ class PushedCopy:
             without_lock(folder)
         self._store = SubscriberStore(folder, stays_open=self._stays_open)
         self._subscribed = SubscribedCopy(self._store, self.news, self._notice)
-        self._subscriptions.add(self._subscribed)
+        self._subscriptions.subscriber.add(self._subscribed)
         return self._follow_sets(None)
 
     def news(self) -> None:
@@ -351,8 +351,8 @@ class PushedCopy:
             self._progress[one.changes] = progress
         if self._store is not None:
             self._store.keep_progress(kept)
-        if self._subscribed is not None:
-            self._subscriptions.want(self._subscribed, self._channels.values())
+        if self._subscribed is not None and self._subscriptions.is_alive:
+            self._subscriptions.subscriber.want(self._subscribed, self._channels.values())
         if self._stays_open and any(map(self._has_subscription, self._channels)):
             self._live.open()
         if any(progress.needs_poll for progress in self._progress.values()):
@@ -492,7 +492,7 @@ def _follow_all(
             stays_open = len(tasks) <= _OPEN_COPIES
             copies.append(PushedCopy(task, interval, told, listener, woken.set, stays_open=stays_open))
             copies_end.callback(copies[-1].close)
-        listener.all_added()
+        listener.subscriber.all_added()
         push.on_listening(callbacks, address)
         _follow(copies, ended, woken)
 

@@ -11,8 +11,8 @@ import contextlib
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
 
 import msgspec
 
@@ -240,17 +240,9 @@ class Subscriber:
     async def _denied(self, copy: SubscribedCopy, held: Subscription, reason: str) -> None:
         why = f"the hub denies the subscription{': ' if reason else ''}{reason[:200]}"
         copy.tell(why, held.hub)
-        now = monotonic_unix_time()
-        await self._change(
-            copy,
-            msgspec.structs.replace(
-                held,
-                state=SubscriptionState.DENIED,
-                ends_at=None,
-                next_at=now + subscriber_hubs.DENIED_SECONDS,
-                fault=why,
-            ),
-        )
+        again = monotonic_unix_time() + subscriber_hubs.DENIED_SECONDS
+        denied = SubscriptionState.DENIED
+        await self._change(copy, msgspec.structs.replace(held, state=denied, ends_at=None, next_at=again, fault=why))
 
     async def _retire(self, copy: SubscribedCopy, held: Subscription) -> None:
         state = SubscriptionState.RETIRED
@@ -293,17 +285,17 @@ class Subscriber:
                 self._start(copy, f"ask {held.id}", self._ask(copy, held.id))
         return due
 
-    def _start(self, copy: SubscribedCopy, what: str, work: object) -> None:
+    def _start(self, copy: SubscribedCopy, what: str, work: Coroutine[Any, Any, None]) -> None:
         """Begin something once; what goes wrong in our own store, or is a bug, is told, and tried again later."""
         key = (id(copy), what)
         if key in self._busy:
-            work.close()  # type: ignore[attr-defined]
+            work.close()
             return
         self._busy.add(key)
 
         async def run() -> None:
             try:
-                await work  # type: ignore[misc]
+                await work
             except Exception as error:  # noqa: BLE001 - what is not told here is never heard of, and begun again at once
                 copy.tell(str(as_fault(error)), "")
                 await asyncio.sleep(1.0)
@@ -320,10 +312,8 @@ class Subscriber:
         found = await self._hubs.discover(channel)
         if not found.hubs:
             tries = copy.tried.get(channel.topic, (0, 0.0))[0] + 1
-            copy.tried[channel.topic] = (
-                tries,
-                monotonic_unix_time() + 30 * subscriber_hubs.PAUSE.seconds(tries, random.random()),
-            )
+            pause = 30 * subscriber_hubs.PAUSE.seconds(tries, random.random())
+            copy.tried[channel.topic] = (tries, monotonic_unix_time() + pause)
             if tries == 1:
                 copy.tell("no hub is offered for this channel: the Change List is polled", channel.topic)
             return
@@ -365,18 +355,14 @@ class Subscriber:
         wanted = held.channel in copy.wanted or not copy.is_known
         if held.state is SubscriptionState.REQUESTED and not held.callback.startswith(self._callbacks):
             await self._drop(copy, held)  # of a process that listened elsewhere
-        elif not wanted and held.state is not SubscriptionState.RETIRED:
+        elif held.state is SubscriptionState.RETIRED:
+            await self._unsubscribe(copy, held)
+        elif not wanted:
             await self._retire(copy, held)
-        else:
-            await self._do_due(copy, held)
-
-    async def _do_due(self, copy: SubscribedCopy, held: Subscription) -> None:
-        if held.state is SubscriptionState.REQUESTED:
+        elif held.state is SubscriptionState.REQUESTED:
             await self._subscribe(copy, held)
         elif held.state is SubscriptionState.ACTIVE:
             await self._follow_up(copy, held)
-        elif held.state is SubscriptionState.RETIRED:
-            await self._unsubscribe(copy, held)
         else:  # a denial that has held for long enough
             await self._drop(copy, held)
             copy.discovered.pop(held.channel, None)

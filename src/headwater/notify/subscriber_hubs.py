@@ -197,29 +197,6 @@ class DiscoveredTopic(msgspec.Struct, frozen=True):
     hubs: tuple[str, ...]
 
 
-async def discover(client: HttpClient, channel: NotificationChannel) -> DiscoveredTopic:
-    """Ask the topic; where it does not answer, or says nothing, what the Capability List says holds.
-
-    An address that the topic gives as its own counts only where it is of the same origin as the one that was asked.
-    """
-    url, found = channel.topic, TopicLinks()
-    for _ in range(_TOPIC_REDIRECTS + 1):
-        answer = await client.request("GET", url, _TOPIC_BOUNDS)
-        if not isinstance(answer, HttpAnswer):
-            break
-        if answer.is_redirect:
-            target = uris.resolve(url, answer.headers["location"])
-            if objection_to_redirect(url, target):
-                break
-            url = target
-            continue
-        if answer.ok:
-            media_type = answer.headers.get("content-type", "")
-            found = topic_links(answer.headers.get("link", ""), answer.body, media_type, url)
-        break
-    return discovered(channel, found, url)
-
-
 def discovered(channel: NotificationChannel, found: TopicLinks, url: str) -> DiscoveredTopic:
     """What holds, of what the Capability List and the topic at `url` say: hubs of the topic first, https first."""
     topic = channel.topic
@@ -254,16 +231,6 @@ def unsubscribe_form(held: Subscription) -> bytes:
     return urlencode(told).encode()
 
 
-def _request_fault(answer: HttpAnswer | HttpFailure) -> str | None:
-    """Why a hub has not accepted a request; None: it has, as any 2xx says (as AMB-31)."""
-    if isinstance(answer, HttpFailure):
-        return f"the hub cannot be asked: {answer.text}"
-    if answer.ok:
-        return None
-    said = "".join(one for one in answer.body.decode("utf-8", "replace")[:200] if one.isprintable())
-    return f"the hub answers with HTTP status {answer.status}{': ' if said else ''}{said}"
-
-
 _HUB_SECONDS: Final = 15.0
 _BOUNDS: Final = AnswerBounds(seconds=_HUB_SECONDS, max_octets=_ANSWER_OCTETS)
 _AT_ONCE: Final = 8
@@ -287,18 +254,41 @@ class HubClient:
         return self._places.setdefault(f"{origin.host}:{origin.port}", asyncio.Semaphore(_AT_ONCE))
 
     async def discover(self, channel: NotificationChannel) -> DiscoveredTopic:
-        """The hubs of a channel, and its topic."""
+        """Ask the topic for its hubs; where it does not answer, or says nothing, what the Capability List says holds.
+
+        An address that the topic gives as its own counts only where it is of the same origin as the one that was asked.
+        """
+        url, found = channel.topic, TopicLinks()
         async with self._place(channel.topic):
-            return await discover(self.http, channel)
+            for _ in range(_TOPIC_REDIRECTS + 1):
+                answer = await self.http.request("GET", url, _TOPIC_BOUNDS)
+                if isinstance(answer, HttpAnswer) and answer.is_redirect:
+                    target = uris.resolve(url, answer.headers["location"])
+                    if objection_to_redirect(url, target) is None:
+                        url = target
+                        continue
+                elif isinstance(answer, HttpAnswer) and answer.ok:
+                    media_type = answer.headers.get("content-type", "")
+                    found = topic_links(answer.headers.get("link", ""), answer.body, media_type, url)
+                break
+        return discovered(channel, found, url)
 
     async def post(self, hub: str, form: bytes) -> str | None:
-        """Send a form to a hub, or to where it sends us (WS-H-03). Returns why it is not accepted; None: it is."""
+        """Send a form to a hub, or to where it sends us (WS-H-03). Returns why it is not accepted.
+
+        None: it is, as any 2xx says (as AMB-31).
+        """
         url = hub
         for _ in range(_REDIRECTS):
             async with self._place(url):
                 answer = await self.http.request("POST", url, _BOUNDS, _FORM_HEAD, form)
-            if isinstance(answer, HttpFailure) or not (answer.is_redirect and answer.status in _SAME_METHOD):
-                return _request_fault(answer)
+            if isinstance(answer, HttpFailure):
+                return f"the hub cannot be asked: {answer.text}"
+            if answer.ok:
+                return None
+            if not (answer.is_redirect and answer.status in _SAME_METHOD):
+                said = "".join(one for one in answer.body.decode("utf-8", "replace")[:200] if one.isprintable())
+                return f"the hub answers with HTTP status {answer.status}{': ' if said else ''}{said}"
             target = uris.resolve(url, answer.headers["location"])
             if why := objection_to_redirect(url, target):
                 return f"the hub redirects: {why}"
