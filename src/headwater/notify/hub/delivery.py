@@ -152,16 +152,22 @@ class Deliveries(HubDriver[DueSubscription]):
             if isinstance(message, int):
                 self._settle(DeliveryOutcome(one.id, message, 0, None, None))
                 return None
-            if not self._takes_room(one.topic_id, message):
+            key = one.topic_id, message.seq
+            under_way = self._sent.get(key, 0)
+            if not under_way and not self._room.take(str(one.topic_id), len(message.body)):
                 one.due_at = monotonic_unix_time() + _CROWDED_SECONDS
                 one.is_busy = False
                 return one
+            self._sent[key] = under_way + 1
             try:
                 answer = await self._send(one, message)
             finally:
-                self._gives_room(one.topic_id, message)
-            if delivery_fault(answer) is not None:
-                self._failed(one, answer)
+                self._sent[key] -= 1
+                if not self._sent[key]:
+                    del self._sent[key]
+                    self._room.give_back(str(one.topic_id), len(message.body))
+            if (fault := delivery_fault(answer)) is not None:
+                self._failed(one, answer, fault)
                 return None
             self.counts.received += 1
             one.position, one.failures = message.seq, 0
@@ -176,27 +182,10 @@ class Deliveries(HubDriver[DueSubscription]):
         fields.append(f"Link: {link_header(self._options.url, one.topic, message.links)}\r\n")
         if one.secret is not None:
             fields.append(f"X-Hub-Signature: {signature(one.secret, message.body, self._options.method)}\r\n")
-        head = "".join(fields).encode("latin-1", "replace")
-        asker = subscriber(one.host)
+        head, asker = "".join(fields).encode("latin-1", "replace"), subscriber(one.host)
         return await self._context.client.request("POST", one.callback, _BOUNDS, head, message.body, asker)
 
-    def _takes_room(self, topic_id: int, message: Message) -> bool:
-        key = topic_id, message.seq
-        under_way = self._sent.get(key, 0)
-        if not under_way and not self._room.take(str(topic_id), len(message.body)):
-            return False
-        self._sent[key] = under_way + 1
-        return True
-
-    def _gives_room(self, topic_id: int, message: Message) -> None:
-        key = topic_id, message.seq
-        under_way = self._sent.pop(key) - 1
-        if under_way:
-            self._sent[key] = under_way
-        else:
-            self._room.give_back(str(topic_id), len(message.body))
-
-    def _failed(self, one: DueSubscription, answer: HttpAnswer | HttpFailure) -> None:
+    def _failed(self, one: DueSubscription, answer: HttpAnswer | HttpFailure, fault: str) -> None:
         if isinstance(answer, HttpAnswer) and answer.status == _GONE:
             self.counts.gone += 1
             self._settle(DeliveryOutcome(one.id, one.position, 0, None, None, is_gone=True, expires_at=one.expires_at))
@@ -204,7 +193,7 @@ class Deliveries(HubDriver[DueSubscription]):
         self.counts.failed += 1
         one.failures += 1
         one.due_at = monotonic_unix_time() + PAUSE.seconds(one.failures, random.random())
-        self._settle(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, delivery_fault(answer)))
+        self._settle(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, fault))
 
     async def _next_message(self, one: DueSubscription) -> Message | int:
         """What this subscription receives next; the number of the topic's last message when it has all."""
