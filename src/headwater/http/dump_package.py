@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import ClassVar
 from urllib.parse import unquote_to_bytes
 
@@ -79,7 +80,10 @@ def read_request(body: bytes, most: int) -> PackageRequest:
     try:
         asked = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
-        raise DumpRefused(f"not a request for a package: {_first_line(cause)}") from cause
+        words = "too deep" if isinstance(cause, RecursionError) else str(cause).partition("\n")[0][:300]
+        if words == "Input data was truncated":  # of a whole text, too
+            words = "the JSON text is cut off, or has half a surrogate pair"
+        raise DumpRefused(f"not a request for a package: {words}") from cause
     given = [name for name in _SELECTIONS if getattr(asked, name) is not msgspec.UNSET]
     if len(given) != 1:
         raise DumpRefused(f"one of uris, since and page is asked for, not {len(given)}")
@@ -122,15 +126,6 @@ def _moment(name: str, text: str) -> dt.datetime:
     return moment
 
 
-def _first_line(cause: Exception) -> str:
-    if isinstance(cause, RecursionError):
-        return "too deep"
-    words = str(cause).partition("\n")[0][:300]
-    if words == "Input data was truncated":  # of a whole text, too
-        return "the JSON text is cut off, or has half a surrogate pair"
-    return words
-
-
 CHANGES_READ = 10_000
 """So many changes are read at a time."""
 MOST_CHANGES = 20
@@ -162,31 +157,20 @@ def select(catalog: Catalog, name: str, wanted: PackageRequest, *, prefix: str, 
     if wanted.page is not None:
         if all(one.number != wanted.page for one in snapshot.pages):
             raise DumpRefused(f"the Resource List has no page {wanted.page}", code=NO_SUCH_PAGE)
-        return SelectedResources(at, _page(catalog, name, wanted.page, most))
+        there = [resource.uri for resource in islice(catalog.page(name, wanted.page), most + 1)]
+        if len(there) > most:
+            raise DumpRefused(f"the page has more than {most:,} resources", code=TOO_MUCH)
+        return SelectedResources(at, there)
     if wanted.since is not None:
         uris, deleted = _changed(catalog, name, snapshot.segments, wanted.since, most)
         return SelectedResources(at, uris, deleted)
-    return SelectedResources(wanted.at or at, [catalog_uri(uri, prefix) for uri in wanted.uris or ()])
-
-
-def catalog_uri(uri: str, prefix: str) -> str:
-    """An absolute URI as the catalog has it: relative to the set's prefix when it is below."""
-    relative = uri.removeprefix(prefix)
-    return uri if "://" in relative else relative
+    below = ((uri, uri.removeprefix(prefix)) for uri in wanted.uris or ())
+    return SelectedResources(wanted.at or at, [uri if "://" in relative else relative for uri, relative in below])
 
 
 def absolute_uri(uri: str, prefix: str) -> str:
     """The absolute form of a URI of the catalog."""
     return uri if "://" in uri else prefix + uri
-
-
-def _page(catalog: Catalog, name: str, number: int, most: int) -> list[str]:
-    uris: list[str] = []
-    for resource in catalog.page(name, number):
-        uris.append(resource.uri)
-        if len(uris) > most:
-            raise DumpRefused(f"the page has more than {most:,} resources", code=TOO_MUCH)
-    return uris
 
 
 def _changed(
@@ -243,19 +227,16 @@ class PastStates(msgspec.Struct, frozen=True, kw_only=True):
         history = self.histories[name]
 
         def states(uris: Sequence[str]) -> Mapping[str, Resource | AbsenceReason]:
-            known = history.each_until([uri for uri in uris if self._is_taken(name, uri)], at_us)
-            return {uri: _past(uri, known.get(uri)) for uri in uris}
+            taken = [uri for uri in uris if "://" not in uri and self.takes(name, unquote_to_bytes(uri))]
+            known = history.each_until(taken, at_us)
+            return {uri: found(uri, known.get(uri)) for uri in uris}
+
+        def found(uri: str, state: PastState | None) -> Resource | AbsenceReason:
+            if state is None:
+                return _unknown(uri)
+            return past_resource(uri, state) if state.is_kept else _NO_OCTETS[state.keeping]
 
         return states
-
-    def _is_taken(self, name: str, uri: str) -> bool:
-        return "://" not in uri and self.takes(name, unquote_to_bytes(uri))
-
-
-def _past(uri: str, state: PastState | None) -> Resource | AbsenceReason:
-    if state is None:
-        return _unknown(uri)
-    return past_resource(uri, state) if state.is_kept else _NO_OCTETS[state.keeping]
 
 
 def _unknown(uri: str) -> AbsenceReason:

@@ -39,13 +39,6 @@ def _microseconds(text: str, form: str) -> int | None:
         return None
 
 
-def _wanted_second(accept_datetime: bytes) -> int | None:
-    """The last microsecond of the second that `Accept-Datetime` names (RFC 7089 2.1.1.1); None: it is no such date."""
-    text = accept_datetime[:64].decode("latin-1").strip()
-    begin = _microseconds(text, "%a, %d %b %Y %H:%M:%S GMT")
-    return None if begin is None else begin + SECOND - 1
-
-
 def _time_from(text: str) -> int | None:
     """The time of a memento's address: 20 digits; None: it is none."""
     is_time = len(text) == 20 and text.isascii() and text.isdigit()
@@ -253,10 +246,11 @@ class VersionEndpoint:
         if asked is None:
             found = kept_until(history, uri, _ALL_US)
         else:
-            until_us = _wanted_second(asked)
-            if until_us is None:
+            second = _microseconds(asked[:64].decode("latin-1").strip(), "%a, %d %b %Y %H:%M:%S GMT")
+            if second is None:
                 said = "Accept-Datetime is no date as HTTP writes it; right is: Tue, 20 Mar 2001 20:35:00 GMT"
                 return responses.text(400, said, _VARY)
+            until_us = second + SECOND - 1  # the last microsecond of that second (RFC 7089 2.1.1.1)
             current = history.until(uri, until_us)
             if current and not current[0].is_kept:
                 return self._gone(history, of, current[0], _VARY)
@@ -299,8 +293,10 @@ class VersionEndpoint:
                 return responses.text(410, _GONE[Keeping.KEPT], line(b"link", _response_links(of)))
             return _unknown()
         state = found[0]
-        content = self._open(request.match.set_name, uri, state) if state.is_kept else None
-        if content is None:
+        set_name = request.match.set_name
+        assert set_name is not None
+        content = self._contents.open(set_name, past_resource(uri, state)) if state.is_kept else None
+        if content is None or isinstance(content, NoContent):
             return self._gone(history, of, state)
         response = None
         try:
@@ -311,12 +307,6 @@ class VersionEndpoint:
         finally:
             if response is None or response.file is None:
                 content.close()
-
-    def _open(self, set_name: str | None, uri: str, state: PastState) -> OpenContent | None:
-        """The octets of a state, if they are kept."""
-        assert set_name is not None
-        found = self._contents.open(set_name, past_resource(uri, state))
-        return None if isinstance(found, NoContent) else found
 
     def _missing(self, history: History, of: Addresses) -> Response:
         """404 for what was never there; 410 where nothing is left of what was."""
