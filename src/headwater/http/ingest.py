@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 from urllib.parse import parse_qs
 
@@ -94,16 +95,6 @@ _OTHER_CODING = _EarlyRefusal(
 )
 
 
-def _unknown_parameter(name: str, known: str) -> _EarlyRefusal:
-    """A parameter that this address does not have: whoever mistypes one must not have something else done."""
-    return _EarlyRefusal(400, f"unknown parameter {name[:80]!a}", f"This address knows {known}; nothing was taken.")
-
-
-def too_long(octets: int) -> _EarlyRefusal:
-    """A body of more than so many octets, or of a length that is none."""
-    return _EarlyRefusal(413, f"a body has {octets:,} octets at most", "Divide the lines among several requests.")
-
-
 T = TypeVar("T")
 
 _DIT_PATH = "/ingest/dit"
@@ -184,9 +175,11 @@ class IngestEndpoint:
             return _NO_TOKEN_CONFIGURED.answer()
         if (refusal := self._refusal(scope, targets)) is not None:
             return refusal.answer()
-        wishes, known = _wishes(scope), ("load",) if is_dit else ("load", "open")
+        wishes = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        known = ("load",) if is_dit else ("load", "open")
         if unknown := wishes.keys() - set(known):
-            return _unknown_parameter(min(unknown), " and ".join(known)).answer()
+            told = f"unknown parameter {min(unknown)[:80]!a}"  # whoever mistypes one must not have something else done
+            return _EarlyRefusal(400, told, f"This address knows {' and '.join(known)}; nothing was taken.").answer()
         token = bearer_token(scope["headers"]) or b""
         mine = [target for target in targets if target.tokens.accepts(token)]
         name, key = mine[0].feed.name, None if is_dit else header(scope, b"idempotency-key")
@@ -258,38 +251,37 @@ class IngestEndpoint:
             return _OTHER_TOKEN if any(opened) else _UNKNOWN_TOKEN
         if (header(scope, b"content-encoding") or b"identity").lower() not in (b"identity", b"gzip", b"x-gzip"):
             return _OTHER_CODING
-        length = header(scope, b"content-length") or b"0"
-        if not length.isdigit() or len(length) > 18 or int(length) > self._limits.submission.octets:
-            return too_long(self._limits.submission.octets)
+        length, most = header(scope, b"content-length") or b"0", self._limits.submission.octets
+        if not length.isdigit() or len(length) > 18 or int(length) > most:
+            return _EarlyRefusal(413, f"a body has {most:,} octets at most", "Divide the lines among several requests.")
         return None
 
     async def _take(self, submission: Submission, scope: Scope, receive: Receive) -> Response:
         """Read the body to its end and answer with what was taken."""
+        is_in_chunks = header(scope, b"transfer-encoding") is not None
+        stated = None if is_in_chunks else int(header(scope, b"content-length") or b"0")
+        more, octets = True, 0
         try:
             async with asyncio.timeout(self._limits.seconds):
-                body = await self._read(submission, _stated_length(scope), receive)
+                while more:
+                    async with asyncio.timeout(self._limits.idle_seconds):
+                        message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _cut_off("the body was cut off")
+                    more = bool(message.get("more_body"))
+                    if data := message.get("body", b""):
+                        octets += len(data)
+                        await self._in_thread(partial(submission.push, data))
+                if stated is not None and octets != stated:  # nothing is taken for whole that is not
+                    raise _cut_off(f"a body of {octets:,} octets, and Content-Length says {stated:,}")
+                await self._in_thread(submission.finish)
+                body = await self._in_thread(lambda: submission.body)
         except HeadwaterError as fault:
             return self._failed(fault, await self._in_thread(lambda: submission.body))
         except TimeoutError:
             return self._failed(_cut_off("the body has not come in time"), submission.body)
         status = 207 if submission.counts.rejected else 200
         return responses.data(status, body, b"application/json", line(b"cache-control", b"no-store"))
-
-    async def _read(self, submission: Submission, stated: int | None, receive: Receive) -> bytes:
-        """Take the body to its end; what was taken."""
-        more, octets = True, 0
-        while more:
-            async with asyncio.timeout(self._limits.idle_seconds):
-                message = await receive()
-            if message["type"] == "http.disconnect":
-                raise _cut_off("the body was cut off")
-            more = bool(message.get("more_body"))
-            if data := message.get("body", b""):
-                octets += len(data)
-                await self._in_thread(lambda data=data: submission.push(data))  # type: ignore[misc]
-        if stated is not None and octets != stated:  # whatever is below us: nothing is taken for whole that is not
-            raise _cut_off(f"a body of {octets:,} octets, and Content-Length says {stated:,}")
-        return await self._in_thread(lambda: _finished(submission))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self.precedence.during, work)
@@ -328,15 +320,6 @@ def _routed(resource_set: str | None, targets: list[PushTarget], mine: list[Push
     return found
 
 
-def _wishes(scope: Scope) -> dict[str, list[str]]:
-    return parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-
-
-def _finished(submission: Submission) -> bytes:
-    submission.finish()
-    return submission.body
-
-
 def _load_is_over(feed: Feed) -> WrongPhase:
     return WrongPhase("the set is open: its first load is over", where=feed.name)
 
@@ -345,10 +328,3 @@ def _open(feed: Feed) -> None:
     """What comes without `load` is logged as changes: the first of it ends the load."""
     if not feed.is_open:
         feed.open()
-
-
-def _stated_length(scope: Scope) -> int | None:
-    """How long the body is to be; None when it ends by its chunks."""
-    if header(scope, b"transfer-encoding") is not None:
-        return None
-    return int(header(scope, b"content-length") or b"0")
