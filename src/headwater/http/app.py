@@ -73,6 +73,7 @@ def home_page(source: ServableSource) -> bytes:
     waiting = waits(source, states)
     site = source.site
     title = escape(site.title or "ResourceSync source")
+    about = f'<a href="{escape(site.describedby)}">About this source</a> · ' if site.describedby else ""
     rows = "".join(
         _row(site, one, states, ready=shows(source, one.name, states), is_waiting=one.name in waiting)
         for one in site.sets
@@ -83,7 +84,7 @@ def home_page(source: ServableSource) -> bytes:
 <link rel="alternate" type="application/xml" title="Source Description" href="{escape(site.url(SOURCE_DESCRIPTION))}">
 <style>{_STYLE}</style></head><body><main>
 <h1>{title}</h1>
-<p>{_about(site)}Keep a copy of it in step: <code>headwater sync {escape(site.base_url)} DIR</code></p>
+<p>{about}Keep a copy of it in step: <code>headwater sync {escape(site.base_url)} DIR</code></p>
 <table><thead><tr><th scope="col">Set of resources</th><th scope="col" class="n">Resources</th>
 <th scope="col">Complete until (UTC)</th><th scope="col">Documents</th></tr></thead><tbody>{rows}</tbody></table>
 </main><footer><a href="{escape(site.url(SOURCE_DESCRIPTION))}">Source Description</a> ·
@@ -91,10 +92,6 @@ def home_page(source: ServableSource) -> bytes:
 ResourceSync (ANSI/NISO Z39.99-2017) by Headwater</footer>
 </body></html>
 """.encode()
-
-
-def _about(site: Site) -> str:
-    return f'<a href="{escape(site.describedby)}">About this source</a> · ' if site.describedby else ""
 
 
 def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, ready: bool, is_waiting: bool) -> str:
@@ -270,7 +267,11 @@ class Application:
             position, end = response.start, response.start + response.octets
             while position < end:
                 most = BLOCK_OCTETS if self._sending <= _CROWD else CROWDED_BLOCK_OCTETS
-                block = await self._block(response, position, min(most, end - position))
+                octets = min(most, end - position)
+                if response.file is None:
+                    block: bytes | memoryview = memoryview(response.body)[position : position + octets]
+                else:
+                    block = await self._access.read(response.file.read, position, octets)
                 position += len(block)
                 if not block or (position >= end and response.has_changed()):
                     return False  # returning without the last octets makes the server cut the connection: never padded
@@ -298,11 +299,6 @@ class Application:
         finally:
             if not following.cancel() and not following.cancelled():
                 following.exception()  # nobody waits for it any longer
-
-    async def _block(self, response: Response, position: int, octets: int) -> bytes | memoryview:
-        if response.file is None:
-            return memoryview(response.body)[position : position + octets]
-        return await self._access.read(response.file.read, position, octets)
 
 
 async def _home(request: HttpRequest) -> Response:

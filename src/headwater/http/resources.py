@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.catalog.content import ContentChanged, NoContent, OpenContent, recorded_blocks
+from headwater.catalog.content import ContentChanged, NoContent, recorded_blocks
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import HeadwaterError
 from headwater.http import responses
@@ -105,11 +105,8 @@ class _GenericResources:
         self._access = access
         self._takes = takes
         sets = access.source.site.sets
-        self._variants = {one.name: variants_of(one.links.variants) for one in sets if one.links.variants}
-
-    def are_in(self, set_name: str | None) -> bool:
-        """Whether a set has any."""
-        return set_name in self._variants
+        self.variants = {one.name: variants_of(one.links.variants) for one in sets if one.links.variants}
+        """Of each set that has any."""
 
     async def answer(
         self, request: HttpRequest, respond: Callable[[Match, HttpRequest], Awaitable[Response]], otherwise: Response
@@ -142,7 +139,7 @@ class _GenericResources:
         Nothing for a resource that is none. Raises the catalog's faults.
         """
         name = match.set_name
-        found = generic_of(match.name, self._variants.get(name or "", ()))
+        found = generic_of(match.name, self.variants.get(name or "", ()))
         if name is None or found is None:
             return b""
         generic, own = found
@@ -156,7 +153,7 @@ class _GenericResources:
         return self._links(match, generic, others)
 
     async def _representations(self, name: str, match: Match) -> Sequence[_FileRepresentation]:
-        asked: dict[str, Variant] = {f"{match.name}.{one.suffix}": one for one in self._variants[name]}
+        asked: dict[str, Variant] = {f"{match.name}.{one.suffix}": one for one in self.variants[name]}
         catalog = self._access.source.catalog
         found = await self._access.ask(lambda: catalog.get(name, list(asked)))
         return [
@@ -228,7 +225,7 @@ class FileHandler:
         """The response; 503 when a catalog that has to be asked does not answer."""
         match = request.match
         response = await self._respond(match, request)
-        if not self._generic.are_in(match.set_name):
+        if match.set_name not in self._generic.variants:
             return response
         if response.status == 404:
             return await self._generic.answer(request, self._respond, response)
@@ -265,9 +262,18 @@ class FileHandler:
                 if not is_recorded and set_name in self._source.copied_names:
                     return responses.text(503, _CHANGED, line(b"retry-after", b"10"))
                 links = self._links[set_name] + self._own_links(set_name, relative)
-                form = _of_file(resource, file, links, is_recorded=is_recorded)
+                at, stated = file.state, resource.metadata
+                digest = _DIGEST.search(stated.hash) if is_recorded and stated.hash else None
+                # With the change time: the same size under a restored modification time is another state.
+                weak = b'W/"%x-%x-%x-%x"' % (at.st_mtime_ns, at.st_ctime_ns, at.st_size, at.st_ino)
+                etag = b'"%s"' % digest[1].encode("ascii") if digest else weak
+                second = at.st_mtime_ns // 1_000_000_000
+                form = _representation(stated, etag, second, at.st_size, links, is_exact=True)
                 if is_recorded:
-                    self._keep(key, file.key, form)
+                    self._known[key] = file.key, form
+                    self._known.move_to_end(key)
+                    if len(self._known) > KEPT:
+                        self._known.popitem(last=False)
             response = form.answer(request.fields)
             is_given = response.wants_octets and not request.is_head
             if is_given:
@@ -276,12 +282,6 @@ class FileHandler:
         finally:
             if not is_given:
                 file.close()
-
-    def _keep(self, key: tuple[str, str], state: State, form: Representation) -> None:
-        self._known[key] = state, form
-        self._known.move_to_end(key)
-        if len(self._known) > KEPT:
-            self._known.popitem(last=False)
 
     async def _look_up(self, set_name: str, relative: str) -> Resource | None:
         """The resource as the catalog holds it. Only a catalog beyond a network is waited for in a thread."""
@@ -331,16 +331,6 @@ def _has_recorded_digest(resource: Resource, file: OpenFile) -> bool:
     return True
 
 
-def _of_file(resource: Resource, file: OpenFile, links: Head, *, is_recorded: bool) -> Representation:
-    """What is sent of an open file; `is_recorded`: its octets are those that were hashed."""
-    state, stated = file.state, resource.metadata
-    digest = _DIGEST.search(stated.hash) if is_recorded and stated.hash else None
-    # With the change time: the same size under a restored modification time is another state.
-    weak = b'W/"%x-%x-%x-%x"' % (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
-    etag = b'"%s"' % digest[1].encode("ascii") if digest else weak
-    return _representation(stated, etag, state.st_mtime_ns // 1_000_000_000, state.st_size, links, is_exact=True)
-
-
 def _representation(
     stated: Metadata, etag: bytes, second: int, octets: int, links: Head, *, is_exact: bool
 ) -> Representation:
@@ -385,17 +375,14 @@ class ContentHandler:
         content = None if resource is None else self._provider.open(match.set_name, resource)
         if resource is None or content is None or isinstance(content, NoContent):
             return responses.text(404, "no such resource")
-        response = _of_content(resource.metadata, content, self._links[match.set_name]).answer(request.fields)
+        stated, links = resource.metadata, self._links[match.set_name]
+        second = int(stated.lastmod.timestamp()) if stated.lastmod else 0
+        weak = b'W/"%x-%x"' % (content.octets, second)
+        etag = b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii") if stated.hash else weak
+        form = _representation(stated, etag, second, content.octets, links, is_exact=False)
+        response = form.answer(request.fields)
         if response.wants_octets and not request.is_head:
             response.give(content)
         else:
             content.close()
         return response
-
-
-def _of_content(stated: Metadata, content: OpenContent, links: Head) -> Representation:
-    """What is sent of a resource of which this is `stated`."""
-    second = int(stated.lastmod.timestamp()) if stated.lastmod else 0
-    weak = b'W/"%x-%x"' % (content.octets, second)
-    etag = b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii") if stated.hash else weak
-    return _representation(stated, etag, second, content.octets, links, is_exact=False)
