@@ -205,6 +205,10 @@ _INTENTS: Final = f"SELECT {_INTENT} FROM intents ORDER BY id"  # noqa: S608  ou
 _WAITING: Final = "WHERE topic_id = ? AND due_at IS NULL AND expires_at > ?"
 _OF_TOPIC: Final = "(SELECT {} FROM topics WHERE id = topic_id)"
 _ALL_DUE: Final = f"SELECT {_DUE} FROM subscriptions WHERE due_at IS NOT NULL"  # noqa: S608  our own names
+_DROP_OLDEST: Final = (
+    "DELETE FROM messages WHERE id = (SELECT id FROM messages WHERE topic_id = ? ORDER BY seq LIMIT 1) RETURNING octets"
+)
+"""Of one topic."""
 _TOPICS: Final = """
 SELECT url, count(subscriptions.id), count(due_at), coalesce(sum(due_at NOT NULL AND failures > 0), 0),
   (SELECT count(*) FROM messages WHERE messages.topic_id = topics.id), last_seq, last_at
@@ -255,31 +259,25 @@ class HubStore:
         is_known = self._is_subscribed(tx, keys)
         denial = None if request.is_unsubscribe or is_known else self._denial(tx, host_of(request.callback))
         tx.run("DELETE FROM intents WHERE topic_key = ? AND callback_key = ?", keys)
-        intent = self._insert(tx, request, lease, now, denial)
-        return msgspec.structs.replace(intent, asker=subscriber(intent.host) if is_known else asker)
-
-    def _insert(
-        self, tx: Transaction, request: SubscriptionRequest, lease: int, due_at: float, denial: str | None
-    ) -> Intent:
-        values = (
-            request.is_unsubscribe,
-            request.topic_key,
-            request.topic,
-            request.callback_key,
-            request.callback,
-            host_of(request.callback),
-            lease,
-            request.secret,
-            due_at,
-            denial,
-        )
         row = tx.one(
             "INSERT INTO intents(is_unsubscribe, topic_key, topic, callback_key, callback, host, lease_seconds, secret,"
             f" due_at, denial) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING {_INTENT}",
-            values,
+            (
+                request.is_unsubscribe,
+                request.topic_key,
+                request.topic,
+                request.callback_key,
+                request.callback,
+                host_of(request.callback),
+                lease,
+                request.secret,
+                now,
+                denial,
+            ),
         )
         assert row is not None
-        return _intent(row)
+        intent = _intent(row)
+        return msgspec.structs.replace(intent, asker=subscriber(intent.host) if is_known else asker)
 
     def _is_subscribed(self, tx: Transaction, keys: tuple[str, str]) -> bool:
         found = tx.value(
@@ -291,9 +289,8 @@ class HubStore:
         """Why there is no room for one more subscription; a renewal is none."""
         if (tx.value("SELECT sum(subscriptions) FROM hosts") or 0) >= self._limits.subscriptions:
             return "this hub has as many subscriptions as it may have"
-        if (
-            tx.value("SELECT subscriptions FROM hosts WHERE host = ?", (host,)) or 0
-        ) >= self._limits.host_subscriptions:
+        of_host = tx.value("SELECT subscriptions FROM hosts WHERE host = ?", (host,)) or 0
+        if of_host >= self._limits.host_subscriptions:
             return "this host has as many subscriptions as one may have"
         return None
 
@@ -314,15 +311,16 @@ class HubStore:
         Returns the subscription as something due when there is something for it, its id when it is gone; the intent as
         one that is denied, when others have come first to the last subscription there is room for; else None.
         """
+        topic_key, callback_key = uris.normalise(intent.topic), uris.normalise(intent.callback)
+        is_new = not intent.is_unsubscribe and not self._is_subscribed(tx, (topic_key, callback_key))
+        if is_confirmed and is_new and (denial := self._denial(tx, intent.host)):
+            row = tx.one(
+                f"UPDATE intents SET denial = ?, tries = 0 WHERE id = ? RETURNING {_INTENT}",  # noqa: S608  our own names
+                (denial, intent.id),
+            )
+            return None if row is None else _intent(row)
         if not tx.run("DELETE FROM intents WHERE id = ?", (intent.id,)) or not is_confirmed:
             return None  # a later request has taken its place
-        topic_key, callback_key = uris.normalise(intent.topic), uris.normalise(intent.callback)
-        if (
-            not intent.is_unsubscribe
-            and not self._is_subscribed(tx, (topic_key, callback_key))
-            and (denial := self._denial(tx, intent.host))
-        ):
-            return self._denied(tx, intent, denial)
         if intent.is_unsubscribe:
             return tx.value(  # type: ignore[no-any-return]
                 "DELETE FROM subscriptions WHERE callback_key = ? AND topic_id = (SELECT id FROM topics WHERE key = ?)"
@@ -348,12 +346,6 @@ class HubStore:
         )
         assert row is not None
         return None if row[-2] is None else _due(row)
-
-    def _denied(self, tx: Transaction, intent: Intent, denial: str) -> Intent:
-        request = SubscriptionRequest(
-            is_unsubscribe=False, topic=intent.topic, callback=intent.callback, secret=intent.secret
-        )
-        return self._insert(tx, request, intent.lease_seconds, intent.due_at, denial)
 
     def _topic(self, tx: Transaction, key: str, url: str) -> tuple[int, int]:
         row = tx.one("SELECT id, last_seq FROM topics WHERE key = ?", (key,))
@@ -400,11 +392,7 @@ class HubStore:
         """Give the oldest messages of a topic up that are beyond the bounds."""
         count, octets = tx.one("SELECT count(*), sum(octets) FROM messages WHERE topic_id = ?", (topic_id,)) or (0, 0)
         while count > self._limits.topic_messages or (count > 1 and octets > self._limits.topic_octets):
-            octets -= tx.value(
-                "DELETE FROM messages WHERE id = (SELECT id FROM messages WHERE topic_id = ? ORDER BY seq LIMIT 1)"
-                " RETURNING octets",
-                (topic_id,),
-            )
+            octets -= tx.value(_DROP_OLDEST, (topic_id,))
             count -= 1
 
     def message_after(self, topic_id: int, position: int) -> Message | int:
@@ -515,11 +503,7 @@ class HubStore:
         beyond = sum(octets.values()) - self._limits.message_octets
         while beyond > 0:
             most = max(octets, key=octets.__getitem__)
-            dropped = tx.value(
-                "DELETE FROM messages WHERE id = (SELECT id FROM messages WHERE topic_id = ? ORDER BY seq LIMIT 1)"
-                " RETURNING octets",
-                (most,),
-            )
+            dropped = tx.value(_DROP_OLDEST, (most,))
             octets[most] -= dropped
             beyond -= dropped
 
