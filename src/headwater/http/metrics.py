@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,23 +71,18 @@ def exposition(families: Iterable[Family | Histogram]) -> bytes:
         lines += (f"# HELP {family.name} {_help(family.help)}", f"# TYPE {family.name} {kind}")
         if isinstance(family, Family):
             lines += (_line(family.name, labels, value) for labels, value in family.samples)
-        else:
-            for labels, counts, total in family.samples:
-                lines += _histogram(family, labels, counts, total)
+            continue
+        for labels, counts, total in family.samples:
+            bounds = zip((*family.bounds, math.inf), accumulate(counts), strict=True)
+            name = family.name
+            lines += (_line(f"{name}_bucket", (*labels, ("le", _number(bound))), count) for bound, count in bounds)
+            lines += (_line(f"{name}_sum", labels, total), _line(f"{name}_count", labels, sum(counts)))
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _histogram(family: Histogram, labels: Labels, counts: Sequence[int], total: float) -> Iterable[str]:
-    added = 0
-    for bound, count in zip((*family.bounds, math.inf), counts, strict=True):
-        added += count
-        yield _line(f"{family.name}_bucket", (*labels, ("le", _number(bound))), added)
-    yield _line(f"{family.name}_sum", labels, total)
-    yield _line(f"{family.name}_count", labels, added)
-
-
 def _line(name: str, labels: Labels, value: float) -> str:
-    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+    escaped = ((key, _help(text).replace('"', '\\"')) for key, text in labels)
+    inside = ",".join(f'{key}="{text}"' for key, text in escaped)
     return f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
 
 
@@ -94,10 +90,6 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return repr(value)
-
-
-def _escaped(text: str) -> str:
-    return _help(text).replace('"', '\\"')
 
 
 def _help(text: str) -> str:
@@ -338,16 +330,12 @@ class MetricsPage:
         yield family("set_held_back", "gauge", text, lambda one: int(one in held))
         text = "Files that cannot be read at present."
         yield family("set_unreadable_files", "gauge", text, lambda one: unreadable.get(one, 0))
-        yield from self._of_hubs()
-        text = "Full scans of the set's folder."
-        yield family("set_scans_total", "counter", text, lambda one: _int(told[one].get("scans")), told)
-
-    def _of_hubs(self) -> Iterator[Family]:
-        """What the source says of the hubs that it tells; nothing where it has none, or another process tells them."""
-        hubs = records(self._source.health().get("hubs"))
+        hubs = records(self._source.health().get("hubs"))  # none where another process tells them
         for key, name, kind, text in _HUBS if hubs else ():
             values = [((("hub", str(one.get("hub"))),), _int(one.get(key))) for one in hubs]
             yield Family(f"headwater_notify_{name}", kind, text, values)
+        text = "Full scans of the set's folder."
+        yield family("set_scans_total", "counter", text, lambda one: _int(told[one].get("scans")), told)
 
 
 def _of_requests(counted: Counts) -> Iterator[Family | Histogram]:
@@ -375,18 +363,9 @@ def _of_process() -> Iterator[Family]:
     cpu = took.user + took.system
     yield Family("process_cpu_seconds_total", "counter", "Processor time, user and system.", [((), cpu)])
     yield Family("process_start_time_seconds", "gauge", "When the process began.", [((), round(_STARTED, 3))])
-    resident = _resident_octets()
-    if resident is not None:
+    with suppress(OSError), open("/proc/self/statm", "rb") as file:  # the system may not tell
+        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         yield Family("process_resident_memory_bytes", "gauge", "Memory in use.", [((), resident)])
-
-
-def _resident_octets() -> int | None:
-    """None where the system does not tell."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return None
 
 
 def _set(name: str) -> Labels:
