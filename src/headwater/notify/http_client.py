@@ -304,19 +304,6 @@ async def _connect_first(
     raise failure
 
 
-def _connection_fault(error: OSError | ValueError) -> str:
-    """Why nothing can be connected to, in the words of the system; asyncio's have numbers and internals in them."""
-    number = error.errno if isinstance(error, OSError) else None
-    return os.strerror(number) if number else str(error)[:200]
-
-
-def _tls_fault(error: ssl.SSLError) -> str:
-    """Why TLS cannot be spoken; of a certificate what is wrong with it."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not believed: {error.verify_message.rstrip('.')}"
-    return f"TLS: {error.reason or error}"
-
-
 _IDLE_SECONDS: Final = 20.0
 _IDLE_OF_ORIGIN: Final = 256
 _NAME_SECONDS: Final = 5.0
@@ -339,10 +326,6 @@ class NameAsker(msgspec.Struct, frozen=True):
 KNOWN: Final = NameAsker()
 
 
-def _directly(_scheme: str, _host: str) -> HttpProxy | None:
-    return None
-
-
 class HttpClient:
     """Makes requests; for one event loop. `objection` says why an address is not connected to.
 
@@ -356,7 +339,7 @@ class HttpClient:
         *,
         authorities: str | None = None,
         user_agent: str,
-        proxy_for: Callable[[str, str], HttpProxy | None] = _directly,
+        proxy_for: Callable[[str, str], HttpProxy | None] = lambda _scheme, _host: None,
         credentials: Mapping[uris.Origin, SignInCredentials] | None = None,
     ) -> None:
         self._objection = objection
@@ -365,6 +348,7 @@ class HttpClient:
         self._proxy_for = proxy_for
         self._credentials = credentials or {}
         self._tls: dict[uris.Origin | None, ssl.SSLContext] = {}
+        """A client certificate is in the context of its origin alone."""
         self._idle: dict[uris.Origin, list[HttpConnection]] = {}
         self._names: dict[str, tuple[float, list[str]]] = {}
         self._lookups = defaultdict[str, ThreadPoolExecutor](lambda: ThreadPoolExecutor(_LOOKUPS, "names"))
@@ -477,15 +461,25 @@ class HttpClient:
             return objection
         addresses = addresses[:_ADDRESSES]
         try:
-            tls = self._context(origin) if scheme == "https" else None
+            tls = None
+            if scheme == "https":
+                own = self._credentials.get(origin)
+                key = origin if own is not None and own.certificate is not None else None
+                if (tls := self._tls.get(key)) is None:
+                    tls = self._tls[key] = tls_context(self._authorities)
+                    if own is not None and own.certificate is not None:
+                        tls.load_cert_chain(own.certificate, own.key)
             if proxy is not None and tls is not None:
                 return await _open_tunnel(proxy, addresses, (host, port), tls, self._open)
             at = port if proxy is None else proxy.port
             return (await _connect_first(addresses, at, self._open, host, tls))[1]
         except ssl.SSLError as error:
-            return HttpFailure(_tls_fault(error))
-        except (OSError, ValueError) as error:
-            return HttpFailure(f"{failing}: {_connection_fault(error)}")
+            if isinstance(error, ssl.SSLCertVerificationError):
+                return HttpFailure(f"the certificate is not believed: {error.verify_message.rstrip('.')}")
+            return HttpFailure(f"TLS: {error.reason or error}")
+        except (OSError, ValueError) as error:  # asyncio's words have numbers and internals in them
+            number = error.errno if isinstance(error, OSError) else None
+            return HttpFailure(f"{failing}: {os.strerror(number) if number else str(error)[:200]}")
 
     async def _addresses(self, host: str, asker: NameAsker = KNOWN) -> list[str]:
         with contextlib.suppress(ValueError):
@@ -514,17 +508,6 @@ class HttpClient:
         if len(self._names) >= _NAMES:
             self._names.clear()
         self._names[host] = time.monotonic() + _NAME_SECONDS, looking.result()
-
-    def _context(self, origin: uris.Origin) -> ssl.SSLContext:
-        """TLS for an origin; a client certificate is in the context of its origin alone."""
-        own = self._credentials.get(origin)
-        key = origin if own is not None and own.certificate is not None else None
-        if key not in self._tls:
-            made = tls_context(self._authorities)
-            if own is not None and own.certificate is not None:
-                made.load_cert_chain(own.certificate, own.key)
-            self._tls[key] = made
-        return self._tls[key]
 
 
 def _message(

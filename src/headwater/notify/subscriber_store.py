@@ -231,8 +231,13 @@ class SubscriberStore:
 
     def subscriptions(self) -> list[Subscription]:
         """All of them, oldest first."""
+        found: list[Subscription] = []
         with self.read() as t:
-            return [_subscription(row) for row in t.rows(f"SELECT {_NAMES} FROM subscriptions ORDER BY id")]  # noqa: S608
+            for row in t.rows(f"SELECT {_NAMES} FROM subscriptions ORDER BY id"):  # noqa: S608
+                told = dict(zip(_COLUMNS, row, strict=True))
+                told["kind"], told["state"] = Kind(told["kind"]), SubscriptionState(told["state"])
+                found.append(Subscription(**told))
+        return found
 
     def add(self, subscription: Subscription) -> Subscription:
         """Remember a new one; returns it with its number."""
@@ -250,14 +255,10 @@ class SubscriberStore:
 
     # -- deliveries ---------------------------------------------------------------------------------------------------
 
-    def has_room(self, t: Transaction, octets: int) -> bool:
-        """Whether another delivery may wait to be applied."""
-        count, held = t.one("SELECT count(*), coalesce(sum(octets), 0) FROM deliveries") or (0, 0)
-        return bool(count < _QUEUED_PAYLOADS and held + octets <= _QUEUED_OCTETS)
-
     def queue(self, t: Transaction, held: Subscription, body: bytes, now: float) -> bool:
         """Queue a delivery, each payload once; False where there is no room for it."""
-        if not self.has_room(t, len(body)):
+        count, octets = t.one("SELECT count(*), coalesce(sum(octets), 0) FROM deliveries") or (0, 0)
+        if count >= _QUEUED_PAYLOADS or octets + len(body) > _QUEUED_OCTETS:
             return False
         t.run(
             "INSERT OR IGNORE INTO deliveries(kind, identity, channel, came_at, digest, octets, body)"
@@ -298,7 +299,8 @@ class SubscriberStore:
     def progress(self, channel: str) -> ChannelProgress:
         """How far a channel has led."""
         with self.read() as t:
-            return _progress(t, channel)
+            value = t.value("SELECT value FROM progress WHERE channel = ?", (channel,))
+        return ChannelProgress() if value is None else from_json(value, ChannelProgress)
 
     def keep_progress(self, channels: Iterable[tuple[str, ChannelProgress]]) -> None:
         """Remember how far channels have led."""
@@ -320,11 +322,6 @@ class SubscriberStore:
             t.run("INSERT OR REPLACE INTO facts(name, value) VALUES (?, ?)", (name, value))
 
 
-def _progress(t: Transaction, channel: str) -> ChannelProgress:
-    value = t.value("SELECT value FROM progress WHERE channel = ?", (channel,))
-    return ChannelProgress() if value is None else from_json(value, ChannelProgress)
-
-
 def _keep(t: Transaction, channel: str, progress: ChannelProgress) -> None:
     told = msgspec.json.encode(progress).decode()
     t.run("INSERT OR REPLACE INTO progress(channel, value) VALUES (?, ?)", (channel, told))
@@ -333,12 +330,6 @@ def _keep(t: Transaction, channel: str, progress: ChannelProgress) -> None:
 def _values(subscription: Subscription) -> list[Any]:
     values = [getattr(subscription, name) for name in _COLUMNS[1:]]
     return [value.value if isinstance(value, Kind | SubscriptionState) else value for value in values]
-
-
-def _subscription(row: Sequence[Any]) -> Subscription:
-    told = dict(zip(_COLUMNS, row, strict=True))
-    told["kind"], told["state"] = Kind(told["kind"]), SubscriptionState(told["state"])
-    return Subscription(**told)
 
 
 # how the copy stands
@@ -406,7 +397,20 @@ def push_status(folder: Path) -> PushStatus | None:
             is_followed=is_followed(folder),
             waiting=store.waiting(),
             last_delivery=_moment(max((one.heard_at or 0.0 for one in held), default=0.0)),
-            subscriptions=tuple(map(_status, held)),
+            subscriptions=tuple(
+                SubscriptionStatus(
+                    channel=one.kind.value,
+                    capability_list=one.identity,
+                    topic=one.topic,
+                    hub=one.hub,
+                    state=one.state.value,
+                    lease_ends=_moment(one.ends_at),
+                    next_request=_moment(one.next_at),
+                    last_delivery=_moment(one.heard_at),
+                    fault=one.fault,
+                )
+                for one in held
+            ),
             channels=tuple(
                 ChannelStatus(
                     topic=topic,
@@ -417,20 +421,6 @@ def push_status(folder: Path) -> PushStatus | None:
                 for (topic, identity), one in progress.items()
             ),
         )
-
-
-def _status(held: Subscription) -> SubscriptionStatus:
-    return SubscriptionStatus(
-        channel=held.kind.value,
-        capability_list=held.identity,
-        topic=held.topic,
-        hub=held.hub,
-        state=held.state.value,
-        lease_ends=_moment(held.ends_at),
-        next_request=_moment(held.next_at),
-        last_delivery=_moment(held.heard_at),
-        fault=held.fault,
-    )
 
 
 def _moment(seconds: float | None) -> dt.datetime | None:

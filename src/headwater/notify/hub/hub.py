@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ from typing import Final
 from headwater.errors import HeadwaterError, StoreFault, as_fault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.notify.group_commit import GroupCommit
-from headwater.notify.http_client import KNOWN, HttpClient, NameAsker
+from headwater.notify.http_client import KNOWN, HttpClient
 from headwater.notify.hub.delivery import Deliveries
 from headwater.notify.hub.policy import AddressPolicy, ChangedTopics, HubOptions, RequestRefusal, SubscriptionRequest
 from headwater.notify.hub.queues import USER_AGENT, HubContext
@@ -73,7 +73,6 @@ class Hub:
         """Requests to subscribe that are looked at, by the host of the callback: few at a time, each with a bound."""
 
         self._runs: list[asyncio.Task[None]] = []
-        self._on_fault = on_fault
         self.published = 0
 
     def start(self) -> None:
@@ -113,20 +112,18 @@ class Hub:
             return RequestRefusal(503, "too many requests wait to be verified")
         self._asking[host] += 1
         try:
-            return await self._subscribe(request, KNOWN if is_trusted else stranger(client))
+            asker = KNOWN if is_trusted else stranger(client)
+            objections = await self._client.objections_to([request.callback], asker)
+            for callback, objection in objections.items():  # no word of ours could reach it (WS-H-17)
+                self._context.on_topic_fault(callback, objection.text)
+                why = f"{objection.public_text}, and this hub asks no such address"
+                return RequestRefusal(403, f"hub.callback cannot be used: {why}")
+            now = monotonic_unix_time()
+            self.verifications.add(await self._writer.write(lambda tx: self.store.ask(tx, request, now, asker)))
         finally:
             self._asking[host] -= 1
             if not self._asking[host]:
                 del self._asking[host]
-
-    async def _subscribe(self, request: SubscriptionRequest, asker: NameAsker) -> RequestRefusal | None:
-        objections = await self._client.objections_to([request.callback], asker)
-        for callback, objection in objections.items():  # no word of ours could reach it (WS-H-17)
-            self._context.on_topic_fault(callback, objection.text)
-            why = f"{objection.public_text}, and this hub asks no such address"
-            return RequestRefusal(403, f"hub.callback cannot be used: {why}")
-        now = monotonic_unix_time()
-        self.verifications.add(await self._writer.write(lambda tx: self.store.ask(tx, request, now, asker)))
         return None
 
     async def publish(self, payload: Payload, *, is_trusted: bool, client: str = "") -> RequestRefusal | None:
@@ -222,16 +219,11 @@ class Hub:
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
             self._client.drop_idle(time.monotonic())
-            with self._told_faults():
+            try:
                 ended = await self._writer.write(lambda tx: self.store.tidy(tx, monotonic_unix_time()))
                 self.deliveries.forget(ended)
-
-    @contextlib.contextmanager
-    def _told_faults(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - what is done now and then goes on
-            self._on_fault(as_fault(error))
+            except Exception as error:  # noqa: BLE001 - what is done now and then goes on
+                self._context.on_fault(as_fault(error))
 
 
 def _locked(folder: Path) -> int:

@@ -425,14 +425,17 @@ class HubStore:
                 " WHERE id = ?3 RETURNING is_trusted",
                 (now, is_trusted, topic_id),
             )
-            changed.append(_changed(topic, now, trusted))
+            changed.append(ChangedTopic(host=host_of(topic), topic=topic, noted_at=now, is_trusted=bool(trusted)))
         return changed
 
     def changed(self) -> list[ChangedTopic]:
         """The topics that are to be fetched."""
         with self.database.read() as tx:
             rows = tx.fetch("SELECT url, changed_at, is_trusted FROM topics WHERE changed_at IS NOT NULL")
-        return [_changed(*row) for row in rows]
+        return [
+            ChangedTopic(host=host_of(topic), topic=topic, noted_at=noted_at, is_trusted=bool(is_trusted))
+            for topic, noted_at, is_trusted in rows
+        ]
 
     def fetched(self, tx: Transaction, topic: str, noted_at: float) -> None:
         """A topic was fetched, or given up; what was noted since stays."""
@@ -518,10 +521,6 @@ class HubStore:
         """How topics stand, those with most subscriptions first."""
         with self.database.read() as tx:
             return [TopicCounts(*row) for row in tx.rows(_TOPICS, (limit,))]
-
-
-def _changed(topic: str, noted_at: float, is_trusted: object) -> ChangedTopic:
-    return ChangedTopic(host=host_of(topic), topic=topic, noted_at=noted_at, is_trusted=bool(is_trusted))
 
 
 def _due(row: Sequence[Any]) -> DueSubscription:

@@ -60,7 +60,11 @@ async def fetch_topic(
         judge = partial(_judged, url=url, topic=topic, hub=options.url, is_trusted=is_trusted)
 
         def wants_body(head: HttpAnswer, judge: Callable[[HttpAnswer], Payload | TopicFault] = judge) -> bool:
-            return not head.is_redirect and (not _tells_links(head) or isinstance(judge(head), Payload))
+            if head.is_redirect:
+                return False
+            links, kind = head.headers.get("link", ""), head.headers.get("content-type", "")
+            tells_links = not head.ok or are_in_head(links, kind, "")
+            return not tells_links or isinstance(judge(head), Payload)
 
         bounds = AnswerBounds(seconds=SECONDS, max_octets=most, has_room=has_room, wants_body=wants_body)
         answer = await context.client.request("GET", url, bounds, asker=asker)
@@ -75,10 +79,6 @@ async def fetch_topic(
             return TopicFault(f"the topic redirects to where nobody can follow: {why}")
         url = target
     return TopicFault("the topic redirects too often")
-
-
-def _tells_links(head: HttpAnswer) -> bool:
-    return not head.ok or are_in_head(head.headers.get("link", ""), head.headers.get("content-type", ""), "")
 
 
 def _judged(answer: HttpAnswer, url: str, topic: str, *, hub: str, is_trusted: bool) -> Payload | TopicFault:
