@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NoReturn
 
@@ -29,11 +30,11 @@ from headwater.catalog.state import (
     StateUpdate,
 )
 from headwater.spec import checks as grammar
-from headwater.spec import times as timestamps
 from headwater.spec.checks import WriteRefused
 from headwater.spec.markup import MarkupWriter, added
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.text_values import URI_CHARACTERS
+from headwater.spec.times import EPOCH, MICROSECOND, from_microseconds, from_optional
 
 URI_PREFIX_OCTETS: Final = 300
 """The longest URI of a set's folder of resources for which the bound holds."""
@@ -62,13 +63,13 @@ def weight(uri: str, metadata: Metadata) -> int:
     """An upper bound of the octets of the entry. Raises Unacceptable for what no document can hold."""
     try:
         octets = FIXED_OCTETS + (len(uri) if len(uri) <= LONGEST_URI and _plain_uri(uri) else _odd_uri_octets(uri))
-        text = metadata.hash
+        text, type_, length = metadata.hash, metadata.type, metadata.length
         if text is not None:
             octets += len(text) if _usual_hash(text) and "\0" not in text else len(grammar.digests(text))
-        if metadata.type is not None:
-            octets += _type_octets(metadata.type)
-        if metadata.length is not None:
-            octets += DIGITS if 0 <= metadata.length < LENGTH_END else _refuse_length(metadata.length)
+        if type_ is not None:
+            octets += _type_octets(type_)
+        if length is not None:
+            octets += DIGITS if 0 <= length < LENGTH_END else _refuse_length(length)
         if metadata.encoding is not None:
             octets += _encoding_octets(metadata.encoding)
         if metadata.changefreq is not None:
@@ -134,14 +135,9 @@ def is_text(text: str) -> bool:
 def to_microseconds(moment: dt.datetime) -> int:
     """Microseconds since 1970. Raises Unacceptable for a time without a zone."""
     try:
-        return timestamps.to_microseconds(moment)
-    except ValueError as cause:
-        raise Unacceptable(str(cause)) from cause
-
-
-def to_optional(moment: dt.datetime | None) -> int | None:
-    """As `to_microseconds`; None stays None."""
-    return None if moment is None else to_microseconds(moment)
+        return (moment - EPOCH) // MICROSECOND
+    except TypeError as cause:
+        raise Unacceptable(f"a time without a zone: {moment.isoformat()}") from cause
 
 
 NO_METADATA = Metadata()
@@ -158,7 +154,7 @@ def page_of(
     stale_us: int | None,
 ) -> Page:
     """A page as readers see it, from what every backend stores of it."""
-    at, completed, stale_at = map(timestamps.from_optional, (at_us, completed_us, stale_us))
+    at, completed, stale_at = map(from_optional, (at_us, completed_us, stale_us))
     return Page(
         number=number,
         count=count,
@@ -173,7 +169,7 @@ def page_of(
 
 def segment_of(number: int, first: int, last: int, from_us: int, weight: int, until_us: int | None) -> Segment:
     """A segment as readers see it, from what every backend stores of it."""
-    from_, until = timestamps.from_microseconds(from_us), timestamps.from_optional(until_us)
+    from_, until = from_microseconds(from_us), from_optional(until_us)
     return Segment(number=number, first=first, last=last, from_=from_, until=until, weight=weight)
 
 
@@ -185,7 +181,8 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     weight: int
 
 
-class PageFill(msgspec.Struct, gc=False):
+@dataclass(slots=True)  # whose counters are added to in half the time of a Struct's
+class PageFill:
     """How full one page is; `touches` counts the events of this batch on it, `first_us` is the first one's time."""
 
     number: int
@@ -307,7 +304,7 @@ class Places:
         page.count += 1
         page.weight += octets
         page.touches += 1
-        if page.first_us is None:
+        if at_us is not None and page.first_us is None:
             page.first_us = at_us
         self.next_slot = slot + 1
         return Place(slot, page.number, octets)

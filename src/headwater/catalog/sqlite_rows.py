@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from headwater.catalog.interface import Change, Metadata, Resource, SetState
-from headwater.catalog.page_filling import Logged, Put, to_microseconds, to_optional
+from headwater.catalog.page_filling import Logged, Put, to_microseconds
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.times import from_microseconds, from_optional
 from headwater.storage.database import Schema
@@ -130,12 +130,13 @@ _from_json = json_decoder(More)
 
 def _described(metadata: Metadata) -> Row:
     """The columns lastmod_us, hash, length, type and more, which is JSON of the rare attributes where there are any."""
-    more = None
-    if metadata.encoding is not None or metadata.changefreq is not None or metadata.links or metadata.extra:
+    lastmod = metadata.lastmod
+    lastmod_us = None if lastmod is None else to_microseconds(lastmod)
+    if metadata.links or metadata.extra or metadata.encoding is not None or metadata.changefreq is not None:
         links = tuple(_plain(link) for link in metadata.links)
         rare = More(encoding=metadata.encoding, changefreq=metadata.changefreq, links=links, extra=metadata.extra)
-        more = _to_json(rare)
-    return to_optional(metadata.lastmod), metadata.hash, metadata.length, metadata.type, more
+        return lastmod_us, metadata.hash, metadata.length, metadata.type, _to_json(rare)
+    return lastmod_us, metadata.hash, metadata.length, metadata.type, None
 
 
 def _plain(link: Link) -> Link:
@@ -169,8 +170,9 @@ def metadata_of(
 def fresh_row(base: int, set_id: int, put: Put) -> Row:
     """A row for INSERT INTO resource, in the order of its columns."""
     event, place = put.event, put.place
-    where = base | place.slot, set_id, event.uri, place.page, place.weight, put.seq
-    return *where, *_described(event.metadata), event.memo or None
+    lastmod_us, hash_, length, type_, more = _described(event.metadata)
+    slot, uri, memo = base | place.slot, event.uri, event.memo or None
+    return slot, set_id, uri, place.page, place.weight, put.seq, lastmod_us, hash_, length, type_, more, memo
 
 
 def kept_row(base: int, put: Put) -> Row:

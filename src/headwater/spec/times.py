@@ -116,21 +116,22 @@ def format_datetime(moment: dt.datetime) -> str:
     return text.isoformat(timespec="microseconds" if text.microsecond else "seconds") + "Z"
 
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND = dt.timedelta(microseconds=1)
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+MICROSECOND = dt.timedelta(microseconds=1)
 SECOND = 1_000_000
 
 
 def to_microseconds(moment: dt.datetime) -> int:
     """Microseconds since 1970. Raises ValueError for a time without a zone."""
-    if moment.tzinfo is None:
-        raise ValueError(f"a time without a zone: {moment.isoformat()}")
-    return (moment - _EPOCH) // _MICROSECOND
+    try:
+        return (moment - EPOCH) // MICROSECOND
+    except TypeError as cause:
+        raise ValueError(f"a time without a zone: {moment.isoformat()}") from cause
 
 
 def from_microseconds(microseconds: int) -> dt.datetime:
     """The aware UTC time that is so many microseconds after 1970. Raises OverflowError outside the years 1 to 9999."""
-    return _EPOCH + dt.timedelta(0, 0, microseconds)
+    return EPOCH + dt.timedelta(0, 0, microseconds)
 
 
 def from_optional(microseconds: int | None) -> dt.datetime | None:
