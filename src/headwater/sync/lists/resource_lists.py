@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -57,10 +57,6 @@ class CompletedBaseline(msgspec.Struct, frozen=True):
 def is_completed(at: int | None, print_: str, done: CompletedBaseline) -> bool:
     """Whether it is the list of that `at` with the same octets: with others it was mended, or `at` means nothing."""
     return at is not None and (at, print_) == (done.at, done.print)
-
-
-def digest_of(*digests: str) -> str:
-    return blake2b("\n".join(digests).encode(), digest_size=16).hexdigest()
 
 
 class _Unread:
@@ -157,13 +153,11 @@ class _StatedTime(NamedTuple):
 
 
 def _stated(at: dt.datetime | None, believed: int | None) -> _StatedTime | None:
-    return None if at is None or believed is None else _StatedTime(to_microseconds(at), _last_of(at), believed)
-
-
-def _last_of(at: dt.datetime) -> int:
-    """The last moment that a time means; a whole second may be cut."""
+    if at is None or believed is None:
+        return None
     last = last_micros(at)
-    return last + SECOND - 1 if last % SECOND == 0 else last
+    end = last + SECOND - 1 if last % SECOND == 0 else last  # a whole second may be cut
+    return _StatedTime(to_microseconds(at), end, believed)
 
 
 class _IndexPart(NamedTuple):
@@ -177,77 +171,17 @@ class _IndexPart(NamedTuple):
     depth: int
 
 
-class _IndexRead:
-    """What an index and its components say together, component by component."""
-
-    def __init__(self, index: DocumentRead, at: int | None) -> None:
-        self._index = index
-        self._times = [_stated(index.document.at, at)]
-        self._skipped = _skipped(index)
-        self._parts: list[ListedPart] = []
-        self.components = [_component(index.uri, index)]
-        """The index itself, and the components that were read."""
-
-        self.faults: list[str] = []
-        self.misfits: list[str] = []
-        """The URIs of documents that are not of one state of the list (DST-F13)."""
-
-    def add(self, part: _IndexPart, component: DocumentRead, head: _ListHead, at: int | None) -> None:
-        """Take a component that was read; `at`: the latest moment of which it can be."""
-        own = _stated(component.document.at, at)
-        listed = part.stated
-        is_timed = part.is_timed and (own is None or listed is None or own.is_one_with(listed))
-        self.components.append(_component(part.uri, component, is_timed=is_timed))
-        self._times.append(own or listed)
-        self._parts.append(_part(component, at, head))
-        self._skipped += _skipped(component)
-
-    def times(self, *, of_components: bool = False) -> list[_StatedTime]:
-        """The times that index and components state, but for those that another one states more precisely.
-
-        `of_components`: as far as the components state them, all of them; the index is of no resource.
-        """
-        stated = self._times[1:] if of_components and None not in self._times[1:] else self._times
-        times = sorted({one for one in stated if one is not None}, key=lambda one: one.end - one.begin)
-        return [one for n, one in enumerate(times) if not any(one.is_one_with(finer) for finer in times[:n])]
-
-    def snapshot(self) -> ResourceListRead:
-        """Index and components as one list."""
-        index = self._index
-        return ResourceListRead(
-            uri=index.uri,
-            at=min((one.believed for one in self.times()), default=None),
-            claimed_at=min((one.begin for one in self.times(of_components=True)), default=None),
-            stated_at=micros(index.document.at),
-            print=digest_of(*(one.digest for one in self.components)),
-            complete=not self.faults,
-            settled=not self.misfits,
-            etag=index.etag,
-            last_modified=index.last_modified,
-            components=tuple(self.components),
-            parts=tuple(self._parts),
-            faults=tuple(self.faults[:20]) + tuple(f"{uri} does not fit its index" for uri in self.misfits[:20]),
-            title=_title(index),
-            skipped=self._skipped,
-        )
+def _distinct(times: Sequence[_StatedTime | None]) -> list[_StatedTime]:
+    """The times that documents state, but for those that another one states more precisely."""
+    known = sorted({one for one in times if one is not None}, key=lambda one: one.end - one.begin)
+    return [one for n, one in enumerate(known) if not any(one.is_one_with(finer) for finer in known[:n])]
 
 
 class ResourceListReader:
     """Reads one set's Resource List into `temp.listed`."""
 
-    def __init__(
-        self,
-        context: ListContext,
-        *,
-        sitemap: bool,
-        reached: int | None = None,
-        doubt: Callable[[], bool] = lambda: True,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """`doubt`: asked when all is staged, whether a component may cost a second reading to be sure of it.
-
-        What a conditional request can tell is asked in any case. `reached`: up to which time changes are known.
-        """
+    def __init__(self, context: ListContext, *, sitemap: bool, reached: int | None = None) -> None:
+        """`reached`: up to which time changes are known."""
         self._documents = context.documents
         self._database = context.database
         self._scope = context.scope
@@ -255,8 +189,6 @@ class ResourceListReader:
         self._listener = context.listener
         self._sitemap = sitemap
         self._reached = reached
-        self._doubt = doubt
-        self._sleep = sleep
 
     def read(
         self,
@@ -273,22 +205,17 @@ class ResourceListReader:
             found = self._once(uri, validators, components if reading == 0 else ())
             asked = (one for one in components if one.uri != uri and not one.is_timed)
             if isinstance(found, UnchangedList) and any(map(self._differs, asked)):
-                validators = None
                 found = self._once(uri, None)
-            if (
-                done is not None
-                and isinstance(found, ResourceListRead)
-                and is_completed(found.stated_at, found.print, done)
-            ):
-                return UnchangedList(uri, found.etag, found.last_modified)
-            if not isinstance(found, ResourceListRead) or (found.settled and found.complete):
+            if not isinstance(found, ResourceListRead):
                 return found
+            if done is not None and is_completed(found.stated_at, found.print, done):
+                return UnchangedList(uri, found.etag, found.last_modified)
             if found.settled:
-                return found  # a component is broken, not in motion: reading all again would not help
+                return found  # a component that is broken is not in motion: reading all again would not help
+            validators = None
             if reading < _READINGS - 1:
                 self._documents.warn("DST-F13", "the Resource List changed while it was read; reading it again", uri)
-                self._sleep(_PAUSE_SECONDS * (reading + 1))
-                validators = None
+                time.sleep(_PAUSE_SECONDS * (reading + 1))
         return found
 
     def _once(
@@ -346,9 +273,11 @@ class ResourceListReader:
     def _components(
         self, index: DocumentRead, at: int | None, intake: EntryFilter, parts: list[_IndexPart]
     ) -> ResourceListRead:
-        read = _IndexRead(index, at)
         indexes = {index.uri, index.final}
         known = {part.uri for part in parts}
+        read = [Component(index.uri, index.etag, index.last_modified, index.digest)]
+        times, skipped, rows = [_stated(index.document.at, at)], _skipped(index), []
+        faults: list[str] = []
         for part in parts:
             uri = part.uri
             try:
@@ -358,23 +287,47 @@ class ResourceListReader:
                 if len(parts) + len(head.parts) > _MOST_LISTS:
                     raise _too_many()
             except SourceFault as fault:
-                read.faults.append(str(fault))
+                faults.append(str(fault))
                 self._documents.warn(fault.rule or fault.code, f"a component cannot be read: {fault.what}", uri)
                 continue
             if component.document.kind in _INDEXES:
                 indexes.update((uri, component.final))
                 parts += [one for name, one in head.parts.items() if name not in known]  # they are read after the rest
                 known.update(head.parts)
-            read.add(part, component, head, self._believed_at(component))
+            latest = self._believed_at(component)
+            own = _stated(component.document.at, latest)
+            is_timed = part.is_timed and (own is None or part.stated is None or own.is_one_with(part.stated))
+            read.append(Component(uri, component.etag, component.last_modified, component.digest, is_timed))
+            times.append(own or part.stated)
+            skipped += _skipped(component)
+            rows.append(_part(component, latest, head))
         if not parts and index.own_kind is not Kind.RESOURCE_DUMP:  # without packages it is an empty set (DST-B4)
-            read.faults.append("an index without components")
-        if parts and self._differs(read.components[0]):
-            read.misfits.append(index.uri)
-        elif not read.faults:
-            read.misfits.extend(self._changed_components(read.components[1:]))
-        if len(read.times()) > 1:
+            faults.append("an index without components")
+        misfits = [index.uri] if parts and self._differs(read[0]) else []
+        if not misfits and not faults:  # the last one needs no question (DST-F13)
+            misfits = [one.uri for one in read[1:-1] if self._differs(one)]
+        stated = _distinct(times)
+        claimed = _distinct(times[1:]) if None not in times[1:] else stated  # the index itself is of no resource
+        if len(stated) > 1:
             self._documents.warn("AMB-95", "index and components state different `at`: the earliest counts", index.uri)
-        return self._finish(read.snapshot())
+        return self._finish(
+            ResourceListRead(
+                uri=index.uri,
+                at=min((one.believed for one in stated), default=None),
+                claimed_at=min((one.begin for one in claimed), default=None),
+                stated_at=micros(index.document.at),
+                print=blake2b("\n".join(one.digest for one in read).encode(), digest_size=16).hexdigest(),
+                complete=not faults,
+                settled=not misfits,
+                etag=index.etag,
+                last_modified=index.last_modified,
+                components=tuple(read),
+                parts=tuple(rows),
+                faults=tuple(faults[:20]) + tuple(f"{one} does not fit its index" for one in misfits[:20]),
+                title="Resource List" if index.own_kind is None else "Resource Dump",
+                skipped=skipped,
+            )
+        )
 
     def _component(self, uri: str, depth: int, intake: EntryFilter) -> tuple[DocumentRead, _ListHead]:
         head = _ListHead(self._database, intake, self._listener, depth)
@@ -386,13 +339,6 @@ class ResourceListReader:
         if answer.document.kind not in _LISTS + _INDEXES:
             raise WrongDocument(f"a component is {answer.document.called}", where=uri, rule="DST-A7")
         return answer, head
-
-    def _changed_components(self, read: list[Component]) -> list[str]:
-        """Components that are others by now than when they were read (DST-F13); the last one needs no question."""
-        asked = read[:-1]
-        if any(one.validators is None for one in asked) and not self._doubt():
-            asked = [one for one in asked if one.validators is not None]
-        return [one.uri for one in asked if self._differs(one)]
 
     def _differs(self, known: Component) -> bool:
         """Whether a document that was read has other octets by now, or cannot be read."""
@@ -429,16 +375,8 @@ def _part(answer: DocumentRead, at: int | None, head: _ListHead) -> ListedPart:
     return ListedPart(head.before, head.last, at, through)
 
 
-def _title(answer: DocumentRead) -> str:
-    return "Resource List" if answer.own_kind is None else "Resource Dump"
-
-
 def _skipped(answer: DocumentRead) -> tuple[tuple[str, int], ...]:
     return ((answer.uri, answer.skipped),) if answer.skipped else ()
-
-
-def _component(uri: str, answer: DocumentRead, *, is_timed: bool = False) -> Component:
-    return Component(uri, answer.etag, answer.last_modified, answer.digest, is_timed)
 
 
 class _ListHead:
@@ -468,23 +406,20 @@ class _ListHead:
     def take(self, document: Document, entries: list[Entry]) -> None:
         """Take the next entries, in document order. Raises WrongDocument for an index beyond all bounds."""
         if document.kind in _INDEXES:
-            self._take_parts(entries)
+            if self._depth >= _DEEPEST:
+                raise WrongDocument("indexes are nested too deeply", rule="AMB-65")
+            if len(self.parts) + len(entries) > _MOST_LISTS:
+                raise _too_many()
+            for entry in entries:
+                stated = _stated(entry.at, micros(entry.at))
+                is_timed = entry.at is not None or entry.lastmod is not None
+                self.parts.setdefault(entry.loc, _IndexPart(entry.loc, stated, is_timed, self._depth + 1))
         elif document.kind in _LISTS:
             rows = self._intake.rows(entries)
             with self._database.write() as t:
                 t.many(STAGE_LISTED, rows)
                 self.last = _last_listed(t)
             self._listener(Progress("listing", self.last))
-
-    def _take_parts(self, entries: list[Entry]) -> None:
-        if self._depth >= _DEEPEST:
-            raise WrongDocument("indexes are nested too deeply", rule="AMB-65")
-        if len(self.parts) + len(entries) > _MOST_LISTS:
-            raise _too_many()
-        for entry in entries:
-            stated = _stated(entry.at, micros(entry.at))
-            is_timed = entry.at is not None or entry.lastmod is not None
-            self.parts.setdefault(entry.loc, _IndexPart(entry.loc, stated, is_timed, self._depth + 1))
 
 
 def _too_many() -> WrongDocument:

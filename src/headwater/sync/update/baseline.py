@@ -175,18 +175,7 @@ class Baseline:
             self._set.lists,
             sitemap=self._set.offer.is_sitemap,
             reached=self._set.row.position.time if self._set.row.position else None,
-            doubt=lambda: self._set.offer.changes_document is None or self._would_remove(),
         )
-
-    def _would_remove(self) -> bool:
-        """Whether something held is not in what was listed."""
-        with self._run.database.write() as t:
-            query = (
-                "SELECT 1 FROM resources r WHERE r.set_id = ? AND r.path IS NOT NULL"
-                " AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = r.uri) LIMIT 1"
-            )
-            t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
-            return t.one(query, (self._set.row.id,)) is not None
 
     def _other_kind(self, uri: str, found: OtherDocument) -> None:
         """The Capability List called it a Resource List; the document decides, and there is no baseline (DST-A7)."""
