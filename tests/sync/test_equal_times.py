@@ -21,7 +21,7 @@ from headwater.sync.connection import Scope
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import DocumentRead, EntryConsumer, MissingDocument, UnchangedDocument
 from headwater.sync.lists.entries import ListContext
-from headwater.sync.lists.position import Position, is_past, mark_of, told_again
+from headwater.sync.lists.position import Position, is_past, mark_of
 from headwater.sync.state import TEMPORARY, Offer, Validators
 from tests.support.copying import DONE, go, tree
 from tests.support.examples import examples
@@ -47,25 +47,6 @@ SECOND = 1_000_000
 def test_what_lies_before_t(moment: int, since: int, *, past: bool) -> None:
     """DST-5.2, AMB-06: a source that writes whole seconds has not said which moment of them."""
     assert is_past(moment, since) is past
-
-
-KNOWN = Position(time=5, at_time={"a": 2, "b": 1}, list_uri="known", list_from=3, count=4)
-
-
-@pytest.mark.parametrize(
-    ("what", "uri", "from_", "again"),
-    [
-        ("rewritten", "known", 3, {}),
-        ("its `from` has moved", "known", 4, {"a": 2, "b": 1}),
-        ("another list of the whole moment", "other", 4, {"a": 2, "b": 1}),
-        ("one that may begin amid T", "other", 5, {}),
-        ("the same address, amid T", "known", 5, {}),
-        ("no `from`", "other", None, {}),
-    ],
-)
-def test_what_a_list_tells_again(what: str, uri: str, from_: int | None, again: dict[str, int]) -> None:
-    """DST-5.2: what the known list tells its fingerprint accounts for; one that begins at T may tell other changes."""
-    assert told_again(KNOWN, uri, from_, from_) == again, what
 
 
 def test_what_tells_changes_apart() -> None:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.sync.lists.archives import ListedDocument, ToldPeriods, touching
+from headwater.sync.lists.position import IndexedList, ToldPeriods, touching
 
 Span = tuple[int, int | None]
 
 
-def lists(*spans: Span) -> list[ListedDocument]:
-    return [ListedDocument(uri=f"{from_}-{until}", from_=from_, until=until) for from_, until in spans]
+def lists(*spans: Span) -> list[IndexedList]:
+    return [IndexedList(uri=f"{from_}-{until}", from_=from_, until=until) for from_, until in spans]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_coverage(spans: list[Span], after: int, last: int, chosen: list[str], h
     found = lists(*spans)
     assert ToldPeriods.of_lists(found).hole(after, last - 1) == hole
     seconds = [
-        ListedDocument(one.uri, (one.from_ or 0) * 10**6, None if one.until is None else one.until * 10**6)
+        IndexedList(one.uri, (one.from_ or 0) * 10**6, None if one.until is None else one.until * 10**6)
         for one in found
     ]
     assert [one.uri for one in touching(seconds, after * 10**6, last * 10**6)] == chosen

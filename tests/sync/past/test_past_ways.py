@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headwater.spec.discovery import parse_link_header
+from headwater.sync.past.versions import after_timemap, read_timemap
 from headwater.sync.source_times import SECOND, http_date_micros
-from headwater.sync.transfer.past_ways import Way, WayKind, after_timemap, read_timemap
+from headwater.sync.transfer.work_queue import Way, WayKind
 
 DAY = "Thu, 12 Nov 2026 12:00:"
 MOMENT = http_date_micros(f"{DAY}30 GMT") or 0

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import UsageFault
-from headwater.sync.lists.archives import ToldPeriods
-from headwater.sync.past.state_at import (
+from headwater.sync.lists.position import ToldPeriods
+from headwater.sync.past.evidence import (
     Absent,
     Changed,
     Existed,

@@ -19,8 +19,7 @@ from headwater.sync.lists.position import Position, position_of_list
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
 from headwater.sync.metadata import restate_by_changes, restate_by_list
 from headwater.sync.options import Choice
-from headwater.sync.past.evidence import Evidence, EvidenceReader
-from headwater.sync.past.state_at import EXISTED, UNKNOWN, ListingResult, fill_listed
+from headwater.sync.past.evidence import EXISTED, UNKNOWN, Evidence, EvidenceReader, ListingResult, fill_listed
 from headwater.sync.sets.moved_sets import LISTED, take_along
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import NOTHING_REFUSED, Offer, SetRow, keep_changed, keep_listed, one_set, refused_entries

@@ -9,10 +9,8 @@ a person is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
-
-import msgspec
+from collections.abc import Sequence
+from contextlib import suppress
 
 from headwater.errors import SourceFault
 from headwater.spec.kinds import RULES, Kind, Root
@@ -20,64 +18,9 @@ from headwater.spec.records import Document, Entry
 from headwater.sync.connection import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, ListDocuments, read_head
 from headwater.sync.lists.entries import ListContext
-from headwater.sync.lists.position import IndexedList, is_past
-from headwater.sync.source_times import format_micros, last_micros, micros
+from headwater.sync.lists.position import IndexedList, ToldPeriods, touching
+from headwater.sync.source_times import format_micros, micros
 from headwater.transport.fetch import Objection
-
-# the periods of which lists tell
-
-
-class ListedDocument(IndexedList, frozen=True, kw_only=True):
-    """A Resource List, Change List or dump as an archive, an index or its own head tells of it.
-
-    A snapshot has `at`, and `completed` where that is stated; a list of changes has `from_`, and `until` unless it is
-    the open one, which is never in an archive (RS-ARC-26).
-    """
-
-    at: int | None = None
-    completed: int | None = None
-
-
-class ToldPeriods(msgspec.Struct, frozen=True):
-    """The periods of which every change is told: apart from each other, in order, both ends included."""
-
-    periods: tuple[tuple[int, int], ...] = ()
-
-    @classmethod
-    def of(cls, lists: Iterable[tuple[int, int]]) -> ToldPeriods:
-        """The periods that Change Lists from `from` to `until` cover.
-
-        A change at the very `until` of a list may stand in the next one alone (AMB-11): only where there is none that
-        begins later the end belongs to it.
-        """
-        merged: list[tuple[int, int]] = []
-        for begin, end in sorted(lists):
-            if merged and begin <= merged[-1][1]:
-                merged[-1] = merged[-1][0], max(end, merged[-1][1])
-            else:
-                merged.append((begin, end))
-        whole = [(begin, end - 1) for begin, end in merged[:-1]] + merged[-1:]
-        return cls(tuple((begin, end) for begin, end in whole if begin <= end))
-
-    def tells(self, after: int, until: int) -> bool:
-        """Whether all changes later than `after`, up to and with `until`, are told."""
-        return after >= until or any(begin <= after + 1 and until <= end for begin, end in self.periods)
-
-    def hole(self, after: int, until: int) -> tuple[int, int] | None:
-        """The first part of a period of which the changes are not told: later than one moment, up to another."""
-        for begin, end in self.periods:
-            if begin > after + 1:
-                break
-            after = max(after, end)
-        if after >= until:
-            return None
-        later = [begin - 1 for begin, _ in self.periods if begin > after]
-        return after, min([until, *later])
-
-    @classmethod
-    def of_lists(cls, lists: Iterable[IndexedList]) -> ToldPeriods:
-        """The periods that these Change Lists cover; one without `from` covers none."""
-        return cls.of((one.from_, _NEVER if one.until is None else one.until) for one in lists if one.from_ is not None)
 
 
 def shortfall(promised: IndexedList, document: Document, parts: Sequence[IndexedList]) -> WrongDocument | None:
@@ -85,7 +28,7 @@ def shortfall(promised: IndexedList, document: Document, parts: Sequence[Indexed
 
     `parts`: the lists that it names, where it is an index.
     """
-    own = IndexedList(promised.uri, micros(document.from_), last_micros(document.until) if document.until else None)
+    own = IndexedList.of(promised.uri, document)
     if promised.until is not None and own.until is None:
         return WrongDocument("the archived list is open", where=own.uri, rule="RS-ARC-26")
     is_late = own.from_ is None or promised.from_ is None or own.from_ > promised.from_
@@ -96,21 +39,6 @@ def shortfall(promised: IndexedList, document: Document, parts: Sequence[Indexed
     if ToldPeriods.of_lists(parts).hole(promised.from_ - 1, promised.until - 1) is not None:
         return WrongDocument("the archived index leaves out changes", where=own.uri, rule="RS-ARC-19")
     return None
-
-
-_NEVER = 1 << 62
-_List = TypeVar("_List", bound=IndexedList)
-
-
-def touching(lists: Sequence[_List], after: int, until: int) -> list[_List]:
-    """The Change Lists whose interval can hold changes of a period, or that state none (DST-5.1, AMB-11)."""
-    return [one for one in lists if _may_hold(one, after, until)]
-
-
-def _may_hold(one: IndexedList, after: int, until: int) -> bool:
-    if one.from_ is not None and one.from_ > until:
-        return False
-    return one.until is None or not is_past(one.until, after)
 
 
 # the reader of archives
@@ -129,13 +57,11 @@ MOST_HEADS = 500
 """So many documents are looked at whose times the archive does not tell."""
 
 _INDEXES = tuple(kind for kind in Kind if RULES[kind].root is Root.SITEMAPINDEX)
-_OF_CHANGES = (CHANGE_LIST_ARCHIVE, CHANGE_DUMP_ARCHIVE)
 
 
-def read_archive(
-    documents: ListDocuments, uri: str, capability: str, objection: Objection
-) -> tuple[ListedDocument, ...]:
-    """Read the archive of this `capability` at `uri` whole, and return what it lists, each document once.
+def read_archive(documents: ListDocuments, uri: str, capability: str, objection: Objection) -> tuple[IndexedList, ...]:
+    """Read the archive of this `capability` at `uri` whole, and return what it lists, each document once, at its first
+    place.
 
     Raises SourceFault where that cannot be done. `objection`: what the scope says of an address. Times that the archive
     does not state are looked up in the heads of MOST_HEADS such documents (RS-ARC-19), of more than that of those with
@@ -148,54 +74,40 @@ def read_archive(
         own |= parts
     if len(entries) > MOST_HEADS:
         entries = sorted(entries, key=lambda one: micros(one.lastmod) or 0, reverse=True)
-    heads = _Heads(documents, objection)
-    found: dict[str, ListedDocument | None] = {}
+    heads = MOST_HEADS
+    found: list[IndexedList] = []
+    seen: set[str] = set()
     for entry in entries:
+        if entry.loc in seen:
+            continue
+        seen.add(entry.loc)
+        one, wrong = IndexedList.of(entry.loc, entry), None
         if entry.loc in own:
-            documents.warn("RS-ARC-13", "an archive lists itself: the entry is left out", entry.loc)
+            wrong = "RS-ARC-13", "an archive lists itself: the entry is left out"
         elif (refused := objection(entry.loc)) is not None:
-            documents.warn("DST-S12", f"an archived document is left out: {refused}", entry.loc)
-        elif entry.loc not in found:
-            found[entry.loc] = _usable(listed(entry), heads, of_changes=capability in _OF_CHANGES)
-    return tuple(one for one in found.values() if one is not None)
+            wrong = "DST-S12", f"an archived document is left out: {refused}"
+        else:
+            if not _is_timed(one, capability) and heads:
+                heads -= 1
+                with suppress(SourceFault):
+                    head = read_head(documents, one.uri, objection)
+                    one = one if head is None else IndexedList.of(one.uri, head)
+            if not _is_timed(one, capability):
+                what = "an open list is in an archive" if one.from_ is not None else "an archived document has no times"
+                wrong = "RS-ARC-26", f"{what}: it is left out"
+            elif one.from_ is not None and one.until is not None and one.until < one.from_:
+                wrong = "RS-TIME-10", "an archived list ends before it begins: it is left out"
+        if wrong is None:
+            found.append(one)
+        else:
+            documents.warn(*wrong, entry.loc)
+    return tuple(found)
 
 
-def _usable(one: ListedDocument, heads: _Heads, *, of_changes: bool) -> ListedDocument | None:
-    """The document with its times, those of its own head where the archive does not state them; None without any."""
-    if not _is_timed(one, of_changes=of_changes):
-        one = heads.with_times(one)
-    if not _is_timed(one, of_changes=of_changes):
-        what = "an open list is in an archive" if one.from_ is not None else "an archived document has no times"
-        heads.documents.warn("RS-ARC-26", f"{what}: it is left out", one.uri)
-    elif one.from_ is not None and one.until is not None and one.until < one.from_:
-        heads.documents.warn("RS-TIME-10", "an archived list ends before it begins: it is left out", one.uri)
-    else:
-        return one
-    return None
-
-
-def _is_timed(one: ListedDocument, *, of_changes: bool) -> bool:
-    return (one.from_ is not None and one.until is not None) if of_changes else one.at is not None
-
-
-class _Heads:
-    """The heads of archived documents, as many as may be looked at."""
-
-    def __init__(self, documents: ListDocuments, objection: Objection) -> None:
-        self.documents = documents
-        self._objection = objection
-        self._left = MOST_HEADS
-
-    def with_times(self, one: ListedDocument) -> ListedDocument:
-        """The document with the times of its own head."""
-        if not self._left:
-            return one
-        self._left -= 1
-        try:
-            head = read_head(self.documents, one.uri, self._objection)
-        except SourceFault:
-            return one
-        return one if head is None else _with_times(one.uri, head)
+def _is_timed(one: IndexedList, capability: str) -> bool:
+    if capability in (CHANGE_LIST_ARCHIVE, CHANGE_DUMP_ARCHIVE):
+        return one.from_ is not None and one.until is not None
+    return one.at is not None
 
 
 def _components(
@@ -271,22 +183,7 @@ def _too_many(uri: str) -> SourceFault:
     return SourceFault(f"an archive of more than {MOST_ARCHIVED:,} documents", where=uri, rule="RS-ARC-25")
 
 
-def listed(entry: Entry) -> ListedDocument:
-    """A document with the times that an entry tells of it."""
-    return _with_times(entry.loc, entry)
-
-
-def _with_times(uri: str, told: Entry | Document) -> ListedDocument:
-    return ListedDocument(
-        uri=uri,
-        at=micros(told.at),
-        completed=micros(told.completed),
-        from_=micros(told.from_),
-        until=None if told.until is None else last_micros(told.until),
-    )
-
-
-def lists_over_gap(context: ListContext, uri: str, after: int, begin: int) -> list[ListedDocument] | None:
+def lists_over_gap(context: ListContext, uri: str, after: int, begin: int) -> list[IndexedList] | None:
     """The lists of the archive at `uri` that tell of all changes later than `after` and before `begin`, oldest first.
 
     None where there are none, or not all; then a person is told why.

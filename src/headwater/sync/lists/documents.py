@@ -21,6 +21,7 @@ from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import Listener, Notice, Progress
 from headwater.retry import Backoff
 from headwater.spec.discovery import ROBOTS_OCTETS, crawl_delay
+from headwater.spec.extensions import dump_offer
 from headwater.spec.kinds import RULES, Kind, Root, kind_of
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
@@ -29,7 +30,7 @@ from headwater.spec.times import from_optional
 from headwater.spec.uris import origin, resolve
 from headwater.sync.connection import Origin, RedirectRefused, Unreachable, WrongDocument, cause_of, origin_of
 from headwater.sync.source_times import http_date_micros, strong_last_modified
-from headwater.sync.state import Validators
+from headwater.sync.state import Offer, Validators
 from headwater.transport.access import REFUSED, Presented, challenged
 from headwater.transport.fetch import Objection
 from headwater.transport.scheduler import LONGEST_BACKOFF_SECONDS, LONGEST_PACE_SECONDS
@@ -70,6 +71,29 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     etag: str | None = None
     last_modified: str | None = None
     refused: Unreachable | None = None
+
+    @property
+    def validated(self) -> tuple[str, Validators]:
+        """The address, and the validators of this state of the document."""
+        return self.uri, Validators(self.etag, self.last_modified)
+
+    @property
+    def unusable(self) -> str:
+        """Why what is there cannot be used."""
+        if self.status != 200:
+            return f"HTTP status {self.status}"
+        return self.fault.what if self.fault is not None else "it is not a ResourceSync document"
+
+    @property
+    def status_fault(self) -> SourceFault:
+        """The fault of an answer that is not 200."""
+        return self.refused or SourceFault(f"HTTP status {self.status}", where=self.uri, rule="DST-A1")
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether something is there that began as a document and broke off, or an answer that was cut short."""
+        fault = self.fault
+        return fault is not None and _may_pass(fault) and (isinstance(fault, StreamBroken) or _NAMESPACE in self.body)
 
 
 def _probed(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int) -> Probe:
@@ -134,57 +158,76 @@ def _may_pass(fault: SourceFault) -> bool:
     return fault.passing if isinstance(fault, StreamBroken) else isinstance(fault, NotXml)
 
 
-def _is_torn(probe: Probe) -> bool:
-    """Whether something is there that began as a document and broke off, or an answer that was cut short."""
-    fault = probe.fault
-    return fault is not None and _may_pass(fault) and (isinstance(fault, StreamBroken) or _NAMESPACE in probe.body)
-
-
 def sign_in_refused(uri: str, answer: Fetched | StreamedAnswer) -> Unreachable | None:
     """The fault that an answer to `uri` is; None where it is none of this kind."""
     if answer.status not in REFUSED:
         return None
-    said = f"HTTP status {answer.status}"
     schemes = challenged(answer.headers.get("www-authenticate"))
-    if answer.presented is Presented.WITHHELD:
-        what, advice = _withheld(uri, answer.uri)
+    is_asked = answer.status == 401
+    if answer.presented is Presented.WITHHELD and origin(uri) != origin(answer.uri):
+        what = f"this redirects to {answer.uri}, and credentials are sent to their own origin only"
+        advice = f"If you trust it, give that address in place of yours: {answer.uri}"
+    elif answer.presented is Presented.WITHHELD:
+        what = "no credentials are sent here, because this is not the origin of the address that was given"
+        advice = "Give the address of this origin, if the source is there; a second origin cannot have credentials."
     elif answer.presented is Presented.NOTHING:
-        what = "the source requires authentication" if answer.status == 401 else "the source refuses anonymous access"
+        what = "the source requires authentication" if is_asked else "the source refuses anonymous access"
         advice = _ways_in(schemes)
     else:
         accepted = "is" if answer.presented is Presented.TOKEN else "are"
-        told = "not accepted" if answer.status == 401 else "not enough to read this"
-        what = f"{answer.presented} {accepted} {told}"
-        others = _others(answer.presented, schemes)
-        advice = f"Check the credentials: they may be of another source, or have expired. {others}"
-    what = f"{what} ({said})"
-    return Unreachable(what, code="HW-SYN-15", where=uri, rule="DST-F2", advice=advice.strip(), cause=what)
-
-
-def _withheld(asked: str, final: str) -> tuple[str, str]:
-    if origin(asked) != origin(final):
-        what = f"this redirects to {final}, and credentials are sent to their own origin only"
-        return what, f"If you trust it, give that address in place of yours: {final}"
-    what = "no credentials are sent here, because this is not the origin of the address that was given"
-    return what, "Give the address of this origin, if the source is there; a second origin cannot have credentials."
+        what = f"{answer.presented} {accepted} {'not accepted' if is_asked else 'not enough to read this'}"
+        advice = "Check the credentials: they may be of another source, or have expired."
+        own = {Presented.TOKEN: "bearer", Presented.PASSWORD: "basic"}.get(answer.presented)
+        if schemes and own not in schemes:
+            advice += f" This server asks for another way: {_ways_in(schemes)}"
+    what = f"{what} (HTTP status {answer.status})"
+    return Unreachable(what, code="HW-SYN-15", where=uri, rule="DST-F2", advice=advice, cause=what)
 
 
 def _ways_in(schemes: tuple[str, ...]) -> str:
     ways = [text for name, text in (("basic", _PASSWORD), ("bearer", _TOKEN)) if name in schemes]
-    if ways:
-        return f"Give {'; or '.join(ways)}. {_ONLY}"
-    if schemes:
+    if schemes and not ways:
         asked = ", ".join(name[:40] for name in schemes[:5])
         return (
             f"The source asks for {asked}, which Headwater does not support: ask its operator for a token or a"
             " password, or give the header that it wants by --header."
         )
-    return f"Give {_TOKEN}; or {_PASSWORD}. {_ONLY}"
+    return f"Give {'; or '.join(ways or (_TOKEN, _PASSWORD))}. {_ONLY}"
 
 
-def _others(presented: Presented, schemes: tuple[str, ...]) -> str:
-    own = {Presented.TOKEN: "bearer", Presented.PASSWORD: "basic"}.get(presented)
-    return "" if not schemes or own in schemes else f"This server asks for another way: {_ways_in(schemes)}"
+# Capability Lists
+
+CAPABILITY_LISTS = (Kind.CAPABILITY_LIST, Kind.CAPABILITY_LIST_INDEX)
+UNITED = ("resourcelist", "changelist", "resourcedump", "changedump")
+"""The capabilities of which all lists of a Capability List are read (AMB-54)."""
+
+_MOST_HUBS = 16
+
+
+def offer_of(probe: Probe, description: str | None, documents: Documents) -> Offer:
+    """The offer of a Capability List. Several lists of one kind are read as one index of them (AMB-54)."""
+    first: dict[str, str] = {}
+    hubs: dict[str, tuple[str, ...]] = {}
+    for entry in probe.entries:
+        capability = (entry.capability or "").strip().lower()
+        if first.setdefault(capability, entry.loc) != entry.loc:
+            is_read = capability in UNITED
+            told = "all are read" if is_read else "the first counts"
+            if capability:
+                documents.warn("AMB-54", f"more than one {capability} in a Capability List: {told}", probe.final)
+            first[capability] = f"{probe.uri}#{capability}" if is_read else first[capability]
+            continue
+        if found := tuple(dict.fromkeys(link.href for link in entry.links if link.rel == "hub"))[:_MOST_HUBS]:
+            hubs[capability] = found
+    return Offer(
+        identity=probe.uri,
+        name="",
+        capability_list=probe.uri,
+        description=description,
+        documents=first,
+        hubs=hubs,
+        on_demand=dump_offer(probe.document) if probe.document is not None else None,
+    )
 
 
 # documents of a source
@@ -197,9 +240,6 @@ MOST_ENTRIES = 50_000
 
 SMALL_OCTETS = 1 << 16
 """What a Capability List hardly exceeds: of documents that are read many at a time so much is held of each."""
-
-UNITED = ("resourcelist", "changelist", "resourcedump", "changedump")
-"""The capabilities of which all lists of a Capability List are read (AMB-54)."""
 
 _TOGETHER = 256
 _AHEAD_SECONDS = 5.0  # how old a document may be when it is read: a set is brought to its present, not to a past
@@ -273,13 +313,8 @@ class MissingDocument(msgspec.Struct, frozen=True):
     status: int
 
 
-def union_of(capability_list: str, capability: str) -> str:
-    """The URI of an index that stands for several lists of one capability (AMB-54)."""
-    return f"{capability_list}#{capability}"
-
-
 def is_union(uri: str) -> bool:
-    """Whether a URI stands for such an index."""
+    """Whether a URI (`CAPABILITY LIST#CAPABILITY`) stands for an index of all its lists of that capability (AMB-54)."""
     return uri.rpartition("#")[2] in UNITED and "#" in uri
 
 
@@ -522,7 +557,7 @@ class Documents:
                 if answer.failure is not None:
                     raise _unanswered(uri, answer.failure)
                 probe = _probed(uri, answer, chunks, most_entries)
-            if not (_is_torn(probe) and self._rested(attempt)):
+            if not (probe.is_torn and self._rested(attempt)):
                 return probe
         raise AssertionError("unreachable")
 
@@ -540,20 +575,20 @@ class Documents:
         while batch := list(islice(addresses, _TOGETHER)):
             answers = self._together([(uri, held, None) for uri, held in batch])
             for (uri, held), (_, answer) in zip(batch, answers, strict=True):
-                too_large = answer.failure is not None and answer.failure.kind is FailureKind.TOO_LARGE
-                found: Probe | None = None
-                if answer.failure is None:
-                    found = _probed(uri, answer, [answer.body] if answer.status == 200 else [], MOST_ENTRIES)
-                moved = uri in self.moved and (found is None or found.status in _GONE)
-                if too_large or moved or (found is not None and _is_torn(found)):
+                failure, found = answer.failure, None
+                if failure is None:
+                    found = _probed(uri, answer, [answer.body], MOST_ENTRIES)
+                is_gone = found is None or found.status in _GONE
+                is_too_large = failure is not None and failure.kind is FailureKind.TOO_LARGE
+                if is_too_large or (is_gone and uri in self.moved) or (found is not None and found.is_torn):
                     try:
                         yield self.probe(uri, validators=held)
                     except SourceFault as fault:
                         yield fault
                 elif found is not None:
                     yield self._noted(found)
-                elif answer.failure is not None:
-                    yield _unanswered(uri, answer.failure)
+                elif failure is not None:
+                    yield _unanswered(uri, failure)
 
     def ask_for_pace(self, uri: str) -> None:
         """Ask the host of a URI, once, how long a pause it wants between two requests."""

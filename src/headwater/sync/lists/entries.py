@@ -28,10 +28,13 @@ from headwater.sync.connection import REFUSALS, Origin, Scope, origin_of
 from headwater.sync.lists.documents import ListDocuments
 from headwater.sync.lists.position import (
     ChangeListFingerprint,
+    ChangeTimes,
     IndexedList,
     Interval,
     Position,
-    StatedTimes,
+    Style,
+    Times,
+    effective,
     kept_bound,
     mark_of,
 )
@@ -133,7 +136,9 @@ class EntryFilter:
         else:
             uri = normalise(loc)
             refused = self._judge(loc, uri)
-        lastmod = entry.lastmod
+        lastmod, extra = entry.lastmod, _ENCODER.encode(entry.extra).decode() if entry.extra else None
+        if extra is not None and len(extra) > _LONGEST_KEPT:
+            extra = None
         return StagedEntry(
             uri,
             None if loc == uri else loc,
@@ -143,7 +148,7 @@ class EntryFilter:
             entry.type,
             entry.encoding,
             kept_links(entry) if entry.links else None,
-            _kept_attributes(entry) if entry.extra else None,
+            extra,
             refused,
         )
 
@@ -186,7 +191,7 @@ def kept_links(entry: Entry) -> str | None:
     for relation, most in KEPT_RELATIONS.items():
         found = [link for link in entry.links if link.rel == relation and link.href != entry.loc]
         if len(found) > 1:
-            found.sort(key=_priority)
+            found.sort(key=lambda link: _LOWEST_PRIORITY if link.pri is None else link.pri)
         hrefs: set[str] = set()
         for link in found:
             if len(hrefs) >= most:
@@ -206,21 +211,6 @@ def kept_links(entry: Entry) -> str | None:
 def encode_links(links: list[Link]) -> str:
     """Links as they are kept."""
     return _ENCODER.encode(links).decode()
-
-
-def _kept_attributes(entry: Entry) -> str | None:
-    encoded = _ENCODER.encode(entry.extra).decode()
-    return encoded if len(encoded) <= _LONGEST_KEPT else None
-
-
-def with_dataset_flag(stated: str | None, held: str) -> str:
-    """Attributes as they are kept, with the flag `isDataset` that is held of the resource (TIM-A5)."""
-    flag = [pair for pair in _extra_from(held) if pair[0].endswith("isDataset")]
-    return _ENCODER.encode([*(_extra_from(stated) if stated else ()), *flag]).decode()
-
-
-def _priority(link: Link) -> int:
-    return link.pri if link.pri is not None else _LOWEST_PRIORITY
 
 
 def without_links(kept: str, relation: str) -> str | None:
@@ -292,7 +282,10 @@ class ChangeListStaging:
         self.marks: list[str] = []
         self.rows = array("q")
         self.print = ChangeListFingerprint(self._before, self._uri, None)
-        self.stated = StatedTimes()
+        self.times: list[Times] = []
+        """The times that the entries state, in document order."""
+
+        self._bounds: tuple[int | None, int | None] = None, None
         self._is_known = False
         """Whether changes are read from where the list was left, and not again from an earlier time."""
 
@@ -309,19 +302,14 @@ class ChangeListStaging:
     def take(self, document: Document, entries: list[Entry]) -> None:
         """Take the next entries, in document order. Raises SourceFault for an index beyond all bounds."""
         if document.kind is Kind.CHANGE_LIST_INDEX:
-            self._take_parts(entries)
-        elif document.kind is Kind.CHANGE_LIST:
-            self._take_changes(document, entries)
-
-    def _take_parts(self, entries: list[Entry]) -> None:
-        if len(self.parts) + len(entries) > _MOST_LISTS:
-            raise SourceFault("an index of too many Change Lists", rule="RS-LIM-04")
-        self.parts += map(IndexedList.of, entries)
-
-    def _take_changes(self, document: Document, entries: list[Entry]) -> None:
+            self.parts += [IndexedList.of(entry.loc, entry) for entry in entries]
+            if len(self.parts) > _MOST_LISTS:
+                raise SourceFault("an index of too many Change Lists", rule="RS-LIM-04")
+        if document.kind is not Kind.CHANGE_LIST:
+            return
         if not self.marks:
             from_ = micros(document.from_)
-            self.stated = StatedTimes(from_, micros(document.until))
+            self._bounds = from_, micros(document.until)
             self.print = ChangeListFingerprint(self._before, self._uri, from_)
             self._is_known = bool(self._position.lists) and self.print.comparable
         rows = [row for row in map(self._change, entries) if row is not None]
@@ -335,11 +323,14 @@ class ChangeListStaging:
         """The staged row of one entry; None for one that is done."""
         ordinal = len(self.marks)
         change = (entry.change or ChangeKind.UPDATED).value  # AMB-35: GET decides
-        times = self.stated.see(entry)
+        times = Times.of(entry)
+        self.times.append(times)
         if not ordinal:
             self._first = entry.change
-        if not self._of_dataset:
-            self._of_dataset = _is_of_dataset(entry)
+        if not self._of_dataset:  # a change has a patch of that kind, or is one (TIM-A1)
+            self._of_dataset = entry.loc.endswith(".nqud") or (entry.type is not None and _DIFF in entry.type)
+            if entry.links and any(link.rel == PATCH and is_of_dataset(link.type) for link in entry.links):
+                self._of_dataset = True
         is_done = self._is_known and not self.print.beyond
         self.print.see(entry.loc, change, times.low, times.lastmod, entry.hash)
         if is_done and times.low is not None and times.low < self._done_until:
@@ -361,28 +352,23 @@ class ChangeListStaging:
         """
         if from_ is None or not self._of_dataset:
             return from_
-        earliest = min((one.low for one in self.stated.times if one.low is not None), default=from_)
+        earliest = min((one.low for one in self.times if one.low is not None), default=from_)
         if earliest >= from_:
             return from_
         return min(earliest, since) if self._first is ChangeKind.CREATED and since is not None else earliest
 
+    def changes(self, from_: int | None, clock: int) -> ChangeTimes:
+        """When each change was, in a list that begins at `from_` and was read at `clock`."""
+        return effective(self.times, Style.of(self.times, *self._bounds), from_, self._bounds[1], clock)
+
     def mark(self, t: Transaction, intervals: Sequence[Interval], pending: Collection[int]) -> None:
         """Give the rows of the list their times; those whose ordinals are in `pending` are to be done."""
-        times = ((n, intervals[n], self.stated.times[n]) for n in self.rows)
-        t.many(
-            _MARK,
-            (
-                (int(n in pending), at.low, kept_bound(at.high), int(at.exact), own.precise, self._number, n)
-                for n, at, own in times
-            ),
-        )
-
-
-def _is_of_dataset(entry: Entry) -> bool:
-    """Whether a change is one of an RDF dataset: it has a patch of that kind, or is one (TIM-A1)."""
-    if entry.loc.endswith(".nqud") or (entry.type is not None and _DIFF in entry.type):  # asked of every entry
-        return True
-    return bool(entry.links) and any(link.rel == PATCH and is_of_dataset(link.type) for link in entry.links)
+        rows: list[Row] = []
+        for n in self.rows:
+            at, own = intervals[n], self.times[n]
+            precise = own.low if own.low == own.high else None
+            rows.append((int(n in pending), at.low, kept_bound(at.high), int(at.exact), precise, self._number, n))
+        t.many(_MARK, rows)
 
 
 _PATCHES_ALONE = "SELECT 1 FROM temp.changed WHERE change != 'deleted' AND (uri LIKE '%.nqud' OR type LIKE ?) LIMIT 1"
@@ -409,7 +395,10 @@ WHERE c.pending AND c.change != 'deleted' AND instr(held, 'isDataset')
 def keep_dataset_flags(t: Transaction, set_id: int) -> None:
     """Have pending changes repeat the flag `isDataset` of their resources: it holds until a list says otherwise, also
     beyond a deletion (TIM-A5)."""
-    found = [(with_dataset_flag(stated, held), n) for n, stated, held in t.rows(_FLAG_KEPT, (set_id,))]
+    found = []
+    for n, stated, held in t.rows(_FLAG_KEPT, (set_id,)):
+        flag = [pair for pair in _extra_from(held) if pair[0].endswith("isDataset")]
+        found.append((_ENCODER.encode([*(_extra_from(stated) if stated else ()), *flag]).decode(), n))
     t.many("UPDATE temp.changed SET extra = ? WHERE n = ?", found)
 
 

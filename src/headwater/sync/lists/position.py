@@ -1,19 +1,19 @@
 """The position with one set: how far a destination has got, by times (DST-5.2), and whether Change Lists read on there.
 
 Pure rules over values. All times are source times (DST-C8) in whole microseconds (`source_times`). A *position* is a
-time T, the multiset of changes already applied exactly at T, and how much of which list has been processed. What
+time T, the changes already applied exactly at T, and how much of which list has been processed. What
 decides where Change Lists do not read on, `Invariant` says (DST-C10).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from hashlib import blake2b
 
 import msgspec
 
-from headwater.spec.records import Entry
+from headwater.spec.records import Document, Entry
 from headwater.spec.times import Coarse
 from headwater.sync.source_times import DATE_LAG, FUTURE, SECOND, last_micros, micros
 
@@ -34,7 +34,7 @@ class ReadList(msgspec.Struct, frozen=True, array_like=True):
 class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The durable position with one set.
 
-    `time` T; None: nothing is known, every entry is unprocessed. `at_time` counts the marks of changes applied exactly
+    `time` T; None: nothing is known, every entry is unprocessed. `at_time` has the marks of changes applied exactly
     at T. `list_uri`, `list_from`, `count`, `fingerprint`: the last list read and its first `count` entries, all done.
     `others`: the lists that were read beside it and reach as far as T.
     `open`: that list can still grow, so it is what is polled (RS-DST-09); `closed_at`: its `until`, which an open one
@@ -83,17 +83,19 @@ class Times(msgspec.Struct, frozen=True, gc=False):
     high: int | None = None
     lastmod: int | None = None
 
-    @property
-    def precise(self) -> int | None:
-        """The change time, if it is no coarse one."""
-        return self.low if self.low == self.high else None
+    @classmethod
+    def of(cls, entry: Entry) -> Times:
+        """The times that an entry of a Change List states (RS-CL-05)."""
+        low = micros(entry.datetime)
+        high = last_micros(entry.datetime) if isinstance(entry.datetime, Coarse) else low
+        return cls(low, high, micros(entry.lastmod))
 
 
 class Interval(msgspec.Struct, frozen=True, gc=False):
     """The effective time of an entry: known (`exact`), or somewhere between `low` and `high` (DST-5.2)."""
 
     low: int | None
-    high: int | None
+    high: int
     exact: bool
 
 
@@ -104,35 +106,14 @@ class Style(Enum):
     LASTMOD = "lastmod"
     NONE = "none"
 
-
-class Style10:
-    """Detects, entry by entry, whether a document of ResourceSync 1.0 has the change time in `lastmod`."""
-
-    def __init__(self, from_: int | None, until: int | None) -> None:
-        self._from, self._until = from_, until
-        self._last: int | None = None
-        self._any_datetime = self._any_lastmod = False
-        self._fits = True
-
-    def see(self, times: Times) -> None:
-        """Take one entry's times, in document order."""
-        if times.low is not None:
-            self._any_datetime = True
-        if times.lastmod is None:
-            return
-        self._any_lastmod = True
-        inside = (self._from is None or times.lastmod >= self._from) and (
-            self._until is None or times.lastmod <= self._until
-        )
-        if not inside or (self._last is not None and times.lastmod < self._last):
-            self._fits = False
-        self._last = times.lastmod
-
-    def style(self) -> Style:
-        """The document's style, once all entries have been seen."""
-        if self._any_datetime:
-            return Style.DATETIME
-        return Style.LASTMOD if self._any_lastmod and self._fits else Style.NONE
+    @classmethod
+    def of(cls, times: Sequence[Times], from_: int | None, until: int | None) -> Style:
+        """The style of a document with these entries; one of ResourceSync 1.0 may have the change time in `lastmod`."""
+        if any(one.low is not None for one in times):
+            return cls.DATETIME
+        told = [one.lastmod for one in times if one.lastmod is not None]
+        inside = all((from_ is None or at >= from_) and (until is None or at <= until) for at in told)
+        return cls.LASTMOD if told and inside and told == sorted(told) else cls.NONE
 
 
 class ChangeTimes(msgspec.Struct, frozen=True):
@@ -146,37 +127,10 @@ class ChangeTimes(msgspec.Struct, frozen=True):
     odd: list[int]
     fallen: list[int]
 
-    def remarks(self) -> Iterator[tuple[str, str]]:
-        """Warnings about the times: a rule and a sentence each."""
-        if self.odd:
-            told = "1 change has" if len(self.odd) == 1 else f"{len(self.odd):,} changes have"
-            yield "DST-C9", f"{told} a time that cannot be right"
-        if self.style is Style.NONE and self.intervals:
-            yield "AMB-17", "changes without a time: their place in the list decides"
-
-
-class StatedTimes:
-    """Collects the times that the entries of one Change List state, and tells when each change was (RS-CL-05)."""
-
-    def __init__(self, from_: int | None = None, until: int | None = None) -> None:
-        self._style = Style10(from_, until)
-        self._until = until
-        self.times: list[Times] = []
-        """The times of each entry, in document order."""
-
-    def see(self, entry: Entry) -> Times:
-        """Take the next entry; returns its times."""
-        low = high = micros(entry.datetime)
-        if isinstance(entry.datetime, Coarse):
-            high = last_micros(entry.datetime)
-        times = Times(low, high, micros(entry.lastmod))
-        self._style.see(times)
-        self.times.append(times)
-        return times
-
-    def changes(self, from_: int | None, clock: int) -> ChangeTimes:
-        """When each change was, in a list that begins at `from_` and was read at `clock`."""
-        return effective(self.times, self._style.style(), from_, self._until, clock)
+    @property
+    def is_timeless(self) -> bool:
+        """Whether no entry states when its change was."""
+        return self.style is Style.NONE and bool(self.intervals)
 
 
 def effective(times: Sequence[Times], style: Style, from_: int | None, until: int | None, read_at: int) -> ChangeTimes:
@@ -190,7 +144,8 @@ def effective(times: Sequence[Times], style: Style, from_: int | None, until: in
     fallen: list[int] = []
     newest: int | None = None
     for ordinal, entry in enumerate(times):
-        span = _stated(entry, style)
+        low, high = (entry.low, entry.high) if style is Style.DATETIME else (entry.lastmod, entry.lastmod)
+        span = None if style is Style.NONE or low is None or high is None else (low, high)
         if span is not None and newest is not None and is_past(span[1], newest):
             fallen.append(ordinal)
             odd.append(ordinal)
@@ -198,53 +153,34 @@ def effective(times: Sequence[Times], style: Style, from_: int | None, until: in
         if span is not None and span[0] > read_at + FUTURE:
             odd.append(ordinal)
             span = None
-        begins = None if span is None else span[0]
-        if span is not None and from_ is not None and span[0] < from_ <= span[1]:
-            span = from_, span[1]  # a day, of which the list tells the rest
         if span is not None and from_ is not None and span[1] < from_:
             if is_past(span[1], from_):
                 odd.append(ordinal)
             span = None
-        if span is not None and begins is not None:
-            newest = max(newest, begins) if newest is not None else begins
-        stated.append(span)
-    return ChangeTimes(style, _bounded(stated, from_, until, read_at), odd, fallen)
-
-
-def _stated(entry: Times, style: Style) -> tuple[int, int] | None:
-    if style is Style.DATETIME and entry.low is not None:
-        return entry.low, entry.high if entry.high is not None else entry.low
-    if style is Style.LASTMOD and entry.lastmod is not None:
-        return entry.lastmod, entry.lastmod
-    return None
-
-
-def _bounded(
-    stated: list[tuple[int, int] | None], from_: int | None, until: int | None, read_at: int
-) -> list[Interval]:
-    upper: int | None = read_at if until is None else min(until, read_at) if until < read_at else read_at
-    highs: list[int | None] = [None] * len(stated)
-    for ordinal in range(len(stated) - 1, -1, -1):
-        highs[ordinal] = upper
-        span = stated[ordinal]
         if span is not None:
-            upper = span[1]
-    found: list[Interval] = []
+            newest = span[0] if newest is None else max(newest, span[0])
+            if from_ is not None and span[0] < from_:
+                span = from_, span[1]  # a day, of which the list tells the rest
+        stated.append(span)
+    upper = read_at if until is None else min(until, read_at)
+    highs: list[int] = []
+    for span in reversed(stated):
+        highs.append(upper)
+        upper = upper if span is None else span[1]
     lower = from_
-    for span, high in zip(stated, highs, strict=True):
+    intervals: list[Interval] = []
+    for span, high in zip(stated, reversed(highs), strict=True):
         if span is None:
-            found.append(
-                Interval(lower, max(high, lower) if high is not None and lower is not None else high, exact=False)
-            )
+            intervals.append(Interval(lower, high if lower is None else max(high, lower), exact=False))
         else:
-            found.append(Interval(span[0], span[1], exact=span[0] == span[1]))
+            intervals.append(Interval(*span, exact=span[0] == span[1]))
             lower = span[0] if lower is None else max(lower, span[0])
-    return found
+    return ChangeTimes(style, intervals, odd, fallen)
 
 
-def kept_bound(high: int | None) -> int | None:
+def kept_bound(high: int) -> int:
     """The upper bound of an unknown change time, as it is kept (`is_bound`)."""
-    return None if high is None else high - high % SECOND + SECOND - 1
+    return high - high % SECOND + SECOND - 1
 
 
 def is_bound(moment: int) -> bool:
@@ -257,42 +193,17 @@ def is_past(moment: int, since: int) -> bool:
     return moment < since and not (moment % SECOND == 0 and since - moment < SECOND)
 
 
-def told_again(position: Position, uri: str, from_: int | None, begins: int | None) -> Mapping[str, int]:
-    """The multiset of changes at T that this list, not known by its fingerprint, tells again (DST-5.2).
-
-    `begins`: the last moment that its `from` may mean. A list that may begin amid T may tell other changes that are
-    equal to those done.
-    """
-    if position.time is None or begins is None or begins >= position.time:
-        return {}
-    return {} if (uri, from_) == (position.list_uri, position.list_from) else position.at_time
-
-
-def unprocessed(
-    intervals: Sequence[Interval], marks: Sequence[str], position: Position, done: int | None, again: Mapping[str, int]
-) -> Iterator[int]:
+def unprocessed(intervals: Sequence[Interval], position: Position, done: int | None) -> list[int]:
     """The ordinals of the entries still to be done, in document order (DST-5.2).
 
     `done` entries at the front are known to be done because the stored fingerprint still matches; then everything
-    behind them is not, whatever its time (DST-C9). With None times decide: earlier than T is done, later is not,
-    at T only what is told `again`, and what may lie at or after T (or after what was `told`) is not.
+    behind them is not, whatever its time (DST-C9). With None times decide: earlier than T is done, what may lie at or
+    after T (or after what was `told`) is not. To do a change of T itself again does no harm: the hash decides.
     """
     if done is not None:
-        yield from range(done, len(intervals))
-        return
-    left = dict(again)
-    since, until = position.time, position.done_until
-    for ordinal, interval in enumerate(intervals):
-        if since is None or until is None:
-            yield ordinal
-        elif interval.exact and interval.low == since:
-            mark = marks[ordinal]
-            if left.get(mark, 0) > 0:
-                left[mark] -= 1
-            else:
-                yield ordinal
-        elif interval.high is None or not is_past(interval.high, until):
-            yield ordinal
+        return list(range(done, len(intervals)))
+    until = position.done_until
+    return [number for number, one in enumerate(intervals) if until is None or not is_past(one.high, until)]
 
 
 def position_of_list(at: int | None, claimed: int | None) -> Position:
@@ -347,24 +258,14 @@ def supported(position: Position, start: Position, clock: int) -> Position:
 def advance(
     position: Position, intervals: Iterable[Interval], marks: Sequence[str]
 ) -> tuple[int | None, dict[str, int]]:
-    """T, and the multiset at T after every entry of one list is done. T never goes back (DST-F12).
-
-    Of a change that several lists tell the one that tells it most often counts: overcounting loses a change, which
-    passes for done, undercounting does one again without harm.
-    """
+    """T, and the marks of what was changed at T, after every entry of one list is done. T never goes back (DST-F12)."""
     time = position.time
     at_time = dict(position.at_time)
-    own: dict[str, int] = {}
-    for ordinal, interval in enumerate(intervals):
-        if interval.low is None:
-            continue
-        if time is None or interval.low > time:
-            time, at_time, own = interval.low, {}, {}
+    for interval, mark in zip(intervals, marks, strict=True):
+        if interval.low is not None and (time is None or interval.low > time):
+            time, at_time = interval.low, {}
         if interval.exact and interval.low == time:
-            mark = marks[ordinal]
-            own[mark] = own.get(mark, 0) + 1
-    for mark, count in own.items():
-        at_time[mark] = max(at_time.get(mark, 0), count)
+            at_time[mark] = 1
     return time, at_time
 
 
@@ -375,43 +276,89 @@ def mark_of(uri: str, change: str, hash_text: str | None = None, length: int | N
 
 
 class IndexedList(msgspec.Struct, frozen=True):
-    """One entry of a Change List Index: a list, and the interval that it states (`until` None: open or unstated)."""
+    """A list or dump as an index, an archive or its own head tells of it, in the source's time.
+
+    One of changes has an interval (`until` None: open or unstated), one of resources has `at`.
+    """
 
     uri: str
     from_: int | None = None
     until: int | None = None
+    at: int | None = None
 
     @classmethod
-    def of(cls, entry: Entry) -> IndexedList:
-        """What an index, or an archive, says of a Change List."""
-        return cls(entry.loc, micros(entry.from_), None if entry.until is None else last_micros(entry.until))
+    def of(cls, uri: str, told: Entry | Document) -> IndexedList:
+        """What an entry of an index or an archive, or the document itself, says of the list at `uri`."""
+        until = None if told.until is None else last_micros(told.until)
+        return cls(uri, micros(told.from_), until, micros(told.at))
 
 
-class ListSelection(msgspec.Struct, frozen=True):
-    """Which lists of an index are to be read, in document order, and whether changes after T are missing (DST-5.1)."""
-
-    parts: tuple[IndexedList, ...]
-    gap: bool
+NEVER = 1 << 62
 
 
-def select(parts: Sequence[IndexedList], index_from: int | None, since: int | None) -> ListSelection:
-    """Pick every list whose interval can hold changes at or after T (DST-5.1, AMB-11), whatever their names."""
+def touching(lists: Iterable[IndexedList], after: int, until: int) -> list[IndexedList]:
+    """The Change Lists whose interval can hold changes of a period, or that state none (DST-5.1, AMB-11)."""
+    return [
+        one
+        for one in lists
+        if (one.from_ is None or one.from_ <= until) and (one.until is None or not is_past(one.until, after))
+    ]
+
+
+class ToldPeriods(msgspec.Struct, frozen=True):
+    """The periods of which every change is told: apart from each other, in order, both ends included."""
+
+    periods: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, lists: Iterable[tuple[int, int]]) -> ToldPeriods:
+        """The periods that Change Lists from `from` to `until` cover.
+
+        A change at the very `until` of a list may stand in the next one alone (AMB-11): only where there is none that
+        begins later the end belongs to it.
+        """
+        merged: list[tuple[int, int]] = []
+        for begin, end in sorted(lists):
+            if merged and begin <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
+            else:
+                merged.append((begin, end))
+        whole = [(begin, end - 1) for begin, end in merged[:-1]] + merged[-1:]
+        return cls(tuple((begin, end) for begin, end in whole if begin <= end))
+
+    def tells(self, after: int, until: int) -> bool:
+        """Whether all changes later than `after`, up to and with `until`, are told."""
+        return after >= until or any(begin <= after + 1 and until <= end for begin, end in self.periods)
+
+    def hole(self, after: int, until: int) -> tuple[int, int] | None:
+        """The first part of a period of which the changes are not told: later than one moment, up to another."""
+        for begin, end in self.periods:
+            if begin > after + 1:
+                break
+            after = max(after, end)
+        if after >= until:
+            return None
+        later = [begin - 1 for begin, _ in self.periods if begin > after]
+        return after, min([until, *later])
+
+    @classmethod
+    def of_lists(cls, lists: Iterable[IndexedList]) -> ToldPeriods:
+        """The periods that these Change Lists cover; one without `from` covers none."""
+        return cls.of((one.from_, NEVER if one.until is None else one.until) for one in lists if one.from_ is not None)
+
+
+def select(
+    parts: Sequence[IndexedList], index_from: int | None, since: int | None
+) -> tuple[Sequence[IndexedList], bool]:
+    """Every list whose interval can hold changes at or after T (DST-5.1, AMB-11), in document order, whatever its name;
+    and whether some moment after T is in none of them, up to where they end (AMB-23)."""
     if since is None:
-        return ListSelection(tuple(parts), gap=False)
-    chosen = tuple(part for part in parts if part.until is None or not is_past(part.until, since))
+        return parts, False
+    chosen = touching(parts, since, NEVER)
     if not parts or any(part.from_ is None for part in parts):
-        return ListSelection(chosen, is_gap(index_from, since))
-    return ListSelection(chosen, _torn(chosen, since))
-
-
-def _torn(chosen: Sequence[IndexedList], since: int) -> bool:
-    """Whether some moment after T is in none of the chosen lists, up to where they end (AMB-23)."""
-    reach: int | None = since
-    for part in sorted(chosen, key=lambda part: part.from_ or 0):
-        if reach is not None and part.from_ is not None and part.from_ > reach:
-            return True
-        reach = None if part.until is None or reach is None else max(reach, part.until)
-    return False
+        return chosen, is_gap(index_from, since)
+    end = max((NEVER if part.until is None else part.until for part in chosen), default=since - 1)
+    return chosen, ToldPeriods.of_lists(chosen).hole(since - 1, end) is not None
 
 
 def is_gap(from_: int | None, since: int | None) -> bool:
@@ -419,17 +366,18 @@ def is_gap(from_: int | None, since: int | None) -> bool:
     return from_ is not None and since is not None and from_ > since
 
 
-def closedness(from_: int | None, until: int | None, newest: int | None, read_at: int) -> tuple[bool, str | None]:
-    """Whether a list is closed (DST-5.4), and why its `until` is in doubt, which leaves it open (DST-C7)."""
+def closedness(from_: int | None, until: int | None, read_at: int, *, has_later: bool) -> tuple[bool, str | None]:
+    """Whether a list is closed (DST-5.4), and why its `until` is in doubt, which leaves it open (DST-C7).
+
+    `has_later`: whether a change in it is later than its `until`.
+    """
     if until is None:
         return False, None
     if until > read_at + SLACK:
         return False, "`until` lies in the future"
     if from_ is not None and until < from_:
         return False, "`until` is earlier than `from`"
-    if newest is not None and newest > until:
-        return False, "an entry is later than `until`"
-    return True, None
+    return not has_later, "an entry is later than `until`" if has_later else None
 
 
 SLACK = 5_000_000

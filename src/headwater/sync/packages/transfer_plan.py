@@ -16,7 +16,7 @@ from headwater.errors import SourceFault
 from headwater.quantities import human_octets
 from headwater.spec.kinds import RULES, Kind
 from headwater.sync.connection import Scope
-from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
+from headwater.sync.lists.documents import CAPABILITY_LISTS, offer_of
 from headwater.sync.packages.dump_documents import DumpRead, read_dump
 from headwater.sync.packages.package_content import MANIFESTS, Warn
 from headwater.sync.packages.package_download import ListedPackage

@@ -1,40 +1,150 @@
-"""The evidence of a set's past: reads the Resource Lists and Change Lists that tell of a moment into one table.
+"""The evidence of a set's past, and the state of each resource at a moment by what it tells.
 
-A row of `stated` is what one list states of one URI, and when: a Resource List that it was so at some moment from `low`
-to `high`, a Change List that it was changed then.
+`EvidenceReader` reads the lists that tell of the moment into one table, `stated`; `state_at` is the plain rule over
+values that makes of it the state of one resource; `fill_listed` has each resource judged by it. An answer is right or
+it is "not known". Evidence are snapshots (Resource Lists, each of which was true at some moment from its `at` to its
+`completed`), changes, and the periods of which all changes are told. Times are those of the source, in microseconds.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
-from headwater.storage.transaction import Transaction
+from headwater.spec.records import Link, parse_hash
+from headwater.storage.transaction import Row, Transaction
 from headwater.sync.lists.archives import (
     ARCHIVES,
     CHANGE_DUMP_ARCHIVE,
     CHANGE_LIST_ARCHIVE,
     RESOURCE_DUMP_ARCHIVE,
     RESOURCE_LIST_ARCHIVE,
-    ListedDocument,
-    ToldPeriods,
     read_archive,
-    touching,
 )
 from headwater.sync.lists.documents import DocumentRead
-from headwater.sync.lists.entries import STAGED_COLUMNS, ChangeListStaging, EntryFilter, ListContext
-from headwater.sync.lists.position import IndexedList, Position
-from headwater.sync.lists.resource_lists import ListedPart, ResourceListRead, ResourceListReader
+from headwater.sync.lists.entries import (
+    STAGE_LISTED,
+    STAGED_COLUMNS,
+    ChangeListStaging,
+    EntryFilter,
+    ListContext,
+    StagedEntry,
+    encode_links,
+    links_of,
+)
+from headwater.sync.lists.position import NEVER, IndexedList, Position, ToldPeriods, touching
+from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
+from headwater.sync.past.versions import second_before
 from headwater.sync.source_times import SECOND, format_micros, last_micros, micros
-from headwater.sync.state import LISTED, Offer
+from headwater.sync.state import LISTED as LISTED_COLUMNS
+from headwater.sync.state import Offer
+from headwater.typed_decoding import from_json
+
+# the state of one resource
+
+
+class ToldChange(msgspec.Struct, frozen=True, gc=False):
+    """One change of the resource: some time from `low` to `high` (the same where it is known), and its row."""
+
+    low: int
+    high: int
+    kind: str
+    """`created`, `updated` or `deleted`."""
+
+    row: int = 0
+
+
+class Sighting(msgspec.Struct, frozen=True, gc=False):
+    """What a snapshot, which was true at some moment from `at` to `through`, has of the resource: a row, or nothing."""
+
+    at: int
+    through: int
+    row: int | None = None
+
+
+class Listed(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """It was there, as the row of a snapshot says."""
+
+    row: int
+    changed_after: int | None = None
+    """When it was changed next, where that is known."""
+
+
+class Changed(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """It was there, as the row of a change says, which was the last one until then."""
+
+    row: int
+    changed_after: int | None = None
+
+
+class Absent(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """It was not there."""
+
+
+class Existed(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """It was there, and nothing tells in which state."""
+
+    changed_after: int | None = None
+
+
+class Unknown(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """Nobody can tell whether it was there."""
+
+    changed_after: int | None = None
+
+
+StateAt = Listed | Changed | Absent | Existed | Unknown
+
+
+def state_at(moment: int, changes: Sequence[ToldChange], sightings: Sequence[Sighting], told: ToldPeriods) -> StateAt:
+    """The state at `moment`, by the `changes` of one resource in the order in which they were, and by `sightings`.
+
+    1. The last change until then counts, where none after it can be missing.
+    2. A snapshot counts, where the resource did not change between the snapshot and the moment.
+    3. Where the first change after it is told, and none before that can be missing, it says whether there was anything.
+    """
+    later = [change for change in changes if change.low > moment]
+    earlier = [change for change in changes if change.high <= moment]
+    following = later[0].low if later else None
+    if len(later) + len(earlier) < len(changes):
+        return Unknown(following)  # a change without a certain time, which may have been before or after
+    last = earlier[-1] if earlier else None
+    if last is not None and told.tells(last.high, moment):
+        return Absent() if last.kind == "deleted" else Changed(last.row, following)
+    for seen in sightings:
+        if _still_was(moment, seen, changes, told):
+            return Absent() if seen.row is None else Listed(seen.row, following)
+    if later and told.tells(moment, later[0].high):
+        return Absent() if later[0].kind == "created" else Existed(following)
+    return Unknown(following)
+
+
+def _still_was(moment: int, seen: Sighting, changes: Sequence[ToldChange], coverage: ToldPeriods) -> bool:
+    after, until = span_of(moment, seen.at, seen.through)
+    if not coverage.tells(after, until):
+        return False
+    return not any(change.high > after and change.low <= until for change in changes)
+
+
+def span_of(moment: int, at: int, through: int) -> tuple[int, int]:
+    """The period in which nothing may have changed if a snapshot is to tell of the moment: later than, up to.
+
+    A change at the very `at` of a snapshot may be in it or not; a snapshot of the moment itself is taken at its word.
+    """
+    return at - 1 if at < moment else moment, max(through, moment)
+
+
+# what lists state, read into one table
 
 _TABLES = f"""
 CREATE TEMP TABLE IF NOT EXISTS stated(
-  n INTEGER PRIMARY KEY, document INTEGER, change TEXT, low INTEGER, high INTEGER, {LISTED}, refused INTEGER
+  n INTEGER PRIMARY KEY, document INTEGER, change TEXT, low INTEGER, high INTEGER, {LISTED_COLUMNS}, refused INTEGER
 );
 DROP INDEX IF EXISTS temp.stated_uri;
 DELETE FROM temp.stated;
@@ -46,10 +156,9 @@ _STATE_LISTED = (
     f"INSERT INTO temp.stated(document, low, high, {STAGED_COLUMNS}) SELECT ?, ?, ?, {STAGED_COLUMNS}"  # noqa: S608
     " FROM temp.listed WHERE n > ? AND n <= ?"
 )
-_NEVER = 1 << 62
 _STATE_CHANGED = (
     f"INSERT INTO temp.stated(document, change, low, high, {STAGED_COLUMNS})"  # noqa: S608
-    f" SELECT list, change, coalesce(at, {-_NEVER}), iif(exact, at, coalesce(latest, {_NEVER})), {STAGED_COLUMNS}"
+    f" SELECT list, change, coalesce(at, {-NEVER}), iif(exact, at, coalesce(latest, {NEVER})), {STAGED_COLUMNS}"
     " FROM temp.changed WHERE list = ? ORDER BY ordinal"
 )
 
@@ -62,26 +171,6 @@ _MOST_LAG = 3 * SECOND
 _PAUSE_SECONDS, _READ_AGAIN = 0.5, 8
 
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
-
-
-def latest_before(snapshots: Sequence[ListedDocument], moment: int) -> ListedDocument | None:
-    """The snapshot with the greatest `at` that is not later than the moment."""
-    known = [one for one in snapshots if one.at is not None and one.at <= moment]
-    return max(known, key=lambda one: one.at or 0, default=None)
-
-
-def first_after(snapshots: Sequence[ListedDocument], moment: int) -> ListedDocument | None:
-    """The snapshot with the smallest `at` that is later than the moment."""
-    known = [one for one in snapshots if one.at is not None and one.at > moment]
-    return min(known, key=lambda one: one.at or 0, default=None)
-
-
-def span_of(moment: int, at: int, through: int) -> tuple[int, int]:
-    """The period in which nothing may have changed if a snapshot is to tell of the moment: later than, up to.
-
-    A change at the very `at` of a snapshot may be in it or not; a snapshot of the moment itself is taken at its word.
-    """
-    return at - 1 if at < moment else moment, max(through, moment)
 
 
 class SnapshotRead(msgspec.Struct, frozen=True):
@@ -97,7 +186,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     """What was read into `stated`, and what it covers."""
 
     moment: int
-    archived: dict[str, tuple[ListedDocument, ...]] = {}
+    archived: dict[str, tuple[IndexedList, ...]] = {}
     """What each kind of archive that the source offers lists."""
 
     snapshots: list[SnapshotRead] = []
@@ -124,27 +213,17 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     def lack(self) -> str:
         """The sentence that says what is not told of the moment, where there is no proof."""
-        hole = self._hole()
-        told = f": nothing tells of changes from {format_micros(hole[0])} to {format_micros(hole[1])}" if hole else ""
-        return f"no document of the source tells all that the set had at {format_micros(self.moment)}{told}"
-
-    def _hole(self) -> tuple[int, int] | None:
-        """The period without a word that is in the way of the nearest snapshot: after the one, up to the other."""
-        holes = [
-            hole
-            for one in self.snapshots
-            if (hole := self.coverage.hole(*span_of(self.moment, one.at, one.through))) is not None
-        ]
-        return min(holes, key=lambda hole: abs(hole[0] - self.moment), default=None)
+        spans = (span_of(self.moment, one.at, one.through) for one in self.snapshots)
+        holes = [hole for span in spans if (hole := self.coverage.hole(*span)) is not None]
+        nearest = min(holes, key=lambda hole: abs(hole[0] - self.moment), default=None)
+        told = f"no document of the source tells all that the set had at {format_micros(self.moment)}"
+        if nearest is None:
+            return told
+        return f"{told}: nothing tells of changes from {format_micros(nearest[0])} to {format_micros(nearest[1])}"
 
 
-def _moment_told(moment: int, begins: int | None) -> int:
-    """The moment that is meant: the beginning of all that is told, for a whole second in which that lies.
-
-    HTTP, and who reads a time from it, knows whole seconds; the second as such would be before all (AMB-26).
-    """
-    in_its_second = begins is not None and moment % SECOND == 0 and moment < begins < moment + SECOND
-    return begins if begins is not None and in_its_second else moment
+def _at(archived: IndexedList) -> int:
+    return archived.at or 0
 
 
 class EvidenceReader:
@@ -170,7 +249,7 @@ class EvidenceReader:
             self._snapshot(self._offer.baseline_document, PRESENT)
         found.archived = {capability: self._archived(capability) for capability in ARCHIVES}
         snapshots = found.archived[RESOURCE_LIST_ARCHIVE] or found.archived[RESOURCE_DUMP_ARCHIVE]
-        before = latest_before(snapshots, moment)
+        before = max((one for one in snapshots if _at(one) <= moment), key=_at, default=None)
         if before is not None:
             self._snapshot(before.uri, 1)
         self._named = [*(found.archived[CHANGE_LIST_ARCHIVE] or found.archived[CHANGE_DUMP_ARCHIVE])]
@@ -180,12 +259,14 @@ class EvidenceReader:
         if starts:
             self._changes(max(starts), moment)
         if found.proof is None:
-            after = first_after(snapshots, moment)
+            after = min((one for one in snapshots if _at(one) > moment), key=_at, default=None)
             if after is not None:
                 self._snapshot(after.uri, 2)
             spans = [span_of(moment, one.at, one.through) for one in found.snapshots]
             self._changes(min([moment, *(low for low, _ in spans)]), max([moment, *(high for _, high in spans)]))
-        found.moment = _moment_told(moment, found.begins)
+        begins = found.begins
+        if begins is not None and moment % SECOND == 0 and moment < begins < moment + SECOND:
+            found.moment = begins  # HTTP knows whole seconds: the second as such would be before all (AMB-26)
         with self._context.database.write() as t:
             t.run("CREATE INDEX temp.stated_uri ON stated(uri)")
         return found
@@ -194,7 +275,7 @@ class EvidenceReader:
         """Read the changes of before as well: they tell when the states were made that a snapshot has."""
         self._changes(0, self._moment)
 
-    def _archived(self, capability: str) -> tuple[ListedDocument, ...]:
+    def _archived(self, capability: str) -> tuple[IndexedList, ...]:
         context, uri = self._context, self._offer.documents.get(capability)
         if uri is None:
             return ()
@@ -220,7 +301,8 @@ class EvidenceReader:
             return
         self._found.skipped += read.skipped
         with context.database.write() as t:
-            _state_listed(t, number, read.parts)
+            rows = [(number, one.at, one.through, one.before, one.last) for one in read.parts if one.at is not None]
+            t.many(_STATE_LISTED, rows)
         moments = [read.at, *(part.at for part in read.parts)]
         ends = [part.through for part in read.parts if part.through is not None]
         at = min((one for one in moments if one is not None), default=None)
@@ -274,7 +356,7 @@ class EvidenceReader:
         document = answer.document
         from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
         with self._context.database.write() as t:
-            staged.mark(t, staged.stated.changes(from_, clock).intervals, ())
+            staged.mark(t, staged.changes(from_, clock).intervals, ())
             t.run(_STATE_CHANGED, (number,))
             t.run("DELETE FROM temp.changed")
         if document.from_ is None:
@@ -292,7 +374,154 @@ class EvidenceReader:
         return answer.document.kind is Kind.CHANGE_LIST and 0 < lag < _MOST_LAG
 
 
-def _state_listed(t: Transaction, number: int, parts: tuple[ListedPart, ...]) -> None:
-    """Keep the list in `temp.listed` as a snapshot; rows of a document without a moment tell nothing."""
-    rows = [(number, part.at, part.through, part.before, part.last) for part in parts if part.at is not None]
-    t.many(_STATE_LISTED, rows)
+# the list of a moment: `temp.listed` has what a set had then, `temp.past` what is known of each state
+
+UNKNOWN, EXISTED, LISTED, CHANGED = 0, 1, 2, 3
+"""Nobody can tell whether it was there; it was, and nobody can tell in which state; as a snapshot lists it; as the last
+change before has made it. Of the first two `temp.listed` has no metadata."""
+
+_TABLE = """
+CREATE TEMP TABLE IF NOT EXISTS past(
+  uri TEXT PRIMARY KEY, state INTEGER, changed_before INTEGER, changed_after INTEGER, is_present INTEGER,
+  has_rested INTEGER
+) WITHOUT ROWID;
+DELETE FROM temp.past;
+"""
+"""`is_present`: whether `loc` has the state still, as far as lists tell (the octets decide); `has_rested`: whether no
+change is told from the beginning of the second of the moment up to the moment."""
+
+_ALL = (
+    f"SELECT n, document, change, low, high, {STAGED_COLUMNS} FROM temp.stated"  # noqa: S608  our own names
+    " ORDER BY uri, low, document, n"
+)
+_KEEP = "INSERT INTO temp.past VALUES (?, ?, ?, ?, ?, ?)"
+_OF_ALL_STATES = ("timegate", "timemap")
+"""Links that are the same whatever state of a resource an entry is about (RS-REL-09, RS-REL-10)."""
+
+
+class ListingResult(NamedTuple):
+    """How many resources were there, and of how many nobody can tell in which state, or whether."""
+
+    known: int
+    doubtful: int
+    linked: bool
+    """Whether some of the doubtful have a TimeGate or a TimeMap."""
+
+    had_before: bool
+    """Whether anything tells of resources at the moment or before."""
+
+
+def fill_listed(t: Transaction, evidence: Evidence) -> ListingResult:
+    """Fill `temp.listed` and `temp.past` from what lists state."""
+    t.run("DROP INDEX IF EXISTS temp.listed_uri")
+    t.run("DELETE FROM temp.listed")
+    t.run(_TABLE)
+    known = doubtful = 0
+    is_linked = False
+    judge = _Judge(evidence)
+    for _, rows in groupby(map(_Stated.of, t.rows(_ALL)), key=lambda row: row.entry.uri):
+        found = judge.judged(list(rows))
+        if found is None:
+            continue
+        entry, past = found
+        t.run(STAGE_LISTED, entry)
+        t.run(_KEEP, past)
+        is_doubtful = past[1] in (UNKNOWN, EXISTED)
+        known += not is_doubtful
+        doubtful += is_doubtful
+        is_linked = is_linked or (is_doubtful and entry.links is not None)
+    t.run("CREATE INDEX temp.listed_uri ON listed(uri)")
+    had_before = t.one("SELECT 1 FROM temp.stated WHERE low <= ? LIMIT 1", (evidence.moment,)) is not None
+    seen = any(one.at <= evidence.moment for one in evidence.snapshots)
+    return ListingResult(known, doubtful, is_linked, had_before or seen)
+
+
+class _Stated(msgspec.Struct, frozen=True, gc=False):
+    """A row of `stated`."""
+
+    n: int
+    document: int
+    change: str | None
+    low: int
+    high: int
+    entry: StagedEntry
+
+    @classmethod
+    def of(cls, row: Row) -> _Stated:
+        n, document, change, low, high, *entry = row
+        return cls(n, document, change, low, high, StagedEntry(*entry))
+
+
+class _Judge:
+    """Judges the resources of a set, one after another."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._moment = evidence.moment
+        self._coverage = evidence.coverage
+        proof = evidence.proof
+        self._first = None if proof is None else proof.number
+        self._whole = {one.number: Sighting(one.at, one.through) for one in evidence.snapshots if one.is_whole}
+
+    def judged(self, rows: list[_Stated]) -> tuple[StagedEntry, Row] | None:
+        """The entry of a resource as it was, and its row of `past`, by all that is stated; None: it was not there."""
+        changes = [row for row in rows if row.change is not None]
+        told = [ToldChange(row.low, row.high, row.change or "", row.n) for row in changes]
+        seen = self._whole | {row.document: Sighting(row.low, row.high, row.n) for row in rows if row.change is None}
+        # what proves most comes first; then what is of before the moment, the earliest first
+        order = sorted(seen.items(), key=lambda one: (one[0] != self._first, one[1].at > self._moment, one[1].at))
+        state = state_at(self._moment, told, [sighting for _, sighting in order], self._coverage)
+        if isinstance(state, Absent):
+            return None
+        if isinstance(state, Listed | Changed):
+            own = next(row.entry for row in rows if row.n == state.row)
+        else:
+            refused = max(row.entry.refused for row in changes or rows)
+            own = StagedEntry(rows[0].entry.uri, None, None, None, None, None, None, None, None, refused)
+        entry = own._replace(links=_all_links(own.links, rows))
+        before = max((change.low for change in told if change.high <= self._moment), default=None)
+        since = second_before(self._moment)
+        has_rested = not any(change.low <= self._moment and change.high > since for change in told)
+        is_present = self._is_present(state, entry, rows)
+        return entry, (entry.uri, _NUMBERS[type(state)], before, state.changed_after, is_present, has_rested)
+
+    def _is_present(self, state: StateAt, entry: StagedEntry, rows: list[_Stated]) -> bool:
+        """Whether the present list has the state, and no change is told that is later than that.
+
+        What was changed since, and has no hash to tell that by, is asked for as it was.
+        """
+        now = next((row for row in rows if row.change is None and row.document == PRESENT), None)
+        if now is None or not isinstance(state, Listed | Changed):
+            return False
+        if any(row.change is not None and row.low > max(self._moment, now.high) for row in rows):
+            return False
+        if entry.hash is not None:
+            return _same_hash(entry.hash, now.entry.hash)
+        if state.changed_after is not None:
+            return False
+        told = entry.length is not None and entry.lastmod is not None
+        same = (entry.length, entry.lastmod) == (now.entry.length, now.entry.lastmod)
+        return (told and same) or self._first == PRESENT
+
+
+_NUMBERS = {Unknown: UNKNOWN, Existed: EXISTED, Listed: LISTED, Changed: CHANGED}
+
+
+def _same_hash(one: str, other: str | None) -> bool:
+    """Whether two `hash` attributes have a digest in common and none that differs."""
+    if one == other:
+        return True
+    if other is None:
+        return False
+    theirs = {digest.algorithm: digest.hex for digest in parse_hash(other).digests}
+    shared = [digest for digest in parse_hash(one).digests if digest.algorithm in theirs]
+    return bool(shared) and all(theirs[digest.algorithm] == digest.hex for digest in shared)
+
+
+def _all_links(own: str | None, rows: list[_Stated]) -> str | None:
+    """The links of the state itself, and those to all states that any entry of the resource has."""
+    missing = [rel for rel in _OF_ALL_STATES if not links_of(own, rel)]
+    for row in sorted(rows, key=lambda row: (row.change is not None, -row.n)) if missing else ():
+        more = [link for rel in missing for link in links_of(row.entry.links, rel)]
+        if more:
+            return encode_links([*from_json(own or "[]", list[Link]), *more])
+    return own

@@ -1,237 +1,37 @@
 """One set as it was at a moment (`--at`): reads the evidence, lists what was there, and has each state brought.
 
-A state comes by patches, by packages, or by versions: each resource has a list of attempts (`transfer/past_ways`).
+A state comes by patches, by packages, or by versions: each resource has a list of attempts (`versions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from email.utils import format_datetime
-from functools import partial
-from typing import cast
-
 import msgspec
 
-from headwater.errors import SourceFault, Undetermined, UsageFault
-from headwater.spec.discovery import timemap_links
-from headwater.spec.records import Digest
-from headwater.spec.times import from_microseconds
+from headwater.errors import Undetermined, UsageFault
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope
 from headwater.sync.lists.archives import CHANGE_DUMP_ARCHIVE, RESOURCE_DUMP_ARCHIVE
 from headwater.sync.lists.entries import links_of
-from headwater.sync.past.evidence import Evidence, EvidenceReader
-from headwater.sync.past.state_at import CHANGED, EXISTED, UNKNOWN, ListingResult, fill_listed
-from headwater.sync.reports import SetReport, UnverifiedVersion
+from headwater.sync.past.evidence import (
+    CHANGED,
+    EXISTED,
+    UNKNOWN,
+    Evidence,
+    EvidenceReader,
+    ListingResult,
+    fill_listed,
+)
+from headwater.sync.past.versions import VersionTransfer, second_before, ways_of
+from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
-from headwater.sync.source_times import format_micros, http_date_micros
+from headwater.sync.source_times import format_micros
 from headwater.sync.state import AS_OF, CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow, fact, keep_fact
-from headwater.sync.transfer.past_ways import (
-    KnownOfState,
-    Way,
-    WayKind,
-    after_timemap,
-    objection,
-    read_timemap,
-    second_before,
-    ways_by_links,
-    ways_of,
-)
-from headwater.sync.transfer.resources import ReceivedContent, ResourceTransfer
-from headwater.sync.transfer.verification import Judgement, Verdict, digests_of
-from headwater.sync.transfer.work_queue import (
-    Attempt,
-    PastAttempt,
-    Work,
-    encode_attempts,
-    octet_limit,
-    past_attempts,
-)
+from headwater.sync.transfer.verification import digests_of
+from headwater.sync.transfer.work_queue import Attempt, KnownOfState, encode_attempts, past_attempts
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 from headwater.sync.update.set_sync import report_of
-from headwater.transport.transport import FailureKind, Fetch, Fetched, FetchFailure
-
-# the transfer of versions
-
-_LARGEST_TIMEMAP = 32 << 20
-"""Octets of a TimeMap: some 200,000 versions. What is larger is not read; there may be a TimeGate."""
-
-_BLOCK = 1 << 16
-_NOT_THERE = (404, 406, 410)
-_NO_LINKS = 20  # resources in a row without such links, after which no other is asked for them
-_MOST_TOLD = 100
-
-
-class _VersionTransfer(ResourceTransfer):
-    """Fetches what is in `temp.work` as it was at `moment`."""
-
-    moment = 0
-    without_links = 0
-
-    def at(self, moment: int) -> _VersionTransfer:
-        """The same, for this moment."""
-        self.moment = moment
-        self.unanswered = False
-        self.unverified = 0
-        self.unverified_versions: list[UnverifiedVersion] = []
-        return self
-
-    def _fetches(self) -> Iterator[Fetch | None]:
-        for fetch in super()._fetches():
-            if fetch is None:
-                yield None
-                continue
-            work, wanted = _of(fetch)
-            attempt = work.attempt
-            refused = None
-            if isinstance(attempt, PastAttempt) and wanted is None and attempt.way.kind is not WayKind.TIMEMAP:
-                refused = self._objection(fetch.uri)  # who takes a version at its word takes it from the source
-            if isinstance(attempt, PastAttempt) and attempt.way.kind is WayKind.LINKS and self._gave_up:
-                refused = refused or "the source names no earlier versions of its resources"
-            if refused is None:
-                yield fetch
-            else:
-                self._settle(Fetched(fetch, uri=fetch.uri, failure=FetchFailure(FailureKind.PROTOCOL, refused)))
-
-    @property
-    def _gave_up(self) -> bool:
-        return self.without_links >= _NO_LINKS
-
-    def _fetch(self, work: Work) -> Fetch:
-        fetch, attempt = super()._fetch(work), work.attempt
-        if not isinstance(attempt, PastAttempt):
-            return fetch
-        kind = attempt.way.kind
-        if kind is WayKind.LINKS:
-            return Fetch(fetch.uri, method="HEAD", key=fetch.key, objection=self._objection)
-        if kind is WayKind.TIMEMAP:
-            wanted = (("Accept", "application/link-format"),)
-            return Fetch(fetch.uri, wanted, into=fetch.into, max_octets=_LARGEST_TIMEMAP, key=fetch.key)
-        accept = _accept(self._asked_at(attempt)) if kind is WayKind.TIMEGATE else ()
-        encoding = (("Accept-Encoding", work.encoding),) if work.encoding else ()
-        _, digest = _of(fetch)
-        return Fetch(
-            fetch.uri,
-            (*encoding, *accept),
-            into=fetch.into,
-            holds_small=True,
-            algorithms=fetch.algorithms,
-            max_octets=octet_limit(work.length, self._largest),
-            key=fetch.key,
-            objection=self._objection if attempt.of_source or digest is None else None,
-        )
-
-    def _settle(self, fetched: Fetched) -> None:
-        work, wanted = _of(fetched.fetch)
-        attempt = work.attempt
-        if isinstance(attempt, PastAttempt) and fetched.failure is None:
-            if attempt.way.kind is WayKind.LINKS:
-                self._follow_links(work, attempt, fetched)
-                return
-            if attempt.way.kind is WayKind.TIMEMAP and fetched.ok:
-                self._choose(work, attempt, fetched, has_hash=wanted is not None)
-                return
-        super()._settle(fetched)
-
-    def _follow_links(self, work: Work, attempt: PastAttempt, fetched: Fetched) -> None:
-        """Go on with the TimeGate and the TimeMap that the resource itself names (RFC 7089)."""
-        ways = ways_by_links(fetched.headers, fetched.uri, attempt.known)
-        self.without_links = 0 if ways else self.without_links + 1
-        self._go_on(work, attempt, ways, "names no earlier versions", fetched)
-
-    def _choose(self, work: Work, attempt: PastAttempt, fetched: Fetched, *, has_hash: bool) -> None:
-        """Go on with the versions that a TimeMap has of the moment (DST-S8), or with its next page."""
-        ways: tuple[Way, ...] = ()
-        moment = self._asked_at(attempt)
-        reason = f"has no version of {format_micros(moment)} or before, or several of one second"
-        try:
-            with open(f"{self._temp}/{work.name}", "rb") as file:
-                links = timemap_links(iter(partial(file.read, _BLOCK), b""), fetched.uri)
-                page = read_timemap(links, moment, attempt.way.found)
-            ways = after_timemap(attempt.way, page, has_hash=has_hash)
-        except SourceFault as fault:
-            reason = fault.what
-        finally:
-            self._tree.discard(work.name)
-        self._go_on(work, attempt, ways, reason, fetched)
-
-    def _asked_at(self, attempt: PastAttempt) -> int:
-        return self.moment if attempt.known.asked_at is None else attempt.known.asked_at
-
-    def _go_on(self, work: Work, attempt: PastAttempt, ways: tuple[Way, ...], reason: str, fetched: Fetched) -> None:
-        if ways:
-            attempts = (*past_attempts(ways, attempt.known, attempt.doubt), *work.attempts[1:])
-            self._results.again(work, attempts, self._round + 1, work.reason or "")
-        else:
-            self._next(work, reason, fetched, mismatch=False)
-
-    def _reviewed(self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict) -> Verdict:
-        """What is newer is not what it was; without a hash a version must say that it is of the moment."""
-        if verdict.judgement is Judgement.NEWER:
-            return msgspec.structs.replace(verdict, judgement=Judgement.DIFFERENT)
-        if wanted is not None or verdict.judgement is not Judgement.GOOD:
-            return verdict
-        attempt = work.attempt
-        if not isinstance(attempt, PastAttempt):
-            modified = http_date_micros(fetched.headers.get("last-modified"))
-            if modified is not None and modified > self.moment:
-                return Verdict(Judgement.DIFFERENT, verdict.form, "Last-Modified is later than the moment")
-            return verdict
-        why = objection(attempt.way, fetched.headers, work.loc, self._asked_at(attempt), attempt.known)
-        if why is not None:
-            return Verdict(Judgement.DIFFERENT, verdict.form, why)
-        answers_itself = attempt.way.kind is WayKind.TIMEGATE and fetched.uri == attempt.way.href
-        if answers_itself and "accept-datetime" not in fetched.headers.get("vary", "").lower():
-            self._note(work, "DST-S7", "a TimeGate answers without `Vary: accept-datetime`")
-        self.unverified += 1
-        if len(self.unverified_versions) < _MOST_TOLD:
-            stated = fetched.headers.get("memento-datetime")
-            self.unverified_versions.append(UnverifiedVersion(work.uri, fetched.uri, stated))
-        return verdict
-
-    def _place(self, work: Work, fetched: Fetched, content: ReceivedContent, *, newer: bool = False) -> bool:
-        """Give it its place; the validators of a version are not those of `loc`."""
-        if isinstance(work.attempt, PastAttempt):
-            kept = {name: text for name, text in fetched.headers.items() if name == "last-modified"}
-            fetched = msgspec.structs.replace(fetched, headers=kept)
-        return super()._place(work, fetched, content, newer=newer)
-
-    def _after(self, work: Work, fetched: Fetched, *, mismatch: bool) -> tuple[Attempt, ...]:
-        others = self._ways.after(work, fetched, mismatch=mismatch, may_repeat=False)
-        if others or isinstance(work.attempt, PastAttempt):
-            return others
-        known = KnownOfState(has_hash=bool(digests_of(work.hash)))
-        return past_attempts(ways_of(work.loc, work.links, known, tried_loc=True), known)
-
-    def _next(self, work: Work, reason: str, fetched: Fetched, *, mismatch: bool) -> None:
-        """Try the next way; every way that came to nothing is told."""
-        attempt = work.attempt
-        way = attempt.way.kind.value if isinstance(attempt, PastAttempt) else "loc"
-        is_answer = fetched.failure is None and (fetched.status < 400 or fetched.status in _NOT_THERE)
-        if not is_answer and way != WayKind.LINKS:
-            self.unanswered = True
-        if mismatch and digests_of(work.hash):
-            reason = "another state"
-        told = f"{work.reason}; {way}: {reason}" if work.reason else f"{way}: {reason}"
-        following = self._after(work, fetched, mismatch=mismatch)
-        if following:
-            self._results.again(work, following, self._round + 1, told)
-            return
-        doubt = attempt.doubt if isinstance(attempt, PastAttempt) else None
-        if doubt is None and is_answer:
-            doubt = "the source keeps it no longer as it was then"
-        self._fail(work, f"{doubt} ({told})" if doubt else told, fetched)
-
-
-def _accept(moment: int) -> tuple[tuple[str, str], ...]:
-    return (("Accept-Datetime", format_datetime(from_microseconds(moment), usegmt=True)),)
-
-
-def _of(fetch: Fetch) -> tuple[Work, Digest | None]:
-    return cast("tuple[Work, Digest | None]", fetch.key)
-
 
 _MOST_DUMPS = 3
 _WAITS = 99  # a round that never comes: what dumps of earlier states are not fetched for
@@ -281,13 +81,14 @@ class _VersionApplier(Applier):
     def bring(self) -> None:
         """Have patches, then packages of then, bring what is no more as it was; then what is; the rest one by one."""
         held = self._set
-        transfer = _VersionTransfer(
-            self._run, held.row, held.report, self.unconfirmed, held.warn, held.scope.objection
-        ).at(self._evidence.moment)
+        transfer = VersionTransfer(self._run, held.row, held.report, self.unconfirmed, held.warn, held.scope.objection)
+        transfer.moment = self._evidence.moment
         transfer.take_what_is_here()
         self._set_apart()
         self._by_patches()
-        self._by_demand()
+        offer = held.offer
+        if offer.on_demand is not None and offer.on_demand.past and self._is_wanted():
+            self._by_package_transfer(self._run, offer, format_micros(self._evidence.moment))
         self._by_dumps()
         with self._run.database.write() as t:
             gone = self._wanted(t)
@@ -299,8 +100,6 @@ class _VersionApplier(Applier):
             transfer.run()
         finally:
             self.unanswered = transfer.unanswered
-            held.report.unverified += transfer.unverified
-            held.report.unverified_versions += transfer.unverified_versions
 
     def _set_apart(self) -> None:
         """Have what is still as it was, or was made from patches, wait, so that no dump is fetched for it."""
@@ -325,12 +124,6 @@ class _VersionApplier(Applier):
         if unversioned and self._run.options.patches != "off":
             self._bring_dataset(unversioned)
             self._set_apart()
-
-    def _by_demand(self) -> None:
-        """Ask for resources as they were, by packages on demand, where the source offers that."""
-        offer = self._set.offer.on_demand
-        if offer is not None and offer.past and self._is_wanted():
-            self._by_package_transfer(self._run, self._set.offer, format_micros(self._evidence.moment))
 
     def _by_dumps(self) -> None:
         """Have the packages of dumps, archived or present, bring earlier states: what does not verify stays wanted."""
@@ -378,7 +171,7 @@ class _VersionApplier(Applier):
             doubt = f"no list tells whether it was there at {at}"
         elif row.state == EXISTED:
             doubt = f"no list tells in which state it was at {at}"
-        asked_at, moment = None, self._evidence.moment
+        asked_at = moment = self._evidence.moment
         if row.has_rested and self._evidence.coverage.tells(second_before(moment), moment):
             asked_at = second_before(moment)
         has_hash = bool(digests_of(row.hash))
@@ -458,7 +251,10 @@ class SetAt:
 
         applier.carry_out(plan, table="listed")
         if not proof and (applier.unanswered or evidence.unread or not self._is_vain(evidence)):
-            raise self._unknown(evidence)
+            what = evidence.lack()
+            if evidence.unread:
+                what += f"; not read: {', '.join(evidence.unread[:3])}"
+            raise Undetermined(what, code="HW-SYN-24", where=self._set.offer.identity, rule="DST-5.1")
 
     def _is_before_all(self, evidence: Evidence, filled: ListingResult) -> bool:
         """Whether the set had nothing yet, or nobody tells of a time so early, and no TimeGate might."""
@@ -479,9 +275,3 @@ class SetAt:
             t.run("DELETE FROM failures WHERE set_id = ?", (self._set.row.id,))
         self.begins = evidence.begins
         return True
-
-    def _unknown(self, evidence: Evidence) -> Undetermined:
-        what = evidence.lack()
-        if evidence.unread:
-            what += f"; not read: {', '.join(evidence.unread[:3])}"
-        return Undetermined(what, code="HW-SYN-24", where=self._set.offer.identity, rule="DST-5.1")

@@ -19,18 +19,18 @@ from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Document, Entry
 from headwater.spec.uris import normalise
 from headwater.sync.connection import CUSTOMARY_NAMES, Unreachable, advice_for, is_host, starting_uri
-from headwater.sync.lists.capability_lists import (
-    CAPABILITY_LISTS,
+from headwater.sync.lists.documents import CAPABILITY_LISTS, Documents, Probe
+from headwater.sync.sets.selection import (
+    MOST_SETS,
     CapabilityLists,
     RememberedOffer,
-    no_document,
+    SelectedSets,
+    SetSelection,
+    names_of,
     nothing_offered,
-    refused,
-    unusable,
-    validated,
+    own_entries,
+    select_sets,
 )
-from headwater.sync.lists.documents import Documents, Probe
-from headwater.sync.sets.selection import MOST_SETS, SelectedSets, SetSelection, names_of, own_entries, select_sets
 from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, Validators
 from headwater.transport.scheduler import RETRIED_STATUSES
 
@@ -215,11 +215,11 @@ class Discovery:
             self._unusable[normalise(uri)] = fault.what
             return
         if probe.document is None and (probe.status == 200 or probe.status in RETRIED_STATUSES):
-            self._unusable[normalise(uri)] = unusable(probe)
+            self._unusable[normalise(uri)] = probe.unusable
         if probe.status == 200 or probe.link_header:
             yield probe
         else:
-            self._faults.append(refused(probe))
+            self._faults.append(probe.status_fault)
 
     def _robots(self, origin: str) -> list[str]:
         for probe in self._look(f"{origin}/robots.txt"):
@@ -310,10 +310,10 @@ class Discovery:
     def _below_description(self, target: Probe, entry: Entry, above: Probe, depth: int) -> Iterator[Offer]:
         document = target.document
         if document is None:
-            self.set_faults.append((entry.loc, no_document(target)))
+            self.set_faults.append((entry.loc, target.unusable))
             return
         if document.kind in _DESCRIPTIONS:
-            self._lists.pages.append(validated(target))
+            self._lists.pages.append(target.validated)
             if depth < _HIGHEST:
                 yield from self._listed_in(target, depth + 1)
             return

@@ -14,8 +14,14 @@ from headwater.errors import SourceFault
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope, Unreachable, cause_of
-from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
-from headwater.sync.lists.documents import MOST_ENTRIES, ConditionalRequest, Documents, Probe
+from headwater.sync.lists.documents import (
+    CAPABILITY_LISTS,
+    MOST_ENTRIES,
+    ConditionalRequest,
+    Documents,
+    Probe,
+    offer_of,
+)
 from headwater.sync.options import SyncOptions, signature_of
 from headwater.sync.sets.moved_sets import is_move, known_as
 from headwater.sync.source_times import DAY, SECOND

@@ -17,7 +17,6 @@ from headwater.progress import Listener, Notice
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import MovedElsewhere, Scope, Unreachable, cause_of, hosts_of, origin_of
-from headwater.sync.lists.capability_lists import RememberedOffer, unusable
 from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.lists.entries import redirected_origins
 from headwater.sync.options import SyncOptions
@@ -37,7 +36,7 @@ from headwater.sync.sets.moved_sets import (
     redirects_of,
 )
 from headwater.sync.sets.polling import OfferRefresh, place_of
-from headwater.sync.sets.selection import SetNames, pick, takes_sitemaps, wanted_of
+from headwater.sync.sets.selection import RememberedOffer, SetNames, pick, takes_sitemaps, wanted_of
 from headwater.sync.state import (
     SOURCE,
     Offer,
@@ -154,7 +153,7 @@ class SetRegistry:
 
     def _keep_to_what_is_known(self, known: list[SetRow], probe: Probe) -> None:
         """There is no Source Description where there was one: what is remembered stays as it is (DST-F4)."""
-        why = f"the Source Description cannot be read: {unusable(probe)}"
+        why = f"the Source Description cannot be read: {probe.unusable}"
         fault = Unreachable(why, where=probe.uri, rule="DST-F4", cause=cause_of(probe.status))
         self._make_do(known, fault, "DST-F4", why, probe.uri)
         if probe.status == 200:

@@ -6,6 +6,7 @@ Whoever plans adds a `PlannedFetch`; who fetches takes a `Work`. Both have the c
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -15,7 +16,6 @@ from headwater.spec.kinds import PATCH
 from headwater.storage.transaction import Transaction
 from headwater.sync.lists.entries import links_of, without_links
 from headwater.sync.state import Validators
-from headwater.sync.transfer.past_ways import KnownOfState, Way, WayKind
 from headwater.sync.transfer.verification import digests_of
 from headwater.typed_decoding import from_json
 
@@ -47,6 +47,52 @@ class MirrorAttempt(msgspec.Struct, frozen=True, tag="mirror"):
     href: str
     of_source: ClassVar[bool] = False
     keeps_parts: ClassVar[bool] = True
+
+
+class WayKind(StrEnum):
+    """What is asked."""
+
+    LOC = "loc"
+    """`loc` itself, which may be as it was."""
+
+    MEMENTO = "memento"
+    """The version of that very state (DST-S6)."""
+
+    TIMEGATE = "TimeGate"
+    """A TimeGate, for the version of the moment (DST-S7)."""
+
+    TIMEMAP = "TimeMap"
+    """A TimeMap, for its versions (DST-S8)."""
+
+    LINKS = "links of loc"
+    """`loc`, for its `Link` headers alone."""
+
+
+class Way(msgspec.Struct, frozen=True, array_like=True):
+    """One way: what is asked, where, and what is known of it."""
+
+    kind: WayKind
+    href: str
+    stated_at: int | None = None
+    """Of a memento from a TimeMap: its `datetime`."""
+
+    found: tuple[tuple[str, int], ...] = ()
+    """Of a page of a TimeMap: the best versions of the pages before it."""
+
+    read: tuple[str, ...] = ()
+    queue: tuple[str, ...] = ()
+    """Of a page of a TimeMap: the pages that were read before it, and those that come after it."""
+
+
+class KnownOfState(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of the state that is wanted: the changes before and after it, and whether there was any."""
+
+    changed_before: int | None = None
+    changed_after: int | None = None
+    existed: bool = True
+    has_hash: bool = True
+    asked_at: int = 0
+    """For when versions are asked: the moment itself, or `second_before` it."""
 
 
 class PastAttempt(msgspec.Struct, frozen=True, tag="past"):

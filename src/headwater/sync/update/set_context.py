@@ -10,9 +10,8 @@ from headwater.errors import HeadwaterError
 from headwater.progress import each_of_set
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope
-from headwater.sync.lists.archives import ListedDocument
 from headwater.sync.lists.entries import ListContext, any_patches, any_patches_alone, keep_dataset_flags, scope_origins
-from headwater.sync.lists.position import Position
+from headwater.sync.lists.position import IndexedList, Position
 from headwater.sync.metadata import forget_statements
 from headwater.sync.options import signature_of
 from headwater.sync.packages.dump_documents import DumpLists
@@ -73,7 +72,7 @@ class SetContext:
         self._compared: int | None = None
         """Before which time changes are compared with it."""
 
-        self.archived_lists: Sequence[ListedDocument] | None = None
+        self.archived_lists: Sequence[IndexedList] | None = None
         """The lists to read in the place of the Change List, where that does not reach far enough (RS-ARC-34)."""
 
         self.report = SetReport(name=row.name, folder=row.folder, capability_list=row.offer.capability_list)

@@ -18,9 +18,9 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import keep_representations
 from headwater.sync.connection import IncompleteList, MovedElsewhere, RedirectRefused, Scope, Unreachable
 from headwater.sync.copy.held_files import find_damage
-from headwater.sync.lists.archives import CHANGE_LIST_ARCHIVE, ListedDocument, lists_over_gap
+from headwater.sync.lists.archives import CHANGE_LIST_ARCHIVE, lists_over_gap
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
-from headwater.sync.lists.position import Position, kept_ahead
+from headwater.sync.lists.position import IndexedList, Position, kept_ahead
 from headwater.sync.packages.package_download import OtherPackage
 from headwater.sync.reports import FailedTransfer, SetReport, gravest_status
 from headwater.sync.run_context import RunContext
@@ -292,7 +292,7 @@ class SetSync:
         self._set.warn("DST-C4", f"{self._reading.reason}: the Change Dump is read", dump)
         return self._reads_on_after(self._bridged(offer.with_document(CHANGE_LIST, None)))
 
-    def _bridged(self, offer: Offer, lists: Sequence[ListedDocument] | None = None) -> ChangeListReading:
+    def _bridged(self, offer: Offer, lists: Sequence[IndexedList] | None = None) -> ChangeListReading:
         """The increment by what `offer` has in the place of the Change List: the `lists` of a chain, or a dump."""
         known = self._set.offer
         self._set.offer, self._set.archived_lists = offer, lists
