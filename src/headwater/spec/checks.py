@@ -27,10 +27,8 @@ from headwater.spec.kinds import (
     UP,
     Kind,
     Need,
-    Rules,
 )
-from headwater.spec.reader import MUSTS
-from headwater.spec.records import ChangeKind, Document, Entry, Link
+from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.spec.text_values import HASH, URI_CHARACTERS
 from headwater.spec.uris import is_absolute, to_ascii
 from headwater.typed_decoding import from_values
@@ -231,26 +229,30 @@ def check_head(document: Document) -> None:
         raise WriteRefused(f"{rules.title} is no kind of ResourceSync document", rule="AMB-12")
     if document.capability not in (None, rules.capability):
         raise WriteRefused(f"a {rules.title} has the capability {rules.capability}", rule="RS-DOC-04")
-    times, up = MUSTS.get(document.kind, ("", ""))
-    _check_time("at", document.at, rules.at, times, rules)
-    _check_time("completed", document.completed, Need.MAY if rules.at is not Need.NEVER else Need.NEVER, times, rules)
-    _check_time("from", document.from_, rules.from_, times, rules)
-    _check_time("until", document.until, rules.until, times, rules)
+    completed = Need.NEVER if rules.at is Need.NEVER else Need.MAY
+    for name, need in (("at", rules.at), ("completed", completed), ("from_", rules.from_), ("until", rules.until)):
+        time, said = getattr(document, name), name.rstrip("_")
+        if time is None and need is Need.MUST:
+            raise WriteRefused(f"a {rules.title} must have {said}", rule=rules.times_rule)
+        if time is not None and need is Need.NEVER:
+            rule = "RS-RL-03" if said in ("from", "until") else "RS-CL-02"
+            raise WriteRefused(f"a {rules.title} never has {said}", rule=rule)
     check_interval(document)
-    _check_links(document, rules, up)
+    ups, indexes = (sum(link.rel == rel for link in document.links) for rel in (UP, INDEX))
+    if rules.up is Need.MUST and not ups:
+        raise WriteRefused(f"a {rules.title} must have a link up", rule=rules.up_rule)
+    if rules.up is Need.NEVER and ups:
+        raise WriteRefused(f"a {rules.title} is the top: it has no link up", rule="RS-SD-10")
+    if indexes and rules.index is Need.NEVER:
+        raise WriteRefused(f"a {rules.title} has no link index", rule="AMB-44")
+    for rel, count in ((UP, ups), (INDEX, indexes)):
+        if count > 1:
+            raise WriteRefused(f"one link {rel} is enough", rule="AMB-43")
     for link in document.links:
         if link.path is not None:
             raise WriteRefused("path stands only in a manifest's entries", rule="RS-MD-10")
     if document.absent and document.kind not in _MANIFESTS:
         raise WriteRefused("only a manifest names what is absent from a package", rule="RS-DOC-18")
-
-
-def _check_time(name: str, time: dt.datetime | None, need: Need, rule: str, rules: Rules) -> None:
-    if time is None and need is Need.MUST:
-        raise WriteRefused(f"a {rules.title} must have {name}", rule=rule)
-    if time is not None and need is Need.NEVER:
-        rule = "RS-RL-03" if name in ("from", "until") else "RS-CL-02"
-        raise WriteRefused(f"a {rules.title} never has {name}", rule=rule)
 
 
 def check_interval(record: Document | Entry) -> None:
@@ -262,21 +264,6 @@ def check_interval(record: Document | Entry) -> None:
             raise WriteRefused("until is earlier than from", rule="RS-TIME-10")
     except TypeError:
         raise WriteRefused("a time without a zone cannot be written", rule="RS-TIME-01") from None
-
-
-def _check_links(document: Document, rules: Rules, rule: str) -> None:
-    ups = sum(link.rel == UP for link in document.links)
-    if rules.up is Need.MUST and not ups:
-        raise WriteRefused(f"a {rules.title} must have a link up", rule=rule)
-    if rules.up is Need.NEVER and ups:
-        raise WriteRefused(f"a {rules.title} is the top: it has no link up", rule="RS-SD-10")
-    if ups > 1:
-        raise WriteRefused("one link up is enough", rule="AMB-43")
-    indexes = sum(link.rel == INDEX for link in document.links)
-    if indexes and rules.index is Need.NEVER:
-        raise WriteRefused(f"a {rules.title} has no link index", rule="AMB-44")
-    if indexes > 1:
-        raise WriteRefused("one link index is enough", rule="AMB-43")
 
 
 class ElementOrder:
@@ -331,16 +318,27 @@ class ElementOrder:
             self._check_change(entry)
         if entry.capability is not None or rules.entry_capability is Need.MUST:
             self._check_capability(entry)
-        if entry.path is not None or rules.entry_path is Need.MUST:
-            self._check_path(entry)
+        is_manifest = self._kind in _MANIFESTS
+        if entry.path is not None and not is_manifest:
+            raise WriteRefused("path stands only in manifests", rule="RS-MD-10")
+        if entry.path is None and rules.entry_path is Need.MUST and entry.change is not ChangeKind.DELETED:
+            rule = "RS-RDM-05" if self._kind is Kind.RESOURCE_DUMP_MANIFEST else "RS-CDM-06"
+            raise WriteRefused("every bitstream of a manifest must have path", rule=rule)
         if entry.at is not None or entry.completed is not None:
             self._check_times(entry, rules.entry_at, "at and completed")
         if entry.from_ is not None or entry.until is not None:
             self._check_times(entry, rules.entry_from, "from and until")
             if rules.ordered is Need.MUST and entry.from_ is not None:
                 self._follow(entry.from_, "RS-ARC-17" if rules.source == "RS-ARC" else "RS-CLI-02")
-        if entry.links:
-            self._check_links(entry.links)
+        for link in entry.links:
+            if link.rel == PATCH and self._kind not in _CHANGES:
+                raise WriteRefused("a patch stands only where changes are listed", rule="RS-REL-04")
+            if link.rel == PATCH and link.type is None:
+                raise WriteRefused("a patch must have type", rule="RS-REL-04")
+            if link.rel == PATCH and link.path is None and self._kind is Kind.CHANGE_DUMP_MANIFEST:
+                raise WriteRefused("a patch in a manifest must have path", rule="RS-CDM-11")
+            if link.path is not None and not is_manifest:
+                raise WriteRefused("path stands only in manifests", rule="RS-MD-10")
 
     def _check_change(self, entry: Entry) -> None:
         rules = self._rules
@@ -382,29 +380,7 @@ class ElementOrder:
         elif rules.capability == "description" and capability not in ("capabilitylist", "description"):
             raise WriteRefused("a Source Description leads to Capability Lists", rule="RS-SD-06")
 
-    def _check_path(self, entry: Entry) -> None:
-        if self._kind not in _MANIFESTS:
-            raise WriteRefused("path stands only in manifests", rule="RS-MD-10")
-        if entry.path is None and entry.change is not ChangeKind.DELETED:
-            rule = "RS-RDM-05" if self._kind is Kind.RESOURCE_DUMP_MANIFEST else "RS-CDM-06"
-            raise WriteRefused("every bitstream of a manifest must have path", rule=rule)
-
     def _check_times(self, entry: Entry, need: Need, names: str) -> None:
         if need is Need.NEVER:
             raise WriteRefused(f"{names} never stand in an entry of a {self._rules.title}", rule="AMB-58")
         check_interval(entry)
-
-    def _check_links(self, links: tuple[Link, ...]) -> None:
-        for link in links:
-            if link.rel == PATCH:
-                self._check_patch(link)
-            if link.path is not None and self._kind not in _MANIFESTS:
-                raise WriteRefused("path stands only in manifests", rule="RS-MD-10")
-
-    def _check_patch(self, link: Link) -> None:
-        if self._kind not in _CHANGES:
-            raise WriteRefused("a patch stands only where changes are listed", rule="RS-REL-04")
-        if link.type is None:
-            raise WriteRefused("a patch must have type", rule="RS-REL-04")
-        if link.path is None and self._kind is Kind.CHANGE_DUMP_MANIFEST:
-            raise WriteRefused("a patch in a manifest must have path", rule="RS-CDM-11")

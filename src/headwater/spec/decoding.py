@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from headwater.deflate import DeflateError, gzip_inflater
@@ -225,18 +226,13 @@ class Utf8Input:
             self._held = data if len(data) < 4 and not final else b""
             if self._held:
                 return b""
-            self._look(data)
+            name = next((name for first, name in _WIDE if first.match(data)), None)  # 16-bit or 32-bit text?
+            self._is_wide = name is not None
+            if name is not None:
+                self.encoding, self._wide = name, _decoder(name)
         if self._wide is not None:
             data = self._wide.decode(data).encode(_UTF8)
         return self._body(data, final=final) if self._candidates else self._head(data, final=final)
-
-    def _look(self, data: bytes) -> None:
-        """See by the first octets whether this is 16-bit or 32-bit text."""
-        name = next((name for first, name in _WIDE if first.match(data)), None)
-        self._is_wide = name is not None
-        if name is not None:
-            self.encoding = name
-            self._wide = _decoder(name)
 
     def _head(self, data: bytes, *, final: bool) -> bytes:
         """Leave out what comes before the first markup, and find the encoding."""
@@ -303,7 +299,11 @@ class Utf8Input:
         return data[:at] + self._body(data[at:], final=final)
 
     def _decide(self, evidence: bytes, *, final: bool) -> None:
-        fitting = [name for name in self._candidates if _fits(evidence, name, final=final)]
+        fitting = []
+        for name in self._candidates:
+            with suppress(UnicodeError):
+                codecs.getincrementaldecoder(name)("strict").decode(evidence, final)
+                fitting.append(name)
         first = self._candidates[0]
         self.encoding = fitting[0] if fitting else first
         if self.encoding != first:
@@ -314,11 +314,3 @@ class Utf8Input:
 
 def _decoder(name: str) -> codecs.IncrementalDecoder:
     return codecs.getincrementaldecoder(name)(_STOP)
-
-
-def _fits(octets: bytes, name: str, *, final: bool) -> bool:
-    try:
-        codecs.getincrementaldecoder(name)("strict").decode(octets, final)
-    except UnicodeError:
-        return False
-    return True

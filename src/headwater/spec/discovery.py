@@ -61,7 +61,8 @@ def parse_link_header(value: str, base: str) -> list[HeaderLink]:
     at = 0
     while len(links) < _LINKS and (read := read_link(value, at, base)):
         link, at = read
-        if link is not None and _is_about(link, base):
+        anchor = None if link is None else dict(reversed(link.params)).get("anchor")
+        if link is not None and (anchor is None or normalise(resolve(base, anchor)) == normalise(base)):
             links.append(link)
         comma = value.find(",", at)
         if comma < 0:
@@ -75,33 +76,26 @@ def read_link(value: str, at: int, base: str) -> tuple[HeaderLink | None, int] |
     target = _TARGET.match(value, at)
     if target is None:
         return None
-    params, end = _parameters(value, target.end())
+    params, end = [], target.end()
+    while match := _PARAMETER.match(value, end):
+        end = match.end()
+        text = match[3] or "" if match[2] is None else _ESCAPED.sub(r"\1", match[2])
+        if match[1]:
+            params.append((match[1].lower(), text))
     named = dict(reversed(params))  # the first of each name counts
     relations = _relations(named.get("rel", ""))
     others = tuple((name, text) for name, text in params if name != "rel")
     return HeaderLink(relations, resolve(base, target[1].strip()), others) if relations else None, end
 
 
-def _is_about(link: HeaderLink, base: str) -> bool:
-    anchor = dict(reversed(link.params)).get("anchor")
-    return anchor is None or normalise(resolve(base, anchor)) == normalise(base)
-
-
-def _parameters(value: str, at: int) -> tuple[list[tuple[str, str]], int]:
-    params = []
-    while match := _PARAMETER.match(value, at):
-        at = match.end()
-        text = match[3] or "" if match[2] is None else _ESCAPED.sub(r"\1", match[2])
-        if match[1]:
-            params.append((match[1].lower(), text))
-    return params, at
-
-
 def html_links(html: bytes, base: str) -> list[HeaderLink]:
     """The `link` elements in the head of a web page, resolved by its `base`; the rest of the page is not read."""
     from selectolax.lexbor import LexborHTMLParser  # loaded where a web page is met, which is seldom
 
-    head = LexborHTMLParser(_head_of(_as_utf8(html[:HTML_OCTETS]))).head
+    html = html[:HTML_OCTETS]
+    if html.startswith((b"\xff\xfe", b"\xfe\xff")):
+        html = html.decode("utf-16", "replace").encode("utf-8")
+    head = LexborHTMLParser(_head_of(html)).head
     if head is None:
         return []
     links: list[HeaderLink] = []
@@ -147,12 +141,6 @@ def crawl_delay(robots: bytes) -> float | None:
 
 def _relations(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(relation.lower() for relation in text.split()))
-
-
-def _as_utf8(html: bytes) -> bytes:
-    if html.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return html.decode("utf-16", "replace").encode("utf-8")
-    return html
 
 
 def _head_of(html: bytes) -> bytes:

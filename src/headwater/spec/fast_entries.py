@@ -222,8 +222,11 @@ class FastEntries:
         changes = [_CHANGES[text] for text in named["change"]]
         datetimes = _moments(named["datetime"])
         if ChangeKind.DELETED in changes:
-            _refuse_described_deletions(changes, named)
-        hashes, types, lengths = named["hash"], named["type"], _numbers(named["length"])
+            described = (named[name] for name in ("hash", "length", "type", "encoding"))
+            for change, *stated in zip(changes, *described, strict=True):
+                if change is ChangeKind.DELETED and any(stated):
+                    raise Irregular
+        hashes, types, lengths = named["hash"], named["type"], [int(text) if text else None for text in named["length"]]
         assembly = self._assembly
         if any(named["datetime"]):
             assembly.saw_datetime = True
@@ -284,7 +287,7 @@ class FastEntries:
             links = known.get(text)
             if links is None:
                 links = _links(text)
-                if links is None or len(links) > self._assembly.link_limit:
+                if links is None or len(links) > self._assembly.limits.links:
                     raise Unreadable(index)
                 if len(known) > _LINKS_KNOWN:
                     known.clear()
@@ -293,7 +296,6 @@ class FastEntries:
         return linked
 
     def _raw(self, rows: list[tuple[str, ...]]) -> Iterator[tuple[dict[str, str], list[str]]]:
-        """The same rows as the texts that the parser would have given."""
         for row in rows:
             texts = {"loc": row[0].replace("&amp;", "&")}
             if row[1]:
@@ -329,10 +331,6 @@ def _moment(text: str) -> dt.datetime:
     return parse_datetime(text)[0]
 
 
-def _numbers(column: tuple[str, ...]) -> Any:
-    return [int(text) if text else None for text in column]
-
-
 def _links(text: str) -> tuple[Link, ...] | None:
     """The links in a text that the expression covers; None when one is not well-formed, or not complete."""
     links = []
@@ -352,13 +350,6 @@ def _links(text: str) -> tuple[Link, ...] | None:
                 found[name] = int(found[name])
         links.append(Link(**found))
     return tuple(links)
-
-
-def _refuse_described_deletions(changes: list[ChangeKind | None], named: dict[str, Any]) -> None:
-    described = (named[name] for name in ("hash", "length", "type", "encoding"))
-    for change, *stated in zip(changes, *described, strict=True):
-        if change is ChangeKind.DELETED and any(stated):
-            raise Irregular
 
 
 def _merged(order: tuple[str, ...], names: list[str]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -116,10 +116,10 @@ class Kind(Enum):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the standard asks of one kind of document."""
+    """What the standard asks of one kind of document; `times_rule` asks for its times, `up_rule` for its link `up`."""
 
     title: str
-    root: Root
+    root: Root = Root.URLSET
     capability: str | None
     at: Need = Need.NEVER
     from_: Need = Need.NEVER
@@ -133,150 +133,115 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     index: Need = Need.NEVER
     ordered: Need = Need.NEVER
     source: str
+    times_rule: str = ""
+    up_rule: str = ""
 
 
-def _snapshot(title: str, capability: str, source: str, **more: object) -> Rules:
-    return Rules(title=title, root=Root.URLSET, capability=capability, at=Need.MUST, source=source, **more)  # type: ignore[arg-type]
+def _rules(
+    title: str, capability: str | None, source: str, times_rule: str = "", up_rule: str = "", **more: Any
+) -> Rules:
+    said = {"times_rule": times_rule, "up_rule": up_rule, **more}
+    return Rules(title=title, capability=capability, source=source, **said)
 
 
-def _history(title: str, capability: str, source: str, **more: object) -> Rules:
-    return Rules(
-        title=title,
-        root=Root.URLSET,
-        capability=capability,
-        from_=Need.MUST,
-        until=Need.MAY,
-        source=source,
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def _index(title: str, capability: str, source: str, **more: object) -> Rules:
-    return Rules(title=title, root=Root.SITEMAPINDEX, capability=capability, source=source, **more)  # type: ignore[arg-type]
-
-
-_CHANGES = {"entry_change": Need.MUST, "ordered": Need.MUST}
+_MUST, _SHOULD, _MAY, _NEVER = Need.MUST, Need.SHOULD, Need.MAY, Need.NEVER
+_INDEX: dict[str, Any] = {"root": Root.SITEMAPINDEX}
+_SNAPSHOT: dict[str, Any] = {"at": _MUST}
+_HISTORY: dict[str, Any] = {"from_": _MUST, "until": _MAY}
+_PERIODS: dict[str, Any] = {**_HISTORY, "entry_from": _SHOULD}
+_CHANGES: dict[str, Any] = {"entry_change": _MUST, "ordered": _MUST}
+_OF_SNAPSHOTS: dict[str, Any] = {"entry_at": _MAY, "index": _SHOULD}
+_OF_HISTORIES: dict[str, Any] = {"entry_from": _MAY, "index": _SHOULD, "ordered": _MUST}
+_NOTIFIED: dict[str, Any] = {"from_": _MAY, "until": _MAY, "up": _MAY}
+_NO_UP: dict[str, Any] = {"up": _NEVER}
 
 RULES: dict[Kind, Rules] = {
-    Kind.SOURCE_DESCRIPTION: Rules(
-        title="Source Description",
-        root=Root.URLSET,
-        capability="description",
-        up=Need.NEVER,
-        index=Need.SHOULD,
-        entry_capability=Need.SHOULD,
-        source="RS-SD",
+    Kind.SOURCE_DESCRIPTION: _rules(
+        "Source Description", "description", "RS-SD", **_NO_UP, index=_SHOULD, entry_capability=_SHOULD
     ),
-    Kind.SOURCE_DESCRIPTION_INDEX: _index(
-        "Source Description Index", "description", "RS-SD-09", up=Need.NEVER, entry_capability=Need.MAY
+    Kind.SOURCE_DESCRIPTION_INDEX: _rules(
+        "Source Description Index", "description", "RS-SD-09", **_INDEX, **_NO_UP, entry_capability=_MAY
     ),
-    Kind.CAPABILITY_LIST: Rules(
-        title="Capability List",
-        root=Root.URLSET,
-        capability="capabilitylist",
-        entry_capability=Need.MUST,
-        source="RS-CAP",
+    Kind.CAPABILITY_LIST: _rules(
+        "Capability List", "capabilitylist", "RS-CAP", "", "RS-CAP-02", entry_capability=_MUST
     ),
-    Kind.CAPABILITY_LIST_INDEX: _index("Capability List Index", "capabilitylist", "RS-CAP-09"),
-    Kind.RESOURCE_LIST: _snapshot("Resource List", "resourcelist", "RS-RL", index=Need.SHOULD),
-    Kind.RESOURCE_LIST_INDEX: _index("Resource List Index", "resourcelist", "RS-RLI", at=Need.MUST, entry_at=Need.MAY),
-    Kind.RESOURCE_DUMP: _snapshot("Resource Dump", "resourcedump", "RS-RD", index=Need.SHOULD, entry_at=Need.MAY),
-    Kind.RESOURCE_DUMP_INDEX: _index("Resource Dump Index", "resourcedump", "RS-RDI", at=Need.MUST, entry_at=Need.MAY),
-    Kind.RESOURCE_DUMP_MANIFEST: _snapshot(
-        "Resource Dump Manifest", "resourcedump-manifest", "RS-RDM", entry_path=Need.MUST
+    Kind.CAPABILITY_LIST_INDEX: _rules(
+        "Capability List Index", "capabilitylist", "RS-CAP-09", "", "RS-CAP-02", **_INDEX
     ),
-    Kind.CHANGE_LIST: _history("Change List", "changelist", "RS-CL", index=Need.SHOULD, **_CHANGES),
-    Kind.CHANGE_LIST_INDEX: _index(
-        "Change List Index",
-        "changelist",
-        "RS-CLI",
-        from_=Need.MUST,
-        until=Need.MAY,
-        entry_from=Need.SHOULD,
-        ordered=Need.MUST,
+    Kind.RESOURCE_LIST: _rules(
+        "Resource List", "resourcelist", "RS-RL", "RS-RL-01", "RS-RL-04", **_SNAPSHOT, index=_SHOULD
     ),
-    Kind.CHANGE_DUMP: _history(
-        "Change Dump", "changedump", "RS-CD", index=Need.SHOULD, entry_from=Need.SHOULD, ordered=Need.SHOULD
+    Kind.RESOURCE_LIST_INDEX: _rules(
+        "Resource List Index", "resourcelist", "RS-RLI", "RS-RLI-01", "RS-RLI-02", **_INDEX, **_SNAPSHOT, entry_at=_MAY
     ),
-    Kind.CHANGE_DUMP_INDEX: _index(
-        "Change Dump Index",
-        "changedump",
-        "RS-CDI",
-        from_=Need.MUST,
-        until=Need.MAY,
-        entry_from=Need.SHOULD,
-        ordered=Need.MUST,
+    Kind.RESOURCE_DUMP: _rules(
+        "Resource Dump", "resourcedump", "RS-RD", "RS-RD-01", "RS-RD-02", **_SNAPSHOT, **_OF_SNAPSHOTS
     ),
-    Kind.CHANGE_DUMP_MANIFEST: _history(
-        "Change Dump Manifest", "changedump-manifest", "RS-CDM", entry_path=Need.MUST, **_CHANGES
+    Kind.RESOURCE_DUMP_INDEX: _rules(
+        "Resource Dump Index", "resourcedump", "RS-RDI", "RS-RDI-01", "RS-RDI-01", **_INDEX, **_SNAPSHOT, entry_at=_MAY
     ),
-    Kind.RESOURCE_LIST_ARCHIVE: Rules(
-        title="Resource List Archive",
-        root=Root.URLSET,
-        capability="resourcelist-archive",
-        entry_at=Need.MAY,
-        index=Need.SHOULD,
-        source="RS-ARC",
+    Kind.RESOURCE_DUMP_MANIFEST: _rules(
+        "Resource Dump Manifest",
+        "resourcedump-manifest",
+        "RS-RDM",
+        "RS-RDM-02",
+        "RS-RDM-03",
+        at=_MUST,
+        entry_path=_MUST,
     ),
-    Kind.RESOURCE_LIST_ARCHIVE_INDEX: _index("Resource List Archive Index", "resourcelist-archive", "RS-ARC-21"),
-    Kind.RESOURCE_DUMP_ARCHIVE: Rules(
-        title="Resource Dump Archive",
-        root=Root.URLSET,
-        capability="resourcedump-archive",
-        entry_at=Need.MAY,
-        index=Need.SHOULD,
-        source="RS-ARC",
+    Kind.CHANGE_LIST: _rules(
+        "Change List", "changelist", "RS-CL", "RS-CL-01", "RS-CL-03", **_HISTORY, **_CHANGES, index=_SHOULD
     ),
-    Kind.RESOURCE_DUMP_ARCHIVE_INDEX: _index("Resource Dump Archive Index", "resourcedump-archive", "RS-ARC-21"),
-    Kind.CHANGE_LIST_ARCHIVE: Rules(
-        title="Change List Archive",
-        root=Root.URLSET,
-        capability="changelist-archive",
-        entry_from=Need.MAY,
-        index=Need.SHOULD,
-        ordered=Need.MUST,
-        source="RS-ARC",
+    Kind.CHANGE_LIST_INDEX: _rules(
+        "Change List Index", "changelist", "RS-CLI", "RS-CLI-01", "RS-CLI-01", **_INDEX, **_PERIODS, ordered=_MUST
     ),
-    Kind.CHANGE_LIST_ARCHIVE_INDEX: _index("Change List Archive Index", "changelist-archive", "RS-ARC-21"),
-    Kind.CHANGE_DUMP_ARCHIVE: Rules(
-        title="Change Dump Archive",
-        root=Root.URLSET,
-        capability="changedump-archive",
-        entry_from=Need.MAY,
-        index=Need.SHOULD,
-        ordered=Need.MUST,
-        source="RS-ARC",
+    Kind.CHANGE_DUMP: _rules(
+        "Change Dump", "changedump", "RS-CD", "RS-CD-01", "RS-CD-01", **_PERIODS, index=_SHOULD, ordered=_SHOULD
     ),
-    Kind.CHANGE_DUMP_ARCHIVE_INDEX: _index("Change Dump Archive Index", "changedump-archive", "RS-ARC-21"),
-    Kind.CHANGE_NOTIFICATION: Rules(
-        title="Change Notification",
-        root=Root.URLSET,
-        capability="change-notification",
-        from_=Need.MUST,
-        until=Need.MUST,
-        up=Need.MAY,
-        source="RS-CN",
-        **_CHANGES,
+    Kind.CHANGE_DUMP_INDEX: _rules(
+        "Change Dump Index", "changedump", "RS-CDI", "RS-CDI-01", "RS-CDI-01", **_INDEX, **_PERIODS, ordered=_MUST
     ),
-    Kind.FRAMEWORK_NOTIFICATION: Rules(
-        title="Framework Notification",
-        root=Root.URLSET,
-        capability="framework-notification",
-        from_=Need.MAY,
-        until=Need.MAY,
-        up=Need.MAY,
-        entry_change=Need.MUST,
-        entry_capability=Need.MUST,
-        source="RS-FN",
+    Kind.CHANGE_DUMP_MANIFEST: _rules(
+        *("Change Dump Manifest", "changedump-manifest", "RS-CDM", "RS-CDM-02", "RS-CDM-02"),
+        **(_HISTORY | _CHANGES),
+        entry_path=_MUST,
     ),
-    Kind.SITEMAP: Rules(title="Sitemap", root=Root.URLSET, capability=None, up=Need.NEVER, source="AMB-02"),
-    Kind.SITEMAP_INDEX: Rules(
-        title="Sitemap index", root=Root.SITEMAPINDEX, capability=None, up=Need.NEVER, source="AMB-02"
+    Kind.RESOURCE_LIST_ARCHIVE: _rules(
+        "Resource List Archive", "resourcelist-archive", "RS-ARC", "", "RS-ARC-11", **_OF_SNAPSHOTS
     ),
-    Kind.UNKNOWN: Rules(title="Unknown document", root=Root.URLSET, capability=None, up=Need.NEVER, source="AMB-12"),
-    Kind.UNKNOWN_INDEX: Rules(
-        title="Unknown index", root=Root.SITEMAPINDEX, capability=None, up=Need.NEVER, source="AMB-12"
+    Kind.RESOURCE_LIST_ARCHIVE_INDEX: _rules(
+        "Resource List Archive Index", "resourcelist-archive", "RS-ARC-21", "", "RS-ARC-21", **_INDEX
     ),
+    Kind.RESOURCE_DUMP_ARCHIVE: _rules(
+        "Resource Dump Archive", "resourcedump-archive", "RS-ARC", "", "RS-ARC-11", **_OF_SNAPSHOTS
+    ),
+    Kind.RESOURCE_DUMP_ARCHIVE_INDEX: _rules(
+        "Resource Dump Archive Index", "resourcedump-archive", "RS-ARC-21", "", "RS-ARC-21", **_INDEX
+    ),
+    Kind.CHANGE_LIST_ARCHIVE: _rules(
+        "Change List Archive", "changelist-archive", "RS-ARC", "", "RS-ARC-11", **_OF_HISTORIES
+    ),
+    Kind.CHANGE_LIST_ARCHIVE_INDEX: _rules(
+        "Change List Archive Index", "changelist-archive", "RS-ARC-21", "", "RS-ARC-21", **_INDEX
+    ),
+    Kind.CHANGE_DUMP_ARCHIVE: _rules(
+        "Change Dump Archive", "changedump-archive", "RS-ARC", "", "RS-ARC-11", **_OF_HISTORIES
+    ),
+    Kind.CHANGE_DUMP_ARCHIVE_INDEX: _rules(
+        "Change Dump Archive Index", "changedump-archive", "RS-ARC-21", "", "RS-ARC-21", **_INDEX
+    ),
+    Kind.CHANGE_NOTIFICATION: _rules(
+        *("Change Notification", "change-notification", "RS-CN", "RS-CN-04"),
+        **(_CHANGES | _NOTIFIED | {"from_": _MUST, "until": _MUST}),
+    ),
+    Kind.FRAMEWORK_NOTIFICATION: _rules(
+        *("Framework Notification", "framework-notification", "RS-FN"),
+        **(_NOTIFIED | {"entry_change": _MUST, "entry_capability": _MUST}),
+    ),
+    Kind.SITEMAP: _rules("Sitemap", None, "AMB-02", **_NO_UP),
+    Kind.SITEMAP_INDEX: _rules("Sitemap index", None, "AMB-02", **_INDEX, **_NO_UP),
+    Kind.UNKNOWN: _rules("Unknown document", None, "AMB-12", **_NO_UP),
+    Kind.UNKNOWN_INDEX: _rules("Unknown index", None, "AMB-12", **_INDEX, **_NO_UP),
 }
 
 _BY_ROOT = {(rules.root, rules.capability): kind for kind, rules in RULES.items() if rules.source != "AMB-12"}

@@ -49,6 +49,18 @@ def moments(times: Sequence[dt.datetime | None]) -> list[str | None]:
     return [None if time is None else next(remaining) for time in times]
 
 
+_LINK_ATTRIBUTES: Final[dict[str, Callable[[Any], object]]] = {
+    "encoding": grammar.token,
+    "hash": grammar.digests,
+    "length": grammar.length,
+    "modified": moment,
+    "path": grammar.path,
+    "pri": grammar.priority,
+    "profile": lambda text: grammar.uri(text, "profile"),
+    "type": _media_type,
+}
+
+
 _Columns = dict[str, tuple[Any, ...]]
 
 
@@ -105,9 +117,6 @@ class MarkupWriter:
     def _times(self, name: str, column: Sequence[dt.datetime | None]) -> list[str]:
         return ["" if text is None else f' {name}="{text}"' for text in moments(column)]
 
-    def _changes(self, column: Sequence[ChangeKind | None]) -> list[str]:
-        return ["" if change is None else _CHANGE[change] for change in column]
-
     def _digests(self, column: Sequence[str | None]) -> list[str]:
         grammar.check_digests(column)
         return ["" if text is None else f' hash="{text}"' for text in column]
@@ -133,7 +142,7 @@ class MarkupWriter:
 
     _attributes: ClassVar[dict[str, Callable[[MarkupWriter, Sequence[Any]], list[str]]]] = {
         "capability": lambda _, column: _texts("capability", escape, column),
-        "change": _changes,
+        "change": lambda _, column: ["" if change is None else _CHANGE[change] for change in column],
         "datetime": lambda self, column: self._times("datetime", column),
         "at": lambda self, column: self._times("at", column),
         "completed": lambda self, column: self._times("completed", column),
@@ -150,22 +159,9 @@ class MarkupWriter:
     def link(self, link: Link) -> str:
         """One `rs:ln` (RS-DOC-06, RS-LN-01…03)."""
         text = f'<rs:ln rel="{_relation(link.rel)}" href="{grammar.uri(link.href, "href")}"'
-        if link.encoding is not None:
-            text += f' encoding="{grammar.token(link.encoding)}"'
-        if link.hash is not None:
-            text += f' hash="{grammar.digests(link.hash)}"'
-        if link.length is not None:
-            text += f' length="{grammar.length(link.length)}"'
-        if link.modified is not None:
-            text += f' modified="{moment(link.modified)}"'
-        if link.path is not None:
-            text += f' path="{grammar.path(link.path)}"'
-        if link.pri is not None:
-            text += f' pri="{grammar.priority(link.pri)}"'
-        if link.profile is not None:
-            text += f' profile="{grammar.uri(link.profile, "profile")}"'
-        if link.type is not None:
-            text += f' type="{_media_type(link.type)}"'
+        for name, write in _LINK_ATTRIBUTES.items():
+            if (value := getattr(link, name)) is not None:
+                text += f' {name}="{write(value)}"'
         return text + (added(link.extra) if link.extra else "") + "/>"
 
     def head(self, document: Document, root: str, capability: str) -> str:
@@ -195,16 +191,8 @@ def _texts(name: str, write: Callable[[str], str], column: Sequence[str | None])
 
 def times(record: Document | Entry) -> str:
     """The four time attributes of a document or of what an entry points at."""
-    text = ""
-    if record.at is not None:
-        text += f' at="{moment(record.at)}"'
-    if record.completed is not None:
-        text += f' completed="{moment(record.completed)}"'
-    if record.from_ is not None:
-        text += f' from="{moment(record.from_)}"'
-    if record.until is not None:
-        text += f' until="{moment(record.until)}"'
-    return text
+    stated = (("at", record.at), ("completed", record.completed), ("from", record.from_), ("until", record.until))
+    return "".join(f' {name}="{moment(time)}"' for name, time in stated if time is not None)
 
 
 def added(extra: Extra) -> str:

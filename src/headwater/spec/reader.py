@@ -7,7 +7,8 @@ be forgiven is kept as warnings with rule ids (docs/rules.md); what cannot be fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from headwater.spec import fast_entries
@@ -72,13 +73,24 @@ class Reader:
         """Take octets; return the entries that are now complete. Raises DocumentFault for what came before."""
         if self._fault is not None:
             raise self._fault
-        self._guarded(lambda: self._push(data))
+        with self._guarded():
+            for block in self._inflater.push(data):
+                self._plain(block)
         return self._handed_out()
 
     def close(self) -> list[Entry]:
         """Say that the document is at its end; return the last entries. Raises DocumentFault if it is not complete."""
         if not self._closed and self._fault is None:
-            self._guarded(self._finish)
+            with self._guarded():
+                for block in self._inflater.finish():
+                    self._plain(block)
+                self._give(self._input.push(b"", final=True))
+                held, self._held = self._held, b""
+                self._tokens.feed(held)
+                self._tokens.finish()
+                judge(self._builder.finish(), self._warnings)
+                if self._tokens.is_over or self._inflater.has_trailing:
+                    self._warnings.warn("AMB-92", "what follows the end of the document was left out")
         self._closed = True
         if self._fault is not None:
             raise self._fault
@@ -120,9 +132,11 @@ class Reader:
 
     # -- from octets to the parser ------------------------------------------------------------------------------------
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Keep the fault that ends the reading, for the next call."""
         try:
-            step()
+            yield
         except DocumentFault as fault:
             if isinstance(fault, NotXml) and self._coding.removeprefix("x-") not in ("", "identity", "gzip"):
                 fault.what = f"{fault.what}; it came with the content coding {self._coding[:40]}"
@@ -133,38 +147,19 @@ class Reader:
         entries, self._builder.entries = self._builder.entries, []
         return entries
 
-    def _push(self, data: bytes) -> None:
-        for block in self._inflater.push(data):
-            self._plain(block)
-
-    def _finish(self) -> None:
-        for block in self._inflater.finish():
-            self._plain(block)
-        self._take(b"", final=True)
-        held, self._held = self._held, b""
-        self._tokens.feed(held)
-        self._tokens.finish()
-        judge(self._builder.finish(), self._warnings)
-        if self._tokens.is_over or self._inflater.has_trailing:
-            self._warnings.warn("AMB-92", "what follows the end of the document was left out")
-
     def _plain(self, block: bytes) -> None:
         before, self._octets = self._octets, self._octets + len(block)
         if self._octets > DOCUMENT_OCTETS >= before:
             self._warnings.warn("RS-LIM-02", f"more than {DOCUMENT_OCTETS:,} octets in one document")
         found = self._builder.found_count
-        self._take(block)
+        self._give(self._input.push(block))
         fruitful = self._builder.found_count > found
         self._barren = 0 if fruitful else self._barren + len(block)
         if self._barren > self._limits.barren_octets:
             raise LimitExceeded(f"more than {self._limits.barren_octets:,} octets without an entry")
 
-    def _take(self, octets: bytes, *, final: bool = False) -> None:
-        data = self._input.push(octets, final=final)
-        self._tokens.encoding = self._input.encoding
-        self._give(data)
-
     def _give(self, data: bytes) -> None:
+        self._tokens.encoding = self._input.encoding
         start = 0
         while self._builder.root is None and start < len(data):
             self._tokens.feed(data[start : start + _PROLOGUE_PIECE])
@@ -173,19 +168,15 @@ class Reader:
         if not data:
             return
         if self._is_fast and not self._bound:
-            self._bind()
+            self._bound = True
+            if (prefixes := self._tokens.usual_prefixes()) is None:
+                self._is_fast = False
+            else:
+                self._fast_entries.bind(prefixes)
         if self._is_fast:
             self._past_the_parser(data)
         else:
             self._tokens.feed(data)
-
-    def _bind(self) -> None:
-        self._bound = True
-        prefixes = self._tokens.usual_prefixes()
-        if prefixes is None:
-            self._is_fast = False
-        else:
-            self._fast_entries.bind(prefixes)
 
     # -- past the parser ----------------------------------------------------------------------------------------------
 
@@ -286,44 +277,14 @@ def read_bytes(data: bytes, base_uri: str | None = None, limits: ReadLimits | No
     return WholeReading(reader, document, entries)
 
 
-MUSTS: Final[dict[Kind, tuple[str, str]]] = {
-    Kind.CAPABILITY_LIST: ("", "RS-CAP-02"),
-    Kind.CAPABILITY_LIST_INDEX: ("", "RS-CAP-02"),
-    Kind.RESOURCE_LIST: ("RS-RL-01", "RS-RL-04"),
-    Kind.RESOURCE_LIST_INDEX: ("RS-RLI-01", "RS-RLI-02"),
-    Kind.RESOURCE_DUMP: ("RS-RD-01", "RS-RD-02"),
-    Kind.RESOURCE_DUMP_INDEX: ("RS-RDI-01", "RS-RDI-01"),
-    Kind.RESOURCE_DUMP_MANIFEST: ("RS-RDM-02", "RS-RDM-03"),
-    Kind.CHANGE_LIST: ("RS-CL-01", "RS-CL-03"),
-    Kind.CHANGE_LIST_INDEX: ("RS-CLI-01", "RS-CLI-01"),
-    Kind.CHANGE_DUMP: ("RS-CD-01", "RS-CD-01"),
-    Kind.CHANGE_DUMP_INDEX: ("RS-CDI-01", "RS-CDI-01"),
-    Kind.CHANGE_DUMP_MANIFEST: ("RS-CDM-02", "RS-CDM-02"),
-    Kind.RESOURCE_LIST_ARCHIVE: ("", "RS-ARC-11"),
-    Kind.RESOURCE_LIST_ARCHIVE_INDEX: ("", "RS-ARC-21"),
-    Kind.RESOURCE_DUMP_ARCHIVE: ("", "RS-ARC-11"),
-    Kind.RESOURCE_DUMP_ARCHIVE_INDEX: ("", "RS-ARC-21"),
-    Kind.CHANGE_LIST_ARCHIVE: ("", "RS-ARC-11"),
-    Kind.CHANGE_LIST_ARCHIVE_INDEX: ("", "RS-ARC-21"),
-    Kind.CHANGE_DUMP_ARCHIVE: ("", "RS-ARC-11"),
-    Kind.CHANGE_DUMP_ARCHIVE_INDEX: ("", "RS-ARC-21"),
-    Kind.CHANGE_NOTIFICATION: ("RS-CN-04", ""),
-}
-"""For each kind the rule of its time attributes and the rule of its `up` link."""
-
-
 def judge(document: Document, warnings: ReaderWarnings) -> None:
     """Say what the head lacks although it must have it, and what contradicts itself."""
     rules = RULES[document.kind]
-    times, up = MUSTS.get(document.kind, ("", ""))
-    if rules.at is Need.MUST and document.at is None:
-        warnings.warn(times, "the mandatory attribute at is missing")
-    if rules.from_ is Need.MUST and document.from_ is None:
-        warnings.warn(times, "the mandatory attribute from is missing")
-    if rules.until is Need.MUST and document.until is None:
-        warnings.warn(times, "the mandatory attribute until is missing")
+    for name in ("at", "from_", "until"):
+        if getattr(rules, name) is Need.MUST and getattr(document, name) is None:
+            warnings.warn(rules.times_rule, f"the mandatory attribute {name.rstrip('_')} is missing")
     if rules.up is Need.MUST and document.link(UP) is None:
-        warnings.warn(up, "the mandatory link up is missing")
+        warnings.warn(rules.up_rule, "the mandatory link up is missing")
     if sum(link.rel == UP for link in document.links) > 1:
         warnings.warn("AMB-43", "several up links; the first counts")
     is_index = rules.root is Root.SITEMAPINDEX or "manifest" in (rules.capability or "")

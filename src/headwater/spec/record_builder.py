@@ -83,9 +83,10 @@ class RecordBuilder:
         self.saw_datetime = False
         self.saw_undated_change = False
         self._base = base_uri
-        self._limits = limits
+        self.limits = limits
         self._warnings = warnings
-        self._head: Document | None = None
+        self.document: Document | None = None
+        """The head as far as it is known; None until the root's `rs:md` or the end has been seen."""
         self._root_md: Attributes | None = None
         self._root_links: list[Link] = []
         self._absent: list[AbsentResource] = []
@@ -110,8 +111,8 @@ class RecordBuilder:
         if attributes:
             self._bound(attributes)
         if self._skip_below:
-            if depth > self._limits.depth:
-                raise LimitExceeded(f"elements nested more than {self._limits.depth} deep")
+            if depth > self.limits.depth:
+                raise LimitExceeded(f"elements nested more than {self.limits.depth} deep")
             return
         if depth == 3 and self._in_entry:
             if (field := _TEXTS.get(name)) is not None and field not in self._texts and not attributes:
@@ -123,7 +124,15 @@ class RecordBuilder:
         elif depth == 2:
             self._start_below_root(name, attributes)
         elif depth == 1:
-            self._start_root(name)
+            self.root = _ROOTS.get(name) or _ROOTS.get(self._usual(name))
+            if self.root is None:
+                space, _, local = name.rpartition(" ")
+                what = f"the root element is {local[:100]}, not urlset or sitemapindex"
+                if local.lower() in _STARTS_OF_HTML:
+                    what = "a web page (HTML), not a ResourceSync document"
+                elif local in ("urlset", "sitemapindex"):
+                    what = f"the root {local} is not in the namespace {SITEMAP} but in {space or 'none'}"[:400]
+                raise NotSitemap(what)
         else:
             self._skip("RS-DOC-18", "an element inside an element that has none was skipped", name)
 
@@ -136,7 +145,8 @@ class RecordBuilder:
                 self._skip_below = 0
         elif depth == 3:
             if self._field is not None:
-                self._end_text()
+                self._texts[self._field] = "".join(self._pieces)
+                self._field, self._pieces, self._piece_length = None, [], 0
         elif depth == 2 and self._in_entry:
             self._in_entry = False
             if self._of_several:
@@ -152,16 +162,11 @@ class RecordBuilder:
         if self._field is None or self._skip_below:
             return
         self._piece_length += len(data)
-        if self._piece_length > self._limits.text_length:
-            raise LimitExceeded(f"a {self._field} of more than {self._limits.text_length:,} characters")
+        if self._piece_length > self.limits.text_length:
+            raise LimitExceeded(f"a {self._field} of more than {self.limits.text_length:,} characters")
         self._pieces.append(data)
 
     # -- what comes out -----------------------------------------------------------------------------------------------
-
-    @property
-    def document(self) -> Document | None:
-        """The head as far as it is known; None until the root's `rs:md` or the end has been seen."""
-        return self._head
 
     @property
     def found_count(self) -> int:
@@ -171,12 +176,7 @@ class RecordBuilder:
     @property
     def room(self) -> int:
         """How many entries may still come."""
-        return self._limits.entries - self.entry_count
-
-    @property
-    def link_limit(self) -> int:
-        """How many links an entry may have."""
-        return self._limits.links
+        return self.limits.entries - self.entry_count
 
     @property
     def takes_usual_entries(self) -> bool:
@@ -194,12 +194,12 @@ class RecordBuilder:
         if self._root_md is None:
             self._warnings.warn("AMB-02", "no rs:md below the root: this is a plain Sitemap")
             self._kind = kind_of(root, None)
-            self._head = Document(kind=self._kind, links=tuple(self._root_links))
-        if self._head is None:
+            self.document = Document(kind=self._kind, links=tuple(self._root_links))
+        if self.document is None:
             raise AssertionError("a document with rs:md has a head")
         if self._absent:
-            self._head = msgspec.structs.replace(self._head, absent=tuple(self._absent))
-        return self._head
+            self.document = msgspec.structs.replace(self.document, absent=tuple(self._absent))
+        return self.document
 
     def _goes_by(self, root: Root | None) -> bool:
         """Whether an entry of the other root is read: the first one tells what the document is (AMB-93).
@@ -220,8 +220,8 @@ class RecordBuilder:
         self.root = root
         self._warnings.warn("AMB-93", "the entries tell whether this is a list or an index, not the root element")
         if self._root_md is not None:
-            self._head = self._document()
-            self._kind = self._head.kind
+            self.document = self._document()
+            self._kind = self.document.kind
         return True
 
     def add(self, texts: dict[str, str], md: Attributes | None, links: tuple[Link, ...]) -> None:
@@ -242,24 +242,28 @@ class RecordBuilder:
             self._read(_ENTRY_MD, self._plain(md, fields), fields)
         if links:
             fields["links"] = links
-        self._settle(fields)
+        change = fields.get("change")
+        if change is ChangeKind.DELETED and any(fields.get(name) is not None for name in _OF_A_REPRESENTATION):
+            warnings.warn("AMB-34", "hash, length, type or encoding of a deleted resource was ignored")
+            for name in _OF_A_REPRESENTATION:
+                fields.pop(name, None)
+        if fields.get("capability") is None and self._expects_capability_lists:
+            warnings.warn("AMB-01", "an entry without capability was taken as a Capability List")
+            fields["capability"] = "capabilitylist"
+        self.saw_datetime |= fields.get("datetime") is not None
+        self.saw_undated_change |= change is not None and fields.get("lastmod") is None
         self.entries.append(Entry(**fields))
 
     def count(self, more: int) -> None:
         """Count entries against the limit. Raises LimitExceeded before one too many is taken."""
         self.entry_count += more
-        if self.entry_count > self._limits.entries:
+        if self.entry_count > self.limits.entries:
             self.entry_count -= more
-            raise LimitExceeded(f"more than {self._limits.entries:,} entries")
+            raise LimitExceeded(f"more than {self.limits.entries:,} entries")
         if self.entry_count > DOCUMENT_ENTRIES >= self.entry_count - more:
             self._warnings.warn("RS-LIM-01", f"more than {DOCUMENT_ENTRIES:,} entries in one document")
 
     # -- the places ---------------------------------------------------------------------------------------------------
-
-    def _start_root(self, name: str) -> None:
-        self.root = _ROOTS.get(name) or _ROOTS.get(self._usual(name))
-        if self.root is None:
-            raise _wrong_root(name)
 
     def _start_below_root(self, name: str, attributes: Attributes) -> None:
         root = _ENTRIES.get(name)
@@ -279,8 +283,8 @@ class RecordBuilder:
             self._take_root_md(attributes)
         elif name == _LN:
             self._root_links += self._links_of(attributes, len(self._root_links))
-            if self._head is not None:
-                self._head = self._document()
+            if self.document is not None:
+                self.document = self._document()
         elif name == _ABSENT:
             self._take_absent(attributes)
         elif (usual := self._usual(name)) != name:
@@ -297,8 +301,8 @@ class RecordBuilder:
             self._warnings.warn("RS-DOC-18", "an absent resource without its uri was ignored")
             return
         self.absent_count += 1
-        if self.absent_count > self._limits.entries:
-            raise LimitExceeded(f"more than {self._limits.entries:,} absent resources")
+        if self.absent_count > self.limits.entries:
+            raise LimitExceeded(f"more than {self.limits.entries:,} absent resources")
         self._absent.append(AbsentResource(self._uri(uri), _REASONS.get(found.get("reason", ""))))
 
     def _start_unusual_in_entry(self, name: str, attributes: Attributes) -> None:
@@ -333,13 +337,6 @@ class RecordBuilder:
         self._md = [part for pair in had.items() for part in pair]
         self._bound(self._md)
 
-    def _end_text(self) -> None:
-        if self._field is not None:
-            self._texts[self._field] = "".join(self._pieces)
-        self._field = None
-        self._pieces = []
-        self._piece_length = 0
-
     def _usual(self, name: str) -> str:
         """The name in our namespace where its own is ours in another spelling, which is told once (AMB-97)."""
         usual = usual_name(name)
@@ -362,7 +359,7 @@ class RecordBuilder:
     # -- attributes ---------------------------------------------------------------------------------------------------
 
     def _bound(self, attributes: Attributes) -> None:
-        limits = self._limits
+        limits = self.limits
         if len(attributes) > 2 * limits.attributes:
             raise LimitExceeded(f"an element with more than {limits.attributes} attributes")
         if len("".join(attributes)) > limits.attribute_length:
@@ -375,8 +372,8 @@ class RecordBuilder:
         if self.entry_count or self.skipped_count:
             self._warnings.warn("AMB-04", "the root's rs:md comes after entries")
         self._root_md = attributes
-        self._head = self._document(first=True)
-        self._kind = self._head.kind
+        self.document = self._document(first=True)
+        self._kind = self.document.kind
 
     def _document(self, *, first: bool = False) -> Document:
         """The head from what is known; only the `first` time are its lapses counted."""
@@ -443,20 +440,17 @@ class RecordBuilder:
         if not href or not relations:
             self._warnings.warn("RS-DOC-06", "an rs:ln without rel or href was ignored", href or " ".join(relations))
             return []
-        if had + len(relations) > self._limits.links:
-            raise LimitExceeded(f"more than {self._limits.links:,} links in one place")
+        if had + len(relations) > self.limits.links:
+            raise LimitExceeded(f"more than {self.limits.links:,} links in one place")
         if len(relations) > 1:
             self._warnings.warn("AMB-42", "several relations in one rel were read as several links", found["rel"])
         fields["href"] = self._uri(href)
         self._read(_LINK, found, fields)
-        return [Link(rel=self._relation(relation), **fields) for relation in relations]
-
-    def _relation(self, relation: str) -> str:
-        """Registered names are written in lower case; a URI is one as it is written (AMB-42)."""
-        if ":" in relation or relation == (lower := relation.lower()):
-            return relation
-        self._warnings.warn("AMB-42", "a registered relation in capitals", relation)
-        return lower
+        # registered names are written in lower case; a URI is one as it is written (AMB-42)
+        lower = [one if ":" in one else one.lower() for one in relations]
+        for relation in (one for one, plain in zip(relations, lower, strict=True) if one != plain):
+            self._warnings.warn("AMB-42", "a registered relation in capitals", relation)
+        return [Link(rel=relation, **fields) for relation in lower]
 
     def _uri(self, text: str) -> str:
         if values.usual_uri(text):
@@ -469,27 +463,3 @@ class RecordBuilder:
             return text
         self._warnings.warn("AMB-07", "a relative URI was resolved against the document's own", text)
         return resolve(self._base, text)
-
-    def _settle(self, fields: dict[str, Any]) -> None:
-        """What follows from several attributes together."""
-        change = fields.get("change")
-        if change is ChangeKind.DELETED and any(fields.get(name) is not None for name in _OF_A_REPRESENTATION):
-            self._warnings.warn("AMB-34", "hash, length, type or encoding of a deleted resource was ignored")
-            for name in _OF_A_REPRESENTATION:
-                fields.pop(name, None)
-        if fields.get("capability") is None and self._expects_capability_lists:
-            self._warnings.warn("AMB-01", "an entry without capability was taken as a Capability List")
-            fields["capability"] = "capabilitylist"
-        if fields.get("datetime") is not None:
-            self.saw_datetime = True
-        if change is not None and fields.get("lastmod") is None:
-            self.saw_undated_change = True
-
-
-def _wrong_root(name: str) -> NotSitemap:
-    space, _, local = name.rpartition(" ")
-    if local.lower() in _STARTS_OF_HTML:
-        return NotSitemap("a web page (HTML), not a ResourceSync document")
-    if local in ("urlset", "sitemapindex"):
-        return NotSitemap(f"the root {local} is not in the namespace {SITEMAP} but in {space or 'none'}"[:400])
-    return NotSitemap(f"the root element is {local[:100]}, not urlset or sitemapindex")

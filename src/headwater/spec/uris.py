@@ -173,19 +173,14 @@ def is_connectable(scheme: str, authority: str) -> bool:
 
     A host is a name, an IPv4 address, or an IPv6 address in brackets (RFC 3986, 3.2.2).
     """
-    found = origin(f"{scheme}://{authority}")
-    return found.port is not None and 0 < found.port < 65_536 and _is_host(found.host)
-
-
-def _is_host(host: str) -> bool:
-    if not host or not is_wire_host(host):
+    _, host, port = origin(f"{scheme}://{authority}")
+    if port is None or not 0 < port < 65_536 or not host or not is_wire_host(host):
         return False
     if not host.startswith("["):
         return _NO_NAME.search(host) is None
-    try:
+    with suppress(ValueError):
         return host.endswith("]") and bool(ipaddress.IPv6Address(host[1:-1]))
-    except ValueError:
-        return False
+    return False
 
 
 def _escapes(text: str) -> str:

@@ -77,7 +77,9 @@ class DocumentWriter:
         self._order.check(block, columns)
         if self._is_history:
             if any(map(_overstates, block)):
-                columns = columns_of([_bare(entry) for entry in block])
+                bare = {"hash": None, "length": None, "type": None, "encoding": None}
+                block = [msgspec.structs.replace(one, **bare) if _overstates(one) else one for one in block]
+                columns = columns_of(block)
             if self._repeats_datetime:
                 columns["lastmod"] = columns["datetime"]
         self.entry_count += len(block)
@@ -112,9 +114,3 @@ def _overstates(entry: Entry) -> bool:
     return entry.change is ChangeKind.DELETED and any(
         stated is not None for stated in (entry.hash, entry.length, entry.type, entry.encoding)
     )
-
-
-def _bare(entry: Entry) -> Entry:
-    if not _overstates(entry):
-        return entry
-    return msgspec.structs.replace(entry, hash=None, length=None, type=None, encoding=None)

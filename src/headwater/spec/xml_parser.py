@@ -56,22 +56,18 @@ class XmlParser:
         self.is_over = False
         """Whether something that is no XML follows the end of the root, and was not read (AMB-92)."""
 
-        self._parser = self._new()
-
-    def _new(self) -> pyexpat.XMLParserType:
-        parser = pyexpat.ParserCreate("utf-8", " ")  # whatever the document declares
+        parser = self._parser = pyexpat.ParserCreate("utf-8", " ")  # whatever the document declares
         parser.buffer_text = True
         parser.ordered_attributes = True
         if (deferral := getattr(parser, "SetReparseDeferralEnabled", None)) is not None:
             # expat 2.6 and later hold finished tokens back to stay linear; `feed` sees to that itself
             deferral(False)  # noqa: FBT003 (takes no name)
         parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._builder.end
+        parser.EndElementHandler = builder.end
         parser.StartDoctypeDeclHandler = self._doctype
-        parser.StartCdataSectionHandler = self._start_cdata
-        parser.EndCdataSectionHandler = self._end_cdata
-        parser.StartNamespaceDeclHandler = self._bind
-        return parser
+        parser.StartCdataSectionHandler = lambda: setattr(self, "_in_cdata", True)
+        parser.EndCdataSectionHandler = lambda: setattr(self, "_in_cdata", False)
+        parser.StartNamespaceDeclHandler = self._bindings.__setitem__
 
     # -- feeding ------------------------------------------------------------------------------------------------------
 
@@ -184,16 +180,7 @@ class XmlParser:
             return
         builder.start(name, attributes)
 
-    def _bind(self, prefix: str | None, uri: str | None) -> None:
-        self._bindings[prefix] = uri
-
     def _doctype(self, name: str, _system: str | None, _public: str | None, _has_internal_subset: int) -> None:
         if name.lower() == "html":
             raise NotSitemap(_PAGE_MET)
         raise DtdRefused("the document has a document type declaration (DTD)")
-
-    def _start_cdata(self) -> None:
-        self._in_cdata = True
-
-    def _end_cdata(self) -> None:
-        self._in_cdata = False
