@@ -12,14 +12,14 @@ import re
 import shutil
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count, groupby
 from operator import lt
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from headwater.rdf import BOUNDS, BadRdf, BadRdfPatch, BlankNodesRefused, NotCanonical, RdfBounds
 from headwater.rdf.canonical import (
@@ -29,11 +29,13 @@ from headwater.rdf.canonical import (
     DatasetSummary,
     LineSorter,
     RdfOptions,
+    in_processes,
     write_blocks,
     write_canonical,
 )
 from headwater.rdf.statements import (
     canonical_and_blanks,
+    canonical_block,
     is_plain,
     line_blocks,
     octets,
@@ -155,6 +157,11 @@ def read_patch(
 # of the lines of the new file that stand in the old one too by comparing octets.
 
 _PIECE = 1 << 20
+_LARGE = 8 << 20
+"""Octets of a file from which it is worth the start of processes to check it."""
+
+_Lines = Generator[tuple[bytes, list[bytes]], None, None]
+"""Blocks, and the lines of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +193,7 @@ def write_patch(
     else:
         before = _canonical_lines(old, bounds, blanks=blanks)
     after = _ordered_lines(new, bounds, is_known=are_canonical)
-    with tempfile.SpooledTemporaryFile(_PIECE * 16) as additions:
+    with closing(before), tempfile.SpooledTemporaryFile(_PIECE * 16) as additions:
         for had, has in _aligned((lines for _, lines in before), (lines for _, lines in after)):
             if had == has:
                 continue
@@ -250,20 +257,30 @@ def sorted_blocks(path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True
     return (block for block, _lines in _canonical_lines(path, bounds, blanks=blanks))
 
 
-def _canonical_lines(path: Path, bounds: RdfBounds, *, blanks: bool) -> Iterator[tuple[bytes, list[bytes]]]:
-    """The same, and the lines of each block."""
+def _canonical_lines(path: Path, bounds: RdfBounds, *, blanks: bool) -> _Lines:
+    """The same, and the lines of each block; a large file is checked by processes, beside whoever reads on here."""
     number = 1
-    for block, lines in _ordered_lines(path, bounds):
-        canonical, found = canonical_and_blanks(block, number, str(path))
-        if canonical != block:
-            raise NotCanonical("the file is not canonical N-Quads", where=str(path))
-        if found and not blanks:
+    here = canonical_checker(blanks)
+    pairs = _ordered_lines(path, bounds)
+    if path.stat().st_size < _LARGE:
+        checked: Iterator[tuple[tuple[bytes, list[bytes]], bool]] = ((pair, here(pair[:1])) for pair in pairs)
+    else:
+        checked = in_processes(canonical_checker, blanks, ((pair, pair[:1]) for pair in pairs))
+    for (block, lines), is_sound in checked:
+        if not is_sound:
+            if canonical_block(block, number, str(path)) != block:
+                raise NotCanonical("the file is not canonical N-Quads", where=str(path))
             refuse_blanks(block, str(path), number)
         yield block, lines
         number += len(lines)
 
 
-def _ordered_lines(path: Path, bounds: RdfBounds, *, is_known: bool = False) -> Iterator[tuple[bytes, list[bytes]]]:
+def canonical_checker(blanks: bool) -> Callable[[Any], bool]:  # noqa: FBT001 - the settings of a process
+    """What such a process does: it says whether lines are canonical, and without blank nodes where none may be."""
+    return lambda job: _is_canonical(job[0], blanks=blanks)
+
+
+def _ordered_lines(path: Path, bounds: RdfBounds, *, is_known: bool = False) -> _Lines:
     """Blocks and their lines where each line is after the one before it, as `is_known`; else NotCanonical is raised."""
     where, end = str(path), b"\n"
 
