@@ -25,9 +25,10 @@ from typing import Annotated, BinaryIO, Final, NoReturn, cast
 import msgspec
 from msgspec.structs import asdict
 
-from headwater.catalog.interface import Catalog, Metadata, SetState, Upsert
+from headwater.catalog.interface import Catalog, Metadata, Upsert
 from headwater.catalog.state import StateRow, StateUpdate
 from headwater.errors import StoreFault, Undetermined, UsageFault
+from headwater.progress import Listener, Progress, silent
 from headwater.spec.kinds import RULES, Kind
 from headwater.storage.durable import sync_descriptor, sync_folder
 from headwater.storage.gzip_member import MAGIC, GzipCompressor, header
@@ -107,7 +108,6 @@ class _ResourceLine(
 
     @property
     def upsert(self) -> Upsert:
-        """As it is loaded."""
         metadata = Metadata(**{name: getattr(self, name) for name in Metadata.__struct_fields__})
         return Upsert(self.uri, metadata, self.memo, seq=self.seq)
 
@@ -148,14 +148,6 @@ class SetTransfer(msgspec.Struct, kw_only=True):
     rows: int = 0
 
 
-Tell = Callable[[str, int, int], None]
-"""Hears of the set's name, the resources that are done, and all of them."""
-
-
-def _untold(_name: str, _done: int, _total: int) -> None:
-    """Nobody listens."""
-
-
 class DumpWriter:
     """Writes a dump of `names`, in this order."""
 
@@ -171,33 +163,33 @@ class DumpWriter:
         self._written = 0
         self._put(Header(version=VERSION, sets=self._names, made_at=made_at, program=program))
 
-    def add(self, catalog: Catalog, tell: Tell = _untold) -> SetTransfer:
+    def add(self, catalog: Catalog, listener: Listener = silent) -> SetTransfer:
         """Write the next set of `names`. Raises Undetermined (HW-CAT-07) when it is changed meanwhile, and UnknownSet.
 
         Memos are private to the ingest and not watched: one that is replaced meanwhile may be written as it was.
         """
         name = self._names[self._written]
         moved, state = SetTransfer(name=name), catalog.state(name)
-        said = _SetLine(
-            name=name,
-            opened_at=state.opened_at,
-            last_seq=state.last_seq,
-            last_at=state.last_at,
-            count=state.count,
-        )
-        self._put(said)
+        said = {what: getattr(state, what) for what in _SetLine.__struct_fields__}
+        self._put(_SetLine(**said))
         for page in range(state.page_count):
             for one in catalog.page(name, page):
                 moved.resources += 1
                 self._put(_ResourceLine(uri=one.uri, seq=one.seq, memo=one.memo, **asdict(one.metadata)))
                 if moved.resources % _TOLD == 0:
-                    tell(name, moved.resources, state.count)
-        for row in _rows_of(catalog, name):
-            moved.rows += 1
-            self._put(_RowLine(of=row.kind, key=row.key, rank=row.rank, value=row.value))
-        if _recorded(catalog.state(name)) != _recorded(state):
-            raise Undetermined("the set changed while it was dumped", where=name, code="HW-CAT-07")
-        tell(name, state.count, state.count)
+                    listener(Progress(f"export {name}", moved.resources, state.count))
+        for kind in sorted(catalog.row_counts(name).keys() - _OF_HUBS, key=str.encode):
+            after: StateRow | None = None
+            while rows := catalog.rows_of(name, kind, after=after, limit=_ROWS):
+                for row in rows:
+                    moved.rows += 1
+                    self._put(_RowLine(of=row.kind, key=row.key, rank=row.rank, value=row.value))
+                after = rows[-1]
+        now = catalog.state(name)
+        for what in ("opened_at", "last_seq", "count", "page_count", "state_version"):
+            if getattr(now, what) != getattr(state, what):
+                raise Undetermined("the set changed while it was dumped", where=name, code="HW-CAT-07")
+        listener(Progress(f"export {name}", state.count, state.count))
         self._put(_EndLine(set=name, resources=moved.resources, rows=moved.rows, sha256=self._sum()))
         self._written += 1
         return moved
@@ -229,25 +221,12 @@ class DumpWriter:
         return self._digest.hexdigest()
 
 
-def _rows_of(catalog: Catalog, name: str) -> Iterator[StateRow]:
-    for kind in sorted(catalog.row_counts(name).keys() - _OF_HUBS, key=str.encode):
-        after: StateRow | None = None
-        while rows := catalog.rows_of(name, kind, after=after, limit=_ROWS):
-            yield from rows
-            after = rows[-1]
-
-
-def _recorded(state: SetState) -> tuple[object, ...]:
-    """What tells whether a dump is still of this state."""
-    return state.opened_at, state.last_seq, state.count, state.page_count, state.state_version
-
-
 class DumpReader:
     """Reads a dump. Raises UsageFault and StoreFault at once, and StoreFault wherever something is wrong later."""
 
-    def __init__(self, source: DumpInput | BinaryIO, tell: Tell = _untold) -> None:
+    def __init__(self, source: DumpInput | BinaryIO, listener: Listener = silent) -> None:
         self._source = source
-        self._tell = tell
+        self._listener = listener
         self._digest = hashlib.sha256()
         self._last = b""
         self._number = 0
@@ -332,7 +311,7 @@ class DumpReader:
             moved.resources += 1
             yield line
             if moved.resources % _TOLD == 0:
-                self._tell(moved.name, moved.resources, begun.count)
+                self._listener(Progress(f"import {moved.name}", moved.resources, begun.count))
             line = self._line()
         while isinstance(line, _RowLine):
             moved.rows += 1
@@ -345,7 +324,7 @@ class DumpReader:
             self._refuse(f"the set {moved.name!a} does not hold what its end says")
         if moved.resources != begun.count:
             self._refuse(f"the set {moved.name!a} does not hold what its beginning says")
-        self._tell(moved.name, begun.count, begun.count)
+        self._listener(Progress(f"import {moved.name}", begun.count, begun.count))
 
     def _line(self) -> _Lines:
         return self._decoded(self._source.readline(LONGEST_LINE))

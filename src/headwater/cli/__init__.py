@@ -1,8 +1,7 @@
 """The command line: a module a command, which parses, calls and renders.
 
 This module finds the command and turns every end into an exit status. `headwater --help` must answer at once, so
-commands are named in a table and imported only when they are called; whatever is heavy (the HTTP client, the database,
-the server, rich) is imported inside the command functions.
+commands are named in a table and imported only when they are called.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from difflib import get_close_matches
 from importlib import import_module
 
 import click
-from click.shell_completion import get_completion_class, shell_complete
+from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
 from headwater.cli.output import JSON_BEGUN, complain, json_error, printable
 from headwater.errors import Exit, HeadwaterError, Interrupted, StoreFault, UsageFault, disk_fault, message
@@ -95,6 +94,10 @@ class Commands(click.Group):
             ctx.fail(f"No such command {args[0]!r}: did you mean {meant[0]}?")
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(name, help=text) for name, text in _HELP.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(_HELP.items()))
@@ -159,7 +162,9 @@ def run(args: Sequence[str]) -> int:
     begun: dict[str, object] = {}
     context: click.Context | None = None
     if sys.platform == "win32":
-        return _told(_windows(), as_json="--json" in args)
+        what = "Headwater does not run on Windows: its locks and its renames are those of POSIX systems"
+        advice = "Run it in WSL or in a container, with its folders on a Linux file system."
+        return _told(UsageFault(what, advice=advice), as_json="--json" in args)
 
     try:
         with program.make_context("headwater", list(args)) as context:
@@ -176,7 +181,21 @@ def run(args: Sequence[str]) -> int:
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001  the last place that can say anything at all
         fault = _fault_of(error, context)
         as_json = "--json" in args and JSON_BEGUN not in begun
-        return _internal(error, as_json=as_json) if fault is None else _told(fault, as_json=as_json)
+        if fault is not None:
+            return _told(fault, as_json=as_json)
+        from traceback import print_exception
+
+        print_exception(error)
+        said = f"{type(error).__name__}: {error}"
+        if as_json:
+            json_error(HeadwaterError(f"internal error: {said}"), _INTERNAL)
+        click.echo(
+            f"internal error: {printable(said)}\n"
+            f"  code: HW-000 (headwater {__version__}, Python {sys.version.split()[0]})\n"
+            "  do: this is a bug in headwater; please report it with the lines above",
+            err=True,
+        )
+        return _INTERNAL
 
 
 def _fault_of(error: BaseException, context: click.Context | None) -> HeadwaterError | None:
@@ -184,13 +203,20 @@ def _fault_of(error: BaseException, context: click.Context | None) -> HeadwaterE
     match error:
         case HeadwaterError():
             return error
-        case click.ClickException():
-            return _usage(error)
+        case click.ClickException():  # a command line that cannot be: told like every other error
+            at = error.ctx if isinstance(error, click.UsageError) else None
+            said = error.format_message()
+            for words, ours in _WORDS:
+                said = words.sub(ours, said)
+            return UsageFault(said, advice=f"`{at.command_path if at else 'headwater'} --help` shows what is possible.")
         case KeyboardInterrupt() | click.Abort():
             continues = context is not None and context.invoked_subcommand in _CONTINUED
             return Interrupted("interrupted", advice=None if continues else "Run the same command again.")
-        case OSError():
-            return _own_store(error)
+        case OSError():  # a failing disk that no room has named: still a fault of our own store, not a bug of ours
+            if error.filename is not None or not str(error.strerror).startswith(_NO_TEMPORARY_FOLDER):
+                return disk_fault(error)
+            what, tried = "no folder for temporary files can be written to", str(error.strerror).partition("[")[2]
+            return StoreFault(what, where=tried.rstrip("]") or None, advice=_SET_TMPDIR)
     return None
 
 
@@ -207,47 +233,7 @@ def _told(error: HeadwaterError, *, as_json: bool) -> int:
     return error.exit_status
 
 
-def _windows() -> UsageFault:
-    return UsageFault(
-        "Headwater does not run on Windows: its locks and its renames are those of POSIX systems",
-        advice="Run it in WSL or in a container, with its folders on a Linux file system.",
-    )
-
-
-def _usage(error: click.ClickException) -> UsageFault:
-    """A command line that cannot be: told like every other error."""
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    path = context.command_path if context else "headwater"
-    message = error.format_message()
-    for words, ours in _WORDS:
-        message = words.sub(ours, message)
-    return UsageFault(message, advice=f"`{path} --help` shows what is possible.")
-
-
 def _hang_up() -> int:
     """Nobody reads our output any more: go quietly, also when the interpreter flushes at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _BROKEN_PIPE
-
-
-def _own_store(error: OSError) -> StoreFault | None:
-    """A failing disk that no room has named: still a fault of our own store, not a bug of ours."""
-    if error.filename is None and str(error.strerror).startswith(_NO_TEMPORARY_FOLDER):
-        what, tried = "no folder for temporary files can be written to", str(error.strerror).partition("[")[2]
-        return StoreFault(what, where=tried.rstrip("]") or None, advice=_SET_TMPDIR)
-    return disk_fault(error)
-
-
-def _internal(error: BaseException, *, as_json: bool) -> int:
-    from traceback import print_exception
-
-    print_exception(error)
-    if as_json:
-        json_error(HeadwaterError(f"internal error: {type(error).__name__}: {error}"), _INTERNAL)
-    click.echo(
-        f"internal error: {printable(f'{type(error).__name__}: {error}')}\n"
-        f"  code: HW-000 (headwater {__version__}, Python {sys.version.split()[0]})\n"
-        "  do: this is a bug in headwater; please report it with the lines above",
-        err=True,
-    )
-    return _INTERNAL

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from headwater.cli.output import json_document, json_option, listening, printable, sets_to_show
 from headwater.cli.shared_options import (
@@ -22,11 +22,12 @@ from headwater.cli.shared_options import (
     url_argument,
     with_sparql_user,
 )
+from headwater.cli.stop_signal import terminated
 from headwater.quantities import human_seconds
+from headwater.sync.audit.auditor import audit
+from headwater.sync.audit.findings import AuditReport, SetAudit
+from headwater.sync.options import SyncOptions
 from headwater.version import __version__
-
-if TYPE_CHECKING:
-    from headwater.sync.audit.findings import AuditReport, SetAudit
 
 _SHOWN = 20
 _MOST_SETS = 100
@@ -72,12 +73,6 @@ def command(
     Exit status 0: in sync. 1: not in sync. 5: undetermined, because the source cannot be read as a whole or changed
     meanwhile, a file of the copy cannot be read, or nothing at all could be compared.
     """
-    from msgspec.structs import asdict
-
-    from headwater.cli.stop_signal import terminated
-    from headwater.sync.audit.auditor import audit
-    from headwater.sync.options import SyncOptions
-
     options = SyncOptions(**with_sparql_user(given_options(wanted)))
     began_at = dt.datetime.now(dt.UTC)
     gc.freeze()  # as `sync` does
@@ -96,7 +91,7 @@ def _show(report: AuditReport) -> None:
     telling, rest = sets_to_show(report.sets, _MOST_SETS, lambda one: one.verdict != "in sync")
     for set_audit in telling:
         click.echo(f"{printable(set_audit.name)}: {set_audit.verdict}; {_counts([set_audit])}")
-        proofs = [f"{number:,} {how}" for number, how in _proofs(set_audit) if number]
+        proofs = [f"{number:,} {how}" for name, how in _PROOFS.items() if (number := getattr(set_audit, name))]
         if proofs:
             click.echo(f"  compared: {', '.join(proofs)}")
         if set_audit.reason:
@@ -129,7 +124,6 @@ def _show(report: AuditReport) -> None:
 
 
 def _advise_of_past(report: AuditReport) -> None:
-    """What may be done where the copy, or what it is compared with, is of the past."""
     if report.as_of is None and report.copy_as_of is not None:
         click.echo(
             f"  this is a copy as of {report.copy_as_of}: `headwater audit --at {report.copy_as_of}` compares with that"
@@ -144,30 +138,23 @@ def _advise_of_past(report: AuditReport) -> None:
         )
 
 
-def _proofs(one: SetAudit) -> Iterator[tuple[int, str]]:
-    """How many files were found the same by what, or could not be compared."""
-    yield one.same_by_hash, "by the source's hash"
-    yield one.same_by_record, "by the copy's own record"
-    yield one.same_by_time, "by length and time alone"
-    yield one.unverifiable, "by nothing"
-
-
 def _counts(sets: list[SetAudit]) -> str:
-    numbers = [
-        (sum(getattr(set_audit, name) for set_audit in sets), what, always)
-        for name, what, always in (
-            ("same", "same", True),
-            ("missing", "missing", True),
-            ("different", "different", True),
-            ("extra", "extra", True),
-            ("unreadable", "unreadable", False),
-            ("unverifiable", "unverifiable", True),
-            ("changed_during_audit", "changed meanwhile", True),
-            ("refused", "refused", False),
-            ("skipped", "skipped", False),
-            ("left_out", "left out", False),
-            ("contradicted", "contradicted", False),
-            ("told_no_more", "told no more", False),
-        )
-    ]
-    return ", ".join(f"{number:,} {what}" for number, what, always in numbers if number or always)
+    counts = {name: sum(getattr(set_audit, name) for set_audit in sets) for name in _COUNTED}
+    told = (f"{number:,} {_COUNTED[name]}" for name, number in counts.items() if number or name in _ALWAYS)
+    return ", ".join(told)
+
+
+_PROOFS = {
+    "same_by_hash": "by the source's hash",
+    "same_by_record": "by the copy's own record",
+    "same_by_time": "by length and time alone",
+    "unverifiable": "by nothing",
+}
+"""By what files were found the same, or could not be compared."""
+_ALWAYS = frozenset({"same", "missing", "different", "extra", "unverifiable"})
+_COUNTED = {
+    **{name: name for name in ("same", "missing", "different", "extra", "unreadable", "unverifiable")},
+    "changed_during_audit": "changed meanwhile",
+    **{name: name.replace("_", " ") for name in ("refused", "skipped", "left_out", "contradicted", "told_no_more")},
+}
+"""Counts of a set, and the words for them; those that are not told always are where there are any."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import io
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import click
 from msgspec.structs import asdict
 
+from headwater.catalog.dump import CountingStream, DumpInput, DumpReader, DumpWriter, SetTransfer, written
+from headwater.catalog.interface import Catalog
+from headwater.catalog.sqlite_catalog import SqliteCatalog
+from headwater.catalog.verify import verify
+from headwater.cli.catalog_argument import CatalogArgument, existing, restorable
 from headwater.cli.output import (
     counted,
     json_document,
@@ -23,15 +30,11 @@ from headwater.cli.output import (
 )
 from headwater.cli.shared_options import option
 from headwater.errors import Exit, HeadwaterError, UsageFault
+from headwater.ingest.dit.documents import Harvest, Manner
+from headwater.ingest.push.resource_locations import Locations
+from headwater.progress import Listener, Progress
 from headwater.quantities import human_octets, human_seconds
-
-if TYPE_CHECKING:
-    import io
-
-    from headwater.catalog.dump import CountingStream, SetTransfer, Tell
-    from headwater.catalog.interface import Catalog
-    from headwater.ingest.dit.documents import Harvest, Manner
-    from headwater.progress import Listener
+from headwater.version import __version__
 
 _SHOWN = 20
 _TOLD = 10_000
@@ -84,15 +87,17 @@ def export_sets(
     With --format dit, write `resource` and `change` documents instead, one a line, as a harvester of the DIT-ES
     protocol posts them: for its index, or for `headwater ingest dit`. They say less than a dump (docs/ingest.md).
     """
-    from headwater.catalog.dump import CountingStream, written
-    from headwater.cli.catalog_argument import CatalogArgument, existing
-
     if output == "-" and (as_json or sys.stdout.isatty()):
         raise UsageFault("an export is not written to a terminal", advice="Name a file with -o FILE, or pipe it on.")
-    manner = _manner(form, dates, url_prefix)
+    manner = None
+    if form == "dit":
+        prefix = None if url_prefix is None else Locations(url_prefix or "/").prefix
+        manner = Manner(prefix=prefix, seed_dates=dates == "seed")
+    elif dates != "exact" or url_prefix is not None:
+        raise UsageFault("--dates and --url-prefix are for documents", advice="Add --format dit.")
     began = time.monotonic()
     with listening() as listener, existing(CatalogArgument(place), listener) as catalog:
-        chosen = _chosen(catalog, names)
+        chosen = _among([state.name for state in catalog.sets()], names, "catalog")
         if url_prefix is not None and len(chosen) != 1:
             raise UsageFault("--url-prefix is for one set", advice="Choose it with --set NAME.")
         if output == "-":
@@ -113,43 +118,22 @@ def export_sets(
 def _export(
     catalog: Catalog, names: Sequence[str], manner: Manner | None, out: CountingStream, listener: Listener
 ) -> Sequence[SetTransfer | Harvest]:
-    import datetime as dt
-
-    from headwater.catalog.dump import DumpWriter
-    from headwater.version import __version__
-
-    if manner is not None:
-        return [_harvest(catalog, name, manner, out, listener) for name in names]
-    writer = DumpWriter(out, names, dt.datetime.now(dt.UTC), f"headwater {__version__}")
-    moved = [writer.add(catalog, _progress("export", listener)) for _ in names]
-    writer.finish()
-    return moved
-
-
-def _manner(form: str, dates: str, url_prefix: str | None) -> Manner | None:
-    """How documents are to be written; None for a dump."""
-    from headwater.ingest.dit.documents import Manner
-    from headwater.ingest.push.resource_locations import Locations
-
-    if form == "dit":
-        prefix = None if url_prefix is None else Locations(url_prefix or "/").prefix
-        return Manner(prefix=prefix, seed_dates=dates == "seed")
-    if dates != "exact" or url_prefix is not None:
-        raise UsageFault("--dates and --url-prefix are for documents", advice="Add --format dit.")
-    return None
-
-
-def _harvest(catalog: Catalog, name: str, manner: Manner, out: CountingStream, listener: Listener) -> Harvest:
-    from headwater.ingest.dit.documents import Harvest
-
-    harvest, tell, state = Harvest(name=name), _progress("export", listener), catalog.state(name)
-    done, total = 0, state.count + state.last_seq
-    for done, line in enumerate(harvest.lines(catalog, manner), 1):
-        out.write(line)
-        if done % _TOLD == 0:
-            tell(name, done, max(done, total))
-    tell(name, done, done)
-    return harvest
+    if manner is None:
+        writer = DumpWriter(out, names, dt.datetime.now(dt.UTC), f"headwater {__version__}")
+        moved = [writer.add(catalog, listener) for _ in names]
+        writer.finish()
+        return moved
+    harvests = []
+    for name in names:
+        harvest, state = Harvest(name=name), catalog.state(name)
+        done, total = 0, state.count + state.last_seq
+        for done, line in enumerate(harvest.lines(catalog, manner), 1):
+            out.write(line)
+            if done % _TOLD == 0:
+                listener(Progress(f"export {name}", done, max(done, total)))
+        listener(Progress(f"export {name}", done, done))
+        harvests.append(harvest)
+    return harvests
 
 
 @command.command(name="import", short_help="Load the sets of a dump.")
@@ -165,13 +149,10 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
     set is opened when all of it has come and agrees with the dump's digest, not before: one that was cut off is loaded
     again.
     """
-    from headwater.catalog.dump import DumpInput, DumpReader
-    from headwater.cli.catalog_argument import CatalogArgument, restorable
-
     began = time.monotonic()
     moved: list[SetTransfer] = []
     with click.open_file(dump, "rb") as file, listening() as listener:
-        reader = DumpReader(DumpInput(cast("io.BufferedReader", file)), _progress("import", listener))
+        reader = DumpReader(DumpInput(cast("io.BufferedReader", file)), listener)
         chosen = _among(reader.header.sets, names, "dump")
         with restorable(CatalogArgument(place, may_be_new=True), listener) as catalog:
             opened = {state.name for state in catalog.sets() if state.opened_at is not None}
@@ -202,14 +183,11 @@ def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
     is checked as well. Stop what writes to it first: a change meanwhile looks like a discrepancy. Exit status 1: there
     are discrepancies.
     """
-    from headwater.catalog.sqlite_catalog import SqliteCatalog
-    from headwater.catalog.verify import verify
-    from headwater.cli.catalog_argument import CatalogArgument, existing
-
     began = time.monotonic()
     with listening() as listener, existing(CatalogArgument(place), listener) as catalog:
         broken = catalog.check() if isinstance(catalog, SqliteCatalog) else []
-        found = {name: verify(catalog, name, listener=listener) for name in _chosen(catalog, names)}
+        chosen = _among([state.name for state in catalog.sets()], names, "catalog")
+        found = {name: verify(catalog, name, listener=listener) for name in chosen}
         states = [catalog.state(name) for name in found]
     seconds = time.monotonic() - began
     sound = not broken and not any(found.values())
@@ -222,28 +200,22 @@ def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
         return Exit.DONE if sound else Exit.FINDINGS
     for line in broken[:_SHOWN]:
         click.echo(f"the file itself: {printable(line)}")
-    named = [one for one in states if len(states) <= _NAMED or found[one.name]]
-    for state in named:
-        _tell_found(state.name, state.count, state.last_seq, [str(each) for each in found[state.name]])
-    if silent := [one for one in states if len(states) > _NAMED and not found[one.name]]:
-        told = _counts(len(silent), sum(one.count for one in silent), sum(one.last_seq for one in silent))
-        click.echo(f"{told}; no discrepancies")
+    silent = [one for one in states if len(states) > _NAMED and not found[one.name]]
+    for one in states:
+        if one in silent:
+            continue
+        wrong = [str(each) for each in found[one.name]]
+        verdict = (
+            f"{len(wrong):,} {'discrepancy' if len(wrong) == 1 else 'discrepancies'}" if wrong else "no discrepancies"
+        )
+        counts = f"{counted(one.count, 'resource')}, {counted(one.last_seq, 'change')}"
+        click.echo(f"{printable(one.name)}: {counts}; {verdict}")
+        show_some(wrong, _SHOWN, indent="  ", rest=" (--json lists them)")
+    if silent:
+        resources, changes = sum(one.count for one in silent), sum(one.last_seq for one in silent)
+        click.echo(f"{len(silent):,} sets: {resources:,} resources, {changes:,} changes; no discrepancies")
     click.echo(("sound" if sound else "NOT sound") + f" ({human_seconds(seconds)})")
     return Exit.DONE if sound else Exit.FINDINGS
-
-
-def _counts(sets: int, resources: int, changes: int) -> str:
-    return f"{sets:,} sets: {resources:,} resources, {changes:,} changes"
-
-
-def _tell_found(name: str, resources: int, changes: int, found: Sequence[str]) -> None:
-    verdict = f"{len(found):,} {'discrepancy' if len(found) == 1 else 'discrepancies'}" if found else "no discrepancies"
-    click.echo(f"{printable(name)}: {counted(resources, 'resource')}, {counted(changes, 'change')}; {verdict}")
-    show_some(found, _SHOWN, indent="  ", rest=" (--json lists them)")
-
-
-def _chosen(catalog: Catalog, names: Sequence[str]) -> list[str]:
-    return _among([state.name for state in catalog.sets()], names, "catalog")
 
 
 def _among(held: Sequence[str], names: Sequence[str], whole: str) -> list[str]:
@@ -251,12 +223,6 @@ def _among(held: Sequence[str], names: Sequence[str], whole: str) -> list[str]:
     if unknown := [name for name in names if name not in held]:
         raise UsageFault(f"the {whole} has no set {unknown[0]!r}", advice=f"It has: {some_of(held, 20) or 'no sets'}.")
     return [name for name in held if not names or name in names]
-
-
-def _progress(verb: str, listener: Listener) -> Tell:
-    from headwater.progress import Progress
-
-    return lambda name, done, total: listener(Progress(f"{verb} {name}", done, total))
 
 
 def _tell_moved(verb: str, moved: Sequence[SetTransfer | Harvest], more: str) -> None:

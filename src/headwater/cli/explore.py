@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from headwater.cli.output import json_document, json_option, listening, printable
 from headwater.cli.shared_options import SourceAddress, given_options, option, source_options
 from headwater.quantities import human_octets
-
-if TYPE_CHECKING:
-    from headwater.sync.explore import ExploreNode, LinkStatement, ListedState
-    from headwater.sync.options import SyncOptions
+from headwater.sync.explore import (
+    ExploreNode,
+    ExploreReport,
+    LinkStatement,
+    ListedState,
+    ResourceReport,
+    explore,
+    view_resource,
+)
+from headwater.sync.options import SyncOptions
 
 
 @click.command(name="explore")
@@ -39,37 +45,33 @@ def command(
     say of it: mirrors, representations, metadata records, versions and any other links, in both directions. Exit status
     1 then also means that no list has it.
     """
-    from headwater.sync.explore import explore
-    from headwater.sync.options import SyncOptions
-
     options = SyncOptions(sets=sets, **given_options(wanted))
     if resource is None:
         SourceAddress().convert(url, None, None)
-    else:
-        return _view(url, resource, options, as_json=as_json)
+    found: ExploreReport | ResourceReport
     with listening() as listener:
-        found = explore(url, options, parts=parts, most=most, listener=listener)
+        if resource is None:
+            found = explore(url, options, parts=parts, most=most, listener=listener)
+        else:
+            found = view_resource(url, resource, options, listener=listener)
     if as_json:
         json_document(found)
+    elif isinstance(found, ResourceReport):
+        _show_resource(found)
     else:
         _show(found.tree, "", "")
     return found.exit_status
 
 
-def _view(url: str, resource: str, options: SyncOptions, *, as_json: bool) -> int:
-    from headwater.sync.explore import view_resource
-
-    with listening() as listener:
-        found = view_resource(url, resource, options, listener=listener)
-    if as_json:
-        json_document(found)
-        return found.exit_status
+def _show_resource(found: ResourceReport) -> None:
     click.echo(printable(found.uri))
     below = len(found.sets) + len(found.held)
     for number, state in enumerate(found.sets, start=1):
         branch = _Branch.of(number, below)
         click.echo(f"{branch.to}{_state(state)}")
-        links = _links(state)
+        links = [(_RELATIONS.get(one.rel, one.rel), _target(one, one.href)) for one in state.links]
+        inverse = [(_INVERSE.get(one.rel, f"{one.rel} of"), one) for one in state.stated_elsewhere]
+        links += [(named, _target(one, one.stated_by or "")) for named, one in inverse]
         for place, (named, target) in enumerate(links, start=1):
             click.echo(f"{branch.past}{_Branch.of(place, len(links)).to}{printable(named)}  {target}")
     for number, file in enumerate(found.held, start=len(found.sets) + 1):
@@ -79,7 +81,6 @@ def _view(url: str, resource: str, options: SyncOptions, *, as_json: bool) -> in
         click.echo("no list of the source has this resource", err=True)
     for fault in found.faults:
         click.echo(f"cannot be read: {printable(fault)}", err=True)
-    return found.exit_status
 
 
 class _Branch(NamedTuple):
@@ -90,7 +91,6 @@ class _Branch(NamedTuple):
 
     @classmethod
     def of(cls, number: int, count: int) -> _Branch:
-        """The branch of one of `count` things, of which the last ends the line."""
         return cls("└─ ", "   ") if number == count else cls("├─ ", "│  ")
 
 
@@ -100,13 +100,6 @@ def _state(state: ListedState) -> str:
     told = [f"{name} {printable(value)}" for name, value in facts if value]
     told += [f"{state.length:,} octets"] if state.length is not None else []
     return f"set {printable(state.set)}: {', '.join(told) or 'no entry of its own'}"
-
-
-def _links(state: ListedState) -> list[tuple[str, str]]:
-    return [(_RELATIONS.get(link.rel, link.rel), _target(link, link.href)) for link in state.links] + [
-        (_INVERSE.get(link.rel, f"{link.rel} of"), _target(link, link.stated_by or ""))
-        for link in state.stated_elsewhere
-    ]
 
 
 _RELATIONS = {
@@ -151,7 +144,8 @@ def _show(node: ExploreNode, lead: str, below: str) -> None:
 def _details(node: ExploreNode) -> list[str]:
     if node.fault is not None:
         return [f"cannot be read: {printable(node.fault)}"]
-    times = [f"{name} {value}" for name, value in _times(node) if value]
+    told = (("at", node.at), ("completed", node.completed), ("from", node.from_), ("until", node.until))
+    times = [f"{name} {value}" for name, value in told if value]
     counts = [f"{node.entries:,} entries" if node.entries != 1 else "1 entry"] if node.entries is not None else []
     if node.octets is not None:
         counts.append(human_octets(node.octets))
@@ -164,7 +158,3 @@ def _details(node: ExploreNode) -> list[str]:
     lines = [", ".join([*counts, *times])] if counts or times else []
     lines += [f"warning: {printable(w.message)}, {w.count} times [{printable(w.rule)}]" for w in node.warnings]
     return lines
-
-
-def _times(node: ExploreNode) -> list[tuple[str, str | None]]:
-    return [("at", node.at), ("completed", node.completed), ("from", node.from_), ("until", node.until)]

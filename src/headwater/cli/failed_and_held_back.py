@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.output import counted, json_document, json_option, listening, printable, show_result, show_some
+from headwater.cli.catalog_argument import CatalogArgument, existing
+from headwater.cli.output import counted, json_option, listening, printable, show_result, show_some
 from headwater.cli.shared_options import Destination, option
+from headwater.cli.status import state_of
 from headwater.errors import Exit, UsageFault
-
-if TYPE_CHECKING:
-    from headwater.sync.run_history import Forgotten
+from headwater.ingest.set_problems import DeletionGuard, set_problems
+from headwater.source.configured_source import utc_now
+from headwater.sync import run_history as remembered
+from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
+from headwater.sync.run_history import make_due
+from headwater.sync.sets.selection import pick
+from headwater.sync.state import fact, sets
 
 
 @click.command(name="retry")
@@ -26,10 +31,6 @@ def retry(copy: Path, uris: tuple[str, ...], as_json: bool) -> Exit:
     --follow` waits longer after each failure. This command ends both waits and transfers nothing: the next run, or the
     next poll of `--follow`, retries.
     """
-    from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-    from headwater.sync.run_history import make_due
-    from headwater.sync.state import fact
-
     with writable_state(DestinationFolder(copy.absolute())) as database, database.write() as t:
         due = make_due(t, uris)
         source = fact(t, "url")
@@ -71,11 +72,6 @@ def forget(
     """
     if bool(names) == bool(uris or failed or held_back):
         raise click.UsageError("name URIs, or --failed, or --held-back, or else --set NAME")
-    from headwater.sync import run_history as remembered
-    from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-    from headwater.sync.sets.selection import pick
-    from headwater.sync.state import sets
-
     done = remembered.Forgotten()
     with writable_state(DestinationFolder(copy.absolute())) as database:
         try:
@@ -90,21 +86,16 @@ def forget(
                     raise _DryRun
         except _DryRun:
             pass
-    if as_json:
-        json_document({"dry_run": dry_run, "forgotten": done})
-    else:
-        _show_forgotten(done, dry_run=dry_run)
-    return Exit.DONE
-
-
-def _show_forgotten(done: Forgotten, *, dry_run: bool) -> None:
     told = [counted(done.failures, "failure"), f"{counted(done.deletions, 'deletion')} held back"]
     told += [f"set {printable(name)}" for name in done.sets]
-    click.echo(f"{'would forget' if dry_run else 'forgot'} {', '.join(told)}")
+    words = f"{'would forget' if dry_run else 'forgot'} {', '.join(told)}"
     if done.files:
         stay = "would stay" if dry_run else "stays" if done.files == 1 else "stay"
-        click.echo(f"{counted(done.files, 'file')} {stay}, no longer part of the copy:")
-    show_some(done.released, _SHOWN, count=done.files, indent="  ")
+        words += f"\n{counted(done.files, 'file')} {stay}, no longer part of the copy:"
+    show_result({"dry_run": dry_run, "forgotten": done}, words, as_json=as_json)
+    if not as_json:
+        show_some(done.released, _SHOWN, count=done.files, indent="  ")
+    return Exit.DONE
 
 
 @click.command(name="allow-deletions")
@@ -120,11 +111,6 @@ def allow_deletions(place: str, sets: tuple[str, ...], as_json: bool) -> Exit:
     A source at work looks within some seconds; `publish` when it runs next; who announces to a push set sends the
     deletions again. The consent ends with the scan that has recorded the deletions, and after an hour.
     """
-    from headwater.cli.catalog_argument import CatalogArgument, existing
-    from headwater.cli.status import state_of
-    from headwater.ingest.set_problems import DeletionGuard, set_problems
-    from headwater.source.configured_source import utc_now
-
     with listening() as listener, existing(CatalogArgument(state_of(place)), listener) as catalog:
         opened = {state.name for state in catalog.sets() if state.opened_at is not None}
         if unknown := set(sets) - opened:

@@ -5,20 +5,26 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
+import signal
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import msgspec
 
 from headwater.cli.output import counted, json_line, json_option, printable
+from headwater.cli.server_log import ServerLog, open_log
 from headwater.cli.shared_options import FILE, FOLDER, json_when_listening_option, log_format_option, option
+from headwater.cli.stop_signal import hangups_noted
 from headwater.errors import Exit, UsageFault
-
-if TYPE_CHECKING:
-    from headwater.cli.server_log import ServerLog
-    from headwater.source.config import SourceConfig
-    from headwater.source.hubs_and_tokens import HubConfig
+from headwater.http.hub import HubServer
+from headwater.http.server import AddressInUse, address_url, listen
+from headwater.notify.hub.policy import HubLimits
+from headwater.notify.hub.store import FILE as HUB_FILE
+from headwater.notify.hub.store import HubStore
+from headwater.source.config import SourceConfig
+from headwater.source.hubs_and_tokens import LOOPBACK, HubConfig, NotifyConfig
 
 
 @click.group(invoke_without_command=True, short_help="Run a WebSub hub: subscribers are told what publishers hand in.")
@@ -77,21 +83,14 @@ def command(context: click.Context, /, **options: Any) -> Exit | None:
 @click.pass_context
 def status(context: click.Context, state: Path | None, limit: int, as_json: bool) -> Exit:
     """Show how a hub stands, whether it runs or not."""
-    from headwater.notify.hub.store import FILE
-
     folder = state or (context.obj or {}).get("state") or default_state()
-    if not (folder / FILE).exists():
+    if not (folder / HUB_FILE).exists():
         raise UsageFault("no hub has worked in this folder", where=str(folder), advice="Name its folder with --state.")
     return show_status(folder, limit, as_json=as_json)
 
 
 def show_status(folder: Path, limit: int, *, as_json: bool) -> Exit:
     """Tell how the hub with this state folder stands, with up to `limit` topics."""
-    import msgspec
-
-    from headwater.notify.hub.policy import HubLimits
-    from headwater.notify.hub.store import HubStore
-
     store = HubStore(folder, HubLimits())
     try:
         counts, topics = store.counts(), store.topics(limit)
@@ -121,12 +120,6 @@ def default_state() -> Path:
 
 
 def _run(options: dict[str, Any]) -> Exit:
-    import signal
-
-    from headwater.cli.server_log import open_log
-    from headwater.cli.stop_signal import hangups_noted
-    from headwater.source.hubs_and_tokens import HubConfig
-
     private = options["private"]
     given = {name: options[name] for name in ("base_url", "token", "token_file", "lease_bounds", "authorities")}
     table = HubConfig(
@@ -159,10 +152,6 @@ class CommandHub:
         self, table: HubConfig, folder: Path, log: ServerLog, *, quiet: bool, token: str | None = None
     ) -> None:
         """`folder` has its state, `token` is that of a source that tells it alone. Raises AddressInUse, UsageFault."""
-        from headwater.http.hub import HubServer
-        from headwater.http.server import address_url, listen
-        from headwater.source.hubs_and_tokens import NotifyConfig
-
         given = table.tokens()
         if token is None:
             or_named = "publishers with its token, or whose topics name it"
@@ -213,8 +202,6 @@ _NEXT_PORT = "--hub takes the port after that of the source: stop the other prog
 
 def hub_of_source(table: HubConfig, config: SourceConfig, log: ServerLog, *, quiet: bool) -> CommandHub:
     """The hub that a source runs. Raises AddressInUse, which says that it is the hub's."""
-    from headwater.http.server import AddressInUse
-
     token = None if config.notify is not None else secrets.token_hex(32)
     try:
         return CommandHub(table, Path(table.state or Path(config.state) / "hub"), log, quiet=quiet, token=token)
@@ -225,9 +212,11 @@ def hub_of_source(table: HubConfig, config: SourceConfig, log: ServerLog, *, qui
 
 def one_machine(config: SourceConfig, listener: socket.socket) -> HubConfig:
     """The hub of `--hub`: at the port after the source's, for subscribers on this machine. Raises UsageFault."""
-    from headwater.source.hubs_and_tokens import LOOPBACK, HubConfig
-
-    if not _is_loopback(config.host):
+    try:
+        is_loopback = ipaddress.ip_address(config.host).is_loopback
+    except ValueError:
+        is_loopback = config.host == "localhost"
+    if not is_loopback:
         raise UsageFault(
             f"--hub is for one machine, and others reach {config.host or 'every address'}",
             advice="Write a [hub] table into a CONFIG file, with the addresses that it may deliver to.",
@@ -235,10 +224,3 @@ def one_machine(config: SourceConfig, listener: socket.socket) -> HubConfig:
     port = listener.getsockname()[1] + 1 if config.port else 0
     host = f"[{config.host}]" if ":" in config.host else config.host
     return HubConfig(listen=f"{host}:{port}", allow_private=LOOPBACK)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import IO, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import click
+import msgspec
 
+from headwater.catalog.interface import WrongPhase
+from headwater.cli.catalog_argument import CatalogArgument
 from headwater.cli.output import counted, json_line, json_option, listening, show_result, some_of, standard_input
 from headwater.cli.shared_options import (
     FOLDER,
@@ -24,21 +29,29 @@ from headwater.cli.shared_options import (
     options,
     proxy_option,
 )
+from headwater.cli.stop_signal import Terminated, terminated
 from headwater.errors import Exit, HeadwaterError, UsageFault, message
-
-if TYPE_CHECKING:
-    from headwater.catalog.interface import Catalog
-    from headwater.ingest.dit.follower import DitFollower
-    from headwater.ingest.push.feed import Feed, Line, Outcome
-    from headwater.ingest.push.submission import Account
-    from headwater.progress import Listener
-    from headwater.source.config import SetConfig
-    from headwater.source.leadership import StateLock
-
+from headwater.ingest.dit.follower import DitFollower
+from headwater.ingest.dit.follower import audit as audit_index
+from headwater.ingest.dit.index import index_at, index_credentials, is_index
+from headwater.ingest.dit.intake import DocumentRecords
+from headwater.ingest.dit.texts import Texts, Unwrapper, decoded
+from headwater.ingest.push.events import BadEvent, looks_like_events, read_lines
+from headwater.ingest.push.feed import Feed, Line, Outcome, OutcomeKind
+from headwater.ingest.push.http_sender import AnnouncementServer, Sender, Unanswered, batches
+from headwater.ingest.push.ingest_state import refuse_old_memory
+from headwater.ingest.push.resource_locations import Locations
+from headwater.ingest.push.submission import Account, Lines, Submission, SubmissionLimits
+from headwater.ingest.set_problems import DeletionGuard
+from headwater.progress import Listener, Notice, Progress
+from headwater.source.config import read_config
+from headwater.source.configured_source import VERSIONS, keep_versions, open_catalog
+from headwater.source.leadership import Locked, StateLock
+from headwater.sync.connection import checked_proxy
+from headwater.transport.access import check_authorities
+from headwater.versions.store import VersionStore
 
 # `--to URL`: events or documents are sent to a server, in place of being recorded here
-
-_Hear = Callable[[list[Any]], None]
 
 DOCUMENTS = "/ingest/dit"
 CHANGES = "/changes"
@@ -61,7 +74,6 @@ def _check_alone(options: dict[str, Any]) -> None:
 
 def address(url: str, path: str, set_name: str | None) -> str:
     """The address that takes announcements: URL itself, or below it."""
-
     url = url.rstrip("/")
     if url.endswith(path):
         return url
@@ -75,40 +87,8 @@ def address(url: str, path: str, set_name: str | None) -> str:
     return f"{url}/{set_name}{path}"
 
 
-def announce(
-    url: str,
-    texts: Iterator[Line],
-    options: dict[str, Any],
-    *,
-    key: str | None,
-    hear: _Hear,
-    listener: Listener,
-) -> None:
-    """Send all of it in batches, each with a part of the key; `hear` gets what became of the lines."""
-    from headwater.ingest.push.http_sender import AnnouncementServer, Sender, batches
-    from headwater.sync.connection import checked_proxy
-    from headwater.transport.access import check_authorities
-
-    if options["dry_run"]:
-        raise UsageFault("--dry-run and --to exclude each other")
-    if not options["token"]:
-        raise UsageFault("--to needs a token", advice="Give --token, or HEADWATER_TOKEN.")
-    query = "load" if options["load"] else ""
-    check_authorities(options["ca"])
-    proxy = checked_proxy(options["proxy"])
-    server = AnnouncementServer(url=url, token=options["token"], authorities=options["ca"], proxy=proxy)
-    with closing(Sender(server, key, listener=listener)) as sender:
-        for batch in batches(texts):
-            outcomes = sender.send(batch, query)
-            hear(outcomes)
-        if options["load"] and not options["keep_loading"]:
-            sender.send([], "load&open")
-
-
 def events_of(files: list[IO[bytes]]) -> Iterator[Line]:
     """The lines of the files, one after the other."""
-    from headwater.ingest.push.submission import Lines
-
     for file in files:
         lines = Lines(octets=_FOREVER, ratio=1_000)
         for block in blocks(file):
@@ -118,9 +98,6 @@ def events_of(files: list[IO[bytes]]) -> Iterator[Line]:
 
 def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
     """Each document of a file on a line of its own, in whatever wrappers and layout they lie there."""
-    from headwater.ingest.dit.texts import Texts, Unwrapper, decoded
-    from headwater.ingest.push.submission import Lines
-
     lines = Lines(octets=_FOREVER, ratio=1_000, line_octets=most_octets)
     texts, unwrapper = Texts(most_octets), Unwrapper()
 
@@ -132,7 +109,10 @@ def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
                 unwrapper.skip()
                 yield line  # as it is: the server says what is wrong with it
                 continue
-            yield from (_line(line.number, document) for document in documents)
+            for one in documents:
+                hit = {"_source": one.source, "_type": one.kind, "_timestamp": one.stored_at}
+                plain = one.kind is None and one.stored_at is None and isinstance(one.source, dict)
+                yield Line(line.number, msgspec.json.encode(one.source if plain else hit))
 
     for block in blocks(file):
         for line in lines.push(block):
@@ -140,16 +120,6 @@ def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
     for line in lines.finish():
         yield from found(texts.push(line))
     yield from found(texts.finish())
-
-
-def _line(number: int, document: Any) -> Line:
-    import msgspec
-
-    from headwater.ingest.push.feed import Line
-
-    hit = {"_source": document.source, "_type": document.kind, "_timestamp": document.stored_at}
-    plain = document.kind is None and document.stored_at is None and isinstance(document.source, dict)
-    return Line(number, msgspec.json.encode(document.source if plain else hit))
 
 
 def blocks(file: Any) -> Iterator[bytes]:
@@ -182,27 +152,36 @@ _push_target_options = options(
 @contextmanager
 def _push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     """The set's feed, with the state folder for us alone. Raises UsageFault, Locked, the catalog's errors."""
-    import datetime as dt
-    from tempfile import TemporaryDirectory
-
-    from headwater.ingest.push.feed import Feed
-    from headwater.ingest.push.ingest_state import refuse_old_memory
-    from headwater.ingest.push.resource_locations import Locations
-    from headwater.ingest.set_problems import DeletionGuard
-    from headwater.source.configured_source import VERSIONS, keep_versions
-    from headwater.versions.store import VersionStore
-
     name = options["set_name"]
     if name is None:
         raise UsageFault("no set is named", advice="Give --set NAME, or the URL of a set at a server by --to URL.")
-    state, prefix, push_set = _place(options, name)
+    if options["config"] is None and options["state"] is None:
+        raise UsageFault("no state folder is named", advice="Give --config FILE, or --state DIR.")
+    config = None if options["config"] is None else read_config(options["config"])
+    push_set, prefix = None, None
+    if config is not None:
+        push_set = next((one for one in config.sets if one.name == name and one.feed is not None), None)
+        if push_set is None:
+            push_sets = some_of([one.name for one in config.sets if one.feed is not None]) or "none"
+            what = f"the configuration has no push set {name!r}"
+            raise UsageFault(what, where=str(options["config"]), advice=f"Its push sets: {push_sets}.")
+        host = config.host if ":" not in config.host else f"[{config.host}]"
+        prefix = config.site(f"http://{host}:{config.port}").resource_prefix(name)
+    state = options["state"] or Path(config.state if config is not None else "")
     root = options["resource_root"] or (push_set.resource_root if push_set is not None else None)
     options["names"] = push_set.resource_sets if push_set is not None else ()
     with ExitStack() as stack:
         if options["dry_run"] and not state.exists():  # of which nothing stays either
             state = Path(stack.enter_context(TemporaryDirectory(prefix="headwater-"))) / "state"
-        stack.callback(_locked(state).release)
-        catalog = _catalog(options, state, listener)
+        try:
+            stack.callback(StateLock(state).release)
+        except Locked as fault:
+            todo = "Announce to the running server: the same command with --to URL --token TOKEN; or end it."
+            raise Locked(fault.what, where=fault.where, advice=todo) from fault
+        if config is not None and options["catalog"] is None:
+            catalog = open_catalog(msgspec.structs.replace(config, state=str(state)), listener)
+        else:
+            catalog = CatalogArgument(str(options["catalog"] or state)).open(listener)
         stack.callback(catalog.close)
         refuse_old_memory(state)
         locations = Locations(options["url_prefix"] or prefix, root)
@@ -211,61 +190,14 @@ def _push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
             feed.guard = DeletionGuard(catalog, name, push_set.max_delete, feed.clock)
         if not options["dry_run"]:
             keep_versions(feed, push_set, VersionStore(state / VERSIONS), root, listener)
-            _begin(feed, options)
+            if options["load"] and feed.is_open:
+                raise WrongPhase("the set is open: its first load is over", where=feed.name)
+            # what is not a load is logged as changes, so it begins with an open set; an index is loaded by itself
+            if not options["load"] and not options.get("snapshot") and not feed.is_open:
+                feed.open()
         yield feed
         if not options["dry_run"]:
             feed.sweep()  # of few batches, of which none would do it
-
-
-def _locked(state: Path) -> StateLock:
-    from headwater.source.leadership import Locked, StateLock
-
-    try:
-        return StateLock(state)
-    except Locked as fault:
-        todo = "Announce to the running server: the same command with --to URL --token TOKEN; or end it."
-        raise Locked(fault.what, where=fault.where, advice=todo) from fault
-
-
-def _place(options: dict[str, Any], name: str) -> tuple[Path, str | None, SetConfig | None]:
-    """The state folder, the URL prefix and the configuration of the set, as far as they are known."""
-    from headwater.source.config import read_config
-
-    if options["config"] is None:
-        if options["state"] is None:
-            raise UsageFault("no state folder is named", advice="Give --config FILE, or --state DIR.")
-        return options["state"], None, None
-    config = read_config(options["config"])
-    push_set = next((entry for entry in config.sets if entry.name == name), None)
-    if push_set is None or push_set.feed is None:
-        push_sets = some_of([one.name for one in config.sets if one.feed is not None]) or "none"
-        what = f"the configuration has no push set {name!r}"
-        raise UsageFault(what, where=str(options["config"]), advice=f"Its push sets: {push_sets}.")
-    host = config.host if ":" not in config.host else f"[{config.host}]"
-    site = config.site(f"http://{host}:{config.port}")
-    return options["state"] or Path(config.state), site.resource_prefix(name), push_set
-
-
-def _catalog(options: dict[str, Any], state: Path, listener: Listener) -> Catalog:
-    import msgspec
-
-    from headwater.cli.catalog_argument import CatalogArgument
-    from headwater.source.config import read_config
-    from headwater.source.configured_source import open_catalog
-
-    if options["config"] is not None and options["catalog"] is None:
-        return open_catalog(msgspec.structs.replace(read_config(options["config"]), state=str(state)), listener)
-    return CatalogArgument(str(options["catalog"] or state)).open(listener)
-
-
-def _begin(feed: Feed, options: dict[str, Any]) -> None:
-    """What is not a load is logged as changes, so it begins with an open set; an index is loaded by itself."""
-    from headwater.catalog.interface import WrongPhase
-
-    if options["load"] and feed.is_open:
-        raise WrongPhase("the set is open: its first load is over", where=feed.name)
-    if not options["load"] and not options.get("snapshot") and not feed.is_open:
-        feed.open()
 
 
 def _end_load(feed: Feed, options: dict[str, Any]) -> None:
@@ -303,9 +235,6 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     Exit statuses: 0 done; 2 usage, or the server refuses; 3 the server does not answer; 4 done, but some lines were
     refused; 6 fault of our own store.
     """
-    from headwater.ingest.push.events import read_lines
-    from headwater.ingest.push.submission import Account, Lines, Submission, SubmissionLimits
-
     limits = SubmissionLimits(octets=_FOREVER, lines=_FOREVER, ratio=1_000)
     total = Account()
     _check_alone(options)
@@ -377,9 +306,6 @@ def dit(
     done, but some documents were refused or deletions held back; 6 fault of our own store, or the index does not
     answer.
     """
-    from headwater.ingest.dit.follower import DitFollower
-    from headwater.ingest.dit.index import index_at, index_credentials, is_index
-
     if (once or audit) and follow is not None:
         raise UsageFault("--follow excludes --once and --audit")
     _check_alone(options)
@@ -398,8 +324,25 @@ def dit(
         index = index_at(source, listener, index_credentials(os.environ, [source]))
         follower = DitFollower(feed, index, wanted, listener=listener)
         if audit:
-            return _audited(follower, max_delete, as_json)
-        return _from_index(follower, None if once else follow or 1.0, as_json)
+            found = audit_index(follower, max_delete)
+            held_back = str(found.held_back) if found.held_back else None
+            counts = {"resources": found.resources, "repaired": found.repaired, "deleted": found.deleted}
+            repaired = f"repaired {found.repaired:,}, of these {found.deleted:,} deleted"
+            words = f"{found.resources:,} resources in the index; {repaired}"
+            if held_back:
+                words += f"\n  deletions held back: {held_back}\n  do: check the index first"
+            return _told(as_json, {**counts, "held_back": held_back}, words, held_back is not None)
+        if once:
+            follower.read_to_end()
+            return _told(as_json, follower.tally.of_documents, _documents(follower.tally), follower.tally.rejected)
+        while True:
+            if follower.poll():
+                if as_json:
+                    json_line(follower.tally.of_documents)
+                else:
+                    click.echo(_documents(follower.tally))
+            else:
+                time.sleep(follow or 1.0)
 
 
 def _from_file(
@@ -410,10 +353,6 @@ def _from_file(
     as_json: bool,
     options: dict[str, Any],
 ) -> Exit:
-    from headwater.ingest.dit.intake import DocumentRecords
-    from headwater.ingest.push.submission import Account, Submission, SubmissionLimits
-    from headwater.progress import Notice
-
     others: dict[str, None] = {}
 
     def route(resource_set: str | None) -> Feed | None:
@@ -442,11 +381,7 @@ def _from_file(
 def _announced(
     files: tuple[str, ...], key: str | None, as_json: bool, options: dict[str, Any], *, documents: bool = False
 ) -> Exit:
-    """Announce to a server at another address."""
-    from headwater.cli.stop_signal import Terminated, terminated
-    from headwater.ingest.push.http_sender import Unanswered
-    from headwater.ingest.push.submission import Account
-
+    """Send all of it to a server at another address in batches, each with a part of the key."""
     url = address(options["to"], DOCUMENTS if documents else CHANGES, options["set_name"])
     key = None if documents else key or uuid4().hex
     with_key = "" if key is None else f" with --key {key}: what was taken is not taken twice"
@@ -457,8 +392,19 @@ def _announced(
         listener = stack.enter_context(listening())
         opened = [stack.enter_context(_opened(name)) for name in files]
         texts = documents_of(opened[0], _DOCUMENT_OCTETS) if documents else events_of(opened)
+        if options["dry_run"]:
+            raise UsageFault("--dry-run and --to exclude each other")
+        if not options["token"]:
+            raise UsageFault("--to needs a token", advice="Give --token, or HEADWATER_TOKEN.")
+        check_authorities(options["ca"])
+        proxy, hear = checked_proxy(options["proxy"]), _hearer(listener, account)
+        server = AnnouncementServer(url=url, token=options["token"], authorities=options["ca"], proxy=proxy)
         try:
-            announce(url, texts, options, key=key, hear=_hearer(listener, account), listener=listener)
+            with closing(Sender(server, key, listener=listener)) as sender:
+                for batch in batches(texts):
+                    hear(sender.send(batch, "load" if options["load"] else ""))
+                if options["load"] and not options["keep_loading"]:
+                    sender.send([], "load&open")
         except Unanswered as fault:
             advice = go_on if fault.todo == message(Unanswered.code).advice else f"{fault.todo} {go_on}"
             raise Unanswered(fault.what, where=fault.where, advice=advice) from fault
@@ -483,9 +429,6 @@ def _documents(tally: Account) -> str:
 
 def _hint(name: str, *, events_are: bool, taken: int, listener: Listener) -> None:
     """When nothing was taken: say so if the file begins as one for the other command does."""
-    from headwater.ingest.push.events import looks_like_events
-    from headwater.progress import Notice
-
     if taken or name == "-":
         return
     with _opened(name) as file:
@@ -493,34 +436,6 @@ def _hint(name: str, *, events_are: bool, taken: int, listener: Listener) -> Non
     if looks_like_events(text) is events_are:
         what, command = ("events", "events") if events_are else ("DIT-ES documents", "dit")
         listener(Notice("HW-ING-60", f"these look like {what}: `headwater ingest {command}` takes them", name))
-
-
-def _audited(follower: DitFollower, max_delete: float, as_json: bool) -> Exit:
-    from headwater.ingest.dit.follower import audit
-
-    found = audit(follower, max_delete)
-    words = (
-        f"{found.resources:,} resources in the index; repaired {found.repaired:,}, of these {found.deleted:,} deleted"
-    )
-    if found.held_back:
-        words += f"\n  deletions held back: {found.held_back}\n  do: check the index first"
-    held_back = str(found.held_back) if found.held_back else None
-    counts = {"resources": found.resources, "repaired": found.repaired, "deleted": found.deleted}
-    return _told(as_json, {**counts, "held_back": held_back}, words, found.held_back is not None)
-
-
-def _from_index(follower: DitFollower, pause: float | None, as_json: bool) -> Exit:
-    if pause is None:
-        follower.read_to_end()
-        return _told(as_json, follower.tally.of_documents, _documents(follower.tally), follower.tally.rejected)
-    while True:
-        if follower.poll():
-            if as_json:
-                json_line(follower.tally.of_documents)
-            else:
-                click.echo(_documents(follower.tally))
-            continue
-        time.sleep(pause)
 
 
 @contextmanager
@@ -537,10 +452,6 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
 
 
 def _hearer(listener: Listener, account: Account) -> Callable[[list[Outcome]], None]:
-    from headwater.ingest.push.events import BadEvent
-    from headwater.ingest.push.feed import OutcomeKind
-    from headwater.progress import Notice, Progress
-
     def hear(outcomes: list[Outcome]) -> None:
         account.count(outcomes)
         for outcome in outcomes:

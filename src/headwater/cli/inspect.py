@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -19,7 +20,7 @@ from headwater.cli.output import begin_json, harmless_json, json_option, printab
 from headwater.cli.shared_options import given_options, option, source_options
 from headwater.errors import Exit, SourceFault, StoreFault, UsageFault
 from headwater.packages.faults import BadPackage
-from headwater.packages.package import PackagedEntry, PackageFile, PackageProblem, read_package
+from headwater.packages.package import PackageFile, PackageProblem, read_package
 from headwater.packages.zip_format import DEFLATED, END_SIGNATURE, LOCAL_SIGNATURE
 from headwater.packages.zip_reader import ZipMember
 from headwater.quantities import human_octets
@@ -27,7 +28,13 @@ from headwater.spec.extensions import CANONICAL, canonical_digest, dump_offer
 from headwater.spec.kinds import DUMP, RULES
 from headwater.spec.reader import Reader, Warned
 from headwater.spec.records import Document, Entry, Link
+from headwater.spec.text_values import DocumentFault
 from headwater.spec.times import Coarse, format_datetime
+from headwater.sync.connection import Unreachable
+from headwater.sync.lists.documents import sign_in_refused
+from headwater.sync.options import SyncOptions
+from headwater.sync.run import open_transport
+from headwater.transport.transport import Fetch
 
 # views of a document: text for people, one JSON object, or a line of JSON an entry. A view takes entries as they come
 # and keeps at most the few that it shows; docs/inspect.md is its contract.
@@ -52,13 +59,14 @@ class _JsonView:
     def entries(self, entries: list[Entry]) -> None:
         self._start()
         for line in map(_encoded, entries):
-            _write(b",\n" if self._any else b"\n", line)
+            sys.stdout.buffer.write((b",\n" if self._any else b"\n") + line)
             self._any = True
 
     def end(self, fault: SourceFault | None) -> None:
         self._start()
         reader = self._reader
         document = reader.document
+        told = _plain(document) if document else {}
         rest: dict[str, Any] = {
             "target": self._target,
             "kind": document.kind.value if document else None,
@@ -66,7 +74,7 @@ class _JsonView:
             "root": RULES[document.kind].root.value if document else None,
             "capability": document.capability if document else None,
             "version": reader.version,
-            "attributes": _attributes(document) if document else {},
+            "attributes": {name: value for name, value in told.items() if name not in ("kind", "capability", "links")},
             "links": [_plain(link) for link in document.links] if document else [],
             "entry_count": reader.entry_count,
             "skipped_count": reader.skipped_count,
@@ -82,13 +90,13 @@ class _JsonView:
                 "message": fault.what,
                 "line": getattr(fault, "line", None),
             }
-        _write(b"\n],\n", harmless_json(_encoder.encode(rest))[1:], b"\n")
+        sys.stdout.buffer.write(b"\n],\n" + harmless_json(_encoder.encode(rest))[1:] + b"\n")
 
     def _start(self) -> None:
         if not self._started:
             self._started = True
             begin_json()
-            _write(b'{"entries":[')
+            sys.stdout.buffer.write(b'{"entries":[')
 
 
 class _LinesView:
@@ -99,11 +107,11 @@ class _LinesView:
 
     def entries(self, entries: list[Entry]) -> None:
         for line in map(_encoded, entries):
-            _write(line, b"\n")
+            sys.stdout.buffer.write(line + b"\n")
 
     def end(self, fault: SourceFault | None) -> None:
         for one in self._reader.warnings:
-            click.echo(f"warning: {_warning_line(one)}", err=True)
+            click.echo(_warning_line(one), err=True)
 
 
 class _PeopleView:
@@ -131,16 +139,11 @@ class _PeopleView:
         if reader.entry_count > self._count:
             click.echo(f"  … and {reader.entry_count - self._count:,} more; --all shows all")
         if fault is None or reader.entry_count or reader.document is not None:
-            self._say_counts(fault)
+            skipped = f", {reader.skipped_count:,} skipped" if reader.skipped_count else ""
+            entries = f"{'entry' if reader.entry_count == 1 else 'entries'}{' before the fault' if fault else ''}"
+            click.echo(f"{reader.entry_count:,} {entries}{skipped}, {human_octets(reader.octet_count)}")
         for one in reader.warnings:
-            click.echo(f"warning: {_warning_line(one)}")
-
-    def _say_counts(self, fault: SourceFault | None) -> None:
-        reader = self._reader
-        skipped = f", {reader.skipped_count:,} skipped" if reader.skipped_count else ""
-        so_far = " before the fault" if fault else ""
-        entries = "entry" if reader.entry_count == 1 else "entries"
-        click.echo(f"{reader.entry_count:,} {entries}{so_far}{skipped}, {human_octets(reader.octet_count)}")
+            click.echo(_warning_line(one))
 
     def _say(self) -> None:
         document = self._reader.document
@@ -154,21 +157,6 @@ class _PeopleView:
 
 _View = _JsonView | _LinesView | _PeopleView
 """One way to show a document: `entries` takes the next ones, `end` says what is known at its end, or at a fault."""
-
-
-def _encoded(entry: Entry) -> bytes:
-    """The entry as JSON, under the standard's attribute names."""
-    if entry.extra or any(link.extra for link in entry.links):
-        return harmless_json(_encoder.encode(_plain(entry)))
-    return harmless_json(_encoder.encode(entry))
-
-
-def _attributes(document: Document) -> dict[str, Any]:
-    """The root's `rs:md` but for its capability."""
-    plain = _plain(document)
-    for name in ("kind", "capability", "links"):
-        plain.pop(name, None)
-    return plain
 
 
 def _written(value: object) -> str:
@@ -187,7 +175,6 @@ _encoder = msgspec.json.Encoder(enc_hook=_written)
 
 
 def _plain(record: Entry | Link | Document) -> dict[str, Any]:
-    """The record as a dict of its set attributes; `extra` becomes an object."""
     plain: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_written)
     if record.extra:
         plain["extra"] = dict(record.extra)
@@ -196,14 +183,15 @@ def _plain(record: Entry | Link | Document) -> dict[str, Any]:
     return plain
 
 
+def _encoded(entry: Entry) -> bytes:
+    has_extra = entry.extra or any(link.extra for link in entry.links)
+    return harmless_json(_encoder.encode(_plain(entry) if has_extra else entry))
+
+
 def _warning_line(warned: Warned) -> str:
     times = f" ({warned.count:,} times)" if warned.count > 1 else ""
     example = f": {printable(warned.examples[0])}" if warned.examples else ""
-    return f"[{warned.rule}] {printable(warned.message)}{times}{example}"
-
-
-def _write(*parts: bytes) -> None:
-    sys.stdout.buffer.write(b"".join(parts))
+    return f"warning: [{warned.rule}] {printable(warned.message)}{times}{example}"
 
 
 def _moment(time: dt.datetime) -> str:
@@ -247,7 +235,12 @@ def _entry_lines(number: int, entry: Entry) -> Iterator[str]:
     for digest in (entry.hash or "").split():
         yield f"        {printable(digest)}"
     for link in entry.links:
-        yield f"        {printable(link.rel)} → {printable(link.href)}{_link_facts(link)}"
+        told = [printable(one) for one in (link.type, link.encoding, link.path, link.hash, link.profile) if one]
+        told += [f"pri {link.pri}"] if link.pri is not None else []
+        told += [human_octets(link.length)] if link.length is not None else []
+        told += [f"modified {_moment(link.modified)}"] if link.modified is not None else []
+        more = f" ({', '.join(told)})" if told else ""
+        yield f"        {printable(link.rel)} → {printable(link.href)}{more}"
 
 
 def _facts(entry: Entry) -> Iterator[str]:
@@ -265,28 +258,13 @@ def _facts(entry: Entry) -> Iterator[str]:
         yield f"modified {_moment(entry.lastmod)}"
     if entry.length is not None:
         yield human_octets(entry.length)
-    yield from map(printable, _stated(entry.type, entry.encoding, entry.path, entry.changefreq))
+    yield from map(printable, filter(None, (entry.type, entry.encoding, entry.path, entry.changefreq)))
     if (digest := canonical_digest(entry.extra)) is not None:
         yield f"canonical sha-256:{digest}"
     for name, value in entry.extra:
         if name == CANONICAL and digest is not None:
             continue
         yield f"{printable(name)}={printable(value)}"
-
-
-def _link_facts(link: Link) -> str:
-    facts = list(map(printable, _stated(link.type, link.encoding, link.path, link.hash, link.profile)))
-    if link.pri is not None:
-        facts.append(f"pri {link.pri}")
-    if link.length is not None:
-        facts.append(human_octets(link.length))
-    if link.modified is not None:
-        facts.append(f"modified {_moment(link.modified)}")
-    return f" ({', '.join(facts)})" if facts else ""
-
-
-def _stated(*values: str | None) -> Iterable[str]:
-    return (value for value in values if value)
 
 
 # a package of a dump: its members, the entries of its manifest, and what is wrong with them
@@ -305,7 +283,8 @@ _MakeView = Callable[[Reader], _View]
 @contextmanager
 def _sniffed(target: str, chunks: Iterable[bytes]) -> Iterator[tuple[BinaryIO | None, Iterable[bytes]]]:
     """A file with the whole package where `chunks` is one (by its first octets, or by the target's name), else None;
-    and the chunks, of which nothing is lost. A package that is no local file is kept in a temporary one."""
+    and the chunks, of which nothing is lost. A package that is no local file is kept in a temporary one: raises
+    StoreFault before it fills the disk, for it may never end."""
     source = iter(chunks)
     head = b""
     while len(head) < len(LOCAL_SIGNATURE) and (chunk := next(source, b"")):
@@ -314,27 +293,19 @@ def _sniffed(target: str, chunks: Iterable[bytes]) -> Iterator[tuple[BinaryIO | 
     if not head.startswith(_SIGNATURES) and not target.lower().endswith(".zip"):
         yield None, whole
         return
-    if os.path.isfile(target):
-        with open(target, "rb") as local:
-            yield local, ()
-        return
-    with tempfile.TemporaryFile() as file:
-        _keep(whole, file)
+    with open(target, "rb") if os.path.isfile(target) else tempfile.TemporaryFile() as file:
+        if not os.path.isfile(target):
+            room = shutil.disk_usage(tempfile.gettempdir()).free - _SPARE
+            for chunk in whole:
+                room -= len(chunk)
+                if room < 0:
+                    raise StoreFault(
+                        "the package is larger than the room for temporary files",
+                        where=tempfile.gettempdir(),
+                        advice="Free space, or name a folder with more of it by TMPDIR.",
+                    )
+                file.write(chunk)
         yield file, ()
-
-
-def _keep(chunks: Iterable[bytes], file: BinaryIO) -> None:
-    """Write a package into a temporary file. Raises StoreFault before it fills the disk: it may never end."""
-    room = shutil.disk_usage(tempfile.gettempdir()).free - _SPARE
-    for chunk in chunks:
-        room -= len(chunk)
-        if room < 0:
-            raise StoreFault(
-                "the package is larger than the room for temporary files",
-                where=tempfile.gettempdir(),
-                advice="Free space, or name a folder with more of it by TMPDIR.",
-            )
-        file.write(chunk)
 
 
 class _MemberCheck:
@@ -346,16 +317,7 @@ class _MemberCheck:
         self.problems: list[PackageProblem] = []
         """The damaged members, at most `_MOST_DAMAGED` of them."""
 
-    def verify(self, package: PackageFile, packaged: PackagedEntry) -> None:
-        """Read the member of an entry, if it has one, and compare it with what the entry says."""
-        if packaged.member is not None:
-            self._read(packaged.member, lambda: package.verify(packaged))
-
-    def check(self, package: PackageFile, member: ZipMember) -> None:
-        """Read a member that no entry names."""
-        self._read(member, lambda: package.directory.check(member))
-
-    def _read(self, member: ZipMember, read: Callable[[], object]) -> None:
+    def read(self, member: ZipMember, read: Callable[[], object]) -> None:
         if member.name in self._damaged:
             return
         try:
@@ -390,15 +352,29 @@ def _show_package(file: BinaryIO, target: str, make_view: _MakeView, *, show_all
         view = make_view(package.reader)
         for packaged in package.entries():
             view.entries([packaged.entry])
-            members.verify(package, packaged)
+            if packaged.member is not None:
+                members.read(packaged.member, partial(package.verify, packaged))
         for member in package.undeclared():
-            members.check(package, member)
+            members.read(member, partial(package.directory.check, member))
     except BadPackage as fault:
         ended = fault
     problems = [*members.problems, *package.problems] if package is not None else []
     found = ended or members.fault
     if isinstance(view, _JsonView):
-        view.more = {"package": _package_as_json(package, problems)}
+        view.more = {"package": None}
+        if package is not None:
+            members_told = [
+                {
+                    "name": member.name,
+                    "octets": member.octets,
+                    "packed_octets": member.record.packed,
+                    "method": "deflated" if member.record.method == DEFLATED else "stored",
+                    "crc": f"{member.record.crc:08x}",
+                }
+                for member in package.directory.members
+            ]
+            told = {"members": members_told, "problems": problems, "problems_left_out": package.untold}
+            view.more = {"package": told}
         view.end(found)
     else:
         view.end(ended)
@@ -413,53 +389,24 @@ def _show_package(file: BinaryIO, target: str, make_view: _MakeView, *, show_all
 
 def _say_package(package: PackageFile, problems: list[PackageProblem], *, is_text: bool, show_all: bool) -> None:
     """The members, and what is wrong with them, problems first; where entries are lines for a program, that alone."""
+    members = package.directory.members
     if is_text:
-        _say_members(package, show_all=show_all)
+        packed = sum(member.record.packed for member in members)
+        click.echo(f"{len(members):,} members, {human_octets(packed)} packed")
+        for one in members if show_all else members[:_SHOWN]:
+            packed_to = f", deflated to {human_octets(one.record.packed)}" if one.record.method == DEFLATED else ""
+            click.echo(f"        {printable(one.name)} · {human_octets(one.octets)}{packed_to}")
+        if len(members) > _SHOWN and not show_all:
+            click.echo(f"  … and {len(members) - _SHOWN:,} more; --all shows all")
     told = sorted(problems, key=lambda problem: not problem.fails)
     for problem in told if show_all else told[:_SHOWN]:
-        click.echo(_problem_line(problem), err=not is_text)
-    if len(told) > _SHOWN and not show_all:
-        more = len(told) - _SHOWN + package.untold
-        click.echo(f"  … and {more:,} more problems and warnings; --all shows all", err=not is_text)
-    elif package.untold:
-        click.echo(f"  … and {package.untold:,} more problems and warnings", err=not is_text)
-
-
-def _say_members(package: PackageFile, *, show_all: bool) -> None:
-    members = package.directory.members
-    packed = sum(member.record.packed for member in members)
-    click.echo(f"{len(members):,} members, {human_octets(packed)} packed")
-    for member in members if show_all else members[:_SHOWN]:
-        click.echo(f"        {_member_line(member)}")
-    if len(members) > _SHOWN and not show_all:
-        click.echo(f"  … and {len(members) - _SHOWN:,} more; --all shows all")
-
-
-def _member_line(member: ZipMember) -> str:
-    deflated = f", deflated to {human_octets(member.record.packed)}" if member.record.method == DEFLATED else ""
-    return f"{printable(member.name)} · {human_octets(member.octets)}{deflated}"
-
-
-def _problem_line(problem: PackageProblem) -> str:
-    word = "problem" if problem.fails else "warning"
-    message, subject = printable(problem.message), printable(problem.subject)
-    return f"{word}: [{problem.rule}] {message}" + ("" if subject in message else f": {subject}")
-
-
-def _package_as_json(package: PackageFile | None, problems: list[PackageProblem]) -> dict[str, Any] | None:
-    if package is None:
-        return None
-    members = [
-        {
-            "name": member.name,
-            "octets": member.octets,
-            "packed_octets": member.record.packed,
-            "method": "deflated" if member.record.method == DEFLATED else "stored",
-            "crc": f"{member.record.crc:08x}",
-        }
-        for member in package.directory.members
-    ]
-    return {"members": members, "problems": problems, "problems_left_out": package.untold}
+        message, subject = printable(problem.message), printable(problem.subject)
+        of = "" if subject in message else f": {subject}"
+        click.echo(f"{'problem' if problem.fails else 'warning'}: [{problem.rule}] {message}{of}", err=not is_text)
+    is_cut = len(told) > _SHOWN and not show_all
+    if more := (len(told) - _SHOWN if is_cut else 0) + package.untold:
+        rest = "; --all shows all" if is_cut else ""
+        click.echo(f"  … and {more:,} more problems and warnings{rest}", err=not is_text)
 
 
 # the command
@@ -496,26 +443,20 @@ def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: st
         if package is not None:
             return _show_package(package, shown, make_view, show_all=show_all)
         reader = Reader(base or uri, headers=headers)
-        _show_document(reader, octets, make_view(reader), shown)
-    return Exit.DONE
-
-
-def _show_document(reader: Reader, chunks: Iterable[bytes], view: _View, shown: str) -> None:
-    """Show one document as it is read. Raises DocumentFault, when what came before was shown."""
-    from headwater.spec.text_values import DocumentFault
-
-    try:
-        for chunk in chunks:
-            if entries := reader.feed(chunk):
+        view = make_view(reader)
+        try:
+            for chunk in octets:
+                if entries := reader.feed(chunk):
+                    view.entries(entries)
+            if entries := reader.close():
                 view.entries(entries)
-        if entries := reader.close():
-            view.entries(entries)
-    except DocumentFault as fault:
-        fault.locate(shown)
-        view.end(fault)
-        sys.stdout.flush()
-        raise
-    view.end(None)
+        except DocumentFault as fault:
+            fault.locate(shown)
+            view.end(fault)
+            sys.stdout.flush()
+            raise
+        view.end(None)
+    return Exit.DONE
 
 
 @contextmanager
@@ -542,12 +483,6 @@ def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, d
 
 @contextmanager
 def _fetched(uri: str, wanted: dict[str, Any]) -> Iterator[tuple[str, dict[str, str], Iterable[bytes]]]:
-    from headwater.sync.connection import Unreachable
-    from headwater.sync.lists.documents import sign_in_refused
-    from headwater.sync.options import SyncOptions
-    from headwater.sync.run import open_transport
-    from headwater.transport.transport import Fetch
-
     with (
         open_transport(uri, SyncOptions(**given_options(wanted)), None) as transport,
         transport.stream(Fetch(uri, max_octets=_LARGEST_BODY)) as answer,

@@ -100,11 +100,16 @@ def listening(
     return listening(quiet=quiet, bars=bars, under_way=under_way)
 
 
-def json_line(value: object) -> None:
-    """Write `value` as one line of JSON on standard output, at once: a program may wait for it."""
+def encoded_json(value: object) -> bytes:
+    """`value` as one line of JSON that may be shown on a terminal."""
     import msgspec
 
-    sys.stdout.buffer.write(harmless_json(msgspec.json.encode(value)) + b"\n")
+    return harmless_json(msgspec.json.encode(value)) + b"\n"
+
+
+def json_line(value: object) -> None:
+    """Write `value` as one line of JSON on standard output, at once: a program may wait for it."""
+    sys.stdout.buffer.write(encoded_json(value))
     sys.stdout.buffer.flush()
 
 
@@ -112,7 +117,7 @@ def json_document(value: object) -> None:
     """Write `value` as one indented JSON document on standard output, at once."""
     import msgspec
 
-    sys.stdout.buffer.write(msgspec.json.format(harmless_json(msgspec.json.encode(value)), indent=2) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.format(encoded_json(value), indent=2) + b"\n")
     sys.stdout.buffer.flush()
 
 

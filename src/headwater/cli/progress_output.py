@@ -95,7 +95,14 @@ class Notes:
             return
         told = self._told.get((notice.rule, notice.message))
         if told is None:
-            self._first(notice)
+            lines = self._lines.get(notice.rule, 0)
+            if lines >= _MOST_LINES or len(self._told) >= _MOST_KEYS:
+                self._untold[notice.rule] = self._untold.get(notice.rule, 0) + 1
+                return
+            self._lines[notice.rule] = lines + 1
+            self._reminders.due((notice.rule, notice.message))
+            self._told[notice.rule, notice.message] = _Told(notice, [notice.where or ""], 1)
+            self._say(notice)
             return
         place = notice.where or ""
         if place not in told.places:
@@ -104,16 +111,6 @@ class Notes:
                 told.places.append(place)
         elif self._reminders.due((notice.rule, notice.message)) is not None:
             self._say(notice)
-
-    def _first(self, notice: Notice) -> None:
-        lines = self._lines.get(notice.rule, 0)
-        if lines >= _MOST_LINES or len(self._told) >= _MOST_KEYS:
-            self._untold[notice.rule] = self._untold.get(notice.rule, 0) + 1
-            return
-        self._lines[notice.rule] = lines + 1
-        self._reminders.due((notice.rule, notice.message))
-        self._told[notice.rule, notice.message] = _Told(notice, [notice.where or ""], 1)
-        self._say(notice)
 
     def close(self) -> None:
         """Tell, of notes that came for several things, how many there were and the first three."""
@@ -162,15 +159,13 @@ class LineEachMinute:
         now = self._clock()
         if self._began_at is not None and now - self._said_at >= MINUTE:
             self._said_at = now
-            self._say(f"progress: {self._state()}, after {human_seconds(now - self._began_at)}")
+            state = "reading what the source offers"
+            if self._last is not None:
+                under_way = self._under_way() if self._under_way is not None else 0
+                more = f", {human_octets(under_way)} under way" if under_way else ""
+                state = f"{self._last.phase} {count(self._last)}{more}"
+            self._say(f"progress: {state}, after {human_seconds(now - self._began_at)}")
         return False
-
-    def _state(self) -> str:
-        if self._last is None:
-            return "reading what the source offers"
-        under_way = self._under_way() if self._under_way is not None else 0
-        more = f", {human_octets(under_way)} under way" if under_way else ""
-        return f"{self._last.phase} {count(self._last)}{more}"
 
 
 class ProgressOutput:

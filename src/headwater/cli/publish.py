@@ -9,9 +9,9 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -19,6 +19,7 @@ import msgspec
 from headwater.cli.catalog_argument import OUTPUT_STATE
 from headwater.cli.output import counted, json_document, json_line, json_option, listening, printable, some_of
 from headwater.cli.serve_options import converted, sets_of
+from headwater.cli.server_log import open_log
 from headwater.cli.shared_options import (
     DESCRIBING,
     EXISTING,
@@ -30,17 +31,18 @@ from headwater.cli.shared_options import (
     option,
     profile_option,
 )
+from headwater.cli.stop_signal import StopSignal, hangups_noted
 from headwater.errors import Exit, UsageFault
+from headwater.ingest.folder.comparison import ScanResult
+from headwater.ingest.folder.scanner import dry_run
+from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.quantities import human_octets, human_seconds
-
-if TYPE_CHECKING:
-    from headwater.catalog.interface import Catalog
-    from headwater.ingest.folder.comparison import ScanResult
-    from headwater.publish.site import SetSettings
-    from headwater.publish.status import ArchiveStatus, ChangeDumpStatus, ResourceDumpStatus, SourceSetStatus
-    from headwater.source.config import SourceConfig
-    from headwater.source.set_folders import StaticTree
-    from headwater.source.worker import SetResult
+from headwater.source.config import SourceConfig, read_config
+from headwater.source.configured_source import CATALOG, utc_now
+from headwater.source.published_copy import refuse_overlap
+from headwater.source.set_folders import StaticTree, scan_settings
+from headwater.source.source import Source
+from headwater.source.worker import SetResult
 
 _MEASURABLE = 1.0
 """Below so many seconds a rate says more of the start of the program than of the files."""
@@ -119,35 +121,34 @@ def command(
     for one, other in _EXCLUSIONS:
         if chosen[one] and chosen[other]:
             raise UsageFault(f"{one} and {other} exclude each other", advice="Leave one of them out.")
-    source, tree = _configured(config, told) if config is not None else _one_folder(told)
+    if config is None:
+        source, tree = _one_folder(told)
+    else:
+        if told:
+            first = next(one.opts[0] for one in command.params if one.name == next(iter(told)))
+            raise UsageFault(f"{first} and CONFIG exclude each other", advice="Say it in the file.")
+        source, tree = read_config(config), None
+        if source.base_url is None:
+            what = "no base_url: publishing alone does not know where the server will be"
+            raise UsageFault(what, advice="Set base_url in the file.")
     if log_format is not None:
-        import msgspec
-
         source = msgspec.structs.replace(source, log_format=log_format)
     if dry_run:
         return _dry_run(source, tree, as_json, whole=config is not None)
     if watch:
         return _watch(source, tree, as_json=as_json, quiet=quiet)
-    if forget:
-        _forget(source, tree)
+    if forget:  # once without whatever shows the past, which is removed at once
+        replace = msgspec.structs.replace
+        bare = tuple(replace(one, dump=False, change_dump=False, patch=(), archive=False) for one in source.sets)
+        with (
+            listening(quiet=True) as listener,
+            Source(replace(source, sets=bare), tree=tree, listener=listener, forget=True) as forgetting,
+        ):
+            forgetting.run_once()
     return _publish(source, tree, as_json, whole=config is not None or len(source.sets) > 1, quiet=quiet)
 
 
-def _forget(config: SourceConfig, tree: StaticTree | None) -> None:
-    """Publish once without whatever shows the past, and remove it at once."""
-    from headwater.source.source import Source
-
-    replace = msgspec.structs.replace
-    sets = [replace(one, dump=False, change_dump=False, patch=(), archive=False) for one in config.sets]
-    with (
-        listening(quiet=True) as listener,
-        Source(replace(config, sets=tuple(sets)), tree=tree, listener=listener, forget=True) as source,
-    ):
-        source.run_once()
-
-
 def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]:
-    """The source that the options describe, and where it is to lie."""
     kinds = {"copy": "--copy DEST", "dataset": "--dataset PATH", "files": "--files DIR"}
     chosen = [name for name in kinds if name in given]
     if len(chosen) > 1:
@@ -166,11 +167,7 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
             "--resource-base says that another server has the files, and --resources that this output has them",
             advice="Add --resources none, or leave out --resource-base.",
         )
-    from headwater.source.set_folders import StaticTree
-
     if "copy" in given:
-        from headwater.source.published_copy import refuse_overlap
-
         refuse_overlap(given["copy"].absolute(), given["out"])
     state = str(given.get("state") or given["out"] / OUTPUT_STATE)
     whole: dict[str, Any] = {name: given[name] for name in ("catalog", "base_url", "profile") if name in given}
@@ -178,31 +175,22 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
     return config, StaticTree(given["out"], None if resources == "none" else resources)
 
 
-def _configured(path: Path, given: dict[str, Any]) -> tuple[SourceConfig, None]:
-    """The source that a file describes; it says all that there is to say."""
-    from headwater.source.config import read_config
-
-    if given:
-        first = next(one.opts[0] for one in command.params if one.name == next(iter(given)))
-        raise UsageFault(f"{first} and CONFIG exclude each other", advice="Say it in the file.")
-    config = read_config(path)
-    if config.base_url is None:
-        raise UsageFault(
-            "no base_url: publishing alone does not know where the server will be", advice="Set base_url in the file."
-        )
-    return config, None
-
-
 def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool, quiet: bool) -> Exit:
-    from headwater.publish.status import set_statuses
-    from headwater.source.configured_source import utc_now
-    from headwater.source.source import Source
-
     began = time.monotonic()
     gc.freeze()  # what is imported stays; records by the hundred thousand make no cycles worth looking for
     gc.set_threshold(100_000, 50, 50)
     with listening(quiet=quiet) as listener, Source(config, tree=tree, listener=listener) as source:
-        withdrawn = _withdrawn_offers(source.site.sets, source.catalog)
+        withdrawn = {}  # what sets offer beside their lists that is not asked for any more
+        asked = {one.name: one for one in source.site.sets if not (one.dump and one.change_dump and one.archive)}
+        for held in set_statuses(source.catalog, utc_now(), list(asked)) if asked else ():
+            now = asked[held.name]
+            offers = (
+                ("Resource Dump", held.resource_dump, now.dump),
+                ("Change Dump", held.change_dump, now.change_dump),
+                ("archive", held.archive, now.archive),
+            )
+            if titles := [title for title, offered, is_asked in offers if offered is not None and not is_asked]:
+                withdrawn[held.name] = titles
         worked = source.run_once()
         status = Exit.TRANSFERS_FAILED if any(one.is_incomplete for one in worked) else Exit.DONE
         if status is not Exit.DONE:
@@ -213,13 +201,28 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
         statuses = {one.name: one for one in set_statuses(source.catalog, utc_now(), list(dumped))} if dumped else {}
     seconds = time.monotonic() - began
     if as_json:
-        sets = [_summary(one, count, where, seconds) for one, count in zip(worked, counts, strict=True)]
-        for told in sets:
-            offered = statuses.get(str(told["set"]))
-            told["resource_dump"] = offered and msgspec.to_builtins(offered.resource_dump)
-            told["change_dump"] = offered and msgspec.to_builtins(offered.change_dump)
-            told["archive"] = offered and msgspec.to_builtins(offered.archive)
-            told["withdrawn"] = withdrawn.get(str(told["set"]), [])
+        sets = []
+        for one, count in zip(worked, counts, strict=True):
+            offered, published = statuses.get(one.name), one.published
+            sets.append(
+                {
+                    "set": one.name,
+                    "dry_run": False,
+                    "source_description": where,
+                    "resources": count,
+                    **_scan(one.scanned),
+                    "changed_while_read": len(one.scanned.unsettled),
+                    "documents_written": list(published.written) if published else [],
+                    "documents_removed": list(published.removed) if published else [],
+                    "documents_kept": published.kept if published else 0,
+                    "at": published.at if published else None,
+                    "seconds": round(seconds, 3),
+                    "resource_dump": offered and msgspec.to_builtins(offered.resource_dump),
+                    "change_dump": offered and msgspec.to_builtins(offered.change_dump),
+                    "archive": offered and msgspec.to_builtins(offered.archive),
+                    "withdrawn": withdrawn.get(one.name, []),
+                }
+            )
         json_document({"sets": sets} if whole else sets[0])
     elif not quiet or status is not Exit.DONE:
         for one, count in zip(worked, counts, strict=True):
@@ -238,75 +241,28 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
 
 def dump_lines(status: SourceSetStatus) -> Iterator[str]:
     """A line for each dump that the set offers, or is about to offer."""
-    if status.resource_dump is not None:
-        yield _resource_dump_line(status.name, status.resource_dump)
-    if status.change_dump is not None:
-        yield _change_dump_line(status.name, status.change_dump)
-    if status.archive is not None:
-        yield _archive_line(status.name, status.archive)
-
-
-def _resource_dump_line(name: str, dump: ResourceDumpStatus) -> str:
-    packages = f"{counted(dump.packages, 'package')}, {human_octets(dump.octets)}"
-    at = f", of {dump.at:%Y-%m-%d %H:%M:%S} UTC" if dump.at else ""
-    waiting = f", {counted(dump.pages_waiting, 'page')} to be packed" if dump.pages_waiting else ""
-    offered = "" if dump.offered else ", not offered yet"
-    left_out = f", without {counted(dump.left_out, 'resource')} whose octets could not be had" if dump.left_out else ""
-    return f"Resource Dump of {printable(name)}: {packages}{at}{waiting}{offered}{left_out}"
-
-
-def _change_dump_line(name: str, dump: ChangeDumpStatus) -> str:
-    waiting = f", {counted(dump.changes_waiting, 'change')} not packed yet" if dump.changes_waiting else ""
-    packages = f"{counted(dump.packages, 'package')}, {human_octets(dump.octets)}"
-    return f"Change Dump of {printable(name)}: {packages}, from {dump.from_:%Y-%m-%d %H:%M:%S} UTC{waiting}"
-
-
-def _archive_line(name: str, archive: ArchiveStatus) -> str:
-    counts = (
-        (archive.resource_lists, "Resource List"),
-        (archive.change_lists, "Change List"),
-        (archive.resource_dumps, "Resource Dump"),
-        (archive.change_dumps, "Change Dump"),
-    )
-    listed = ", ".join(counted(count, title) for count, title in counts if count) or "nothing yet"
-    since = f", from {archive.since:%Y-%m-%d %H:%M:%S} UTC" if archive.since else ""
-    return f"archive of {printable(name)}: {listed}, {human_octets(archive.octets)}{since}"
-
-
-def _withdrawn_offers(sets: Sequence[SetSettings], catalog: Catalog) -> dict[str, list[str]]:
-    """What sets offer beside their lists that this run takes back, since it is not asked to offer it; by set."""
-    from headwater.publish.status import set_statuses
-    from headwater.source.configured_source import utc_now
-
-    asked = {one.name: one for one in sets if not (one.dump and one.change_dump and one.archive)}
-    withdrawn: dict[str, list[str]] = {}
-    for status in set_statuses(catalog, utc_now(), list(asked)) if asked else ():
-        now = asked[status.name]
-        offers = (
-            ("Resource Dump", status.resource_dump, now.dump),
-            ("Change Dump", status.change_dump, now.change_dump),
-            ("archive", status.archive, now.archive),
+    name = printable(status.name)
+    if (dump := status.resource_dump) is not None:
+        packages = f"{counted(dump.packages, 'package')}, {human_octets(dump.octets)}"
+        at = f", of {dump.at:%Y-%m-%d %H:%M:%S} UTC" if dump.at else ""
+        waiting = f", {counted(dump.pages_waiting, 'page')} to be packed" if dump.pages_waiting else ""
+        offered = "" if dump.offered else ", not offered yet"
+        lost = f", without {counted(dump.left_out, 'resource')} whose octets could not be had" if dump.left_out else ""
+        yield f"Resource Dump of {name}: {packages}{at}{waiting}{offered}{lost}"
+    if (changes := status.change_dump) is not None:
+        waiting = f", {counted(changes.changes_waiting, 'change')} not packed yet" if changes.changes_waiting else ""
+        packages = f"{counted(changes.packages, 'package')}, {human_octets(changes.octets)}"
+        yield f"Change Dump of {name}: {packages}, from {changes.from_:%Y-%m-%d %H:%M:%S} UTC{waiting}"
+    if (archive := status.archive) is not None:
+        counts = (
+            (archive.resource_lists, "Resource List"),
+            (archive.change_lists, "Change List"),
+            (archive.resource_dumps, "Resource Dump"),
+            (archive.change_dumps, "Change Dump"),
         )
-        if titles := [title for title, held, is_asked in offers if held is not None and not is_asked]:
-            withdrawn[status.name] = titles
-    return withdrawn
-
-
-def _summary(worked: SetResult, count: int, where: str, seconds: float) -> dict[str, object]:
-    scanned, published = worked.scanned, worked.published
-    return {
-        "set": worked.name,
-        "dry_run": False,
-        "source_description": where,
-        "resources": count,
-        **_scan(scanned),
-        "changed_while_read": len(scanned.unsettled),
-        "documents_written": list(published.written) if published else [],
-        "documents_removed": list(published.removed) if published else [],
-        "documents_kept": published.kept if published else 0,
-        "at": published.at if published else None,
-        "seconds": round(seconds, 3),
-    }
+        listed = ", ".join(counted(count, title) for count, title in counts if count) or "nothing yet"
+        since = f", from {archive.since:%Y-%m-%d %H:%M:%S} UTC" if archive.since else ""
+        yield f"archive of {name}: {listed}, {human_octets(archive.octets)}{since}"
 
 
 def _told(worked: SetResult, count: int, where: str, seconds: float) -> str:
@@ -331,10 +287,6 @@ def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool, quie
 
     With `quiet` the log has what is wrong, and no publications.
     """
-    from headwater.cli.server_log import open_log
-    from headwater.cli.stop_signal import StopSignal, hangups_noted
-    from headwater.source.source import Source
-
     log = open_log(config.log_format)
     # Until the catalog is open there is nothing to end in order: a signal acts as it always does.
     with (
@@ -358,7 +310,17 @@ def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool, quie
 
 
 def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool) -> Exit:
-    found = _surveyed(config, tree)
+    found: dict[str, ScanResult]
+    with listening() as listener:
+        if config.catalog is not None or (Path(config.state) / CATALOG).exists():
+            with Source(config, tree=tree, listener=listener) as source:
+                looked_at = [one.name for one in config.sets if one.is_scanned or one.is_dataset]
+                found = {name: source.survey(name) for name in looked_at}
+        else:
+            site, scanned = config.site(), [one for one in config.sets if one.is_scanned]
+            folders = {one.name: scan_settings(one, site, tree, config) for one in scanned}
+            found = {name: dry_run(folder, (), 0, listener) for name, folder in folders.items()}
+            found |= {one.name: ScanResult(created=1, read=1) for one in config.sets if one.is_dataset}
     if as_json:
         sets = [{"set": name, "dry_run": True, **_scan(result)} for name, result in found.items()]
         json_document({"sets": sets} if whole else sets[0])
@@ -387,20 +349,3 @@ def _scan(result: ScanResult) -> dict[str, object]:
         "held_back": str(result.held_back) if result.held_back else None,
         "notices": result.warnings,
     }
-
-
-def _surveyed(config: SourceConfig, tree: StaticTree | None) -> dict[str, ScanResult]:
-    from headwater.ingest.folder.comparison import ScanResult
-    from headwater.ingest.folder.scanner import dry_run
-    from headwater.source.configured_source import CATALOG
-    from headwater.source.set_folders import scan_settings
-    from headwater.source.source import Source
-
-    with listening() as listener:
-        if config.catalog is not None or (Path(config.state) / CATALOG).exists():
-            with Source(config, tree=tree, listener=listener) as source:
-                looked_at = [one.name for one in config.sets if one.is_scanned or one.is_dataset]
-                return {name: source.survey(name) for name in looked_at}
-        folders = {one.name: scan_settings(one, config.site(), tree, config) for one in config.sets if one.is_scanned}
-        found = {name: dry_run(folder, (), 0, listener) for name, folder in folders.items()}
-        return found | {one.name: ScanResult(created=1, read=1) for one in config.sets if one.is_dataset}

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from headwater.catalog.interface import UnknownSet
+from headwater.cli.catalog_argument import CatalogArgument, existing
 from headwater.cli.output import (
     STANDARD,
     counted,
@@ -36,20 +38,68 @@ from headwater.cli.rdf_files import (
     scratch_folder,
 )
 from headwater.cli.shared_options import EXISTING, dest_argument, option
+from headwater.copy_state import CopyStateReader, copied_sets, files_after
+from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
+from headwater.datasets.proof import replayed
+from headwater.datasets.rows import DatasetPatch, DatasetState, patches_from, read_dataset
 from headwater.errors import Exit, UsageFault
-
-if TYPE_CHECKING:
-    from headwater.copy_state import CopyStateReader
-    from headwater.datasets.rows import DatasetPatch, DatasetState
-    from headwater.rdf.canonical import DatasetSummary, RdfOptions
-    from headwater.rdf.syntaxes import RdfInput
-    from headwater.rdf.unified_diff import PatchSummary
-
+from headwater.rdf.canonical import (
+    LABELS_KEPT,
+    NO_BLANK_NODES,
+    BlankNodes,
+    RdfOptions,
+    write_canonical,
+    write_syntax,
+)
+from headwater.rdf.checking import check_dataset, check_patch
+from headwater.rdf.syntaxes import NAMES, RdfInput, syntax_of
+from headwater.rdf.syntaxes import is_patch as named_patch
+from headwater.rdf.unified_diff import PatchSummary, apply_patches, write_composed, write_dataset_patch, write_inverse
+from headwater.source.config import read_config
+from headwater.triplestores.embedded_store import EmbeddedStore
 
 _PAGE = 1_000
 
 
-@click.command("dump", short_help="Write the RDF of a copy as one N-Quads file.")
+@click.group("rdf", short_help="RDF datasets: canonical form, hash, difference, patches.")
+def command() -> None:
+    """Handle RDF datasets, and the patches between them (N-Quads Unified Diff), as files.
+
+    Files are N-Quads, N-Triples, Turtle, TriG, RDF/XML or JSON-LD, of any size, and may be gzip; - is standard
+    input. What a command writes appears when it is complete: on an error there is nothing on standard output, and no
+    file is touched.
+    """
+
+
+def _tell(value: dict[str, Any], words: str, *, as_json: bool) -> Exit:
+    """Say on standard error what was written, or as JSON on standard output, which has not the result then."""
+    if as_json:
+        json_document(value)
+    elif words:
+        click.echo(words, err=True)
+    return Exit.DONE
+
+
+def _tell_patch(found: PatchSummary, *, as_json: bool) -> Exit:
+    words = f"{counted(found.removed, 'statement')} removed, {found.added:,} added"
+    return _tell(asdict(found), words, as_json=as_json)
+
+
+def _recorded(place: Path, name: str) -> tuple[DatasetFolder, DatasetState, list[DatasetPatch]]:
+    """The folder of a dataset, and what the catalog has of it. Raises UsageFault."""
+    with listening(bars=False) as listener, existing(CatalogArgument(str(place)), listener) as catalog:
+        try:
+            state = read_dataset(catalog, name)
+            patches = list(patches_from(catalog, name))
+        except UnknownSet:
+            state, patches = None, []
+    if state is None:
+        raise UsageFault(f"no dataset named {name!r}", where=str(place), code="HW-DAT-05")
+    folder = DatasetFolder(Path(read_config(place).state) if place.is_file() else place, name)
+    return folder, state, [one for one in patches if state.first <= one.seq <= state.seq]
+
+
+@command.command("dump", short_help="Write the RDF of a copy as one N-Quads file.")
 @dest_argument
 @option("--set NAME", "Of this set of the copy (may be repeated).", name="names", multiple=True)
 @output_option
@@ -61,9 +111,6 @@ def dump(dest: Path, names: tuple[str, ...], output: str, as_json: bool, **optio
     A document is one by its media type, as the source states it, or else by the suffix of its name. Relative IRIs are
     resolved against its URI, and its blank nodes are its own. Resources of other kinds, and patches, are passed over.
     """
-    from headwater.copy_state import CopyStateReader
-    from headwater.rdf.canonical import write_canonical
-
     treated = _rdf_options(options)
     state = CopyStateReader(dest)
     try:
@@ -72,18 +119,12 @@ def dump(dest: Path, names: tuple[str, ...], output: str, as_json: bool, **optio
         state.close()
     with result_for(output, as_json=as_json) as scratch:
         found = write_canonical(inputs, scratch / "result", scratch=scratch, durable=False, options=treated)
-    if as_json:
-        json_document({"documents": len(inputs), **asdict(found)})
-    else:
-        click.echo(f"{counted(found.quads, 'statement')} of {counted(len(inputs), 'document')}", err=True)
-    return Exit.DONE
+    words = f"{counted(found.quads, 'statement')} of {counted(len(inputs), 'document')}"
+    return _tell({"documents": len(inputs), **asdict(found)}, words, as_json=as_json)
 
 
 def _documents(state: CopyStateReader, dest: Path, names: tuple[str, ...]) -> Iterator[RdfInput]:
     """The RDF documents of sets of a copy, of all without names. Raises UsageFault for a set that there is not."""
-    from headwater.copy_state import copied_sets, files_after
-    from headwater.rdf.syntaxes import RdfInput, syntax_of
-
     with state.read() as t:
         sets = copied_sets(t)
         if unknown := set(names) - {one.name for one in sets}:
@@ -106,7 +147,7 @@ def _documents(state: CopyStateReader, dest: Path, names: tuple[str, ...]) -> It
 _place = click.argument("place", metavar="STATE", type=EXISTING)
 
 
-@click.command("replay", short_help="Prove that the patches of a published dataset lead to it.")
+@command.command("replay", short_help="Prove that the patches of a published dataset lead to it.")
 @_place
 @click.argument("name", metavar="SET")
 @json_option
@@ -118,11 +159,8 @@ def replay(place: Path, name: str, as_json: bool) -> Exit:
     Exit statuses: 0 the patches lead to the dataset; 1 they do not, or one is lost or damaged; 2 usage; 6 fault of our
     own store.
     """
-    from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
-    from headwater.datasets.proof import replayed
-
-    state, patches = _recorded(place, name)
-    folder, problem = DatasetFolder(_state_folder(place), name), None
+    folder, state, patches = _recorded(place, name)
+    problem = None
     try:
         with scratch_folder() as scratch:
             made = replayed(folder, patches, scratch).summary
@@ -139,7 +177,7 @@ def replay(place: Path, name: str, as_json: bool) -> Exit:
     return Exit.DONE if problem is None else Exit.FINDINGS
 
 
-@click.command("restart", short_help="Let the patches of a published dataset begin anew.")
+@command.command("restart", short_help="Let the patches of a published dataset begin anew.")
 @_place
 @click.argument("name", metavar="SET")
 @option("--dry-run", "Only show what would be dropped.")
@@ -152,53 +190,18 @@ def restart(place: Path, name: str, dry_run: bool, as_json: bool) -> Exit:
 
     Exit statuses: 0 done; 2 usage; 6 fault of our own store.
     """
-    from headwater.datasets.dataset_folder import DatasetFolder
-
-    _state, patches = _recorded(place, name)
+    folder, _state, patches = _recorded(place, name)
     octets = sum(one.octets for one in patches)
     if not dry_run:
-        DatasetFolder(_state_folder(place), name).restart_note.touch()
+        folder.restart_note.touch()
     value = {"set": name, "patches": len(patches), "octets": octets, "dry_run": dry_run}
     words = f"{counted(len(patches), 'patch')} of {octets:,} octets {'would' if dry_run else 'will'} be replaced by one"
     show_result(value, f"{words} of everything", as_json=as_json)
     return Exit.DONE
 
 
-def _recorded(place: Path, name: str) -> tuple[DatasetState, list[DatasetPatch]]:
-    """What the catalog has of a dataset. Raises UsageFault."""
-    from headwater.catalog.interface import UnknownSet
-    from headwater.cli.catalog_argument import CatalogArgument, existing
-    from headwater.datasets.rows import patches_from, read_dataset
-
-    with listening(bars=False) as listener, existing(CatalogArgument(str(place)), listener) as catalog:
-        try:
-            state = read_dataset(catalog, name)
-            patches = list(patches_from(catalog, name))
-        except UnknownSet:
-            state, patches = None, []
-    if state is None:
-        raise UsageFault(f"no dataset named {name!r}", where=str(place), code="HW-DAT-05")
-    return state, [one for one in patches if state.first <= one.seq <= state.seq]
-
-
-def _state_folder(place: Path) -> Path:
-    from headwater.source.config import read_config
-
-    return Path(read_config(place).state) if place.is_file() else place
-
-
 _SHOWN = 20
 _NO_LINES = "no line of what was given as patch begins with + or -: nothing is changed by it [NQUD-02]"
-
-
-@click.group("rdf", short_help="RDF datasets: canonical form, hash, difference, patches.")
-def command() -> None:
-    """Handle RDF datasets, and the patches between them (N-Quads Unified Diff), as files.
-
-    Files are N-Quads, N-Triples, Turtle, TriG, RDF/XML or JSON-LD, of any size, and may be gzip; - is standard
-    input. What a command writes appears when it is complete: on an error there is nothing on standard output, and no
-    file is touched.
-    """
 
 
 @command.command("canonical", short_help="Write a dataset as canonical N-Quads.")
@@ -209,10 +212,11 @@ def command() -> None:
 def canonical(files: Sequence[str], output: str, as_json: bool, **options: Any) -> Exit:
     """Write the dataset of all FILEs as N-Quads, sorted by octets, each statement once."""
     with result_for(output, as_json=as_json) as scratch:
-        found = _canonical(rdf_inputs(files, scratch, options["syntax"], options["base"]), scratch, options)
-    if as_json:
-        json_document(asdict(found))
-    return Exit.DONE
+        inputs = rdf_inputs(files, scratch, options["syntax"], options["base"])
+        found = write_canonical(
+            inputs, scratch / "result", scratch=scratch, options=_rdf_options(options), durable=False
+        )
+    return _tell(asdict(found), "", as_json=as_json)
 
 
 @command.command("hash", short_help="Print the SHA-256 of a dataset.")
@@ -222,21 +226,15 @@ def canonical(files: Sequence[str], output: str, as_json: bool, **options: Any) 
 def hash_of(files: Sequence[str], as_json: bool, **options: Any) -> Exit:
     """Print the SHA-256 of what `rdf canonical` writes: the same for equal datasets, in whatever syntax and order."""
     with scratch_folder() as scratch:
-        found = _canonical(rdf_inputs(files, scratch, options["syntax"], options["base"]), scratch, options)
+        inputs = rdf_inputs(files, scratch, options["syntax"], options["base"])
+        found = write_canonical(
+            inputs, scratch / "result", scratch=scratch, options=_rdf_options(options), durable=False
+        )
     show_result(asdict(found), found.sha256, as_json=as_json)
     return Exit.DONE
 
 
-def _canonical(inputs: list[RdfInput], scratch: Path, options: dict[str, Any]) -> DatasetSummary:
-    from headwater.rdf.canonical import write_canonical
-
-    return write_canonical(inputs, scratch / "result", scratch=scratch, options=_rdf_options(options), durable=False)
-
-
 def _rdf_options(options: dict[str, Any]) -> RdfOptions:
-    """What the options of a command say of blank nodes."""
-    from headwater.rdf.canonical import BlankNodes, RdfOptions
-
     treated = BlankNodes(options["blank_nodes"])
     return RdfOptions(treated, genid_prefix(treated.value, options["genid"]))
 
@@ -253,21 +251,11 @@ def diff(old: str, new: str, output: str, as_json: bool, **options: Any) -> Exit
     It removes first and adds then, each in the order of octets. Blank nodes are refused unless they become IRIs or keep
     their labels: a patch cannot name them (NQUD-A6). Files that are canonical already are compared as they are.
     """
-    from headwater.rdf.unified_diff import write_dataset_patch
-
     with result_for(output, as_json=as_json) as scratch:
         first, second = rdf_inputs([old, new], scratch, options["syntax"], options["base"])
         with (scratch / "result").open("w+b") as file:
             found = write_dataset_patch((first, second), file, scratch=scratch, options=_rdf_options(options))
-    _say_patch(found, as_json=as_json)
-    return Exit.DONE
-
-
-def _say_patch(found: PatchSummary, *, as_json: bool) -> None:
-    if as_json:
-        json_document(asdict(found))
-    else:
-        click.echo(f"{counted(found.removed, 'statement')} removed, {found.added:,} added", err=True)
+    return _tell_patch(found, as_json=as_json)
 
 
 @command.command("apply", short_help="Apply patches to a dataset.")
@@ -282,9 +270,6 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
 
     What comes of it is canonical N-Quads. Labels of blank nodes are taken to mean the same nodes in all files.
     """
-    from headwater.rdf.canonical import LABELS_KEPT, NO_BLANK_NODES, write_canonical
-    from headwater.rdf.unified_diff import apply_patches
-
     with result_for(output, as_json=as_json) as scratch:
         if [dataset, *patches].count(STANDARD) > 1:
             raise UsageFault("standard input can be read once", advice="Give - for one of the files only.")
@@ -305,16 +290,12 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
         )
     if not any((found.added, found.removed, found.already_there, found.not_there, found.skipped)):
         click.echo(f"note: {_NO_LINES}", err=True)
-    if as_json:
-        json_document(asdict(found))
-    else:
-        click.echo(
-            f"{counted(found.added, 'statement')} added, {found.removed:,} removed;"
-            f" additions that were there: {found.already_there:,}, removals that were not: {found.not_there:,}"
-            + (f"; {counted(found.skipped, 'malformed line')} skipped" if found.skipped else ""),
-            err=True,
-        )
-    return Exit.DONE
+    words = (
+        f"{counted(found.added, 'statement')} added, {found.removed:,} removed;"
+        f" additions that were there: {found.already_there:,}, removals that were not: {found.not_there:,}"
+    )
+    skipped = f"; {counted(found.skipped, 'malformed line')} skipped" if found.skipped else ""
+    return _tell(asdict(found), words + skipped, as_json=as_json)
 
 
 @command.command("inverse", short_help="Write the patch that undoes a patch.")
@@ -324,14 +305,11 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
 @json_option
 def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
     """Write the patch that undoes PATCH, where each of its lines had an effect."""
-    from headwater.rdf.unified_diff import write_inverse
-
     with result_for(output, as_json=as_json) as scratch:
         (path,) = local_files([patch], scratch)
         with (scratch / "result").open("xb") as file:
             found = write_inverse(path, file, scratch=scratch, strict=not lenient)
-    _say_patch(found, as_json=as_json)
-    return Exit.DONE
+    return _tell_patch(found, as_json=as_json)
 
 
 @command.command("compose", short_help="Write one patch for several.")
@@ -341,12 +319,9 @@ def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
 @json_option
 def compose(patches: Sequence[str], output: str, lenient: bool, as_json: bool) -> Exit:
     """Write one patch that has the effect of all PATCHes, one after the other."""
-    from headwater.rdf.unified_diff import write_composed
-
     with result_for(output, as_json=as_json) as scratch, (scratch / "result").open("xb") as file:
         found = write_composed(local_files(patches, scratch), file, scratch=scratch, strict=not lenient)
-    _say_patch(found, as_json=as_json)
-    return Exit.DONE
+    return _tell_patch(found, as_json=as_json)
 
 
 @command.command("check", short_help="Say what is wrong with a dataset or a patch.")
@@ -360,9 +335,6 @@ def check(file: str, is_patch: bool, as_json: bool, **options: Any) -> Exit:
 
     Exit statuses: 0 no problem; 1 problems; 2 usage.
     """
-    from headwater.rdf.checking import check_dataset, check_patch
-    from headwater.rdf.syntaxes import is_patch as named_patch
-
     with scratch_folder() as scratch:
         if is_patch or named_patch(None, file):
             (path,) = local_files([file], scratch)
@@ -383,7 +355,7 @@ def check(file: str, is_patch: bool, as_json: bool, **options: Any) -> Exit:
     return Exit.FINDINGS if found.problems else Exit.DONE
 
 
-@click.command("convert", short_help="Write a dataset in another syntax.")
+@command.command("convert", short_help="Write a dataset in another syntax.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=file_type)
 @option("--to", "The syntax to write.  [default: by the suffix of --output]", click.Choice(SYNTAX_NAMES))
 @output_option
@@ -396,27 +368,21 @@ def convert(
     What was written is read again and compared. What a syntax cannot say is refused: named graphs in most, some
     predicates in RDF/XML. Blank nodes get the labels of RDFC-1.0.
     """
-    from headwater.rdf.canonical import write_syntax
-    from headwater.rdf.syntaxes import NAMES, syntax_of
-
     wanted = NAMES[to] if to is not None else syntax_of(None, output)
     if wanted is None:
         raise UsageFault("nothing says in which syntax to write", advice="Name it with --to.")
     with result_for(output, as_json=as_json) as scratch:
         inputs = rdf_inputs(files, scratch, syntax, base)
         found = write_syntax(inputs, scratch / "result", wanted, scratch=scratch)
-    if as_json:
-        json_document({"syntax": wanted.name, "media_type": wanted.media_type, **asdict(found)})
-    else:
-        click.echo(f"{counted(found.quads, 'statement')} in {wanted.title}", err=True)
-    return Exit.DONE
+    told = {"syntax": wanted.name, "media_type": wanted.media_type, **asdict(found)}
+    return _tell(told, f"{counted(found.quads, 'statement')} in {wanted.title}", as_json=as_json)
 
 
 _FORMS = ("tsv", "csv", "json", "xml")
 _SETS_SHOWN = 10
 
 
-@click.command("query", short_help="Query the store that follows a dataset.")
+@command.command("query", short_help="Query the store that follows a dataset.")
 @click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("query", metavar="QUERY")
 @option(
@@ -437,8 +403,6 @@ def query(store: Path, query: str, form: str, positions: bool) -> Exit:
 
     Exit statuses: 0 done; 2 usage, or no query; 6 fault of the store.
     """
-    from headwater.triplestores.embedded_store import EmbeddedStore
-
     folder = store / "oxigraph" if (store / "oxigraph").is_dir() else store
     if not (folder / "CURRENT").exists():
         sets = ", ".join(sorted(one.parent.name for one in store.glob("*/oxigraph"))[:_SETS_SHOWN])
@@ -447,25 +411,15 @@ def query(store: Path, query: str, form: str, positions: bool) -> Exit:
             where=str(store),
             advice="Name DIR/SET, of the DIR that `headwater sync --store DIR` keeps.",
         )
-    found = EmbeddedStore(folder).query(_text(query), form, with_positions=positions)
+    try:
+        if query == "-":
+            query = standard_input().read().decode()
+        elif query.startswith("@"):
+            query = Path(query[1:]).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise UsageFault(f"the query cannot be read: {cause}", advice="Name a file of UTF-8 text.") from cause
+    found = EmbeddedStore(folder).query(query, form, with_positions=positions)
     sys.stdout.buffer.write(found)
     if not found.endswith(b"\n"):
         click.echo()
     return Exit.DONE
-
-
-def _text(query: str) -> str:
-    """The query itself, from wherever it is."""
-    try:
-        if query == "-":
-            return standard_input().read().decode()
-        return Path(query[1:]).read_text("utf-8") if query.startswith("@") else query
-    except (OSError, UnicodeDecodeError) as cause:
-        raise UsageFault(f"the query cannot be read: {cause}", advice="Name a file of UTF-8 text.") from cause
-
-
-command.add_command(convert)
-command.add_command(dump)
-command.add_command(replay)
-command.add_command(restart)
-command.add_command(query)

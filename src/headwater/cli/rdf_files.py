@@ -8,9 +8,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -18,9 +18,9 @@ from headwater.cli.output import STANDARD, json_option, output_faults, standard_
 from headwater.cli.shared_options import option, options
 from headwater.cli.stop_signal import terminated
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
-
-if TYPE_CHECKING:
-    from headwater.rdf.syntaxes import RdfInput
+from headwater.rdf.statements import is_iri
+from headwater.rdf.syntaxes import N_QUADS, NAMES, RdfInput, syntax_of
+from headwater.storage.gzip_member import GzipCompressor, header
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -63,11 +63,8 @@ def genid_prefix(treated: str, genid: str | None) -> str | None:
     """The prefix of IRIs of blank nodes. Raises UsageFault where there is none and one is needed, or it is none."""
     if (treated == "iris") is not (genid is not None):
         raise UsageFault("--blank-nodes iris and --genid belong together", advice="Give both.")
-    if genid is not None:
-        from headwater.rdf.statements import is_iri
-
-        if not is_iri(genid):
-            raise UsageFault(f"{genid!r} is no IRI", advice="Give https://HOST/.well-known/genid/ of a host of yours.")
+    if genid is not None and not is_iri(genid):
+        raise UsageFault(f"{genid!r} is no IRI", advice="Give https://HOST/.well-known/genid/ of a host of yours.")
     return genid
 
 
@@ -112,26 +109,22 @@ def local_files(names: Sequence[str], scratch: Path) -> list[Path]:
     """The files of these names; what comes on standard input (`-`, once) or by a pipe lies in the scratch folder."""
     if names.count(STANDARD) > 1:
         raise UsageFault("standard input can be read once", advice="Give - for one of the files only.")
-    return [_kept(name, scratch / f"{_READ}{number}") for number, name in enumerate(names)]
-
-
-def _kept(name: str, path: Path) -> Path:
-    if name != STANDARD and Path(name).is_file():
-        return Path(name)
-    with path.open("xb") as file:
-        if name == STANDARD:
-            shutil.copyfileobj(standard_input(), file, _PIECE)
-        else:
-            with open(name, "rb") as source:
-                shutil.copyfileobj(source, file, _PIECE)
-    return path
+    paths = []
+    for number, name in enumerate(names):
+        paths.append(Path(name))
+        if name != STANDARD and paths[-1].is_file():
+            continue
+        paths[-1] = scratch / f"{_READ}{number}"
+        with (
+            nullcontext(standard_input()) if name == STANDARD else open(name, "rb") as source,
+            paths[-1].open("xb") as file,
+        ):
+            shutil.copyfileobj(source, file, _PIECE)
+    return paths
 
 
 def rdf_inputs(names: Sequence[str], scratch: Path, syntax: str | None, base: str | None) -> list[RdfInput]:
     """The files of these names as parts of a dataset. Raises UsageFault: a suffix that says nothing, a wrong base."""
-    from headwater.rdf.statements import is_iri
-    from headwater.rdf.syntaxes import N_QUADS, NAMES, RdfInput, syntax_of
-
     if base is not None and not is_iri(base):
         raise UsageFault(f"--base {base!r} is no absolute IRI", advice="Give one such as https://example.org/people/.")
     paths = local_files(names, scratch)
@@ -157,39 +150,29 @@ def deliver(result: Path, output: str) -> None:
     if output == STANDARD and sys.stdout is None:
         raise StoreFault("standard output is closed", advice="Name a file with --output.")
     target = Path(output)
-    with output_faults(output):
+    is_special = target.exists() and not target.is_file()
+    aside = target if is_special else target.with_name(f".{target.name}.{os.getpid()}.part")
+    with output_faults(output), result.open("rb") as source:
         if output == STANDARD:
-            with result.open("rb") as file:
-                shutil.copyfileobj(file, sys.stdout.buffer, _PIECE)
-                sys.stdout.buffer.flush()
-        elif target.exists() and not target.is_file():
-            with result.open("rb") as source, target.open("wb") as file:
-                _copy(source, file, target)
-        else:
-            _write(result, target, target.with_name(f".{target.name}.{os.getpid()}.part"))
-
-
-def _copy(source: BinaryIO, file: BinaryIO, target: Path) -> None:
-    _compress(source, file) if target.suffix == ".gz" else shutil.copyfileobj(source, file, _PIECE)
-    file.flush()
-
-
-def _write(result: Path, target: Path, aside: Path) -> None:
-    try:
-        with result.open("rb") as source, aside.open("wb") as file:
-            _copy(source, file, target)
-            os.fsync(file.fileno())
-        aside.replace(target)
-    finally:
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
-
-
-def _compress(source: BinaryIO, file: BinaryIO) -> None:
-    from headwater.storage.gzip_member import GzipCompressor, header
-
-    compressor = GzipCompressor()
-    file.write(header(""))
-    while piece := source.read(_PIECE):
-        file.write(compressor.add(piece))
-    file.write(compressor.finish())
+            shutil.copyfileobj(source, sys.stdout.buffer, _PIECE)
+            sys.stdout.buffer.flush()
+            return
+        try:
+            with aside.open("wb") as file:
+                if target.suffix == ".gz":
+                    compressor = GzipCompressor()
+                    file.write(header(""))
+                    while piece := source.read(_PIECE):
+                        file.write(compressor.add(piece))
+                    file.write(compressor.finish())
+                else:
+                    shutil.copyfileobj(source, file, _PIECE)
+                file.flush()
+                if not is_special:
+                    os.fsync(file.fileno())
+            if not is_special:
+                aside.replace(target)
+        finally:
+            if not is_special:
+                with suppress(OSError):
+                    aside.unlink(missing_ok=True)

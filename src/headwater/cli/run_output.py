@@ -10,7 +10,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ import click
 from headwater.cli.output import (
     complain,
     counted,
-    harmless_json,
+    encoded_json,
     json_document,
     json_line,
     listening,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from headwater.cli.progress_output import ProgressOutput
     from headwater.progress import Done
-    from headwater.sync.reports import DatasetReport, SetReport, SyncReport, TransferWay
+    from headwater.sync.reports import SetReport, SyncReport, TransferWay
 
 
 COLUMNS: Final = ("time", "action", "uri", "path", "octets", "reason", "set")
@@ -63,7 +63,7 @@ class ChangesFile:
         """Append a resource, with the time of now. Raises StoreFault."""
         time = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         values = (time, done.action, done.uri, done.path, done.octets, done.reason, done.set_name)
-        line = _csv_line(values) if self._is_csv else _json_line(values)
+        line = _csv_line(values) if self._is_csv else encoded_json(dict(zip(COLUMNS, values, strict=True)))
         with self._lock, self._faults():
             if self._file is None or not self._is_there(self._file):
                 self._open()
@@ -76,7 +76,6 @@ class ChangesFile:
             self._write(_csv_line(COLUMNS))
 
     def _is_there(self, file: FileIO) -> bool:
-        """Whether the name still leads to the open file."""
         try:
             found = os.stat(self._path)
         except FileNotFoundError:
@@ -104,12 +103,6 @@ class ChangesFile:
             self._file = None
 
 
-def _json_line(values: tuple[str | int, ...]) -> bytes:
-    import msgspec
-
-    return harmless_json(msgspec.json.encode(dict(zip(COLUMNS, values, strict=True)))) + b"\n"
-
-
 def _csv_line(values: tuple[str | int, ...]) -> bytes:
     text = io.StringIO()
     shown = [printable(one) if isinstance(one, str) else one for one in values]
@@ -119,6 +112,8 @@ def _csv_line(values: tuple[str | int, ...]) -> bytes:
 
 
 _STANDARD_ERROR = 2
+_WRONG: Final = ("failed", "refused", "skipped", "left_out", "held_back", "newer_than_listed")
+"""Counts of a set that are told where there are any."""
 _MOST_SETS = 100
 
 
@@ -142,11 +137,9 @@ class RunHook:
             return True
         import subprocess
 
-        import msgspec
-
         sys.stderr.flush()
         try:
-            octets = harmless_json(msgspec.json.encode(report)) + b"\n"
+            octets = encoded_json(report)
             status = subprocess.run(self._words, input=octets, stdout=_STANDARD_ERROR, check=False).returncode
             fault = f"ended with {f'exit status {status}' if status > 0 else f'signal {-status}'}" if status else None
         except OSError as cause:
@@ -154,19 +147,14 @@ class RunHook:
         if fault is not None:
             complain(HeadwaterError(f"the command of --exec {fault}", code="HW-CLI-03", where=self._words[0]))
             return False
-        _remember(report.untold, destination)
+        from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
+        from headwater.sync.run_history import keep_told
+
+        folder = DestinationFolder(destination.absolute())
+        # another run may be at work already, or the disk full: then it is told once more
+        with suppress(StoreFault), writable_state(folder) as database, database.write() as t:
+            keep_told(t, report.untold)
         return True
-
-
-def _remember(mark: str, destination: Path) -> None:
-    from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-    from headwater.sync.run_history import keep_told
-
-    try:
-        with writable_state(DestinationFolder(destination.absolute())) as database, database.write() as t:
-            keep_told(t, mark)
-    except StoreFault:
-        return  # another run is at work already, or the disk is full: then it is told once more
 
 
 class RunOutput:
@@ -225,10 +213,14 @@ class RunOutput:
             progress.close(report.exit_status)
             if self.as_json:
                 json_line(report)
-            elif ((wrong := _wrong(report)) and reminders.due(wrong) is not None) or (
-                not self.quiet and _is_news(report)
-            ):
-                _show(report)
+            else:
+                stores = [store for one in report.sets if one.dataset is not None for store in one.dataset.stores]
+                is_news = any(report.total(name) for name in ("created", "updated", "deleted")) or any(
+                    store.done != "unchanged" for store in stores
+                )
+                wrong = _wrong(report)
+                if (wrong and reminders.due(wrong) is not None) or (is_news and not self.quiet):
+                    _show(report)
             self.run_hook(report)
 
         return tell
@@ -238,18 +230,11 @@ class RunOutput:
         return self._hook is None or report.dry_run or self._hook.tell(report, Path(report.destination))
 
 
-def _is_news(report: SyncReport) -> bool:
-    stores = [store for one in report.sets if one.dataset is not None for store in one.dataset.stores]
-    return any(report.total(name) for name in ("created", "updated", "deleted")) or any(
-        store.done != "unchanged" for store in stores
-    )
-
-
 def _wrong(report: SyncReport) -> str:
     """What is wrong with a run, by which it is known again; empty: nothing."""
     sets = [one for one in report.sets if one.exit_status]
     failures = [[(failed.uri, failed.reason) for failed in one.failures] for one in sets]
-    counts = [[number for what, number in _counts(one) if what != "unchanged"] for one in sets]
+    counts = [[getattr(one, name) for name in _WRONG] for one in sets]
     names = [(one.name, one.fault) for one in sets]
     return repr((names, counts, failures, report.faults)) if report.exit_status else ""
 
@@ -273,13 +258,11 @@ def _show(report: SyncReport) -> None:
 
 def _is_telling(set_report: SetReport) -> bool:
     """Whether there is more to say of a set than that nothing was to be done."""
-    told = (set_report.exit_status, set_report.fault, set_report.plan, set_report.dataset)
-    counts = [number for what, number in _counts(set_report) if what != "unchanged"]
-    return any((*told, *counts, *(number for _, _, number in _deeds(set_report))))
+    told = ("exit_status", "fault", "plan", "dataset", "adopted", "created", "updated", "deleted", *_WRONG)
+    return any(getattr(set_report, name) for name in told)
 
 
 def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
-    """Many sets as one line."""
     from headwater.sync.reports import SetReport
 
     summed = SetReport(name=f"{len(sets):,} {noun}", folder="")
@@ -290,13 +273,22 @@ def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
 
 
 def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
-    deeds = [deed for deed in _deeds(set_report) if deed[2]]
-    done = [f"would {verb} {number:,}" if dry_run else f"{number:,} {past}" for verb, past, number in deeds]
-    if dry_run and any(verb in ("create", "update") for verb, _, _ in deeds):
+    deeds = (
+        ("adopt", "adopted", set_report.adopted),
+        ("create", "created", set_report.created - set_report.adopted),
+        ("update", "updated", set_report.updated),
+        ("delete", "deleted", set_report.deleted),
+    )
+    done = [f"would {verb} {number:,}" if dry_run else f"{number:,} {past}" for verb, past, number in deeds if number]
+    if dry_run and any(number for verb, _, number in deeds if verb in ("create", "update")):
         unmeasured = f" and {counted(set_report.to_fetch_unmeasured, 'file')} of no stated length"
         octets = human_octets(set_report.to_fetch_octets)
         done.append(f"would fetch {octets}{unmeasured if set_report.to_fetch_unmeasured else ''}")
-    seen = [f"{number:,} {what}" for what, number in _counts(set_report) if number]
+    seen = [
+        f"{number:,} {name.replace('_', ' ')}"
+        for name in ("unchanged", *_WRONG)
+        if (number := getattr(set_report, name))
+    ]
     left = ["incomplete"] if set_report.fault else []
     told = [", ".join(done + seen + left) or "nothing to do", f"{counted(set_report.held, 'file')} held"]
     if set_report.process in _PROCESSES:
@@ -309,8 +301,14 @@ def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
     if set_report.patched:
         saved = f": {human_octets(set_report.octets_saved)} not transferred" if set_report.octets_saved > 0 else ""
         click.echo(f"  {set_report.patched:,} by patches{saved}")
-    if set_report.dataset is not None:
-        _show_dataset(set_report.dataset)
+    for store in set_report.dataset.stores if set_report.dataset is not None else ():
+        name = printable(store.store)
+        if store.fault is not None:
+            click.echo(f"  store {name}: failed: {printable(store.fault)}", err=True)
+        elif store.done == "loaded":
+            click.echo(f"  store {name}: loaded with {counted(store.added, 'statement')}")
+        elif store.done == "patched":
+            click.echo(f"  store {name}: {store.removed:,} removed, {store.added:,} added")
     for action in set_report.plan:
         click.echo(f"  {action.action} {printable(action.path)}")
     if set_report.plan_is_cut:
@@ -325,18 +323,6 @@ def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
         click.echo(f"  … and {counted(set_report.failed - 10, 'more failure')} (--json lists a hundred)", err=True)
     if set_report.failed and set_report.process == "past":
         click.echo(f"  {_NOT_KEPT}", err=True)
-
-
-def _show_dataset(dataset: DatasetReport) -> None:
-    """Tell what became of the stores of a dataset."""
-    for store in dataset.stores:
-        name = printable(store.store)
-        if store.fault is not None:
-            click.echo(f"  store {name}: failed: {printable(store.fault)}", err=True)
-        elif store.done == "loaded":
-            click.echo(f"  store {name}: loaded with {counted(store.added, 'statement')}")
-        elif store.done == "patched":
-            click.echo(f"  store {name}: {store.removed:,} removed, {store.added:,} added")
 
 
 def _way(way: TransferWay, *, dry_run: bool) -> str:
@@ -368,25 +354,3 @@ _PROCESSES = {
     "past": "copied as it was",
     "increment+baseline": "read the changes since last time, then compared with the {}",
 }
-
-
-def _deeds(set_report: SetReport) -> list[tuple[str, str, int]]:
-    """What was done: as it would be done, as it was, and how often. What was adopted is not told as created too."""
-    return [
-        ("adopt", "adopted", set_report.adopted),
-        ("create", "created", set_report.created - set_report.adopted),
-        ("update", "updated", set_report.updated),
-        ("delete", "deleted", set_report.deleted),
-    ]
-
-
-def _counts(set_report: SetReport) -> list[tuple[str, int]]:
-    return [
-        ("unchanged", set_report.unchanged),
-        ("failed", set_report.failed),
-        ("refused", set_report.refused),
-        ("skipped", set_report.skipped),
-        ("left out", set_report.left_out),
-        ("held back", set_report.held_back),
-        ("newer than listed", set_report.newer_than_listed),
-    ]

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import msgspec
 
 from headwater.cli.output import json_line, some_of
 from headwater.cli.serve_options import configured, own_url, with_new_sets
+from headwater.cli.server_log import ServerLog, open_log
 from headwater.cli.shared_options import (
     EXISTING,
     FOLDER,
@@ -28,23 +34,26 @@ from headwater.cli.shared_options import (
     option,
     profile_option,
 )
+from headwater.cli.stop_signal import hangups_noted
 from headwater.errors import Exit, HeadwaterError, UsageFault
+from headwater.http.app import Application
+from headwater.http.dump_endpoint import DumpEndpoint
+from headwater.http.dump_package import PastStates
+from headwater.http.mementos import PastContents, VersionEndpoint
+from headwater.http.metrics import CONTENT_TYPE, MetricsPage, RequestCounters, SharedCounters
+from headwater.http.resources import FileHandler
+from headwater.http.responses import AccessRecord
+from headwater.http.server import address_url, listen, make_server
+from headwater.http.workers import Answers, FirstProcess, ServingProcesses, page_of, when_parent_ends
+from headwater.ingest.push.submission import Account
+from headwater.progress import Notice, Progress
+from headwater.source.config import SourceConfig
+from headwater.source.set_health import Publication
+from headwater.source.source import ReadOnlySource, Source
 from headwater.typed_decoding import from_json
 
 if TYPE_CHECKING:
-    import socket
-    from multiprocessing.connection import Connection
-
     from headwater.cli.hub import CommandHub
-    from headwater.cli.server_log import ServerLog
-    from headwater.http.app import Application
-    from headwater.http.responses import AccessRecord
-    from headwater.http.workers import Answers, FirstProcess
-    from headwater.ingest.push.submission import Account
-    from headwater.progress import Notice, Progress
-    from headwater.source.config import SourceConfig
-    from headwater.source.set_health import Publication
-    from headwater.source.source import ReadOnlySource, Source
 
 _CONFIG = "config.json"
 
@@ -105,10 +114,6 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
     several sets; a set there may also be a push set, whose records are announced. Until the first publication is
     complete, requests get 503 and Retry-After; after a restart they get what was last published.
     """
-    import msgspec
-
-    from headwater.http.server import address_url, listen
-
     config = configured(options)
     if no_publish and config.base_url is None:
         raise UsageFault(
@@ -122,9 +127,13 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
     with listener, ExitStack() as stack:
         base_url = config.base_url or own_url(config.host, address_url(listener))
         follows_sets = options.get("copy") is not None and options.get("set_name") is None and not no_publish
-        hub = None if no_publish else _own_hub(config, listener, quiet=quiet, is_asked=with_hub)
-        if hub is not None:
-            stack.enter_context(hub)
+        hub = None
+        if (config.hub is not None or with_hub) and not no_publish:
+            # With it come an HTTP client and a database, which a source without a hub does not need.
+            from headwater.cli.hub import hub_of_source, one_machine
+
+            table = one_machine(config, listener) if config.hub is None else config.hub
+            hub = stack.enter_context(hub_of_source(table, config, open_log(config.log_format), quiet=quiet))
         how = _Serving(quiet, as_json, not no_publish, workers, follows_sets, hub)
         config = msgspec.structs.replace(config, base_url=base_url)
         while True:
@@ -134,18 +143,6 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
             listener, how = ended, how._replace(as_json=False)
             with suppress(HeadwaterError):  # the copy cannot be read at this moment: what there was goes on
                 config = with_new_sets(options, base_url)
-
-
-def _own_hub(config: SourceConfig, listener: socket.socket, *, quiet: bool, is_asked: bool) -> CommandHub | None:
-    """The hub that works in this process; None where there is to be none. Raises UsageFault, AddressInUse."""
-    if config.hub is None and not is_asked:
-        return None
-    # With it come an HTTP client and a database, which a source without a hub does not need.
-    from headwater.cli.hub import hub_of_source, one_machine
-    from headwater.cli.server_log import open_log
-
-    table = one_machine(config, listener) if config.hub is None else config.hub
-    return hub_of_source(table, config, open_log(config.log_format), quiet=quiet)
 
 
 class _Serving(NamedTuple):
@@ -164,18 +161,6 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
 
     Then it gives the socket to go on with: who connects meanwhile waits for a moment.
     """
-    import signal
-    from tempfile import TemporaryDirectory
-
-    import msgspec
-
-    from headwater.cli.server_log import open_log
-    from headwater.cli.stop_signal import hangups_noted
-    from headwater.http.server import make_server
-    from headwater.http.workers import ServingProcesses
-    from headwater.progress import Notice
-    from headwater.source.source import ReadOnlySource, Source
-
     if how.hub is not None and how.hub.notify is not None:
         config = msgspec.structs.replace(config, notify=how.hub.notify)
     log = open_log(config.log_format)
@@ -188,6 +173,13 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
                 kept.append(listener.dup())
                 server.end()
 
+    def announce() -> None:
+        url = str(config.base_url)
+        log.event("listening", f"Serving {some_of([one.shown for one in config.sets])} at {url.rstrip('/')}/", url=url)
+        if how.as_json:
+            event = {"event": "listening", "url": url, "address": address_url(listener), "state": config.state}
+            json_line({**event, **({} if how.hub is None else {"hub": how.hub.url}), "pid": os.getpid()})
+
     with ExitStack() as stack:
         stack.enter_context(hangups_noted(log.progress))
         folder = stack.enter_context(TemporaryDirectory(prefix="headwater-")) if how.workers > 1 else None
@@ -199,7 +191,7 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
         else:
             source = stack.enter_context(ReadOnlySource(config, listener=log.progress))
         app, answers = _application(stack, source, config, hearers)
-        server = make_server(app, on_ready=lambda: _announce(config, listener, log, how))
+        server = make_server(app, on_ready=announce)
         if folder is not None:
             note = Path(folder) / _CONFIG  # a pipe would block this process when the other dies before it reads all
             note.write_bytes(msgspec.json.encode(config))
@@ -218,26 +210,11 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
     return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
 
 
-def _announce(config: SourceConfig, listener: socket.socket, log: ServerLog, how: _Serving) -> None:
-    """Say that requests are answered now, and where."""
-    from headwater.http.server import address_url
-
-    url = str(config.base_url)
-    what = some_of([one.shown for one in config.sets])
-    log.event("listening", f"Serving {what} at {url.rstrip('/')}/", url=url)
-    if how.as_json:
-        event = {"event": "listening", "url": url, "address": address_url(listener), "state": config.state}
-        hub = {} if how.hub is None else {"hub": how.hub.url}
-        json_line({**event, **hub, "pid": os.getpid()})
-
-
 class _Hearers:
     """Hear of requests, announcements, publications and faults: the log, and what is counted for `/metrics`."""
 
     def __init__(self, config: SourceConfig, log: ServerLog, folder: str | None, *, quiet: bool) -> None:
         """`folder`: where processes on one socket tell each other their counts. `quiet`: requests are not logged."""
-        from headwater.http.metrics import RequestCounters, SharedCounters
-
         self.log = log
         self.counts = RequestCounters(SharedCounters(Path(folder)) if folder is not None and config.metrics else None)
         self.is_counting, self._is_quiet = config.metrics, quiet
@@ -254,17 +231,14 @@ class _Hearers:
             self.log.served(request)
 
     def published(self, news: Publication) -> None:
-        """A set is there for the first time, or has changed."""
         self.log.published(news)
         self.counts.published(news)
 
     def announced(self, name: str, account: Account) -> None:
-        """What became of the lines of one request to a set."""
         self.log.announced(name, account)
         self.counts.announced(name, account)
 
     def fault(self, fault: HeadwaterError | OSError) -> None:
-        """Something went wrong while a request was answered."""
         self.log.fault(fault)
         self.counts.fault(fault)
 
@@ -280,14 +254,6 @@ def _application(
 
     With `first`, it is one of these: health and metrics are what the first process says.
     """
-    from headwater.http.app import Application
-    from headwater.http.dump_endpoint import DumpEndpoint
-    from headwater.http.dump_package import PastStates
-    from headwater.http.mementos import PastContents, VersionEndpoint
-    from headwater.http.metrics import CONTENT_TYPE, MetricsPage
-    from headwater.http.resources import FileHandler
-    from headwater.http.workers import page_of
-
     page = MetricsPage(source, hearers.counts) if hearers.is_counting else None
     routes = [page.route()] if page is not None else []
     if first is not None:
@@ -332,12 +298,6 @@ def _serve_too(connection: Connection, note: Path, listener: socket.socket, quie
 
     So it does while it waits for the catalog: it would hold a socket on which nobody answers.
     """
-    from headwater.cli.server_log import open_log
-    from headwater.http.server import make_server
-    from headwater.http.workers import FirstProcess, when_parent_ends
-    from headwater.source.config import SourceConfig
-    from headwater.source.source import ReadOnlySource
-
     end: list[Callable[[], None]] = [lambda: os._exit(Exit.DONE)]
     when_parent_ends(lambda: end[-1]())
     config = from_json(note.read_bytes(), SourceConfig)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import msgspec
 
 from headwater.cli.shared_options import DESCRIBING
 from headwater.errors import HeadwaterError, UsageFault
+from headwater.source.config import BadConfiguration, SourceConfig, read_config
+from headwater.source.set_folders import published_names
 from headwater.typed_decoding import from_values
-
-if TYPE_CHECKING:
-    from headwater.source.config import SourceConfig
 
 ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
 _WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "metrics")
@@ -24,10 +26,6 @@ _ONE_SET = ("files", "copy", "dataset", "set_name", "title", *DESCRIBING, "versi
 
 def configured(options: dict[str, Any]) -> SourceConfig:
     """The configuration that a file, or the options, or both give. Raises UsageFault."""
-    import msgspec
-
-    from headwater.source.config import read_config
-
     given = {name: value for name, value in options.items() if value not in (None, ())}
     path = given.pop("config", None)
     if path is not None:
@@ -51,9 +49,12 @@ def _described(given: dict[str, Any], *, takes_what_fits: bool = False) -> Sourc
     whole = {name: given[name] for name in _WHOLE if name in given}
     state = given.get("state") or default_state(given[kind].absolute(), given.get("set_name") or kind)
     whole["state"] = str(Path(state).absolute())
-    if takes_what_fits:
-        sets = [one for one in sets if _fits({**whole, "set": [one]})]
-    return converted({**whole, "set": sets})
+    fitting = []
+    for one in sets if takes_what_fits else ():  # what can be published at its base URL
+        with suppress(HeadwaterError):
+            converted({**whole, "set": [one]}).site()
+            fitting.append(one)
+    return converted({**whole, "set": fitting if takes_what_fits else sets})
 
 
 def sets_of(given: dict[str, Any], keys: Iterable[str], *, waits: bool = False) -> list[dict[str, Any]]:
@@ -67,8 +68,6 @@ def sets_of(given: dict[str, Any], keys: Iterable[str], *, waits: bool = False) 
     if kind != "copy":
         profile = {"profile": "rdf-dataset"} if kind == "dataset" else {}
         return [{kind: str(place), "name": name or kind, **profile, **told}]
-    from headwater.source.set_folders import published_names
-
     names: dict[str, str | None] = {**published_names(place, name)}
     if not names and waits and name is not None:
         names = {name: None}
@@ -88,26 +87,12 @@ def with_new_sets(options: dict[str, Any], base_url: str) -> SourceConfig:
     return _described({**given, "base_url": base_url}, takes_what_fits=True)
 
 
-def _fits(data: dict[str, Any]) -> bool:
-    """Whether a configuration can be published at its base URL."""
-    try:
-        converted(data).site()
-    except HeadwaterError:
-        return False
-    return True
-
-
 def _option(parameter: str) -> str:
-    """What a parameter is called on the command line."""
     short = {"set_name": "set", "hashes": "hash", "settle_seconds": "settle"}
     return f"--{short.get(parameter, parameter).replace('_', '-')}"
 
 
 def converted(data: dict[str, Any]) -> SourceConfig:
-    import msgspec
-
-    from headwater.source.config import BadConfiguration, SourceConfig
-
     try:
         return from_values(data, SourceConfig, strict=False)
     except msgspec.ValidationError as cause:

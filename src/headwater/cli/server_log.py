@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from headwater.cli.output import harmless_json, printable
+from headwater.cli.output import counted, harmless_json, printable
 from headwater.cli.progress_output import Reminders
 from headwater.errors import HeadwaterError
 from headwater.progress import Notice, Progress
@@ -74,11 +74,10 @@ class ServerLog:
 
     def published(self, news: Publication) -> None:
         """A set is there for the first time, or has changed."""
-        changes = f"{news.changes:,} change{'s' if news.changes != 1 else ''}"
-        resources = f"{news.resources:,} resource{'s' if news.resources != 1 else ''}"
-        text = f"{news.name}: " + (f"{resources} published" if news.is_first else f"published {changes}")
+        first, changes = f"{counted(news.resources, 'resource')} published", counted(news.changes, "change")
+        text = f"{news.name}: {first if news.is_first else f'published {changes}'}"
         fields = {"resources": news.resources, "changes": news.changes, "first": news.is_first}
-        self._tell("info", "published", text, fields, set_name=news.name)
+        self._tell("info", "published", text, fields, set=news.name)
 
     def progress(self, event: Progress | Notice) -> None:
         """What the source reports: notices; progress is for bars, not for logs."""
@@ -93,7 +92,7 @@ class ServerLog:
             where = f" ({event.where})" if event.where else ""
             text = f"{event.message}{more}{where} [{event.rule}]"
             fields = {"where": event.where}
-            self._tell("warning", "notice", text, fields, code=event.rule, set_name=event.set_name)
+            self._tell("warning", "notice", text, fields, code=event.rule, set=event.set_name)
 
     def fault(self, fault: HeadwaterError | OSError) -> None:
         """Something that went wrong while a request was answered."""
@@ -107,23 +106,15 @@ class ServerLog:
         if account.rejected:
             text = f"{name}: {account.words}"
             fields = {**account.by_outcome, "reasons": account.reasons}
-            self._tell("warning", "refused", f"{text} [{account.code}]", fields, code=account.code, set_name=name)
+            self._tell("warning", "refused", f"{text} [{account.code}]", fields, code=account.code, set=name)
 
-    def _tell(
-        self,
-        level: str,
-        event: str,
-        text: str,
-        fields: Mapping[str, object],
-        *,
-        code: str | None = None,
-        set_name: str | None = None,
-    ) -> None:
+    def _tell(self, level: str, event: str, text: str, fields: Mapping[str, object], **of: str | None) -> None:
+        """Write a line; `of` has `code` and `set`, as far as there are any."""
         now = _now()
         if not self._as_json:
             self._write(f"{now} {printable(text)}\n")
             return
-        line = LogLine(time=now, level=level, event=event, code=code, set=set_name, message=text, fields=fields)
+        line = LogLine(time=now, level=level, event=event, message=text, fields=fields, **of)
         self._write(harmless_json(_encode(line)).decode() + "\n")
 
     def _write(self, line: str) -> None:

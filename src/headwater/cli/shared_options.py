@@ -6,7 +6,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -60,21 +61,19 @@ _STORES = (
 )
 
 
-store_options = options(
-    option(
-        "--store DIR", "Keep each set's RDF dataset in an embedded triplestore in DIR.", click.Path(file_okay=False)
-    ),
-    option("--sparql URL", "Keep RDF datasets in graphs of the SPARQL endpoint with this update address."),
-    *_STORES,
+def _store_options(store: str, sparql: str) -> Callable[[Command], Command]:
+    in_folder = option("--store DIR", store, click.Path(file_okay=False))
+    return options(in_folder, option("--sparql URL", sparql), *_STORES)
+
+
+store_options = _store_options(
+    "Keep each set's RDF dataset in an embedded triplestore in DIR.",
+    "Keep RDF datasets in graphs of the SPARQL endpoint with this update address.",
 )
 """Triplestores that a command keeps current."""
-
-compared_store_options = options(
-    option(
-        "--store DIR", "Also compare the embedded triplestores of `sync --store` in DIR.", click.Path(file_okay=False)
-    ),
-    option("--sparql URL", "Also compare the graphs of `sync --sparql` at this update address."),
-    *_STORES,
+compared_store_options = _store_options(
+    "Also compare the embedded triplestores of `sync --store` in DIR.",
+    "Also compare the graphs of `sync --sparql` at this update address.",
 )
 """Triplestores that a command looks into."""
 
@@ -91,11 +90,10 @@ def with_sparql_user(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _share_from(text: str) -> float | None:
-    try:
+    with suppress(ValueError):
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        return None
-    return share if 0 <= share <= 1 else None
+        return share if 0 <= share <= 1 else None
+    return None
 
 
 class _Quantity(click.ParamType[Any]):
@@ -183,11 +181,11 @@ class SourceAddress(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = os.fsdecode(value)
+        if self._may_be_copy:
+            return text
         first = text.partition("/")[0]
         is_path = first in ("", ".", "..", "~") and text != ""
         looks_like_host = "." in first or ":" in first or first == "localhost"
-        if self._may_be_copy:
-            return text
         if is_path or (not looks_like_host and "://" not in text and os.path.exists(text)):
             has_dest = ctx is not None and any(one.name == "dest" for one in ctx.command.params)
             order = ": first comes URL, then DEST" if has_dest else ""
@@ -263,8 +261,10 @@ describes_a_set = options(
 )
 """What one set of resources is."""
 
-_CHOOSING = ("describedby", "include", "exclude", "hidden", "settle_seconds", "max_delete", "hashes")
-DESCRIBING = (*_CHOOSING, "dump", "change_dump", "patch", "archive")
+DESCRIBING = (
+    *("describedby", "include", "exclude", "hidden", "settle_seconds", "max_delete", "hashes"),
+    *("dump", "change_dump", "patch", "archive"),
+)
 """What the options of `describes_a_set` are called, here and in a `SetConfig`."""
 
 
@@ -376,50 +376,39 @@ source_options = options(*_PACE, *_ASKING)
 def given_options(wanted: dict[str, Any]) -> dict[str, Any]:
     """Fields of `Options` for what a command was given: all of it, but for what was left away."""
     given = {name: value for name, value in wanted.items() if value is not None}
-    token, user = _one_of(given.pop("token", None), given.pop("user", None))
+    token, user = given.pop("token", None), given.pop("user", None)
+    if token and user:  # what stands in the command counts before what stands in the environment
+        source = click.get_current_context().get_parameter_source
+        spoken = [name for name in ("token", "user") if source(name) is ParameterSource.COMMANDLINE]
+        if len(spoken) != 1:
+            raise click.UsageError("--token (HEADWATER_TOKEN) and --user (HEADWATER_USER) exclude each other")
+        token, user = (token, None) if spoken == ["token"] else (None, user)
     if token:
         given["authorization"] = f"Bearer {token}"
     if user:
-        given["user"], given["password"] = _signing_in(user)
-    given["headers"] = tuple(field for text in given.get("headers", ()) for field in _fields(text))
+        name, colon, password = user.partition(":")
+        kept = password if colon else os.environ.get(PASSWORD)
+        if kept is None and not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise click.UsageError(f"--user is without a password: {PASSWORD} may have it, or ~/.netrc both")
+        if kept is None:
+            kept = click.prompt(f"Password of {name}", hide_input=True, err=True)
+        given["user"], given["password"] = name, kept
+    given["headers"] = tuple(_headers(given.get("headers", ())))
     return given
 
 
-def _one_of(token: str | None, user: str | None) -> tuple[str | None, str | None]:
-    """A token or a user: what stands in the command counts before what stands in the environment."""
-    if not token or not user:
-        return token, user
-    context = click.get_current_context()
-    spoken = [name for name in ("token", "user") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    if len(spoken) != 1:
-        raise click.UsageError("--token (HEADWATER_TOKEN) and --user (HEADWATER_USER) exclude each other")
-    return (token, None) if spoken == ["token"] else (None, user)
-
-
-def _signing_in(user: str) -> tuple[str, str]:
-    name, colon, password = user.partition(":")
-    if colon:
-        return name, password
-    if (kept := os.environ.get(PASSWORD)) is not None:
-        return name, kept
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        return name, click.prompt(f"Password of {name}", hide_input=True, err=True)
-    raise click.UsageError(f"--user is without a password: {PASSWORD} may have it, or ~/.netrc both")
-
-
-def _fields(text: str) -> list[tuple[str, str]]:
-    if not text.startswith("@"):
-        return [_field(text)]
-    try:
-        with open(text[1:], encoding="latin-1") as file:
-            lines = file.read(_MOST_HEADER_OCTETS).splitlines()
-    except OSError as cause:
-        raise UsageFault(f"the file of headers cannot be read: {cause.strerror}", where=text[1:]) from cause
-    return [_field(line) for line in lines if line.strip()]
-
-
-def _field(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip():
-        raise click.UsageError("--header is 'NAME: VALUE', or @FILE with one on each line")
-    return name.strip(), value.strip()
+def _headers(given: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The headers of options, each `NAME: VALUE`, or `@FILE` with one on each line."""
+    for text in given:
+        lines = [text]
+        if text.startswith("@"):
+            try:
+                with open(text[1:], encoding="latin-1") as file:
+                    lines = [line for line in file.read(_MOST_HEADER_OCTETS).splitlines() if line.strip()]
+            except OSError as cause:
+                raise UsageFault(f"the file of headers cannot be read: {cause.strerror}", where=text[1:]) from cause
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if not colon or not name.strip():
+                raise click.UsageError("--header is 'NAME: VALUE', or @FILE with one on each line")
+            yield name.strip(), value.strip()

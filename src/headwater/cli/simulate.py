@@ -6,25 +6,34 @@ import os
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from headwater.cli.catalog_argument import CatalogArgument
 from headwater.cli.output import counted, json_line, json_option, listening, show_result
 from headwater.cli.serve_options import own_url
+from headwater.cli.server_log import ServerLog, open_log
 from headwater.cli.shared_options import catalog_option, log_format_option, option
+from headwater.cli.stop_signal import StopSignal, hangups_noted
 from headwater.errors import Exit, UsageFault
+from headwater.http.app import Application
+from headwater.http.dump_endpoint import DumpEndpoint
+from headwater.http.server import address_url, listen, make_server
+from headwater.progress import Listener, Notice, Progress
+from headwater.publish.site import SetSettings, Site
 from headwater.quantities import human_seconds
-
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from headwater.cli.server_log import ServerLog
-    from headwater.progress import Listener
-    from headwater.simulate.resources import ChangeSettings, SourceSettings
-    from headwater.simulate.simulation import Simulation
+from headwater.simulate import resources
+from headwater.simulate.resources import ChangeSettings, SourceSettings
+from headwater.simulate.simulation import CHANGES, Simulation
+from headwater.simulate.source import SimulatedSource
+from headwater.source.config import ON_DEMAND
+from headwater.source.configured_source import CATALOG, DOCUMENTS
+from headwater.source.leadership import StateLock
+from headwater.spec.times import parse_datetime
 
 _LOG_SECONDS = 10.0
 
@@ -67,11 +76,6 @@ def command(state: Path | None, catalog: str | None, no_serve: bool, as_json: bo
     Resources are not stored: their octets are generated on request. Without --no-serve the source is published and
     served until SIGTERM (status 0) or Ctrl-C (130). Options have priority over the preset.
     """
-    from headwater.cli.catalog_argument import CatalogArgument
-    from headwater.simulate.simulation import Simulation
-    from headwater.source.configured_source import CATALOG
-    from headwater.source.leadership import StateLock
-
     with ExitStack() as held:
         bars = held.enter_context(ExitStack())
         listener = bars.enter_context(listening())
@@ -92,9 +96,6 @@ def command(state: Path | None, catalog: str | None, no_serve: bool, as_json: bo
 
 
 def _feed(simulation: Simulation, *, as_json: bool) -> Exit:
-    """Fill the catalog until the course is over, or until a signal comes."""
-    from headwater.cli.stop_signal import StopSignal
-
     began = time.monotonic()
     with StopSignal() as stop:
         simulation.prepare(stop.event.is_set)
@@ -102,19 +103,16 @@ def _feed(simulation: Simulation, *, as_json: bool) -> Exit:
         while not simulation.is_over and not stop.event.is_set():
             simulation.advance()
             stop.event.wait(simulation.pause())
-    told = _summary(simulation) | {"load_seconds": round(loaded - began, 3)}
-    told["seconds"] = round(time.monotonic() - loaded, 3)
-    show_result(told, _told(told, loaded - began, time.monotonic() - loaded), as_json=as_json)
-    return stop.exit_status
-
-
-def _told(summary: dict[str, Any], load_seconds: float, seconds: float) -> str:
-    changes, at = summary["changes"], summary["at"].isoformat(sep=" ", timespec="seconds")
+    load_seconds, seconds = loaded - began, time.monotonic() - loaded
+    told = _summary(simulation) | {"load_seconds": round(load_seconds, 3), "seconds": round(seconds, 3)}
+    changes, at = told["changes"], told["at"].isoformat(sep=" ", timespec="seconds")
     rate = f", {changes / seconds:,.0f}/s" if changes else ""
-    return (
-        f"{counted(summary['resources'], 'resource')} in {counted(summary['sets'], 'set')}, at hand after"
+    words = (
+        f"{counted(told['resources'], 'resource')} in {counted(told['sets'], 'set')}, at hand after"
         f" {human_seconds(load_seconds)}; {counted(changes, 'change')}{rate}; simulated time is now {at}"
     )
+    show_result(told, words, as_json=as_json)
+    return stop.exit_status
 
 
 def _summary(simulation: Simulation) -> dict[str, Any]:
@@ -129,17 +127,6 @@ def _summary(simulation: Simulation) -> dict[str, Any]:
 
 
 def _serve(simulation: Simulation, listener: Listener, bars: ExitStack, options: dict[str, Any]) -> Exit:
-    """Serve as the options say: at first 503 while all is loaded and published, then what happens."""
-    from headwater.cli.server_log import open_log
-    from headwater.cli.stop_signal import hangups_noted
-    from headwater.http.app import Application
-    from headwater.http.dump_endpoint import DumpEndpoint
-    from headwater.http.server import address_url, listen, make_server
-    from headwater.publish.site import SetSettings, Site
-    from headwater.simulate.source import SimulatedSource
-    from headwater.source.config import ON_DEMAND
-    from headwater.source.configured_source import DOCUMENTS
-
     host, state, dump = options["host"], options["state"], options["dump"]
     log = open_log(options["log_format"])
     with hangups_noted(log.progress), listen(host, options["port"]) as address:
@@ -160,7 +147,11 @@ def _serve(simulation: Simulation, listener: Listener, bars: ExitStack, options:
 
         def ready() -> None:
             bars.close()
-            _announce(log, simulation, url, state, as_json=options["as_json"])
+            told = _summary(simulation)
+            words = f"Serving {told['resources']:,} simulated resources at {url.rstrip('/')}/"
+            log.event("listening", words, url=url, **told)
+            if options["as_json"]:
+                json_line({"event": "listening", "url": url, "state": str(state), "pid": os.getpid(), **told})
 
         def begin() -> None:
             source.load_and_start(ready, server.end)
@@ -179,18 +170,8 @@ def _serve(simulation: Simulation, listener: Listener, bars: ExitStack, options:
     return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
 
 
-def _announce(log: ServerLog, simulation: Simulation, url: str, state: Path, *, as_json: bool) -> None:
-    told = _summary(simulation)
-    log.event("listening", f"Serving {told['resources']:,} simulated resources at {url.rstrip('/')}/", url=url, **told)
-    if as_json:
-        json_line({"event": "listening", "url": url, "state": str(state), "pid": os.getpid(), **told})
-
-
 def _heard(listener: Listener, log: ServerLog) -> Listener:
     """Bars until the server answers, lines of the log from then on: now and then one that says how far it has got."""
-    from headwater.progress import Notice, Progress
-    from headwater.simulate.simulation import CHANGES
-
     said_at = time.monotonic()
 
     def hear(event: Progress | Notice) -> None:
@@ -208,8 +189,6 @@ def _heard(listener: Listener, log: ServerLog) -> Listener:
 
 def _settings(options: dict[str, Any]) -> tuple[SourceSettings, ChangeSettings]:
     """What is simulated: options before the preset, the preset before our defaults."""
-    from headwater.simulate import resources
-
     given = {name: value for name, value in options.items() if value not in (None, ())}
     values: dict[str, Any] = {"resources": 1_000, "sets": ("files",)}
     if name := given.pop("preset", None):
@@ -222,32 +201,22 @@ def _settings(options: dict[str, Any]) -> tuple[SourceSettings, ChangeSettings]:
         if "sets" in given:
             raise UsageFault("--set and --sets exclude each other", advice="Name the sets, or say how many there are.")
         given["sets"] = resources.set_names(given.pop("set_count"))
-    readers = {"mix": resources.read_mix, "sizes": resources.read_sizes, "warp": _warp, "start": _start}
-    for name, read in readers.items():
-        if name in given:
-            given[name] = read(given[name])
+    readers: dict[str, tuple[Callable[[str], Any], str]] = {
+        "warp": (lambda text: None if text == "max" else float(text), "Give a factor such as 60, or max."),
+        "start": (lambda text: parse_datetime(text)[0], "Give a time such as 2026-01-01T00:00:00Z."),
+        "mix": (resources.read_mix, ""),
+        "sizes": (resources.read_sizes, ""),
+    }
+    for option_name, (read, advice) in readers.items():
+        try:
+            if option_name in given:
+                given[option_name] = read(given[option_name])
+        except ValueError as cause:
+            what = f"--{option_name} is not {given[option_name][:80]!r}"
+            raise UsageFault(what, advice=advice) from cause
     values |= given
     world, course = (
         {name: values[name] for name in kind.__struct_fields__ if name in values}
         for kind in (resources.SourceSettings, resources.ChangeSettings)
     )
     return resources.SourceSettings(**world), resources.ChangeSettings(**course)
-
-
-def _warp(text: str) -> float | None:
-    if text == "max":
-        return None
-    try:
-        return float(text)
-    except ValueError as cause:
-        raise UsageFault(f"--warp is not {text[:80]!r}", advice="Give a factor such as 60, or max.") from cause
-
-
-def _start(text: str) -> dt.datetime:
-    from headwater.spec.times import parse_datetime
-
-    try:
-        return parse_datetime(text)[0]
-    except ValueError as cause:
-        advice = "Give a time such as 2026-01-01T00:00:00Z."
-        raise UsageFault(f"--start is not {text[:80]!r}", advice=advice) from cause

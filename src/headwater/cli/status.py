@@ -8,11 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 import click
+from msgspec.structs import asdict
 
+from headwater.catalog.interface import Catalog
+from headwater.cli.catalog_argument import CatalogArgument, existing
 from headwater.cli.output import (
     counted,
     json_document,
@@ -24,22 +27,21 @@ from headwater.cli.output import (
     show_some,
     some_of,
 )
+from headwater.cli.serve_options import states_of
 from headwater.cli.shared_options import Duration, option
+from headwater.copy_state import FOLDER
+from headwater.datasets.rows import DatasetStatus, dataset_statuses
 from headwater.errors import Exit, UsageFault
+from headwater.ingest.copy_intake import CopyLag, copy_lags
+from headwater.ingest.push.ingest_state import unpaired
+from headwater.ingest.set_problems import UnreadableCount, set_problems
+from headwater.notify.hub.store import FILE as HUB
+from headwater.notify.subscriber_store import PushStatus, push_status
+from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.quantities import human_octets, human_seconds
-
-if TYPE_CHECKING:
-    from headwater.catalog.interface import Catalog
-    from headwater.cli.catalog_argument import CatalogArgument
-    from headwater.datasets.rows import DatasetStatus
-    from headwater.ingest.copy_intake import CopyLag
-    from headwater.ingest.set_problems import HeldBack, LostVersions, UnreadableCount
-    from headwater.notify.subscriber_store import PushStatus, SubscriptionStatus
-    from headwater.publish.status import SourceSetStatus
-    from headwater.sync.copy_status import CopyStatus, FailedResource, SetStatus
-
-    _OfSet = TypeVar("_OfSet", CopyLag, DatasetStatus, HeldBack, UnreadableCount, LostVersions)
-
+from headwater.source.configured_source import CATALOG
+from headwater.spec.times import format_datetime
+from headwater.sync.copy_status import LITTLE_ROOM_OCTETS, CopyStatus, FailedResource, SetStatus, copy_status
 
 _COPY_EXAMPLES = 3
 _MOST_SUBSCRIPTIONS = 20
@@ -57,15 +59,17 @@ def _copy_at(place: str) -> Path | None:
 
 
 def _show_copy(status: CopyStatus, push: PushStatus | None = None) -> None:
-    """Tell a person how the copy stands, and how far notifications have led it."""
-    from headwater.spec.times import format_datetime
-    from headwater.sync.copy_status import LITTLE_ROOM_OCTETS
-
     running = ", a run is in progress" if status.running else ""
     as_of = f" as of {format_datetime(status.as_of)}" if status.as_of is not None else ""
     what = printable(status.source or "nothing yet")
     click.echo(f"copy of {what}{as_of} in {printable(status.destination)}{running}")
-    click.echo(f"last run: {_last_run(status)}")
+    last_run = "none has come to its end"
+    if (run := status.last_run) is not None:
+        last_run = f"{_at(run.ended_at)} ({_age(status.time - run.ended_at)} ago), exit status {run.exit_status}"
+        if run.fault is not None:
+            often = f"; so since {_at(run.fault_since)}, {run.fault_count:,} times" if run.fault_count > 1 else ""
+            last_run += f": {printable(run.fault)}{often}"
+    click.echo(f"last run: {last_run}")
     telling, rest = sets_to_show(status.sets, _MOST_SETS, lambda one: one.exit_status or one.failed or one.held_back)
     for set_status in telling:
         _show_set(set_status, status.time, push)
@@ -94,31 +98,16 @@ _VERDICTS = {
 }
 
 
-def _last_run(status: CopyStatus) -> str:
-    run = status.last_run
-    if run is None:
-        return "none has come to its end"
-    told = f"{_at(run.ended_at)} ({_age(status.time - run.ended_at)} ago), exit status {run.exit_status}"
-    if run.fault is None:
-        return told
-    often = f"; so since {_at(run.fault_since)}, {run.fault_count:,} times" if run.fault_count > 1 else ""
-    return f"{told}: {printable(run.fault)}{often}"
-
-
-def _position(set_status: SetStatus, push: PushStatus | None) -> str | None:
-    """Which state of the source a set is in: that of its lists, or of the notifications that were applied since."""
+def _show_set(set_status: SetStatus, now: dt.datetime, push: PushStatus | None) -> None:
+    told = [f"{counted(set_status.files, 'file')}, {human_octets(set_status.octets)}"]
     listed, reached = set_status.position, None
     if push is not None and set_status.capability_list is not None:
         reached = push.reached(set_status.capability_list)
-    if listed is None or reached is None or reached <= listed:
-        return None if listed is None else f"as the source was at {_at(listed)}"
-    return f"as the source was at {_at(reached)} by its notifications (its lists were read up to {_at(listed)})"
-
-
-def _show_set(set_status: SetStatus, now: dt.datetime, push: PushStatus | None) -> None:
-    told = [f"{counted(set_status.files, 'file')}, {human_octets(set_status.octets)}"]
-    if position := _position(set_status, push):
-        told.append(position)
+    if listed is not None and (reached is None or reached <= listed):
+        told.append(f"as the source was at {_at(listed)}")
+    elif listed is not None:
+        lists = f"(its lists were read up to {_at(listed)})"
+        told.append(f"as the source was at {_at(reached)} by its notifications {lists}")
     if set_status.sound_at is not None:
         told.append(f"last run without fault {_age(now - set_status.sound_at)} ago")
     elif set_status.checked_at is not None:
@@ -143,7 +132,6 @@ def _show_set(set_status: SetStatus, now: dt.datetime, push: PushStatus | None) 
 
 
 def _show_push(push: PushStatus, now: dt.datetime) -> None:
-    """Tell a person how the subscriptions of a copy stand."""
     told = ["by push" if push.mode == "push" else "by polls"]
     if push.last_delivery is not None:
         told.append(f"last notification {_age(now - push.last_delivery)} ago")
@@ -151,18 +139,14 @@ def _show_push(push: PushStatus, now: dt.datetime) -> None:
         told.append(f"{counted(push.waiting, 'notification')} to be applied")
     followed = "not followed at present; it was followed" if push.is_followed is False else "followed"
     click.echo(f"{followed} {'; '.join(told)}")
-    lines = [
-        f"{one.channel} at {one.hub}: {_subscription(one, now)}: {printable(one.topic)}" for one in push.subscriptions
-    ]
+    lines = []
+    for one in push.subscriptions:
+        state = one.state if one.lease_ends is None else f"{one.state}, lease until {_at(one.lease_ends)}"
+        if one.lease_ends is not None and one.lease_ends <= now:
+            state = f"the lease ended {_at(one.lease_ends)}"
+        fault = f"; {one.fault}" if one.fault else ""
+        lines.append(f"{one.channel} at {one.hub}: {state}{fault}: {printable(one.topic)}")
     show_some(lines, _MOST_SUBSCRIPTIONS, indent="  ", rest=" (--json lists them)")
-
-
-def _subscription(one: SubscriptionStatus, now: dt.datetime) -> str:
-    ends = one.lease_ends
-    told = one.state if ends is None else f"{one.state}, lease until {_at(ends)}"
-    if ends is not None and ends <= now:
-        told = f"the lease ended {_at(ends)}"
-    return f"{told}; {one.fault}" if one.fault else told
 
 
 def _show_examples(lines: Sequence[str], count: int) -> None:
@@ -224,9 +208,6 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
     The command only reads PLACE, also while a server or a run uses it. With --watch and --json, it writes one line each
     time.
     """
-    from headwater.cli.catalog_argument import CatalogArgument, existing
-    from headwater.notify.hub.store import FILE as HUB
-
     if os.path.isfile(os.path.join(place, HUB)):
         if names or watch is not None or max_age is not None:
             raise click.UsageError("--set, --watch and --max-age are not of a hub, and this is the state of one")
@@ -244,32 +225,25 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
             if not _told_as_json(report, watch, as_json=as_json):
                 _show(report)
             if watch is None:
-                return _exit_status(report, where, max_age)
+                break
             time.sleep(watch)
-
-
-def _exit_status(report: dict[str, Any], where: CatalogArgument, max_age: float | None) -> Exit:
-    """That of a run that leaves a source so: deletions are held back, or what a set is made of cannot be read."""
+    # that of a run that leaves a source so
     if report.get("no_room"):
         return Exit.STORE
     is_behind = any(one.fault for key in ("copies", "datasets") for one in report.get(key, ()))
     if is_behind or any(report.get(key) for key in ("held_back", "unreadable", "lost_versions")):
         return Exit.TRANSFERS_FAILED
-    if max_age is None:
-        return Exit.DONE
     sets = [one for one in report["sets"] if one.name not in report["waiting"]]
     looks = [one.last_look_at for one in sets if where.sets is None or one.name in where.sets]
     # One in the future was before the clock was set back: how long ago, nobody knows.
-    is_late = any(at is None or abs((report["time"] - at).total_seconds()) > max_age for at in looks)
+    is_late = max_age is not None and any(
+        at is None or abs((report["time"] - at).total_seconds()) > max_age for at in looks
+    )
     return Exit.FINDINGS if is_late else Exit.DONE
 
 
 def state_of(place: str) -> str:
     """The one state folder of a folder that is served, where nothing else is known to be at PLACE; or PLACE itself."""
-    from headwater.cli.serve_options import states_of
-    from headwater.copy_state import FOLDER
-    from headwater.source.configured_source import CATALOG
-
     path = Path(place)
     if not path.exists() or any((path / one / CATALOG).exists() for one in ("", FOLDER)):
         return place
@@ -281,13 +255,6 @@ def state_of(place: str) -> str:
 
 
 def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: float | None, *, as_json: bool) -> int:
-    """Tell how a copy stands, once or again and again; returns the exit status of the last time."""
-    from msgspec.structs import asdict
-
-    from headwater.copy_state import FOLDER
-    from headwater.notify.subscriber_store import push_status
-    from headwater.sync.copy_status import copy_status
-
     while True:
         status, push = copy_status(place, names, max_age=max_age), push_status(place / FOLDER)
         followed = {"running": True} if push is not None and push.is_followed else {}
@@ -311,15 +278,10 @@ def _told_as_json(report: dict[str, Any], watch: float | None, *, as_json: bool)
 
 def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) -> dict[str, Any]:
     """What the manual promises as JSON (docs/operations.md)."""
-    from headwater.datasets.rows import dataset_statuses
-    from headwater.ingest.copy_intake import copy_lags
-    from headwater.ingest.set_problems import set_problems
-    from headwater.publish.status import set_statuses
-
     now = dt.datetime.now(dt.UTC)
-    sets = set_statuses(catalog, now, names)
-    problems = set_problems(catalog, names)
-    return {
+    sets, problems = set_statuses(catalog, now, names), set_problems(catalog, names)
+    pairs = sorted((name, one) for name, one in unpaired(catalog).items() if not names or name in names)
+    report: dict[str, Any] = {
         "catalog": where.place,
         "time": now,
         "catalog_octets": where.octets,
@@ -328,47 +290,32 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
         "lag_seconds": max((one.lag_seconds for one in sets), default=0.0),
         "pages_lag_seconds": max((one.pages_lag_seconds for one in sets), default=0.0),
         "waiting": sorted({*where.push_sets} - {one.name for one in sets if one.phase != "loading"}),
-        "unpaired": _unpaired(catalog, where, names, now),
+        "unpaired": [
+            {
+                "set": name,
+                "count": one.count,
+                "oldest_seconds": None if one.since is None else max(0.0, (now - one.since).total_seconds()),
+            }
+            for name, one in pairs
+        ],
         "sets": sets,
-    } | {
-        key: found
-        for key, found in (
-            ("copies", _configured(copy_lags(catalog, names), where)),
-            ("datasets", _configured(dataset_statuses(catalog, names), where)),
-            ("held_back", _configured(problems.held_back, where)),
-            ("unreadable", _configured(problems.unreadable, where)),
-            ("lost_versions", _configured(problems.lost_versions, where)),
-            ("no_room", where.full),
-        )
-        if found
     }
-
-
-def _configured(found: Iterable[_OfSet], where: CatalogArgument) -> list[_OfSet]:
-    """Without those of sets that have left the configuration: nobody looks after them, and they stay as they were."""
-    return [one for one in found if where.sets is None or one.set in where.sets]
-
-
-def _unpaired(
-    catalog: Catalog, where: CatalogArgument, names: tuple[str, ...], now: dt.datetime
-) -> list[dict[str, object]]:
-    """The sets in which documents were set aside until their changes come: how many, and since how long the oldest."""
-    from headwater.ingest.push.ingest_state import unpaired
-
-    found = unpaired(catalog)
-    return [
-        {
-            "set": name,
-            "count": pairs.count,
-            "oldest_seconds": None if pairs.since is None else max(0.0, (now - pairs.since).total_seconds()),
-        }
-        for name, pairs in sorted(found.items())
-        if not names or name in names
-    ]
+    of_sets: dict[str, Iterable[Any]] = {
+        "copies": copy_lags(catalog, names),
+        "datasets": dataset_statuses(catalog, names),
+        "held_back": problems.held_back,
+        "unreadable": problems.unreadable,
+        "lost_versions": problems.lost_versions,
+    }
+    for key, found in of_sets.items():
+        # nobody looks after sets that have left the configuration: they stay as they were
+        if kept := [one for one in found if where.sets is None or one.set in where.sets]:
+            report[key] = kept
+    return report | ({"no_room": full} if (full := where.full) else {})
 
 
 def _show(report: dict[str, Any]) -> None:
-    from headwater.cli.publish import dump_lines
+    from headwater.cli.publish import dump_lines  # with it comes all that a source at work needs
 
     now, sets, octets = report["time"], report["sets"], report["catalog_octets"]
     size = f", {human_octets(octets)}" if octets is not None else ""
@@ -380,57 +327,52 @@ def _show(report: dict[str, Any]) -> None:
         aligned = (cell.ljust(width) if name in _LEFT else cell.rjust(width) for name, cell, width in cells)
         click.echo("  ".join(aligned).rstrip())
     show_some([line for one in sets for line in dump_lines(one)], _EXAMPLES, rest=" (--json lists them)")
-    ahead = [_ahead_line(one, now) for one in sets if one.last_at is not None and one.last_at - now > _AHEAD]
-    show_some(ahead, _EXAMPLES, rest=" (--json has the times)")
-    lines: dict[str, Callable[[Any], str]] = {"copies": _copy_line, "datasets": _dataset_line}
-    lines |= {"held_back": _held_line, "unreadable": _unreadable_line, "lost_versions": _lost_line}
-    for key, line in lines.items():
-        show_some([line(one) for one in report.get(key, ())], _EXAMPLES, rest=" (--json lists them)")
+    ahead = [(one.name, one.last_at - now) for one in sets if one.last_at is not None and one.last_at - now > _AHEAD]
+    set_back = "ahead of the clock, which was set back, until it is there"
+    lines = [f"{name}: changes get times {_age(span)} {set_back}" for name, span in ahead]
+    show_some(lines, _EXAMPLES, rest=" (--json has the times)")
+    for key, line in _LINES.items():
+        show_some([f"{one.set}: {line(one)}" for one in report.get(key, ())], _EXAMPLES, rest=" (--json lists them)")
     if waiting := report["waiting"]:
         click.echo(f"waiting for first records: {printable(some_of(waiting, _EXAMPLES))}")
-    if unpaired := report["unpaired"]:
+    if pairs := report["unpaired"]:
         click.echo("resource documents set aside until their changes come:")
-        show_some([_unpaired_line(one) for one in unpaired], _EXAMPLES, indent="  ", rest=" (--json lists them)")
+        lines = []
+        for one in pairs:
+            oldest = one["oldest_seconds"]
+            waited = "" if oldest is None else f", the oldest for {human_seconds(oldest)}"
+            lines.append(f"{one['set']}: {one['count']:,}{waited}")
+        show_some(lines, _EXAMPLES, indent="  ", rest=" (--json lists them)")
     for folder, free in report.get("no_room", {}).items():
         click.echo(f"no room: {human_octets(free)} left in {printable(folder)}, so nothing more can be recorded")
 
 
 def _copy_line(copy: CopyLag) -> str:
     behind = copy.fault or ("to be compared" if copy.waiting is None else f"{copy.waiting:,} changes behind")
-    return f"{copy.set}: publishes the copy of {copy.origin} in {copy.copy}: {behind}"
+    return f"publishes the copy of {copy.origin} in {copy.copy}: {behind}"
 
 
 def _dataset_line(dataset: DatasetStatus) -> str:
     statements, patches = counted(dataset.statements, "statement"), counted(dataset.patches, "patch")
-    held = f"{statements}, {human_octets(dataset.octets)}, {patches}"
-    return f"{dataset.set}: {held}" + (f"; not up to date: {dataset.fault}" if dataset.fault else "")
-
-
-def _held_line(held: HeldBack) -> str:
-    return f"{held.set}: deletions are held back: {held.reason}"
+    fault = f"; not up to date: {dataset.fault}" if dataset.fault else ""
+    return f"{statements}, {human_octets(dataset.octets)}, {patches}{fault}"
 
 
 def _unreadable_line(unreadable: UnreadableCount) -> str:
     places = ", ".join(unquote(one) for one in unreadable.examples[:_PLACES])
     more = ", …" if len(unreadable.examples) > _PLACES else ""
     files = f"{counted(unreadable.files, 'file')} cannot be read"
-    return f"{unreadable.set}: {files}, and what is published of them stays: {places}{more}"
+    return f"{files}, and what is published of them stays: {places}{more}"
 
 
-def _lost_line(lost: LostVersions) -> str:
-    return f"{lost.set}: the last {counted(lost.count, 'version')} could not be kept: is there room?"
-
-
-def _ahead_line(status: SourceSetStatus, now: dt.datetime) -> str:
-    assert status.last_at is not None
-    ahead = human_seconds((status.last_at - now).total_seconds())
-    return f"{status.name}: changes get times {ahead} ahead of the clock, which was set back, until it is there"
-
-
-def _unpaired_line(pairs: dict[str, Any]) -> str:
-    oldest = pairs["oldest_seconds"]
-    waited = "" if oldest is None else f", the oldest for {human_seconds(oldest)}"
-    return f"{pairs['set']}: {pairs['count']:,}{waited}"
+_LINES: dict[str, Callable[[Any], str]] = {
+    "copies": _copy_line,
+    "datasets": _dataset_line,
+    "held_back": lambda held: f"deletions are held back: {held.reason}",
+    "unreadable": _unreadable_line,
+    "lost_versions": lambda lost: f"the last {counted(lost.count, 'version')} could not be kept: is there room?",
+}
+"""What is told of a set in the parts of the report that not every source has."""
 
 
 def _ago(at: dt.datetime | None, now: dt.datetime) -> str:
@@ -440,7 +382,6 @@ def _ago(at: dt.datetime | None, now: dt.datetime) -> str:
 
 
 def _cells(status: SourceSetStatus, now: dt.datetime) -> tuple[str, ...]:
-    """One set as a row of the table."""
     waiting = f"{status.changes_waiting:,} behind" if status.changes_waiting else "all"
     segment = status.open_segment
     return (

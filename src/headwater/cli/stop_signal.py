@@ -29,15 +29,12 @@ class StopSignal:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._restore()
-
-    def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _stop(self, number: int, _frame: FrameType | None) -> None:
         self._by = self._by or number
-        self._restore()
+        self.__exit__()
         self.event.set()
 
     def wait(self) -> None:

@@ -50,12 +50,18 @@ def follow_pushed(
     from headwater.source.hubs_and_tokens import host_and_port
     from headwater.sync.sets.polling import PollInterval
 
-    if callback_url is not None and (why := objection_to_url(callback_url) or _has_query(callback_url)):
+    has_query = "it has a query" if callback_url is not None and "?" in callback_url else None
+    if callback_url is not None and (why := objection_to_url(callback_url) or has_query):
         raise UsageFault(f"--callback-url cannot be used: {why}")
     address = host_and_port(listen) if listen is not None else None
     if address is not None and address[0] in ANY_HOST and callback_url is None:
         raise UsageFault("listening on every address needs --callback-url, the URL that hubs use")
-    _refuse_overlaps([Path(task.destination) for task in tasks])
+    real = [Path(task.destination).resolve() for task in tasks]
+    folders = Counter(real)
+    for task, one in zip(tasks, real, strict=True):  # sources of two copies in one folder could send files of one name
+        if folders[one] > 1 or any(parent in folders for parent in one.parents):
+            what = "each copy needs a folder of its own, not in that of another"
+            raise UsageFault(what, where=str(task.destination))
 
     def announce(callbacks: str, at: str) -> None:
         if output.as_json:
@@ -65,15 +71,6 @@ def follow_pushed(
     with output.listening() as progress, hangups_noted(progress):
         heard = [replace(task, listener=progress) for task in tasks]
         return follow_push(heard, PollInterval(*seconds), output.teller(progress), push)
-
-
-def _refuse_overlaps(destinations: Sequence[Path]) -> None:
-    """See that no copy is, or lies in, another one, where their sources could send files of one name."""
-    real = [one.resolve() for one in destinations]
-    folders = Counter(real)
-    for given, one in zip(destinations, real, strict=True):
-        if folders[one] > 1 or any(parent in folders for parent in one.parents):
-            raise UsageFault("each copy needs a folder of its own, not in that of another", where=str(given))
 
 
 def also_followed(task: SyncTask, url: str, destination: Path) -> SyncTask:
@@ -87,10 +84,6 @@ def also_followed(task: SyncTask, url: str, destination: Path) -> SyncTask:
     if uris.origin(starting_uri(url)) != uris.origin(starting_uri(task.url)):
         options = replace(options, authorization=None, user=None, password=None, headers=(), cert=None, key=None)
     return replace(task, url=url, destination=destination, options=options)
-
-
-def _has_query(url: str) -> str | None:
-    return "it has a query" if "?" in url else None
 
 
 _HEADINGS = {

@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from msgspec.structs import replace
 
+from headwater.catalog import catalog_url
+from headwater.cli.catalog_argument import OUTPUT_STATE, CatalogArgument, existing
 from headwater.cli.output import counted, json_option, listening, show_result, show_some
 from headwater.cli.shared_options import EXISTING, Duration, Octets, option
 from headwater.errors import Exit, UsageFault
+from headwater.files.folder_marks import is_state
 from headwater.quantities import human_octets
-
-if TYPE_CHECKING:
-    from headwater.versions.retention import VersionRetention
-    from headwater.versions.store import VersionStore
+from headwater.source.config import read_config
+from headwater.source.configured_source import CATALOG, VERSIONS, catalog_elsewhere, utc_now
+from headwater.source.packing_and_version_removal import collect_versions
+from headwater.versions.retention import VersionRetention, damaged
+from headwater.versions.store import VersionStore
 
 _EXAMPLES = 10
 _WEEK_SECONDS = 604_800.0
@@ -51,13 +56,6 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
 
     Exit statuses: 0 done; 1 --verify has found damaged versions; 2 usage; 6 fault of our own store.
     """
-    from msgspec.structs import replace
-
-    from headwater.source.config import read_config
-    from headwater.source.configured_source import VERSIONS
-    from headwater.versions.retention import VersionRetention
-    from headwater.versions.store import VersionStore
-
     given = dry_run or any(value is not None for value in (catalog, *kept.values()))
     if given and action != "prune":
         raise UsageFault("--dry-run, --max-age, --max-octets and --catalog belong to --prune", advice="Add --prune.")
@@ -71,20 +69,37 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
         retention = replace(retention, octets=kept["max_octets"])
     with closing(VersionStore(state / VERSIONS, is_read_only=action != "prune" or dry_run)) as store:
         if action == "verify":
-            return _verify(store, as_json=as_json)
+            damage = list(damaged(store))
+            count = sum(1 for _ in store.versions())
+            if not as_json:
+                show_some([f"damaged: {one.digest}" for one in damage], _EXAMPLES, rest=" (--json lists them)")
+            words = f"{counted(count, 'version')} read, {len(damage):,} damaged"
+            show_result({"count": count, "damaged": [one.digest for one in damage]}, words, as_json=as_json)
+            return Exit.FINDINGS if damage else Exit.DONE
         if action == "prune":
-            where = _catalog_of(place) if catalog is None else _named_catalog(place, catalog)
             # Without a configuration all that a history names stays.
             histories = None if config is None else config.kept_versions
-            return _prune(where, histories, store, retention, dry_run=dry_run, as_json=as_json)
-        return _list(store, as_json=as_json)
+            with listening() as listener, existing(CatalogArgument(_catalog_of(place, catalog)), listener) as opened:
+                found = collect_versions(opened, store, retention, utc_now, histories, dry_run=dry_run)
+            verb, kept_count = "would be removed" if dry_run else "removed", found.versions - found.removed
+            words = (
+                f"{counted(found.removed, 'version')} {verb}, {human_octets(found.removed_octets)};"
+                f" {counted(kept_count, 'version')} kept, {human_octets(found.octets - found.removed_octets)},"
+                f" {found.needed:,} needed"
+            )
+            show_result(found, words, as_json=as_json)
+            return Exit.DONE
+        versions = list(store.versions())
+    octets = sum(one.octets for one in versions)
+    oldest = min((one.used_at for one in versions), default=None)
+    since = "" if oldest is None else f", the oldest used on {oldest:%Y-%m-%d %H:%M:%S} UTC"
+    words = f"{counted(len(versions), 'version')}, {human_octets(octets)}{since}"
+    show_result({"count": len(versions), "octets": octets, "versions": versions}, words, as_json=as_json)
+    return Exit.DONE
 
 
 def _state_of(place: Path) -> Path:
     """The state folder that is meant: that of the output of `publish`, or of a configuration. Raises UsageFault."""
-    from headwater.cli.catalog_argument import OUTPUT_STATE
-    from headwater.files.folder_marks import is_state
-    from headwater.source.configured_source import CATALOG, VERSIONS
 
     def is_ours(folder: Path) -> bool:
         return any((folder / one).exists() for one in (CATALOG, VERSIONS))
@@ -96,83 +111,27 @@ def _state_of(place: Path) -> Path:
     raise UsageFault("this folder is not the state of a source", code="HW-CLI-01", where=str(place))
 
 
-def _list(store: VersionStore, *, as_json: bool) -> Exit:
-    versions = list(store.versions())
-    octets = sum(one.octets for one in versions)
-    oldest = min((one.used_at for one in versions), default=None)
-    since = "" if oldest is None else f", the oldest used on {oldest:%Y-%m-%d %H:%M:%S} UTC"
-    words = f"{counted(len(versions), 'version')}, {human_octets(octets)}{since}"
-    show_result({"count": len(versions), "octets": octets, "versions": versions}, words, as_json=as_json)
-    return Exit.DONE
+def _catalog_of(place: Path, named: str | None) -> str:
+    """The catalog that says what is needed: that of the place, or the one that is named.
 
-
-def _verify(store: VersionStore, *, as_json: bool) -> Exit:
-    from headwater.versions.retention import damaged
-
-    found = list(damaged(store))
-    count = sum(1 for _ in store.versions())
-    if not as_json:
-        show_some([f"damaged: {one.digest}" for one in found], _EXAMPLES, rest=" (--json lists them)")
-    words = f"{counted(count, 'version')} read, {len(found):,} damaged"
-    show_result({"count": count, "damaged": [one.digest for one in found]}, words, as_json=as_json)
-    return Exit.FINDINGS if found else Exit.DONE
-
-
-def _catalog_of(place: Path) -> str:
-    """The catalog that says what is needed. Raises UsageFault where one in the state folder would be an old one."""
-    from headwater.source.configured_source import catalog_elsewhere
-
+    Raises UsageFault where the one in the state folder would be an old one, and where that folder has another one than
+    is named. An old one that was left there would have a note that the catalog is elsewhere.
+    """
     elsewhere = catalog_elsewhere(place) if place.is_dir() else None
-    if elsewhere is not None:
+    if named is None and elsewhere is not None:
         raise UsageFault(
             f"the catalog of this state folder is elsewhere: {elsewhere}",
             where=str(place),
             advice="Nothing was removed, as only that catalog knows what is needed: name the configuration instead of"
             " the folder, or the catalog by --catalog.",
         )
-    return str(place)
-
-
-def _named_catalog(place: Path, catalog: str) -> str:
-    """The catalog that is named. Raises UsageFault where the state folder has another one.
-
-    An old one that was left there would have a note that the catalog is elsewhere.
-    """
-    from headwater.catalog import catalog_url
-    from headwater.source.configured_source import CATALOG, catalog_elsewhere
-
     own = place / CATALOG
-    if place.is_dir() and own.exists() and catalog_elsewhere(place) is None:
-        named = os.path.realpath(catalog.removeprefix("sqlite:"))
-        if named not in (os.path.realpath(place), os.path.realpath(own)):
+    if named is not None and place.is_dir() and own.exists() and elsewhere is None:
+        path = os.path.realpath(named.removeprefix("sqlite:"))
+        if path not in (os.path.realpath(place), os.path.realpath(own)):
             raise UsageFault(
                 "the catalog of this state folder is in it, and another one is named",
-                where=catalog_url.shown(catalog),
+                where=catalog_url.shown(named),
                 advice="Nothing was removed, as only that catalog knows what is needed: leave --catalog out.",
             )
-    return catalog
-
-
-def _prune(
-    catalog: str,
-    histories: dict[str, VersionRetention] | None,
-    store: VersionStore,
-    retention: VersionRetention,
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> Exit:
-    from headwater.cli.catalog_argument import CatalogArgument, existing
-    from headwater.source.configured_source import utc_now
-    from headwater.source.packing_and_version_removal import collect_versions
-
-    where = CatalogArgument(catalog)
-    with listening() as listener, existing(where, listener) as opened:
-        found = collect_versions(opened, store, retention, utc_now, histories, dry_run=dry_run)
-    words = (
-        f"{counted(found.removed, 'version')} {'would be removed' if dry_run else 'removed'},"
-        f" {human_octets(found.removed_octets)}; {counted(found.versions - found.removed, 'version')} kept,"
-        f" {human_octets(found.octets - found.removed_octets)}, {found.needed:,} needed"
-    )
-    show_result(found, words, as_json=as_json)
-    return Exit.DONE
+    return str(place) if named is None else named
