@@ -73,7 +73,7 @@ class NamedLines:
         several: list[bytes] = []
         for nodes, component in components(lines):
             (single if nodes == 1 else several).append(b"".join(component))
-        forms = [_one_node(component) for component in single]
+        forms = [_each_line(component, lambda _label: b"_:c14n0") for component in single]
         if several:
             forms += self._canonical(several)
         seen: Counter[bytes] = Counter()
@@ -105,25 +105,24 @@ def components(lines: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
 
     firsts = []
     for line in lines:
-        labels = labels_of(line)
+        found = _LINE.fullmatch(line)
+        assert found is not None
+        labels = [label for label in found.groups() if label is not None]
         for label in labels:
             parents.setdefault(label, label)
         for label in labels[1:]:
             parents[root(label)] = root(labels[0])
         firsts.append(labels[0])
-    found: dict[bytes, list[bytes]] = {}
+    together: dict[bytes, list[bytes]] = {}
     for first, line in zip(firsts, lines, strict=True):
-        found.setdefault(root(first), []).append(line)
+        together.setdefault(root(first), []).append(line)
     nodes = Counter(root(label) for label in parents)
-    for name, component in found.items():
+    for name, component in together.items():
         yield nodes[name], component
 
 
-def labels_of(line: bytes) -> list[bytes]:
-    """The blank nodes of a canonical line, as they are written."""
-    found = _LINE.fullmatch(line)
-    assert found is not None
-    return [label for label in found.groups() if label is not None]
+def _with_iris(form: bytes, prefix: bytes) -> bytes:
+    return _each_line(form, lambda label: b"<%s%s>" % (prefix, label.removeprefix(b"_:c14n")))
 
 
 def relabelled(line: bytes, name: Callable[[bytes], bytes]) -> bytes:
@@ -136,15 +135,6 @@ def relabelled(line: bytes, name: Callable[[bytes], bytes]) -> bytes:
             pieces += [line[end : found.start(group)], name(found[group])]
             end = found.end(group)
     return b"".join((*pieces, line[end:]))
-
-
-def _one_node(component: bytes) -> bytes:
-    """The canonical form where there is one node."""
-    return _each_line(component, lambda label: b"_:c14n0")
-
-
-def _with_iris(form: bytes, prefix: bytes) -> bytes:
-    return _each_line(form, lambda label: b"<%s%s>" % (prefix, label.removeprefix(b"_:c14n")))
 
 
 def _each_line(lines: bytes, name: Callable[[bytes], bytes]) -> bytes:

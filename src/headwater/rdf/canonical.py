@@ -116,7 +116,6 @@ class _Dataset:
         self._with_blanks: RdfInput | None = None
 
     def take(self, inputs: Iterable[RdfInput]) -> None:
-        """Take all statements of the files. Raises BadRdf, Undetermined."""
         seen: list[tuple[RdfInput, tuple[int, ...]]] = []
         pieces = self._pieces(self._lines(inputs, seen))
         for (number, one, path), answer in in_processes(canonical_maker, self._treated is BlankNodes.KEPT, pieces):
@@ -152,7 +151,6 @@ class _Dataset:
     def _lines(
         self, inputs: Iterable[RdfInput], seen: list[tuple[RdfInput, tuple[int, ...]]]
     ) -> Iterator[tuple[RdfInput, Path]]:
-        """Each file as one of lines; documents come parsed, after the others."""
         documents = []
         for one in inputs:
             seen.append((one, _signature(one.path)))
@@ -227,16 +225,19 @@ def _signature(path: Path) -> tuple[int, ...]:
 
 def line_statements(one: RdfInput, path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
     """The statements of a file of lines as blocks of canonical lines, in its order. Raises BadRdf with the line."""
-    line = 1
     with path.open("rb") as file:
-        for block in line_blocks(octets(file, one.where, bounds), one.where, bounds):
-            parser_format = one.syntax.parser_format if one.syntax.is_lines else N_QUADS.parser_format
-            canonical = canonical_block(block, line, one.where, parser_format)
-            if not blanks and has_blanks(canonical):
-                for number, text in enumerate(block.split(b"\n")[:-1], line):
-                    refuse_blanks(canonical_block(text + b"\n", number, one.where, parser_format), one.where, number)
-            yield canonical
-            line += block.count(b"\n")
+        yield from _line_blocks(one, file, bounds, blanks=blanks)
+
+
+def _line_blocks(one: RdfInput, file: BinaryIO, bounds: RdfBounds, *, blanks: bool = True) -> Iterator[bytes]:
+    line, parser_format = 1, (one.syntax if one.syntax.is_lines else N_QUADS).parser_format
+    for block in line_blocks(octets(file, one.where, bounds), one.where, bounds):
+        canonical = canonical_block(block, line, one.where, parser_format)
+        if not blanks and has_blanks(canonical):
+            for number, text in enumerate(block.split(b"\n")[:-1], line):
+                refuse_blanks(canonical_block(text + b"\n", number, one.where, parser_format), one.where, number)
+        yield canonical
+        line += block.count(b"\n")
 
 
 def write_blocks(blocks: Iterable[bytes], target: Path, *, durable: bool = True) -> DatasetSummary:
@@ -273,21 +274,18 @@ def write_syntax(
         folder = Path(name)
         dataset = _canonical(inputs, folder / "dataset", bounds)
         try:
-            serialize(_statements(folder / "dataset", syntax), str(target), syntax.parser_format)
-            if syntax is RDF_XML:
-                _check_xml(target)  # the parser of RDF reads what is no XML
+            quads = parse(path=folder / "dataset", format=RdfFormat.N_QUADS)
+            triples = (_triple(quad) for quad in quads)
+            serialize(quads if syntax.name in _WITH_GRAPHS else triples, str(target), syntax.parser_format)
+            if syntax is RDF_XML:  # the parser of RDF reads what is no XML
+                with target.open("rb") as file:
+                    ParserCreate(namespace_separator=" ").ParseFile(file)
             again = _canonical([RdfInput(target, syntax, name="what was written")], folder / "again", bounds)
         except (BadRdf, OSError, ValueError, ExpatError) as error:
             raise _unsaid(inputs, syntax, str(error)[:300]) from error
         if again.sha256 != dataset.sha256:
             raise _unsaid(inputs, syntax, "it is another dataset when it is read again")
     return dataset
-
-
-def _check_xml(path: Path) -> None:
-    """Raise ExpatError where a file is not well-formed XML."""
-    with path.open("rb") as file:
-        ParserCreate(namespace_separator=" ").ParseFile(file)
 
 
 def _canonical(inputs: Sequence[RdfInput], target: Path, bounds: RdfBounds) -> DatasetSummary:
@@ -300,16 +298,10 @@ def _unsaid(inputs: Sequence[RdfInput], syntax: Syntax, why: str) -> BadRdf:
     return BadRdf(f"{syntax.title} cannot say this: {why}", where=", ".join(one.where for one in inputs[:3]))
 
 
-def _statements(dataset: Path, syntax: Syntax) -> Iterator[Quad] | Iterator[Triple]:
-    quads = parse(path=dataset, format=RdfFormat.N_QUADS)
-    return iter(quads) if syntax.name in _WITH_GRAPHS else _triples(quads)
-
-
-def _triples(quads: Iterator[Quad]) -> Iterator[Triple]:
-    for quad in quads:
-        if (graph := str(quad.graph_name)) != "DEFAULT":
-            raise ValueError(f"it has no named graphs, and there is {graph}")
-        yield quad.triple
+def _triple(quad: Quad) -> Triple:
+    if (graph := str(quad.graph_name)) != "DEFAULT":
+        raise ValueError(f"it has no named graphs, and there is {graph}")
+    return quad.triple
 
 
 # the hash of a document: parser and canonicaliser run in a process that is ended at one that takes too long or too much
@@ -373,35 +365,23 @@ def document_hasher(memory: int) -> Callable[[Any], Any]:
         one = RdfInput(Path(path), NAMES[syntax], uri, uri)
         try:
             with Path(path).open("rb") if given is None else BytesIO(given) as stream:
-                return _digest(one, stream, RdfBounds(octets=most), memory), "", False
+                bounds = RdfBounds(octets=most)
+                blocks = (
+                    _line_blocks(one, stream, bounds) if one.syntax.is_lines else statements_of(one, stream, bounds)
+                )
+                plain, blanks = set[bytes](), set[bytes]()
+                for line in chain.from_iterable(block.splitlines(keepends=True) for block in blocks):
+                    (blanks if has_blanks(line) else plain).add(line)
+            if blanks:
+                (form,) = bounded_forms([b"".join(sorted(blanks))], memory)
+                plain.update(form.splitlines(keepends=True))
+            return hashlib.sha256(b"".join(sorted(plain))).hexdigest(), "", False
         except BadRdf as error:
             return "", error.what, isinstance(error, RdfTooCostly)
         except OSError as error:
             return "", f"the document cannot be read: {error.strerror}", False
 
     return hashed
-
-
-def _digest(one: RdfInput, stream: BinaryIO, bounds: RdfBounds, memory: int) -> str:
-    plain: set[bytes] = set()
-    blanks: set[bytes] = set()
-    for block in _blocks(one, stream, bounds):
-        for line in block.splitlines(keepends=True):
-            (blanks if has_blanks(line) else plain).add(line)
-    if blanks:
-        (form,) = bounded_forms([b"".join(sorted(blanks))], memory)
-        plain.update(form.splitlines(keepends=True))
-    return hashlib.sha256(b"".join(sorted(plain))).hexdigest()
-
-
-def _blocks(one: RdfInput, stream: BinaryIO, bounds: RdfBounds) -> Iterator[bytes]:
-    if not one.syntax.is_lines:
-        yield from statements_of(one, stream, bounds)
-        return
-    line = 1
-    for block in line_blocks(octets(stream, one.where, bounds), one.where, bounds):
-        yield canonical_block(block, line, one.where, one.syntax.parser_format)
-        line += block.count(b"\n")
 
 
 # lines in order
@@ -435,7 +415,21 @@ class LineSorter:
             self._held.append(block)
             self._octets += len(block)
             if self._octets > self._bounds.run_octets:
-                self._process = self._started()
+                program = shutil.which("sort", path=_PLACES)
+                if program is None:
+                    raise UsageFault(f"sort(1) is not in {_PLACES}", advice="Install coreutils.")
+                # it ends with this process, since it then reads its end and has nobody to write to
+                process = self._process = subprocess.Popen(
+                    [program, "-u", "-S", _SORT_MEMORY, "-T", os.fspath(self._scratch)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env={"LC_ALL": "C", "PATH": _PLACES, "TMPDIR": os.fspath(self._scratch)},
+                )
+                assert process.stdin is not None
+                assert process.stdout is not None
+                widen(process.stdin)
+                widen(process.stdout)
                 while self._held:
                     self._send(self._held.pop())
 
@@ -471,24 +465,6 @@ class LineSorter:
                     stream.close()  # type: ignore[union-attr]
             process.wait()
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        """The process: it ends with this one, since it then reads its end and has nobody to write to."""
-        program = shutil.which("sort", path=_PLACES)
-        if program is None:
-            raise UsageFault(f"sort(1) is not in {_PLACES}", advice="Install coreutils.")
-        process = subprocess.Popen(
-            [program, "-u", "-S", _SORT_MEMORY, "-T", os.fspath(self._scratch)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={"LC_ALL": "C", "PATH": _PLACES, "TMPDIR": os.fspath(self._scratch)},
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        widen(process.stdin)
-        widen(process.stdout)
-        return process
-
     def _send(self, block: bytes) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
@@ -498,7 +474,6 @@ class LineSorter:
             raise self._fault(self._process) from cause
 
     def _fault(self, process: subprocess.Popen[bytes]) -> OSError:
-        """What sort(1) says that has stopped it, as the system's own error."""
         assert process.stderr is not None
         said = process.stderr.read().decode(errors="replace").strip()
         number = next((one for one in _DISK_FAULTS if os.strerror(one) in said), errno.EIO)

@@ -49,6 +49,10 @@ class _Notes:
         what = error.what.partition(": ")[2] if error.line is not None else error.what
         self.note(error.rule or error.code, what, error.line or line, fails=True)
 
+    @property
+    def found(self) -> RdfFindings:
+        return RdfFindings(self.statements, self.problems, tuple(self.findings), self.left_out)
+
     def note(self, rule: str, message: str, line: int | None, *, fails: bool) -> None:
         self.problems += fails
         if len(self.findings) < _MOST:
@@ -56,16 +60,13 @@ class _Notes:
         else:
             self.left_out += 1
 
-    def done(self) -> RdfFindings:
-        return RdfFindings(self.statements, self.problems, tuple(self.findings), self.left_out)
-
 
 def check_dataset(one: RdfInput, *, bounds: RdfBounds = BOUNDS) -> RdfFindings:
     """What is wrong with a file of a dataset: in N-Quads each line, elsewhere up to the first fault."""
     notes = _Notes()
     blanks = 0
     try:
-        for block in _checked_lines(one, notes, bounds) if one.syntax.is_lines else _parsed(one, bounds):
+        for block in _checked_lines(one, notes, bounds):
             notes.statements += block.count(b"\n")
             blanks += has_blanks(block)
             _check_xml_literals(block, notes)
@@ -76,7 +77,7 @@ def check_dataset(one: RdfInput, *, bounds: RdfBounds = BOUNDS) -> RdfFindings:
         notes.note("HW-DAT-04", what, None, fails=False)
     if blanks:
         notes.note("NQUD-A6", "there are blank nodes: patches cannot name them", None, fails=False)
-    return notes.done()
+    return notes.found
 
 
 def _check_xml_literals(block: bytes, notes: _Notes) -> None:
@@ -92,14 +93,14 @@ def _check_xml_literals(block: bytes, notes: _Notes) -> None:
             notes.note("HW-RDF-01", f"an XML literal is no XML: {_shown(line)}", None, fails=False)
 
 
-def _parsed(one: RdfInput, bounds: RdfBounds) -> Iterator[bytes]:
-    with tempfile.TemporaryDirectory(prefix="rdf-") as folder:
-        for _one, path in parsed_files([one], Path(folder), bounds):
-            with path.open("rb") as file:
-                yield from line_blocks(octets(file, one.where, bounds), one.where, bounds)
-
-
 def _checked_lines(one: RdfInput, notes: _Notes, bounds: RdfBounds) -> Iterator[bytes]:
+    """The statements of a file as blocks of canonical lines: of one of lines without those that are noted."""
+    if not one.syntax.is_lines:
+        with tempfile.TemporaryDirectory(prefix="rdf-") as folder:
+            for _one, path in parsed_files([one], Path(folder), bounds):
+                with path.open("rb") as file:
+                    yield from line_blocks(octets(file, one.where, bounds), one.where, bounds)
+        return
     line = 1
     with one.path.open("rb") as file:
         for block in line_blocks(octets(file, one.where, bounds), one.where, bounds):
@@ -127,7 +128,7 @@ def check_patch(path: Path, where: str, *, scratch: Path, bounds: RdfBounds = BO
                     blanks = number
     except BadRdf as error:
         notes.fault(error)
-        return notes.done()
+        return notes.found
     if not notes.statements and not notes.problems:
         notes.note("NQUD-02", "no line begins with + or -: the patch changes nothing", None, fails=False)
     if blanks is not None:
@@ -143,7 +144,7 @@ def check_patch(path: Path, where: str, *, scratch: Path, bounds: RdfBounds = BO
             if len(signs) > 1:
                 what = "is added and removed" if len(set(signs)) > 1 else "stands there twice"
                 notes.note("NQUD-A4", f"a statement {what}: {_shown(statement)}", None, fails=False)
-    return notes.done()
+    return notes.found
 
 
 def _shown(statement: bytes) -> str:

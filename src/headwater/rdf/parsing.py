@@ -14,6 +14,7 @@ import codecs
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -59,7 +60,15 @@ def in_utf8(parts: Iterable[bytes], where: str) -> Iterator[bytes]:
     """The octets of an XML document in UTF-8 with LF, whatever it is written in (XML 1.0, 2.11 and 4.3.3)."""
     left = iter(parts)
     head = next(left, b"")
-    name, is_wide = _encoding_of(head)
+    # by its first octets alone (XML 1.0, appendix F), or by its declaration
+    wide = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))
+    name = next((name for begin, name in wide if head.startswith(begin)), None)
+    is_wide = name is not None
+    if name is None:
+        declared = _DECLARED.match(head[:1000].decode("latin-1"))
+        name = declared[2] if declared else "utf-8"
+        with suppress(LookupError):
+            name = codecs.lookup(name).name
     if not _ENCODINGS.fullmatch(name):
         raise BadRdf(f"the XML document is written in {name}, which is not read: give it in UTF-8", where=where)
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(name)(), translate=True)
@@ -71,19 +80,6 @@ def in_utf8(parts: Iterable[bytes], where: str) -> Iterator[bytes]:
         yield decoder.decode(b"", final=True).encode()
     except UnicodeError as error:
         raise BadRdf(f"the XML document is not {name.upper()}, as it should be", where=where) from error
-
-
-def _encoding_of(head: bytes) -> tuple[str, bool]:
-    """The encoding of a document by its first octets, and whether these alone tell it (XML 1.0, appendix F)."""
-    for begin, name in ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be")):
-        if head.startswith(begin):
-            return name, True
-    declared = _DECLARED.match(head[:1000].decode("latin-1"))
-    name = declared[2] if declared else "utf-8"
-    try:
-        return codecs.lookup(name).name, False
-    except LookupError:
-        return name, False
 
 
 def with_canonical_literals(parts: Iterable[bytes], where: str) -> Iterator[bytes]:
@@ -138,11 +134,9 @@ class _Literals:
 
     @property
     def is_open(self) -> bool:
-        """Whether a literal is being read."""
         return bool(self._spaces)
 
     def feed(self, part: bytes) -> bytes:
-        """What is to be passed on after the next octets."""
         self._raw += part
         self._xml.Parse(part)
         self._pass_on(self._xml.CurrentByteIndex)
@@ -151,12 +145,10 @@ class _Literals:
         return made
 
     def end(self) -> bytes:
-        """The rest."""
         self._xml.Parse(b"", True)  # noqa: FBT003  it takes no names
         return self.raw()
 
     def raw(self) -> bytes:
-        """What is left, as it is."""
         return b"".join(self._made) + self._raw[self._next :]
 
     def _pass_on(self, place: int, *, drop: bool = False) -> None:
@@ -353,7 +345,6 @@ def document_parser(memory: int) -> Callable[[Any], Any]:
 
 
 def _treated(block: bytes, nodes: BlankNodes, document: int, where: str) -> bytes:
-    """Canonical lines, their blank nodes treated as told."""
     if nodes is BlankNodes.KEPT or not has_blanks(block):
         return block
     if nodes is BlankNodes.REFUSED:

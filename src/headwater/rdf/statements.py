@@ -253,7 +253,6 @@ def canonical_and_blanks(
 
 
 def _end(pattern: re.Pattern[bytes], block: bytes, start: int) -> int:
-    """Where the lines that a pattern recognises end."""
     found = pattern.match(block, start)
     assert found is not None
     return found.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -130,7 +131,14 @@ def rdf_file(uri: str, path: bytes, media_type: str | None, extra: str | None, d
     if is_patch(media_type, name):
         return None
     syntax = syntax_of(media_type, name)
-    return None if syntax is None else RdfFile(uri, path, syntax, digest or "", _is_flagged(extra))
+    if syntax is None:
+        return None
+    told: Iterable[tuple[str, str]] = ()
+    if extra and "isDataset" in extra:  # in whatever namespace
+        with suppress(msgspec.DecodeError):
+            told = from_json(extra, list[tuple[str, str]])
+    flagged = any(named.rpartition("}")[2] == "isDataset" and value.strip() in ("true", "1") for named, value in told)
+    return RdfFile(uri, path, syntax, digest or "", flagged)
 
 
 def chosen_dataset(files: Sequence[RdfFile], wanted: str | None) -> RdfFile | None:
@@ -163,14 +171,3 @@ def is_named(uri: str) -> bool:
 def name_of(uri: str) -> str:
     """The last part of the path of a URI."""
     return PurePosixPath(unquote(urlsplit(uri).path)).name
-
-
-def _is_flagged(extra: str | None) -> bool:
-    """Whether an entry has the attribute `isDataset`, in whatever namespace."""
-    if not extra or "isDataset" not in extra:
-        return False
-    try:
-        told: Iterable[tuple[str, str]] = from_json(extra, list[tuple[str, str]])
-    except msgspec.DecodeError:
-        return False
-    return any(name.rpartition("}")[2] == "isDataset" and value.strip() in ("true", "1") for name, value in told)

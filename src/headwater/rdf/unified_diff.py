@@ -197,11 +197,17 @@ def write_patch(
         for had, has in _aligned((lines for _, lines in before), (lines for _, lines in after)):
             if had == has:
                 continue
-            less, more = _apart(had, has)
+            held, less = set(had), list[bytes]()
+            more = [line for line in has if line not in held]
+            if len(has) - len(more) < len(had):
+                less = sorted(held.difference(has))
             if not are_canonical and not _is_canonical(b"".join(more), blanks=blanks):  # the others are in the old file
-                _tell_fault(new, bounds, blanks=blanks)
-            target.write(_signed(b"-", less))
-            additions.write(_signed(b"+", more))
+                for _block in sorted_blocks(new, bounds, blanks=blanks):  # which says what is wrong, and on which line
+                    pass
+                raise NotCanonical("the file changes while it is read", where=str(new))
+            for lines, sign, file in ((less, b"-", target), (more, b"+", additions)):
+                if lines:
+                    file.write(sign + sign.join(lines))
             removed += len(less)
             added += len(more)
         additions.seek(0)
@@ -222,34 +228,12 @@ def _aligned(old: Iterator[list[bytes]], new: Iterator[list[bytes]]) -> Iterator
     yield from (([], lines) for lines in chain([after], new))
 
 
-def _apart(before: list[bytes], after: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """The lines that the one list alone has, and those that the other has, in order."""
-    held = set(before)
-    more = [line for line in after if line not in held]
-    if len(after) - len(more) == len(before):
-        return [], more
-    held.difference_update(after)
-    return sorted(held), more
-
-
-def _signed(sign: bytes, lines: list[bytes]) -> bytes:
-    """Lines of a patch with this sign."""
-    return sign + sign.join(lines) if lines else b""
-
-
 def _is_canonical(lines: bytes, *, blanks: bool) -> bool:
     try:
         canonical, found = canonical_and_blanks(lines, 1, "")
     except BadRdf:
         return False
     return canonical == lines and (blanks or not found)
-
-
-def _tell_fault(path: Path, bounds: RdfBounds, *, blanks: bool) -> None:
-    """Raise what is wrong with a file, with the number of the line."""
-    for _block in sorted_blocks(path, bounds, blanks=blanks):
-        pass
-    raise NotCanonical("the file changes while it is read", where=str(path))
 
 
 def sorted_blocks(path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
@@ -506,19 +490,19 @@ def write_inverse(
     patch: Path, target: BinaryIO, *, scratch: Path, strict: bool, bounds: RdfBounds = BOUNDS
 ) -> PatchSummary:
     """Write the patch that undoes `patch`: what it adds last is removed, what it removes last is added."""
-    return _write([patch], target, scratch, strict=strict, bounds=bounds, inverse=True)
+    return write_composed([patch], target, scratch=scratch, strict=strict, bounds=bounds, inverse=True)
 
 
 def write_composed(
-    patches: Sequence[Path], target: BinaryIO, *, scratch: Path, strict: bool, bounds: RdfBounds = BOUNDS
+    patches: Sequence[Path],
+    target: BinaryIO,
+    *,
+    scratch: Path,
+    strict: bool,
+    bounds: RdfBounds = BOUNDS,
+    inverse: bool = False,
 ) -> PatchSummary:
     """Write one patch that has the effect of all, one after the other: the last sign of a statement wins (NQUD-A4)."""
-    return _write(patches, target, scratch, strict=strict, bounds=bounds, inverse=False)
-
-
-def _write(
-    patches: Sequence[Path], target: BinaryIO, scratch: Path, *, strict: bool, bounds: RdfBounds, inverse: bool
-) -> PatchSummary:
     removed = added = 0
     with (
         tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
@@ -535,8 +519,7 @@ def _write(
                 target.write(b"-" + statement)
                 removed += 1
         additions.seek(0)
-        while piece := additions.read(_PIECE):
-            target.write(piece)
+        shutil.copyfileobj(additions, target, _PIECE)
     return PatchSummary(removed, added)
 
 

@@ -91,7 +91,7 @@ class EmbeddedStore:
             return StoreState(None)
         with self._opened() as store:
             found = store.quads_for_pattern(None, None, None, _GRAPH)
-            position = position_of({q.predicate.value: _text(q.object) for q in found})
+            position = position_of({q.predicate.value: getattr(q.object, "value", str(q.object)) for q in found})
             if position is None and next(iter(store), None) is not None:
                 where = str(self._folder)
                 raise StoreFault("the store holds what no `sync` has loaded", code="HW-TRI-02", where=where)
@@ -152,35 +152,27 @@ class EmbeddedStore:
     def write_statements(self, target: IO[bytes]) -> None:
         """Write all statements of the dataset as N-Quads, in no order, literals in the forms of the store."""
         with self._opened() as store:
-            store.dump(cast(IO[bytes], _as_published(target)), _FORMAT)
+            published = WithoutPosition(lambda lines: target.write(with_blank_nodes(lines)))
+            store.dump(cast(IO[bytes], published), _FORMAT)
 
     def query(self, text: str, form: str, *, with_positions: bool = False) -> bytes:
         """The result of a query in a media type or file extension. Raises UsageFault.
 
         The graph of positions is there for a query that has it in its own dataset (`FROM`), or `with_positions`.
         """
+        words = _NO_WORDS.sub(lambda found: "<>" if found[0].startswith("<") else " ", text)
+        sees_all = with_positions or _GRAPH_WORD.search(words) is None or _OWN_DATASET.search(words) is not None
         with self._opened() as store:
             try:
-                found = store.query(text, named_graphs=None if with_positions else _graphs_for(text, store))
+                # none but the dataset's, unless a query can see none, or names those that it sees
+                graphs = None if sees_all else [graph for graph in store.named_graphs() if graph != _GRAPH]
+                found = store.query(text, named_graphs=graphs)
                 if isinstance(found, pyoxigraph.QueryTriples):
                     return found.serialize(format=pyoxigraph.RdfFormat.N_TRIPLES) or b""
                 kind = pyoxigraph.QueryResultsFormat.from_extension(form)
                 return found.serialize(format=kind or pyoxigraph.QueryResultsFormat.TSV) or b""
             except (SyntaxError, ValueError, RuntimeError, OSError) as cause:
                 raise UsageFault(f"the query: {str(cause)[:300]}", code="HW-RDS-02") from cause
-
-
-def _graphs_for(query: str, store: pyoxigraph.Store) -> list[pyoxigraph.NamedNode | pyoxigraph.BlankNode] | None:
-    """The graphs that are the dataset's; None where a query can see none, or names those that it sees."""
-    words = _NO_WORDS.sub(lambda found: "<>" if found[0].startswith("<") else " ", query)
-    if _GRAPH_WORD.search(words) is None or _OWN_DATASET.search(words):
-        return None
-    return [graph for graph in store.named_graphs() if graph != _GRAPH]
-
-
-def _as_published(target: IO[bytes]) -> WithoutPosition:
-    """A stream for what a store dumps: blank nodes are as they were published."""
-    return WithoutPosition(lambda lines: target.write(with_blank_nodes(lines)))
 
 
 def dump_store(folder: Path, target: Path) -> None:
@@ -199,24 +191,19 @@ def write_normalised(dataset: Path, target: Path) -> None:
         for piece in _pieces_with_iris(stream):
             store = pyoxigraph.Store()
             store.bulk_load(piece, _FORMAT)
-            store.dump(cast(IO[bytes], _as_published(file)), _FORMAT)
+            published = WithoutPosition(lambda lines: file.write(with_blank_nodes(lines)))
+            store.dump(cast(IO[bytes], published), _FORMAT)
 
 
 def _pieces_with_iris(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file with IRIs in the place of blank nodes."""
     while chunk := stream.read(_CHUNK):
         yield with_iris(chunk + stream.readline())
 
 
 def has_blank_nodes(dataset: Path) -> bool:
     """Whether there may be any: `_:` in a literal counts as well."""
-    kept = b""
     with dataset.open("rb") as stream:
-        while chunk := stream.read(1 << 20):
-            if b"_:" in kept + chunk:
-                return True
-            kept = chunk[-1:]
-    return False
+        return any(b"_:" in chunk + stream.readline() for chunk in iter(lambda: stream.read(1 << 20), b""))
 
 
 class SameInStore:
@@ -232,10 +219,6 @@ class SameInStore:
 
 def _line(statement: bytes) -> bytes:
     return with_iris(statement.rstrip(b"\n") + b"\n")
-
-
-def _text(term: object) -> str:
-    return term.value if isinstance(term, pyoxigraph.Literal | pyoxigraph.NamedNode) else str(term)
 
 
 def forms_still_there(removals: Iterable[bytes], dataset: Path) -> Iterator[bytes]:
@@ -265,7 +248,6 @@ def _prefix(statement: bytes) -> bytes | None:
 
 
 def _lines_from(content: mmap.mmap, prefix: bytes) -> Iterator[bytes]:
-    """The lines that begin with `prefix`."""
     low, high = 0, len(content)
     while low < high:
         middle = max(content.rfind(b"\n", 0, (low + high) // 2) + 1, low)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -75,22 +75,18 @@ def rows(lines: Iterable[bytes]) -> Iterator[Row]:
             continue
         if len(fields) != count:
             raise BadRow(f"a row has {len(fields)} terms, not {count}: {text[:100]!r}")
-        yield tuple(map(_term, fields))
+        terms = []
+        for field in fields:  # a term as N-Triples has it: numbers and booleans may be abbreviated, as in Turtle
+            term: str | None = field or None
+            if term and not any(pattern.fullmatch(term) for pattern in (_IRI, _LITERAL, _BLANK)):
+                kind = next((name for pattern, name in _ABBREVIATED if pattern.fullmatch(term)), None)
+                if kind is None:
+                    raise BadRow(f"{term[:100]!r} is no term")
+                term = f'"{term}"^^<{_XSD}{kind}>'
+            terms.append(term)
+        yield tuple(terms)
     if count is None:
         raise BadRow("the answer is empty")
-
-
-def _term(text: str) -> str | None:
-    """A term as N-Triples has it: numbers and booleans may be abbreviated in TSV, as in Turtle."""
-    if not text:
-        return None
-    for pattern in (_IRI, _LITERAL, _BLANK):
-        if pattern.fullmatch(text):
-            return text
-    for pattern, name in _ABBREVIATED:
-        if pattern.fullmatch(text):
-            return f'"{text}"^^<{_XSD}{name}>'
-    raise BadRow(f"{text[:100]!r} is no term")
 
 
 ANSWER_SECONDS: Final = 300
@@ -128,7 +124,14 @@ class SparqlEndpoint:
         self._update = address.update
         self._query = address.query or address.update
         for url in (self._update, self._query):
-            _check_address(url)
+            is_usable = False
+            with suppress(ValueError):
+                parts = urlsplit(url)
+                _ = parts.port
+                has_host = parts.scheme in ("http", "https") and bool(parts.hostname)
+                is_usable = has_host and not (parts.username or parts.fragment)
+            if not is_usable:
+                raise UsageFault("not the address of a SPARQL endpoint", code="HW-SPQ-01", where=url[:200])
         own = address.authorization
         credentials = None if own is None else SignInCredentials(address.update, own)
         self._transport = Transport(
@@ -200,7 +203,9 @@ def _judged(answer: Fetched | StreamedAnswer, failures: int) -> float | None:
     failure, where = answer.failure, answer.uri
     if failure is None and 200 <= answer.status < 300:
         return None
-    said = failure.text if failure else f"HTTP status {answer.status}: {_words(answer.body)}"
+    words = " ".join(answer.body[:2000].decode("utf-8", "replace").split())
+    words = "".join(c if c.isprintable() else "?" for c in words)[:300] or "nothing said"
+    said = failure.text if failure else f"HTTP status {answer.status}: {words}"
     if answer.status == _TOO_LARGE:
         raise UpdateTooLarge(f"the endpoint refuses: {said}", where=where)
     if failure.kind is FailureKind.REDIRECT_REFUSED if failure else answer.status not in _AGAIN:
@@ -214,36 +219,18 @@ def _judged(answer: Fetched | StreamedAnswer, failures: int) -> float | None:
     raise EndpointUnreachable(f"no answer: {said}" if failure else said, where=where, advice=advice)
 
 
-def _check_address(url: str) -> None:
-    """Raise UsageFault for what is not the address of an endpoint."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-        is_usable = parts.scheme in ("http", "https") and parts.hostname and not (parts.username or parts.fragment)
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        raise UsageFault("not the address of a SPARQL endpoint", code="HW-SPQ-01", where=url[:200])
-
-
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The lines of an answer, also what came of the last one. Raises BadRow for one that is too long."""
-    rest = b""
+    rest, broken = b"", None
     try:
         for chunk in chunks:
             *lines, rest = (rest + chunk).split(b"\n")
             yield from lines
             if len(rest) > LONGEST_LINE:
                 raise BadRow(f"a row is longer than {LONGEST_LINE:,} octets")
-    except StreamBroken:
-        if rest:
-            yield rest
-        raise
+    except StreamBroken as cause:
+        broken = cause
     if rest:
         yield rest
-
-
-def _words(body: bytes) -> str:
-    """What the endpoint says, in a line."""
-    text = " ".join(body[:2000].decode("utf-8", "replace").split())
-    return "".join(c if c.isprintable() else "?" for c in text)[:300] or "nothing said"
+    if broken is not None:
+        raise broken

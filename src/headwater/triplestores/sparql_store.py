@@ -74,19 +74,15 @@ def with_prefixed_names(text: str) -> str:
     def named(found: re.Match[str]) -> str:
         if found[1] is None:
             return found[0]
-        name = names.setdefault(found[1], f"dots{len(names)}")
-        return f"{name}:{''.join(map(_in_local_name, found[2]))}"
+        name, local = names.setdefault(found[1], f"dots{len(names)}"), ""
+        for character in found[2]:
+            if character not in _ESCAPED and _AS_IT_IS.match(character) is None:
+                raise NoPrefixedName(character)
+            local += f"\\{character}" if character in _ESCAPED else character
+        return f"{name}:{local}"
 
     body = _TERM.sub(named, text)
     return "".join(f"PREFIX {name}: <{iri}>\n" for iri, name in names.items()) + body
-
-
-def _in_local_name(character: str) -> str:
-    if character in _ESCAPED:
-        return f"\\{character}"
-    if _AS_IT_IS.match(character) is None:
-        raise NoPrefixedName(character)
-    return character
 
 
 _SAMPLE: Final = f"<{NAMESPACE}sample>"
@@ -145,11 +141,8 @@ class IriKeepingEndpoint:
         found = self.value(f"SELECT ?o {{ GRAPH <{POSITION_GRAPH}> {{ {_SAMPLE} {_SAMPLE} ?o }} }}")
         self._endpoint.update(clear)
         if found != iri:
-            raise StoreFault(
-                f"the endpoint keeps {found or 'nothing'} in the place of {iri[:200]}",
-                code="HW-TRI-03",
-                where=self._where,
-            )
+            what = f"the endpoint keeps {found or 'nothing'} in the place of {iri[:200]}"
+            raise StoreFault(what, code="HW-TRI-03", where=self._where)
         self._is_proved = True
 
 
@@ -204,7 +197,8 @@ class SparqlStore:
             self._note(under_way="load", more=self._ownership(wanted))
             self._check_noted(wanted)
             self._drop(mine)
-            self._forget(mine - wanted)
+            if gone := mine - wanted:
+                self._endpoint.update(self._ownership(gone, "DELETE DATA"))
             done = 0
         with dataset.open("rb") as lines:
             self._insert_all(islice(lines, done, None), mark, done)
@@ -219,9 +213,11 @@ class SparqlStore:
         known: set[str] = set()
         for batch in batches(additions):
             wanted = {self._graph_of(statement) for statement in batch} - known
-            if wanted:
-                self._take_over(wanted)
-                known |= wanted
+            if new := wanted and wanted - self._graphs():
+                self._check(new)
+                self._endpoint.update(self._ownership(new))
+                self._check_noted(new)
+            known |= wanted
             self._send_or_halve("INSERT DATA", batch, f"patch {position.sha256} {next(numbers)}")
         self._conclude(position)
 
@@ -273,74 +269,51 @@ class SparqlStore:
                     continue
                 found.add(self._graph_of(line))
                 if len(found) > MOST_GRAPHS:
-                    raise StoreFault(
-                        f"the dataset has more than {MOST_GRAPHS:,} graphs", code="HW-TRI-01", where=self._where
-                    )
+                    raise self._graph_fault(f"the dataset has more than {MOST_GRAPHS:,} graphs")
         return found
 
     def _graphs(self) -> set[str]:
-        """The graphs that are noted as those of this dataset."""
         query = f"SELECT ?g WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} <{_GRAPH}> ?g }} }}"
         return {graph for (graph,) in self._endpoint.rows(query) if graph}
-
-    def _take_over(self, graphs: set[str]) -> None:
-        """Note graphs as those of this dataset, unless they are already."""
-        new = graphs - self._graphs()
-        if new:
-            self._check(new)
-            self._endpoint.update(self._ownership(new))
-            self._check_noted(new)
 
     def _check_noted(self, graphs: set[str]) -> None:
         """Raises StoreFault where graphs are not noted as this dataset's: they would be taken for another's."""
         if not graphs <= self._graphs():
-            raise StoreFault(
-                "the graphs of the dataset are not noted after an update", code="HW-SPQ-05", where=self._where
-            )
+            raise self._undone("the graphs of the dataset are not noted after an update")
 
     def _check(self, graphs: set[str]) -> None:
         """Raises StoreFault where a graph belongs to another dataset, or holds something that nobody has noted."""
         if f"<{POSITION_GRAPH}>" in graphs:
-            raise StoreFault(
-                "the dataset has a graph of the name that is reserved for positions",
-                code="HW-TRI-01",
-                where=self._where,
-            )
+            raise self._graph_fault("the dataset has a graph of the name that is reserved for positions")
         for some in _some_of(graphs):
-            values = _values(some)
             owned = f"GRAPH <{POSITION_GRAPH}> {{ ?owner <{_GRAPH}> ?g }} FILTER(?owner != {self._subject})"
-            taken = self._endpoint.value(f"SELECT ?g WHERE {{ {values} {owned} }} LIMIT 1")
-            if taken is not None:
-                raise StoreFault(
-                    f"the graph {taken[:200]} belongs to another dataset", code="HW-TRI-01", where=self._where
-                )
-            full = self._full(some)
-            if full is not None:
-                raise StoreFault(f"the graph {full[:200]} holds something else", code="HW-TRI-01", where=self._where)
+            if (taken := self._endpoint.value(f"SELECT ?g WHERE {{ {_values(some)} {owned} }} LIMIT 1")) is not None:
+                raise self._graph_fault(f"the graph {taken[:200]} belongs to another dataset")
+            if (full := self._full(some)) is not None:
+                raise self._graph_fault(f"the graph {full[:200]} holds something else")
+
+    def _graph_fault(self, what: str) -> StoreFault:
+        return StoreFault(what, code="HW-TRI-01", where=self._where)
+
+    def _undone(self, what: str) -> StoreFault:
+        """An update was answered as done, and is not."""
+        return StoreFault(what, code="HW-SPQ-05", where=self._where)
 
     def _full(self, graphs: list[str]) -> str | None:
-        """A graph of these that holds something."""
         return self._endpoint.value(
             f"SELECT ?g WHERE {{ {_values(graphs)} FILTER EXISTS {{ GRAPH ?g {{ ?s ?p ?o }} }} }} LIMIT 1"
         )
 
-    def _ownership(self, graphs: set[str]) -> str:
+    def _ownership(self, graphs: set[str], operation: str = "INSERT DATA") -> str:
         told = "".join(f"{self._subject} <{_GRAPH}> {graph} .\n" for graph in sorted(graphs))
-        return f"INSERT DATA {{ GRAPH <{POSITION_GRAPH}> {{\n{told}}} }}"
+        return f"{operation} {{ GRAPH <{POSITION_GRAPH}> {{\n{told}}} }}"
 
     def _drop(self, graphs: set[str]) -> None:
         """Drop graphs. An endpoint says 200 to DROP SILENT also where it may not be done (SPARQL 1.1 Update, 3.2.2)."""
         for some in _some_of(graphs):
             self._endpoint.update(";\n".join(f"DROP SILENT GRAPH {graph}" for graph in some))
             if (full := self._full(some)) is not None:
-                raise StoreFault(
-                    f"the graph {full[:200]} was dropped, and is still there", code="HW-SPQ-05", where=self._where
-                )
-
-    def _forget(self, graphs: set[str]) -> None:
-        if graphs:
-            told = "".join(f"{self._subject} <{_GRAPH}> {graph} .\n" for graph in sorted(graphs))
-            self._endpoint.update(f"DELETE DATA {{ GRAPH <{POSITION_GRAPH}> {{\n{told}}} }}")
+                raise self._undone(f"the graph {full[:200]} was dropped, and is still there")
 
     # updates
 
@@ -367,14 +340,13 @@ class SparqlStore:
         old = f"{self._without(_UNDER_WAY)};\n{self._without(_BATCH)}"
         self._endpoint.update(f"{old};\n{self._with(_UNDER_WAY, under_way)};\n{more}")
         if self.state().under_way != under_way:
-            raise StoreFault("what is under way is not noted after an update", code="HW-SPQ-05", where=self._where)
+            raise self._undone("what is under way is not noted after an update")
 
     def _send(self, operation: str, batch: list[bytes], mark: str) -> None:
-        """One batch with its number, which is then read back."""
         data = as_data(operation, batch, self._default.encode()).decode()
         self._endpoint.update(f"{data}{self._without(_BATCH)};\n{self._with(_BATCH, mark)}")
         if self.state().batch != mark:
-            raise StoreFault("an update was answered as done, and is not", code="HW-SPQ-05", where=self._where)
+            raise self._undone("an update was answered as done, and is not")
 
     def _send_or_halve(self, operation: str, batch: list[bytes], mark: str) -> None:
         """The same, in halves where a proxy before the endpoint takes no request so large."""
@@ -389,16 +361,14 @@ class SparqlStore:
             self._send_or_halve(operation, batch[half:], mark)
 
     def _conclude(self, position: StorePosition) -> None:
-        """The position, last of all."""
-        told = b"".join(statements_of(position)).splitlines()
-        data = as_data("INSERT DATA", told).decode()
-        old = f"?p != <{_GRAPH}>"
+        data = as_data("INSERT DATA", statements_of(position)).decode()
+        old = f"{self._subject} ?p ?o FILTER(?p != <{_GRAPH}>)"
         self._endpoint.update(
             f"DELETE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} ?p ?o }} }}"
-            f" WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} ?p ?o FILTER({old}) }} }};\n{data}"
+            f" WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {old} }} }};\n{data}"
         )
         if self.state() != StoreState(position):
-            raise StoreFault("the position is not there after an update", code="HW-SPQ-05", where=self._where)
+            raise self._undone("the position is not there after an update")
 
     def _without(self, predicate: str) -> str:
         return f"DELETE WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} <{predicate}> ?o }} }}"
@@ -408,7 +378,6 @@ class SparqlStore:
 
 
 def _some_of(graphs: set[str]) -> Iterator[list[str]]:
-    """Graphs, so many as go into one request."""
     left = iter(sorted(graphs))
     while some := list(islice(left, _AT_A_TIME)):
         yield some
@@ -425,7 +394,6 @@ def _number(batch: str | None, mark: str) -> int | None:
 
 
 def _plain(term: str) -> str:
-    """The text of an IRI or a literal."""
     if term.startswith("<"):
         return term[1:-1]
     return term[1 : term.rindex('"')] if term.startswith('"') else term

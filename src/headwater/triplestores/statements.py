@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -57,13 +58,14 @@ class WithoutPosition:
         end = text.rfind(b"\n") + 1
         lines, self._rest = text[:end], text[end:]
         if self._MARK in lines:
-            lines = b"".join(line for line in lines.splitlines(keepends=True) if not self._is_position(line))
+            # a statement without a graph may have the name of that graph as its object
+            lines = b"".join(
+                line
+                for line in lines.splitlines(keepends=True)
+                if not line.endswith(self._MARK) or line.split(b" ", 2)[2] == self._MARK[1:]
+            )
         self._pass_on(lines)
         return len(octets)
-
-    def _is_position(self, line: bytes) -> bool:
-        """Whether the graph is that of positions; a statement without a graph may have its name as the object."""
-        return line.endswith(self._MARK) and line.split(b" ", 2)[2] != self._MARK[1:]
 
     def flush(self) -> None:
         """Nothing is held back but the rest of a line."""
@@ -93,18 +95,12 @@ def statements_of(position: StorePosition) -> Iterator[bytes]:
 
 def subject_of(dataset: str) -> str:
     """The subject of the position of a dataset, as N-Quads has it."""
-    return f"<{NAMESPACE}position/{_escaped(dataset)}>"
+    return f"<{NAMESPACE}position/{quote(dataset, safe='', errors='strict')}>"
 
 
 def iri_text(uri: str) -> str:
     """A URI as it may stand between `<` and `>` in N-Quads and SPARQL, whatever characters it has."""
     return _NO_IRI.sub(lambda found: "".join(f"%{octet:02X}" for octet in found[0].encode()), uri)
-
-
-def _escaped(uri: str) -> str:
-    return "".join(
-        c if c.isascii() and (c.isalnum() or c in "-._~") else "".join(f"%{b:02X}" for b in c.encode()) for c in uri
-    )
 
 
 # blank nodes as IRIs: a store gives them labels of its own, so that no patch could name them. Within one series of a
@@ -167,12 +163,8 @@ def _block(statement: bytes, default_graph: bytes | None) -> bytes:
     triple, graph = parts_of(with_iris(statement.rstrip(b"\n") + b"\n"))
     graph = graph or default_graph
     if b"\\\\" in triple:
-        triple = _ESCAPED_U.sub(_spelled, triple)
+        triple = _ESCAPED_U.sub(lambda it: it[1] + (b"\\u0075" if it[2] == b"u" else b"\\U00000055"), triple)
     return triple + b" .\n" if graph is None else b"GRAPH " + graph + b" { " + triple + b" }\n"
-
-
-def _spelled(found: re.Match[bytes]) -> bytes:
-    return found[1] + (b"\\u0075" if found[2] == b"u" else b"\\U00000055")
 
 
 MOST_STATEMENTS: Final = 5_000
