@@ -93,9 +93,21 @@ class SimulatedSet:
     def prepare(self, start: dt.datetime, listener: Listener, stop: Callable[[], bool] = lambda: False) -> None:
         """Load the set as it is at the beginning, or take up what is there. Raises OtherSimulation, Interrupted."""
         state = self._catalog.create(self.name)
-        self._check(state.count)
+        # the first resource, if there is one, is the one that these settings make
+        for held in self._catalog.resources(self.name, limit=1) if state.count else ():
+            number, lastmod = self.resources.number(held.uri), held.metadata.lastmod
+            if number is None or lastmod is None:
+                raise OtherSimulation(f"a resource of another making: {held.uri[:200]!r}", where=self.name)
+            if self.resources.metadata(number, read_version(held.memo), lastmod) != held.metadata:
+                raise OtherSimulation(f"a resource of another making: {held.uri[:200]!r}", where=self.name)
         if state.opened_at is None:
-            self._load(state.count, start, listener, stop)
+            batch = self._catalog.load_batch
+            for number in range(state.count, self._initial, batch):
+                if stop():
+                    raise Interrupted("interrupted")
+                end = min(number + batch, self._initial)
+                self._catalog.load(self.name, self.resources.initial(range(number, end), start))
+                listener(Progress(self.name, end, self._initial))
             self._catalog.open(self.name, start)
         self.resume()
         self._begun = self.done
@@ -117,29 +129,17 @@ class SimulatedSet:
 
         Raises what the catalog raises; `resume` is needed then.
         """
-        events = list(self._events(count, mix, now))
+        events: list[Event] = []
+        for step in range(self.done + 1, self.done + count + 1):
+            if (happened := self._population.next(step, mix)) is None:
+                break
+            events.append(self.resources.event(*happened, step, now))
         if events:
             accepted = self._catalog.record(self.name, events, now)
             if (accepted.first, accepted.last) != (self.done + 1, self.done + len(events)):
                 raise OtherSimulation("somebody else records changes", where=self.name)
             self.done = accepted.last
         return len(events)
-
-    def _events(self, count: int, mix: ChangeMix, now: dt.datetime) -> Iterator[Event]:
-        for step in range(self.done + 1, self.done + count + 1):
-            happened = self._population.next(step, mix)
-            if happened is None:
-                return
-            yield self.resources.event(*happened, step, now)
-
-    def _load(self, first: int, start: dt.datetime, listener: Listener, stop: Callable[[], bool]) -> None:
-        batch = self._catalog.load_batch
-        for number in range(first, self._initial, batch):
-            if stop():
-                raise Interrupted("interrupted")
-            end = min(number + batch, self._initial)
-            self._catalog.load(self.name, self.resources.initial(range(number, end), start))
-            listener(Progress(self.name, end, self._initial))
 
     def _logged(self) -> Iterator[tuple[int, ChangeKind, int]]:
         after = 0
@@ -152,17 +152,6 @@ class SimulatedSet:
                     raise OtherSimulation(f"a resource of another making: {row.uri[:200]!r}", where=self.name)
                 yield row.seq, row.change, number
             after = rows[-1].seq
-
-    def _check(self, count: int) -> None:
-        """Whether the first resource, if there is one, is the one that these settings make."""
-        for held in self._catalog.resources(self.name, limit=1) if count else ():
-            number = self.resources.number(held.uri)
-            lastmod = held.metadata.lastmod
-            if number is not None and lastmod is not None:
-                made = self.resources.metadata(number, read_version(held.memo), lastmod)
-                if made == held.metadata:
-                    return
-            raise OtherSimulation(f"a resource of another making: {held.uri[:200]!r}", where=self.name)
 
 
 CHANGES = "changes"
@@ -195,22 +184,19 @@ class Simulation:
     def prepare(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Load the sets, or take up what is there; time goes on from there. Raises OtherSimulation, Interrupted."""
         before = 0
-        for feed in self._feeds.values():
-            feed.prepare(self._start, self._loading(before), stop)
-            before += self.world.share(feed.name)
-        reached = [state.last_at for state in self.catalog.sets() if state.last_at and state.name in self._feeds]
-        start = self.course.start or utc_now()  # a load takes its time
-        self.clock = SimulatedClock(max(start, *reached), self.course.warp, time.monotonic)
-
-    def _loading(self, before: int) -> Listener:
-        """Progress of one set as that of all."""
 
         def hear(event: Progress | Notice) -> None:
+            """Progress of one set as that of all."""
             if isinstance(event, Progress):
                 event = Progress(LOADED, before + event.done, self.world.resources)
             self.listener(event)
 
-        return hear
+        for feed in self._feeds.values():
+            feed.prepare(self._start, hear, stop)
+            before += self.world.share(feed.name)
+        reached = [state.last_at for state in self.catalog.sets() if state.last_at and state.name in self._feeds]
+        start = self.course.start or utc_now()  # a load takes its time
+        self.clock = SimulatedClock(max(start, *reached), self.course.warp, time.monotonic)
 
     def begin(self) -> None:
         """Count what is due from now on: what was done since `prepare` took time, too."""
@@ -237,7 +223,10 @@ class Simulation:
 
         Raises what the catalog raises; `resume` is needed then.
         """
-        due = self._due()
+        course = self.course
+        due = self.done + PORTION if course.warp is None else int((self.clock.elapsed - self._origin) * course.rate)
+        due = due if course.last is None else min(due, course.last)
+        self.clock.move_to(due / course.rate)  # where time does not run by itself
         if due <= self.done:
             return []
         now = self.clock()
@@ -249,14 +238,6 @@ class Simulation:
         self._exhausted = not changed
         self.listener(Progress(CHANGES, self.done, self.course.last))
         return changed
-
-    def _due(self) -> int:
-        """How many changes are due by now; where time does not run by itself, it is moved on."""
-        course = self.course
-        due = self.done + PORTION if course.warp is None else int((self.clock.elapsed - self._origin) * course.rate)
-        due = due if course.last is None else min(due, course.last)
-        self.clock.move_to(due / course.rate)
-        return due
 
     def pause(self) -> float:
         """How many seconds it is until something is due; not less than makes a portion worth its publication."""

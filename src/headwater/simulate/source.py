@@ -113,7 +113,32 @@ class SimulatedSource:
 
     def load_and_start(self, ready: Callable[[], None], failed: Callable[[], None]) -> None:
         """In a thread, load and publish, call `ready`, then let things happen; or call `failed`: `fault` says why."""
-        self._thread = threading.Thread(target=self._live, args=(ready, failed), name="headwater-simulate", daemon=True)
+
+        def live() -> None:
+            try:
+                self._simulation.prepare(self._stopping.is_set)
+                self.publish(self._stopping.is_set)
+                ready()
+            except BaseException as fault:  # noqa: BLE001 - a thread's last frame: whoever serves raises it
+                self.fault = fault
+                failed()
+                return
+            self._simulation.begin()
+            failures = 0
+            while not self._stopping.is_set():
+                try:
+                    if self._doing.error is not None:
+                        self._simulation.resume()
+                    self._round()
+                except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
+                    self._doing.add(fault, self._listener, "the simulation cannot continue")
+                    self._stopping.wait(PAUSES.seconds(failures := failures + 1))
+                    continue
+                failures = 0
+                self._doing.error = self._doing.error_code = None  # `failures` counts all of them
+                self._stopping.wait(0.0 if self._left or self._due else self._simulation.pause())
+
+        self._thread = threading.Thread(target=live, name="headwater-simulate", daemon=True)
         self._thread.start()
 
     def stop(self, timeout: float = 10.0) -> bool:
@@ -126,40 +151,15 @@ class SimulatedSource:
         self._pool.shutdown(wait=False, cancel_futures=True)
         return self._thread is None or not self._thread.is_alive()
 
-    def _live(self, ready: Callable[[], None], failed: Callable[[], None]) -> None:
-        try:
-            self._simulation.prepare(self._stopping.is_set)
-            self.publish(self._stopping.is_set)
-            ready()
-        except BaseException as fault:  # noqa: BLE001 - a thread's last frame: whoever serves raises it
-            self.fault = fault
-            failed()
-            return
-        self._work()
-
-    def _work(self) -> None:
-        self._simulation.begin()
-        failed = 0
-        while not self._stopping.is_set():
-            try:
-                if self._doing.error is not None:
-                    self._simulation.resume()
-                self._round()
-            except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
-                self._doing.add(fault, self._listener, "the simulation cannot continue")
-                self._stopping.wait(PAUSES.seconds(failed := failed + 1))
-                continue
-            failed = 0
-            self._doing.error = self._doing.error_code = None  # `failures` counts all of them
-            self._stopping.wait(0.0 if self._left or self._due else self._simulation.pause())
-
     def _round(self) -> None:
         changed = self._simulation.advance() if not self._simulation.is_over else []
         self._doing.changes = self._simulation.done
         self._due.update(dict.fromkeys(changed))
         for name in self._published(list(self._due), Refresh.CHANGES):
             del self._due[name]
-        in_turn = self._next_in_turn()
+        turn = int(time.monotonic() / _TURN_SECONDS)
+        in_turn = [self.site.sets[turn % len(self.site.sets)].name] if turn != self._turn else []
+        self._turn = turn
         for _ in self._published({*in_turn, *list(self._left)[:_PUBLISHING]}, Refresh.DUE):
             pass
         if in_turn and (self._packing is None or self._packing.done()):
@@ -169,20 +169,14 @@ class SimulatedSource:
 
     def _pack(self) -> None:
         """Make the packages that are due, while things go on."""
+
+        def check() -> None:
+            if self._stopping.is_set():
+                raise Interrupted("interrupted")
+
         for one in self.site.sets:
-            while one.dump and self.publisher.pack_resources(one.name, stop=self._check).is_done:
+            while one.dump and self.publisher.pack_resources(one.name, stop=check).is_done:
                 pass
-
-    def _check(self) -> None:
-        if self._stopping.is_set():
-            raise Interrupted("interrupted")
-
-    def _next_in_turn(self) -> list[str]:
-        turn = int(time.monotonic() / _TURN_SECONDS)
-        if turn == self._turn:
-            return []
-        self._turn = turn
-        return [self.site.sets[turn % len(self.site.sets)].name]
 
     def _published(self, names: Iterable[str], refresh: Refresh) -> Iterator[str]:
         """Publish these sets, and yield each that is. Raises the first fault when the others are published."""
