@@ -10,13 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.catalog.interface import Metadata
+from headwater.catalog.state import StateRow, StateUpdate
 from headwater.ingest.dit.intake import DocumentRecords
-from headwater.ingest.dit.joining import key_of, read_note
-from headwater.ingest.push.ingest_state import AsideRow, Effects, ResourceChange, ResourceState
+from headwater.ingest.dit.joining import read_note
 from headwater.ingest.push.submission import Submission, SubmissionLimits
 from headwater.progress import Notice
-from headwater.spec.records import ChangeKind
+from headwater.spec.times import to_microseconds
 from tests.support.failing import failing
 from tests.support.push_set import PREFIX, PushSet, at, change, resource
 from tests.support.waiting import START
@@ -333,25 +332,13 @@ def test_documents_of_one_line_count_as_lines_do(fed: PushSet) -> None:
     assert len(submission.outcomes) == 9
 
 
-@pytest.mark.parametrize("comes", [True, False], ids=["its partner comes", "its time is over"])
-@pytest.mark.parametrize("state_waits", [True, False], ids=["a resource", "a change"])
-def test_what_an_older_version_had_wait_is_recorded(fed: PushSet, state_waits: bool, comes: bool) -> None:
-    """Either of a pair; the key of a change was known before it waited."""
-    metadata = Metadata(lastmod=START + dt.timedelta(seconds=1), hash=A)
-    state = ResourceState(uri="a", metadata=metadata, order=1, line=1)
-    happening = ResourceChange(uri="a", change=ChangeKind.CREATED, lastmod=metadata.lastmod, at=metadata.lastmod)
-    key = key_of(happening)
-    assert key is not None
-    row = AsideRow(
-        due=fed.now + dt.timedelta(seconds=5), **{"state": state} if state_waits else {"happening": happening}
-    )
-    effects = Effects(aside={"a": row}, seen=set() if state_waits else {key})
-    fed.feed.attempt(lambda: fed.feed.write([], effects))
-    assert fed.settle(4) == 0
-    if comes:
-        fed.documents(change("a", "created", 1) if state_waits else resource("a", 1))
-    else:
-        assert fed.settle(2) == 1
-    assert fed.log() == [("created", "a")]
-    assert fed.state() == {"a": A if comes or state_waits else None}
-    assert fed.settle() == 0
+@pytest.mark.parametrize("waited", ["state", "happening"])
+def test_what_an_older_version_had_wait_is_in_nobodys_way(fed: PushSet, waited: str) -> None:
+    """Documents of before 0.2 waited for their partners, for some seconds: what is sent again is taken."""
+    row = {"due": fed.now + dt.timedelta(seconds=5), "state": None, "happening": None}
+    row[waited] = {"uri": "a", "metadata": {"hash": A}, "change": "created", "doubted_until": None, "again": True}
+    old = StateUpdate([StateRow("half", "a", msgspec.msgpack.encode(row), to_microseconds(row["due"]))])
+    fed.catalog.record("s", [], fed.now, state=old)
+    fed.documents(resource("a", 1), change("a", "created", 1))
+    assert (fed.log(), fed.state()) == ([("created", "a")], {"a": A})
+    assert fed.settle(6) == 0

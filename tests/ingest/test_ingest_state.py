@@ -35,7 +35,6 @@ from headwater.ingest.push.ingest_state import (
     refuse_old_memory,
     sweep,
     unpaired,
-    unsettled,
 )
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import ChangeKind
@@ -155,13 +154,10 @@ def test_what_was_committed_is_known_by_every_handle(ground: Ground) -> None:
     assert (found.gone, found.aside) == ({"g": 7}, {"h1": half("h1", 2)})
     assert found.statements == {"a": (("describes", "b"), ("describes", "c"))}
     assert {uri: set(said) for uri, said in found.about.items()} == {"b": {("describes", "a"), ("describes", "d")}}
-    assert list(other.due(None, 10)) == ["h2", "h1"]
-    assert list(other.due(None, 1)) == ["h2"]
-    assert list(other.due(later(1), 10)) == ["h2"]
     assert other.about(["c", "a"]) == {"c": (("describes", "a"),)}
     assert (other.position("f"), other.position("x")) == (b"10", None)
     keep(other_catalog, "s", Effects(aside={"h2": None}, statements={"a": (("x", "c"),), "d": ()}))
-    assert list(state.due(None, 10)) == ["h1"]
+    assert list(state.remembered(["h1", "h2"]).aside) == ["h1"]
     assert state.about(["b", "c"]) == {"c": (("x", "a"),)}
     assert state.statements(["a", "d"]) == {"a": (("x", "c"),)}
     assert foreign.remembered(seen=[b"\x00k"]).seen == frozenset()
@@ -176,12 +172,10 @@ def test_what_is_set_aside_is_counted_with_the_oldest_of_it(ground: Ground) -> N
     waiting["doubted"] = msgspec.structs.replace(half("doubted", 3_600), since=later(-60))
     for name, halves in (("s", {**waiting, "old": half("old", 1)}), ("t", {"old": half("old", 1)})):
         keep(catalog, name, Effects(aside={**halves}))
-        IngestState(catalog, name).due(None, 1)  # a cluster shows what was searched for before
+        catalog.rows_of(name, "half", limit=1)  # a cluster shows what was searched for before
     assert unpaired(catalog) == {"s": AsideCount(5, later(-60)), "t": AsideCount(1, None)}
-    assert unsettled(catalog, later(1)) == {"s", "t"}
-    assert not unsettled(catalog, NOW)
     keep(catalog, "s", Effects(aside={"doubted": None}))
-    IngestState(catalog, "s").due(None, 1)
+    catalog.rows_of("s", "half", limit=1)
     assert unpaired(catalog)["s"] == AsideCount(4, later(-3))
 
 
@@ -331,10 +325,9 @@ def test_a_sweep_lets_a_set_be_that_nobody_sees_or_that_is_opened(tmp_path: Path
 
     catalog.load = opened  # type: ignore[method-assign]
     sweep(catalog, later(SEEN_SECONDS + 5))
-    assert catalog.row_counts("s") == {"gone": 1, "half": 1}
+    assert catalog.row_counts("s") == {"gone": 1}
     sweep(catalog, later(SEEN_SECONDS + 5))
-    assert catalog.row_counts("s") == {"half": 1}
-    assert unpaired(catalog) == {"s": AsideCount(1, None)}
+    assert catalog.row_counts("s") == {}
     catalog.close()
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 
 from headwater.catalog.sqlite_catalog import SqliteCatalog
+from headwater.catalog.state import StateUpdate
 from headwater.ingest.dit.documents import read_document
-from headwater.ingest.dit.intake import IntakeResult, settle, take_documents
+from headwater.ingest.dit.intake import IntakeResult, take_documents
 from headwater.ingest.push.events import take_lines
 from headwater.ingest.push.feed import Feed, Line, Outcome
 from headwater.ingest.push.resource_locations import Locations
@@ -45,11 +46,13 @@ class PushSet:
         return take_documents(self.feed, [(line, read_document(one)) for line, one in enumerate(sources, 1)])
 
     def settle(self, seconds: float | None = None) -> int:
-        """Let go what has waited; after so many seconds, or all of it."""
+        """How many states are set aside, after so many seconds; all are forgotten without."""
+        self.later(seconds or 0)
         if seconds is None:
-            return settle(self.feed, None)
-        self.later(seconds)
-        return settle(self.feed, self.now)
+            gone = StateUpdate(delete=[(one.kind, one.key) for one in self.catalog.rows_of("s", "half")])
+            self.catalog.record("s", [], self.now, state=gone)
+        self.feed.sweep()
+        return self.catalog.row_counts("s").get("half", 0)
 
     def log(self) -> list[tuple[str, str]]:
         """The changes of the set: what happened, and to what."""

@@ -13,10 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headwater.catalog.interface import UnknownSet
-from headwater.ingest.dit.intake import settle
 from headwater.ingest.push.feed import Feed
-from headwater.ingest.push.ingest_state import unsettled
-from headwater.ingest.set_problems import DeletionsHeld
 from headwater.progress import silent
 from headwater.retry import TimeShare
 from headwater.source.scheduler import Urgency
@@ -44,8 +41,6 @@ class PublishedFeed(Intake):
         """The newest change that was seen in the catalog: another number is news."""
         self.polled_at: dt.datetime | None = None
         """All that its index had then is recorded."""
-        self.is_unsettled = False
-        """Whether documents wait that are to be recorded first."""
         self._context = context
         self._has_index = has_index
         self._was_open = False
@@ -75,14 +70,6 @@ class PublishedFeed(Intake):
     def known_at(self) -> dt.datetime | None:
         """Now, or when its index was asked last."""
         return self.polled_at if self._has_index else self._context.clock()
-
-    def may_publish(self) -> bool:
-        """Yes; documents that a version before 0.2 has left waiting for their partners are recorded first."""
-        if self.is_unsettled:
-            self.is_unsettled = False
-            with suppress(DeletionsHeld):  # they wait on; `status` says so
-                settle(self.feed, self._context.clock())
-        return True
 
 
 class IndexPoll:
@@ -146,7 +133,7 @@ class FeedWatch:
         """Have published what others have recorded."""
         began, catalog = time.thread_time(), self._context.catalog
         try:
-            newest, waited = catalog.newest(), unsettled(catalog, self._context.clock())
+            newest = catalog.newest()
         except Exception as fault:  # noqa: BLE001 - shown with every set: none can be brought up to date
             self._is_blind = True
             for number, worker in enumerate(self._workers.values()):
@@ -162,9 +149,6 @@ class FeedWatch:
             self._context.name_published()
         for name, seq in found.items():
             self._tell(self._workers[name], seq)
-        for worker in [self._workers[name] for name in waited if name in self._workers]:
-            _feed(worker).is_unsettled = True
-            worker.tell()
         took = time.thread_time() - began
         self.due_at = time.monotonic() + max(LOOK_SECONDS, LOOKS.pause_after(took))
 

@@ -17,7 +17,7 @@ import msgspec
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, ResourceDocument, read_document
 from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, read_position, write_position
-from headwater.ingest.dit.intake import settle, take_documents, tell
+from headwater.ingest.dit.intake import take_documents, tell
 from headwater.ingest.dit.joining import Remade
 from headwater.ingest.dit.texts import Wrapped
 from headwater.ingest.push.events import refusal
@@ -165,7 +165,6 @@ class DitFollower:
         while not self._stop():
             found = self.poll()
             if self.read_until >= began:
-                settle(self.feed, self.feed.clock())
                 return
             if not found:
                 time.sleep(_HELD_PAUSE)
@@ -330,7 +329,6 @@ def audit(follower: DitFollower, max_delete: float) -> IndexAuditResult:
     """
     feed = follower.feed
     follower.read_to_end()
-    settle(feed, None)  # what an older version has left
     before = feed.catalog.state(feed.name).last_seq
     found = _compared(follower)
     after = feed.catalog.state(feed.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
@@ -25,7 +24,7 @@ from headwater.ingest.dit.joining import (
 )
 from headwater.ingest.dit.texts import Texts, Unwrapper, Wrapped, decoded
 from headwater.ingest.push.events import LineTooLong, refusal
-from headwater.ingest.push.feed import BATCH, Draft, Feed, Line, Outcome, statements_of, with_links
+from headwater.ingest.push.feed import Draft, Feed, Line, Outcome, statements_of, with_links
 from headwater.ingest.push.ingest_state import Effects, ResourceChange, ResourceState
 from headwater.ingest.push.resource_locations import BadLocation
 from headwater.ingest.push.submission import Account, Progress, Record, Records
@@ -113,27 +112,6 @@ def resolvable(feed: Feed, documents: Iterable[tuple[int, DitDocument]]) -> list
     return outcomes
 
 
-def settle(feed: Feed, until: dt.datetime | None) -> int:
-    """Forget the states that were set aside until then, with None all; returns how many that were.
-
-    What a version before 0.2 has left waiting for its partner is recorded.
-    """
-
-    def let_go() -> int:
-        rows = feed.state.due(until, BATCH)
-        if not rows or feed.next_seq() is None:
-            return 0
-        joined = join([], _known(feed, [], rows), feed.clock())
-        joined.effects.aside = dict.fromkeys(rows) | joined.effects.aside
-        _record(feed, joined, IntakeResult())
-        return len(rows)
-
-    total = 0
-    while count := feed.attempt(let_go):
-        total += count
-    return total
-
-
 def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: IntakeResult) -> _Item:
     uri = feed.locations.resolve(document.location)
     links = tuple(link for one in document.links if (link := _link(feed, one, line, taken)) is not None)
@@ -173,8 +151,8 @@ def _link(feed: Feed, unresolved: UnresolvedLink, line: int, taken: IntakeResult
         return None
 
 
-def _known(feed: Feed, items: Sequence[_Item], others: Iterable[str] = ()) -> KnownState:
-    uris = list(dict.fromkeys((*others, *(one.uri for one in items))))
+def _known(feed: Feed, items: Sequence[_Item]) -> KnownState:
+    uris = list(dict.fromkeys(one.uri for one in items))
     changed = {one.uri for one in items if isinstance(one, ResourceChange)}
     rows = feed.state.remembered(uris, seen=[key for one in items for key in keys_of(one)], statements=changed)
     present = {uri: Present(one.metadata, read_note(one.memo)) for uri, one in feed.held(uris).items()}

@@ -130,7 +130,7 @@ def join(
     With `snapshot` states are what is there now (DIT-03), also those that look older than what was known long ago.
     """
     joining = _Joining(known, now, snapshot=snapshot)
-    joining.take([*joining.recalled(), *items])
+    joining.take(list(items))
     return joining.joined
 
 
@@ -177,23 +177,11 @@ class _Joining:
         self._present: dict[str, Present | None] = {}
         self._deletions: dict[str, list[ResourceChange]] = {}
 
-    def recalled(self) -> list[ResourceState | ResourceChange]:
-        """What an older version has left waiting for its partner."""
-        items: list[ResourceState | ResourceChange] = []
-        for uri, row in self._rows.aside.items():
-            if row.state is not None and row.state.doubted_until is None:
-                items.append(replace(row.state, order=-1, line=0))
-                self._effects.aside[uri] = None
-            if row.happening is not None:
-                items.append(replace(row.happening, order=-1, line=0, again=True))
-                self._effects.aside[uri] = None
-        return items
-
     def take(self, items: Sequence[ResourceState | ResourceChange]) -> None:
         """Take the changes in their order, each with its state; then the states that are left."""
         states = self._merged(one for one in items if isinstance(one, ResourceState))
         changes = [one for one in items if isinstance(one, ResourceChange)]
-        repeated = {id(one) for one in changes if not one.again and not self._is_first(one)}
+        repeated = {id(one) for one in changes if not self._is_first(one)}
         changes = _in_order(changes, self._now, lambda uri: self._held(uri) is not None)
         own = _matched(states, changes, repeated)
         last = {(one.uri, one.at): one for one in changes if id(one) in repeated}
@@ -277,8 +265,8 @@ class _Joining:
             self._effects.aside.pop(uri, None)
             return
         until = self._now + ASIDE
-        kept = None if state is None else replace(state, doubted_until=until, line=0)
-        self._effects.aside[uri] = None if kept is None else AsideRow(due=until, state=kept, since=self._now)
+        row = None if state is None else AsideRow(due=until, state=replace(state, line=0), since=self._now)
+        self._effects.aside[uri] = row
 
     def _aside(self, change: ResourceChange) -> ResourceState | None:
         """The state that was set aside and has the change's `lastmod`."""

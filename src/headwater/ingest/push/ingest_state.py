@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Metadata, Moved, SetState, UnknownSet
+from headwater.catalog.interface import Catalog, Metadata, Moved, UnknownSet
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.errors import UsageFault
 from headwater.spec.records import ChangeKind
@@ -48,10 +48,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class ResourceState(msgspec.Struct, frozen=True, kw_only=True):
-    """One `resource` document, resolved. `order` is that of arrival, `line` the caller's number for it (0: none).
-
-    `doubted_until`: it was set aside because something newer seems to be known, and is remembered until then.
-    """
+    """One `resource` document, resolved. `order` is that of arrival, `line` the caller's number for it (0: none)."""
 
     uri: str
     metadata: Metadata
@@ -61,14 +58,10 @@ class ResourceState(msgspec.Struct, frozen=True, kw_only=True):
     kept: bytes = b""
     order: int = 0
     line: int = 0
-    doubted_until: dt.datetime | None = None
 
 
 class ResourceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One `change` document, resolved. `again`: an older version had it wait, so its key is known already.
-
-    One with a `seq` was written by a catalog: `own` is what it came to (DIT-A13).
-    """
+    """One `change` document, resolved. Of one with a `seq`, written by a catalog, `own` is the state (DIT-A13)."""
 
     uri: str
     change: ChangeKind
@@ -76,20 +69,15 @@ class ResourceChange(msgspec.Struct, frozen=True, kw_only=True):
     at: dt.datetime | None = None
     order: int = 0
     line: int = 0
-    again: bool = False
     seq: int = 0
     own: Metadata | None = None
 
 
 class AsideRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A state of a resource that was set aside, until `due`, since `since`.
-
-    Versions before 0.2 had documents wait here for their partners: a state that is not doubted, or a `happening`.
-    """
+    """A state of a resource that was set aside, until `due`, since `since`. A version before 0.2 may have left none."""
 
     due: dt.datetime
     state: ResourceState | None = None
-    happening: ResourceChange | None = None
     since: dt.datetime | None = None
 
 
@@ -177,12 +165,6 @@ class IngestState:
         """What others say of these resources: (relation, who says it)."""
         return self._read(ABOUT, uris, tuple[Statement, ...])
 
-    def due(self, until: dt.datetime | None, limit: int) -> dict[str, AsideRow]:
-        """What was to be remembered until then; with None all that is set aside. Oldest first."""
-        until_us = None if until is None else to_microseconds(until)
-        rows = self._catalog.rows_of(self._name, HALF, until=until_us, limit=limit)
-        return {row.key: from_msgpack(row.value, AsideRow) for row in rows}
-
     def position(self, feed: str) -> bytes | None:
         """How far a feed was read."""
         row = self._catalog.rows(self._name, [(POSITION, feed)]).get((POSITION, feed))
@@ -221,8 +203,13 @@ class IngestState:
                 put.append(row)
             else:
                 delete.append((row.kind, row.key))
-        if effects.progress is not None:
-            put += _request_rows(effects.progress, now_us)
+        if (made := effects.progress) is not None:
+            parts, noted_us = (0, now_us) if made.before is None else (made.before.parts, made.before.noted_us)
+            if made.part:
+                put.append(StateRow(ANSWER, _part(made.key, parts), made.part, noted_us))
+                parts += 1
+            taken = TakenRequest(made.lines, made.digest, made.complete, parts, noted_us)
+            put.append(StateRow(REQUEST, made.key, _pack(taken), noted_us))
         return StateUpdate(put, delete)
 
     def _said(self, made: dict[str, tuple[Statement, ...]]) -> Iterator[StateRow]:
@@ -246,29 +233,26 @@ class IngestState:
         return _values(self._catalog.rows(self._name, [(kind, key) for key in keys]), kind, type_)
 
 
-def unsettled(catalog: Catalog, until: dt.datetime | None) -> frozenset[str]:
-    """The sets with states set aside until then, or with None with any; on a cluster as of a second ago."""
-    return frozenset(catalog.sets_with_rows(HALF, None if until is None else to_microseconds(until)))
-
-
 def unpaired(catalog: Catalog) -> dict[str, AsideCount]:
     """What is set aside, of each set in which something is."""
     found: dict[str, AsideCount] = {}
     for name in catalog.sets_with_rows(HALF):
-        count, oldest = 0, None
+        count, times = 0, list[dt.datetime]()
         with suppress(UnknownSet):  # of a restore that has not ended, which nobody sees
-            for row in _every(catalog, name, HALF):
-                count += 1
-                since = from_msgpack(row.value, AsideRow).since
-                oldest = min((one for one in (since, oldest) if one is not None), default=None)
+            rows = catalog.rows_of(name, HALF)
+            while rows:
+                count += len(rows)
+                times += [since for row in rows if (since := from_msgpack(row.value, AsideRow).since) is not None]
+                times = [min(times)] if times else []
+                rows = catalog.rows_of(name, HALF, after=rows[-1])
         if count:
-            found[name] = AsideCount(count, oldest)
+            found[name] = AsideCount(count, times[0] if times else None)
     return found
 
 
 def sweep(catalog: Catalog, now: dt.datetime) -> None:
     """Take away some of what is too old to matter, of all sets; never more than a batch can bear at once."""
-    for kind, seconds in ((SEEN, SEEN_SECONDS), (GONE, SEEN_SECONDS), (REQUEST, REQUEST_SECONDS)):
+    for kind, seconds in ((SEEN, SEEN_SECONDS), (GONE, SEEN_SECONDS), (REQUEST, REQUEST_SECONDS), (HALF, 0)):
         old_us = to_microseconds(now - dt.timedelta(seconds=seconds)) - 1
         for name in catalog.sets_with_rows(kind, old_us):
             _remove(catalog, name, kind, now, old_us)
@@ -287,39 +271,16 @@ def _remove(
             rows = catalog.rows_of(name, kind, until=until, limit=min(most, SWEEP))
             if not rows:
                 return
-            _write(catalog, seen, StateUpdate(delete=[key for row in rows for key in _keys_of(row)]), now)
+            keys = [(row.kind, row.key) for row in rows]
+            if kind == REQUEST:  # with its answer
+                parts = ((row.key, from_msgpack(row.value, TakenRequest).parts) for row in rows)
+                keys += [(ANSWER, _part(key, number)) for key, count in parts for number in range(count)]
+            update = StateUpdate(delete=keys)
+            if seen.opened_at is None:
+                catalog.load(name, [], after=seen, state=update)
+            else:
+                catalog.record(name, [], now, after=seen, state=update)
             most -= len(rows)
-
-
-def _write(catalog: Catalog, seen: SetState, update: StateUpdate, now: dt.datetime) -> None:
-    if seen.opened_at is None:
-        catalog.load(seen.name, [], after=seen, state=update)
-    else:
-        catalog.record(seen.name, [], now, after=seen, state=update)
-
-
-def _keys_of(row: StateRow) -> Iterator[RowKey]:
-    """The row, and what belongs to it: the answer of a request."""
-    yield row.kind, row.key
-    if row.kind == REQUEST:
-        for number in range(from_msgpack(row.value, TakenRequest).parts):
-            yield ANSWER, _part(row.key, number)
-
-
-def _every(catalog: Catalog, name: str, kind: str, after: StateRow | None = None) -> Iterator[StateRow]:
-    rows = catalog.rows_of(name, kind, after=after)
-    while rows:
-        yield from rows
-        rows = catalog.rows_of(name, kind, after=rows[-1])
-
-
-def _request_rows(made: RequestProgress, now_us: int) -> Iterator[StateRow]:
-    parts, noted_us = (0, now_us) if made.before is None else (made.before.parts, made.before.noted_us)
-    if made.part:
-        yield StateRow(ANSWER, _part(made.key, parts), made.part, noted_us)
-        parts += 1
-    taken = TakenRequest(made.lines, made.digest, made.complete, parts, noted_us)
-    yield StateRow(REQUEST, made.key, _pack(taken), noted_us)
 
 
 def _part(key: str, number: int) -> str:
