@@ -8,8 +8,8 @@ import math
 import time
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -18,7 +18,6 @@ from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, ResourceDocument, read_document
 from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, read_position, write_position
 from headwater.ingest.dit.intake import take_documents, tell
-from headwater.ingest.dit.joining import Remade
 from headwater.ingest.dit.texts import Wrapped
 from headwater.ingest.push.events import refusal
 from headwater.ingest.push.feed import BATCH, Draft, Feed, Outcome, OutcomeKind
@@ -39,8 +38,6 @@ _FEWEST: Final = 50
 """… and so many documents of it at least, however many shards share a page."""
 
 
-_LATELY: Final = 5_000
-"""Operations of a shard that are looked at once more for what was made again."""
 MARGIN_SECONDS: Final = 1.0
 """Beyond twice the interval at which shards show what is new: an engine with much to do is late with it."""
 LONGEST_SECONDS: Final = 60.0
@@ -233,10 +230,6 @@ class DitFollower:
         found, is_full = self.index.look(shard, position, self.resource_sets, most=most)
         return ShardPage(shard, position, found, is_full=is_full)
 
-    def documents(self, found: Sequence[IndexDocument]) -> list[tuple[int, DitDocument]]:
-        """The documents of the set among those found."""
-        return sort_out([parse(one.wrapped) for one in found], self.resource_sets)[0]
-
     def _take(self, read: Sequence[ShardPage], counts: Sequence[int]) -> None:
         """Take so many documents of each shard as one batch."""
         second = int(self.feed.clock().timestamp())
@@ -252,9 +245,7 @@ class DitFollower:
             chosen += one.found[:count]
             parsed += one.parsed[:count]
         documents, refused, foreign = sort_out(parsed, self.resource_sets)
-        taken = take_documents(
-            self.feed, documents, positions=positions, in_order=len(read) == 1, remade=partial(self._remade, read)
-        )
+        taken = take_documents(self.feed, documents, positions=positions, in_order=len(read) == 1)
         outcomes = [*refused, *taken.outcomes]
         self.tally.count(outcomes, foreign=foreign)
         for outcome in outcomes:
@@ -264,25 +255,6 @@ class DitFollower:
                 self._listener(Notice(outcome.code or "HW-ING-50", text, where))
         tell(taken, self._listener)
         self._listener(Progress("documents", self.tally.lines))
-
-    def _remade(self, read: Sequence[ShardPage], wanted: Collection[Remade]) -> Iterator[ResourceDocument]:
-        """The resources with these URIs and `lastmod` that were taken lately and are there still."""
-        for one in read:
-            earlier, until = ShardPosition(max(0, one.position.next - _LATELY)), one.position.next - 1
-            for found in self.index.pages(one.shard, earlier, until, self.resource_sets):
-                earlier.next = found[-1].number + 1
-                for line, document in self.documents(found):
-                    if not isinstance(document, ResourceDocument) or self.key(document) not in wanted:
-                        continue
-                    if self.index.has(one.shard, found[line - 1]):
-                        yield document
-
-    def key(self, document: ResourceDocument) -> Remade | None:
-        """The URI and the `lastmod` of a resource; None for one that was refused, and told, when it was taken."""
-        try:
-            return self.feed.locations.resolve(document.location), document.metadata.lastmod
-        except BadLocation:
-            return None
 
 
 def parse(wrapped: Wrapped) -> DitDocument | UsageFault:
@@ -354,9 +326,12 @@ def _compared(follower: DitFollower) -> array[int]:
         position, until = ShardPosition(), follower.index.newest(shard)
         for found in follower.index.pages(shard, position, until, follower.resource_sets):
             position.next = found[-1].number + 1  # in one look at what is there, nothing is under way
-            documents = [(line, one) for line, one in follower.documents(found) if isinstance(one, ResourceDocument)]
+            told = sort_out([parse(one.wrapped) for one in found], follower.resource_sets)[0]
+            documents = [(line, one) for line, one in told if isinstance(one, ResourceDocument)]
             take_documents(follower.feed, documents, snapshot=True)
-            marks.extend(_mark(key[0]) for one in documents if (key := follower.key(one[1])) is not None)
+            for _line, one in documents:
+                with suppress(BadLocation):  # refused, and told, when it was taken
+                    marks.append(_mark(follower.feed.locations.resolve(one.location)))
     return array("Q", sorted(set(marks)))
 
 

@@ -180,12 +180,6 @@ class Index:
         while found := self.look(shard, position, sets, until)[0]:
             yield found
 
-    def has(self, shard: Shard, found: IndexDocument) -> bool:
-        """Whether a document is there as it was found: asked by its id, whatever the shard shows at present."""
-        path = f"/{quote(shard.index, safe='')}/_doc/{quote(found.wrapped.id or '-', safe='')}?_source=false"
-        answer = self._server.ask("GET", path, accept=(404,))
-        return answer.status != 404 and bool(_decoded(answer.body).get("_seq_no") == found.number)
-
     def _search(self, shard: Shard, body: dict[str, Any]) -> list[IndexDocument]:
         return [_found(hit) for hit in _hits(self._answer(shard, body))]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +16,6 @@ from headwater.ingest.dit.joining import (
     KnownState,
     Note,
     Present,
-    Remade,
     join,
     key_of,
     keys_of,
@@ -53,17 +52,14 @@ def take_documents(
     positions: Mapping[str, bytes] | None = None,
     snapshot: bool = False,
     in_order: bool = True,
-    remade: Callable[[Collection[Remade]], Iterable[ResourceDocument]] = lambda _wanted: (),
 ) -> IntakeResult:
     """Record what the documents say as one batch.
 
     Lines count from 1. `positions` of feeds are kept together with the batch. While the set is loading, `resource`
     documents are its snapshot (DIT-03), and `change` documents are history; with `snapshot` they are that in an open
     set, too. Documents that are not `in_order`, of several shards, are as an index shows them: resources are as the
-    last of the changes has left them. `remade` gives the resources that
-    are there and were taken for what was deleted since: they are of what was made again with their `lastmod` (DIT-A13).
-    Raises what the catalog
-    raises; then nothing was recorded, and the same may be taken again.
+    last of the changes has left them. Raises what the catalog raises;
+    then nothing was recorded, and the same may be taken again.
     """
     taken = IntakeResult()
     items: list[_Item] = []
@@ -80,11 +76,6 @@ def take_documents(
             _load(feed, items, Effects(positions=dict(positions or {})), taken)
         else:
             joined = join(items, _known(feed, items), feed.clock(), snapshot=snapshot)
-            found = (
-                [_resolved(feed, one, 0, len(items), taken) for one in remade(joined.remade)] if joined.remade else []
-            )
-            if found:
-                joined = join([*items, *found], _known(feed, [*items, *found]), feed.clock(), snapshot=snapshot)
             joined.effects.positions = dict(positions or {})
             _record(feed, joined, taken)
 

@@ -93,10 +93,6 @@ class KnownState(msgspec.Struct, frozen=True, kw_only=True):
     implied: Mapping[str, tuple[Link, ...]] = {}
 
 
-Remade = tuple[str, dt.datetime | None]
-"""The URI and the `lastmod` of a resource that was made again."""
-
-
 class Fate(Enum):
     """What became of one document."""
 
@@ -118,8 +114,6 @@ class JoinedBatch(msgspec.Struct, kw_only=True):
     """Notes of resources that change without an event."""
     merged: list[str] = msgspec.field(default_factory=list)
     """URIs to which documents of several locations resolved (DIT-A9)."""
-    remade: set[Remade] = msgspec.field(default_factory=set)
-    """What was made after a deletion, and has no state."""
 
 
 def join(
@@ -341,8 +335,6 @@ class _Joining:
             metadata, kept = present.metadata, present.note.kept
         else:
             self._remember_ahead(change.uri, present)
-            if present is None and self._gone(change.uri) > NEVER_US:
-                self.joined.remade.add((change.uri, change.lastmod))
             links = () if present is None else tuple(one for one in present.metadata.links if one.rel in INVERSE)
             implied = self._known.implied.get(change.uri, ())
             metadata, kept = with_links(Metadata(lastmod=change.lastmod, links=links), implied), b""
