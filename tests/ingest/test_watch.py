@@ -209,8 +209,10 @@ def test_a_file_that_is_being_written_is_known_until_it_is_closed(tmp_path: Path
 
 
 def test_more_events_than_the_system_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, lost = FolderWatch._events, [(-1, 0x4000, b"")]
-    monkeypatch.setattr(FolderWatch, "_events", lambda self: iter([lost.pop()] if lost else real(self)))
+    real, lost = FolderWatch._take, [0x4000]
+    monkeypatch.setattr(
+        FolderWatch, "_take", lambda self, number, mask, *rest: real(self, number, lost.pop() if lost else mask, *rest)
+    )
     watching = Watching(os.fsencode(tmp_path))
     try:
         put(watching, b"file")
@@ -229,7 +231,7 @@ def test_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     running = hints(os.fsencode(tmp_path), lambda: False)
     next(running)
     running.close()  # type: ignore[attr-defined]
-    monkeypatch.setattr(FolderWatch, "_folders_in", refuse)
+    monkeypatch.setattr(FolderWatch, "_descend", refuse)
     with pytest.raises(CannotWatch, match="No space"):
         next(hints(os.fsencode(tmp_path), lambda: False))
     assert os.listdir("/proc/self/fd") == before

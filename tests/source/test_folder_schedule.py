@@ -40,11 +40,6 @@ CASES: dict[str, tuple[dict[str, Any], SetWork, float]] = {
         AT_ONCE,
     ),
     "which goes on when nothing else is due": (QUIET | {"has_pages_left": True}, SetWork.PUBLISH, AT_ONCE),
-    "large files, in the middle of which hints are looked at": (
-        QUIET | {"large": {b"a"}, "hints": {b"b"}},
-        SetWork.LARGE,
-        AT_ONCE,
-    ),
     "a path at its time": (QUIET | {"later": [(NOW + 2, b"a"), (NOW + 1, b"b")]}, SetWork.HINTS, NOW + 1),
     "no scan while one is under way": (QUIET | {"look_at": math.inf, "hints": {b"a"}}, SetWork.HINTS, AT_ONCE),
     "everything again after a failure, when its pause is over": (

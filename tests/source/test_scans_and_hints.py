@@ -100,7 +100,6 @@ def test_a_hint_during_the_first_scan_publishes_nothing_over_newer_documents(
         return read(descriptor, size, takers, stop)
 
     monkeypatch.setattr(hashing, "_feed", slowly)
-    monkeypatch.setattr("headwater.source.published_folder.APART_OCTETS", LARGE * 2)
     world.put("large", bytes(LARGE))
     with Source(world.config(), listener=world.events.append) as source:
         source.start()

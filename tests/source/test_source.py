@@ -201,7 +201,7 @@ def test_small_changes_do_not_wait_for_a_large_file(
     world: WatchedSource, found_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its digests take a while; what comes later and is small is recorded first."""
-    monkeypatch.setattr("headwater.source.published_folder.APART_OCTETS", 1 << 20)
+    monkeypatch.setattr("headwater.ingest.folder.scanner.LARGE_OCTETS", 1 << 20)
     read, small = hashing._feed, threading.Event()
 
     def slowly(descriptor: int, size: int, takers: list[Any], stop: Callable[[], bool] | None) -> int:

@@ -26,8 +26,6 @@ from headwater.source import worker
 from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 
-APART_OCTETS = 64 << 20
-"""Larger files are hashed apart, so that no other change waits: a second or so holds this many."""
 SCANS: Final = TimeShare(0.1)
 """How much of the time full scans may take."""
 UNWATCHED_SECONDS = 2.0
@@ -78,7 +76,6 @@ class PublishedFolder(Intake):
                 before_change=self._before_change,
                 seen=self._seen,
                 kept=kept,
-                apart_octets=None if stop is None else APART_OCTETS,
             ),
         )
         self._unreadable = UnreadableFiles()
@@ -115,12 +112,12 @@ class PublishedFolder(Intake):
         self._before, self._verifies = before, not scanned.opened or scanned.unchanged > 0
         return _looked(scanned, is_changed=True)
 
-    def look_at(self, paths: Collection[bytes], *, is_apart: bool = False) -> Looked:
+    def look_at(self, paths: Collection[bytes]) -> Looked:
         """Scan these relative paths."""
         before = self._catalog.state(self.name).last_seq
         if self._fence is None:
             self._put_up_fence()
-        scanned = self._scanner.rescan(paths, is_apart=is_apart)
+        scanned = self._scanner.rescan(paths)
         self._note_versions(scanned)
         if scanned.held_back is not None:
             self._note_held(scanned, is_whole=False)

@@ -136,8 +136,8 @@ class Intake:
         """Record what is there by now. Raises whatever is wrong."""
         raise NotImplementedError
 
-    def look_at(self, paths: Collection[bytes], *, is_apart: bool = False) -> Looked:
-        """Record what is at these paths by now; `is_apart`: they are large files, for which hints do not wait."""
+    def look_at(self, paths: Collection[bytes]) -> Looked:
+        """Record what is at these paths by now."""
         raise NotImplementedError
 
     def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
@@ -167,21 +167,19 @@ class Intake:
 class SetWork(enum.Enum):
     """BEGIN: publish what a run before has recorded. LOOK: at the whole. PUBLISH: what is due by time.
 
-    HINTS: look where hints say. LARGE: read files for which others do not wait.
+    HINTS: look where hints say.
     """
 
     BEGIN = enum.auto()
     LOOK = enum.auto()
     PUBLISH = enum.auto()
     HINTS = enum.auto()
-    LARGE = enum.auto()
 
 
 class Schedule(msgspec.Struct, kw_only=True):
     """When what is due in one set; times are seconds of a clock that never goes back, infinite for never.
 
-    `hints` are relative paths to look at now, `later` those to look at at a time, `large` those of
-    large files that are to be read. The last look at the whole ended at
+    `hints` are relative paths to look at now, `later` those to look at at a time. The last look at the whole ended at
     `look_ended_at` and took `look_seconds`. With `has_pages_left` a round of pages goes on when nothing else is due.
     Before `retry_at` nothing is done.
     """
@@ -193,7 +191,6 @@ class Schedule(msgspec.Struct, kw_only=True):
     publish_at: float = 0.0
     hints: set[bytes] = msgspec.field(default_factory=set)
     later: list[tuple[float, bytes]] = msgspec.field(default_factory=list)
-    large: set[bytes] = msgspec.field(default_factory=set)
     has_pages_left: bool = False
     retry_at: float = 0.0
 
@@ -209,7 +206,6 @@ class Schedule(msgspec.Struct, kw_only=True):
         work = (
             (SetWork.LOOK, self.look_at),
             (SetWork.PUBLISH, self.publish_at + (TICK_SECONDS if self.hints else 0.0)),
-            (SetWork.LARGE, AT_ONCE if self.large else math.inf),  # in the middle of which hints are looked at
             (SetWork.HINTS, hints_at),
             (SetWork.PUBLISH, self.publish_at),
             (SetWork.PUBLISH, AT_ONCE if self.has_pages_left else math.inf),
@@ -409,10 +405,6 @@ class SetWorker:
             self._look_and_publish()
         elif work is SetWork.HINTS:
             self._follow(paths)
-        elif work is SetWork.LARGE:
-            with self._lock:
-                paths, self._schedule.large = self._schedule.large, set()
-            self._follow(paths, is_apart=True)
         else:
             self._repair()
 
@@ -470,11 +462,11 @@ class SetWorker:
         is_first, self.has_looked, self._is_older = not self.has_looked, True, False
         return msgspec.structs.replace(looked, is_changed=True) if is_first or self.failures else looked
 
-    def _follow(self, paths: set[bytes], *, is_apart: bool = False) -> None:
+    def _follow(self, paths: set[bytes]) -> None:
         if self.intake.is_told:
             self._publish(Refresh.CHANGES)
             return
-        looked = self.intake.look_at(paths, is_apart=is_apart)
+        looked = self.intake.look_at(paths)
         if looked.held_back:
             self.health.held_back = self.health.held_back or looked.held_back
             with self._lock:
@@ -485,7 +477,6 @@ class SetWorker:
     def _look_later(self, looked: Looked) -> None:
         now, scanned = time.monotonic(), looked.scanned
         with self._lock:
-            self._schedule.large.update(scanned.large)
             self._schedule.later += [(now + ECHO_SECONDS, path) for path in scanned.unsettled]
             self._schedule.later += [(now + SETTLED_SECONDS, path) for path in scanned.racy]
 

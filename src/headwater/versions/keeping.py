@@ -7,8 +7,7 @@ made of the file itself while that is unchanged, and begins anew after the chang
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -34,40 +33,15 @@ class BatchVersions(msgspec.Struct, kw_only=True):
     names: list[str] = msgspec.field(default_factory=list)
     lost: list[tuple[bytes, int, str]] = msgspec.field(default_factory=list)
 
-
-class VersionKeeping:
-    """Does that for one pass of a scan; without an `intake` it does nothing."""
-
-    def __init__(self, intake: VersionIntake | None, warn: Warn) -> None:
-        self._intake = intake
-        self._warn = warn
-
-    @property
-    def folder(self) -> bytes | None:
-        """Where readers set octets aside; None when they need not."""
-        return None if self._intake is None else self._intake.folder
-
-    def keep(self, versions: BatchVersions | None) -> set[str]:
-        """Make durable what a batch needs, before it is recorded; returns the digests that are not kept."""
-        if self._intake is None or versions is None:
-            return set()
-        lost = self._intake.keep(versions.needed)
-        self._intake.remove(versions.names)
-        for path, error, _digest in versions.lost:
-            self._warn(path, f"its octets are not kept: {why_not_kept(error)}")
+    def keep(self, intake: VersionIntake, warn: Warn) -> set[str]:
+        """Make durable what the batch needs, before it is recorded; returns the digests that are not kept."""
+        lost = intake.keep(self.needed)
+        intake.remove(self.names)
+        for path, error, _digest in self.lost:
+            warn(path, f"its octets are not kept: {why_not_kept(error)}")
         for digest in lost:
-            self._warn(digest.encode(), "the octets with this SHA-256 are not kept")
-        return {*lost, *(digest for _path, _error, digest in versions.lost)}
-
-
-@contextmanager
-def version_keeping(store: VersionStore | None, warn: Warn) -> Iterator[VersionKeeping]:
-    """The keeping of versions during one pass; what was set aside and not needed is removed at its end."""
-    if store is None:
-        yield VersionKeeping(None, warn)
-        return
-    with store.intake() as intake:
-        yield VersionKeeping(intake, warn)
+            warn(digest.encode(), "the octets with this SHA-256 are not kept")
+        return {*lost, *(digest for _path, _error, digest in self.lost)}
 
 
 class ContentKeeping:

@@ -161,8 +161,6 @@ class ScanResult(msgspec.Struct, kw_only=True):
     held_back: DeletionHold | None = None
     unsettled: list[bytes] = msgspec.field(default_factory=list)
     """Paths that changed while they were read: they are to be looked at again soon."""
-    large: list[bytes] = msgspec.field(default_factory=list)
-    """Paths of files so large that others would wait for them: they are to be read apart."""
     racy: list[bytes] = msgspec.field(default_factory=list)
     """Paths, up to RACY_MOST, read so soon after a change that their notes prove nothing: later another look does."""
     warnings: dict[str, int] = msgspec.field(default_factory=dict)

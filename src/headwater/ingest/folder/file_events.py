@@ -38,25 +38,15 @@ def describe(uri: str, state: FileState, digests: str, held: Metadata | None, no
     `digests` is the text of `hash`, `type` is an essence (AMB-09), `lastmod` has whole seconds as HTTP's Last-Modified
     has.
     """
-    digest = digests or None
-    return Metadata(
-        lastmod=_lastmod(state[1], now, held if held is not None and held.hash == digest else None),
-        hash=digest,
-        length=state[0],
-        type=media_type(uri),
-    )
-
-
-def _lastmod(mtime_ns: int, now: dt.datetime, same: Metadata | None) -> dt.datetime:
-    """The file's mtime, never in the future (AMB-27; RFC 9110 8.8.2.1): then the time at which it was found so."""
+    size, mtime_ns, digest = state[0], state[1], digests or None
     try:
         lastmod = from_microseconds(mtime_ns // 1_000_000_000 * SECOND)
     except OverflowError:
         lastmod = _EARLIEST if mtime_ns < 0 else _LATEST
-    if lastmod <= now:
-        return lastmod
-    found = same.lastmod if same is not None and same.lastmod is not None else now
-    return found.replace(microsecond=0)
+    if lastmod > now:  # never in the future (AMB-27; RFC 9110 8.8.2.1): then the time at which it was found so
+        is_same = held is not None and held.hash == digest
+        lastmod = ((held.lastmod if held is not None and is_same else None) or now).replace(microsecond=0)
+    return Metadata(lastmod=lastmod, hash=digest, length=size, type=media_type(uri))
 
 
 BATCH = 2_000
@@ -140,18 +130,22 @@ class EventBuilder:
             stop=self._stop,
             settle_ns=round(self._folder.settle_seconds * 1e9),
         )
-        keeps = aside is not None
         items: list[Candidate] = []
         results: list[HashResult] = []
+
+        def request(one: Candidate) -> HashRequest:
+            place = self._folder.place
+            return one.path, self._folder.algorithms, place and os.path.join(place, path_of(one.uri))
+
         with self._document_hashes():
-            for block, found in pool.read(candidates, self._request):
+            for block, found in pool.read(candidates, request):
                 items += block
                 results += found
                 if len(items) >= size:
-                    yield self._batch(items, results, held, keeps=keeps)
+                    yield self._batch(items, results, held, keeps=aside is not None)
                     items, results = [], []
             if items:
-                yield self._batch(items, results, held, keeps=keeps)
+                yield self._batch(items, results, held, keeps=aside is not None)
 
     @contextmanager
     def _document_hashes(self) -> Iterator[None]:
@@ -160,12 +154,12 @@ class EventBuilder:
             return
         from headwater.ingest.folder.canonical_hashes import DocumentHashes  # with it come the parsers
 
-        with closing(DocumentHashes(self._folder.canonical, self._no_canonical_hash)) as self._documents:
+        def refused(path: bytes, why: str) -> None:
+            self._warn(ScanWarning("HW-ING-24", f"it is stated without a canonical hash: {why}", path))
+
+        with closing(DocumentHashes(self._folder.canonical, refused)) as self._documents:
             yield
         self._documents = None
-
-    def _no_canonical_hash(self, path: bytes, why: str) -> None:
-        self._warn(ScanWarning("HW-ING-24", f"it is stated without a canonical hash: {why}", path))
 
     def _batch(
         self,
@@ -189,11 +183,6 @@ class EventBuilder:
             else:
                 self._take(one, found, known.get(one.uri), batch, now)
         return batch
-
-    def _request(self, one: Candidate) -> HashRequest:
-        folder = self._folder
-        place = None if folder.place is None else os.path.join(folder.place, path_of(one.uri))
-        return one.path, folder.algorithms, place
 
     def _take(
         self, one: Candidate, found: HashResult, known: Resource | None, batch: EventBatch, now: dt.datetime

@@ -18,9 +18,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 
 import msgspec
 
@@ -44,16 +44,16 @@ from headwater.ingest.folder.walk import (
     UnreadableEntry,
     Walk,
     WalkEntry,
-    expand_hints,
+    outside_state,
     path_of,
     quote,
+    topmost,
 )
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges, is_acceptable
 from headwater.ingest.set_problems import DeletionGuard, DeletionHold, HoldReason
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.times import to_microseconds
-from headwater.versions.keeping import version_keeping
 
 EXAMPLES = 10
 """So many places are named for each rule in one pass; the rest is a number."""
@@ -105,6 +105,8 @@ LONG_URI = 2_047
 LOAD_BATCH = 10_000
 """Files of one transaction of the first load, at most; so many where versions are kept, as each waits for the disk."""
 
+LARGE_OCTETS = 64 << 20
+"""Larger files are read after all others, which do not wait for them: a second or so reads this many."""
 _ROWS = 5_000
 _BREATH = 1_000
 _BREATH_SECONDS = 0.25
@@ -117,8 +119,7 @@ class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
     `stop` and `breathe` are called often: the first ends the pass (Stopped), the second may do something urgent.
     `before_change` is called before anything is placed or recorded, and may raise. `seen` is what the set must still be
     when something is recorded (`Catalog.record`, `after`); None: whatever it is. `kept` is what is kept of changes;
-    where that has a history, the present state of all is kept. Files of an open set of more than `apart_octets` are
-    left to another pass.
+    where that has a history, the present state of all is kept.
     """
 
     stop: Callable[[], bool] = lambda: False
@@ -126,7 +127,6 @@ class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
     before_change: Callable[[], None] = lambda: None
     seen: Callable[[], SetState | None] = lambda: None
     kept: KeptChanges = NOTHING_KEPT
-    apart_octets: int | None = None
 
 
 class FolderScanner:
@@ -152,8 +152,6 @@ class FolderScanner:
         self.guard = DeletionGuard(catalog, name, folder.max_delete, clock)
         self.device: int | None = None
         """On which the last scan found the folder."""
-        self.links: dict[bytes, bytes] = {}
-        """Links that the last passes followed (`Walk.links`)."""
         self.warned: set[tuple[str, bytes]] = set()
         """The warnings that were reported."""
         self.outer: _Pass | None = None
@@ -168,45 +166,39 @@ class FolderScanner:
         is_new = self.catalog.create(self.name).opened_at is None
         began = self.clock()
         result = ScanResult(opened=is_new, at=None if is_new else self.catalog.mark(self.name, began))
-        with self._pass(result, whole=True, is_apart=False) as one:
+        with self._pass(result, whole=True) as one:
             one.look_at_everything()
         if is_new:
             result.at = self.catalog.open(self.name, began).opened_at
         return result
 
-    def rescan(self, paths: Iterable[bytes], *, is_apart: bool = False) -> ScanResult:
-        """Compare these relative paths only: files, or folders with all below them, there or gone. The set is open.
-
-        `is_apart`: they are the large files that another pass has left.
-        """
+    def rescan(self, paths: Iterable[bytes]) -> ScanResult:
+        """Compare these relative paths only: files, or folders with all below them, there or gone. The set is open."""
         result = ScanResult()
-        with self._pass(result, whole=False, is_apart=is_apart) as one:
+        with self._pass(result, whole=False) as one:
             one.look_at(paths)
         return result
 
     @contextmanager
-    def _pass(self, result: ScanResult, *, whole: bool, is_apart: bool) -> Iterator[_Pass]:
+    def _pass(self, result: ScanResult, *, whole: bool) -> Iterator[_Pass]:
         with DifferenceQueue() as queue:
-            one = _Pass(self, result, queue, is_apart=is_apart, breathes=whole or is_apart)
-            if one.breathes:
-                self.outer = one
+            outer = self.outer
+            one = _Pass(self, result, queue, outer)
+            self.outer = outer or one
             try:
                 yield one
             finally:
-                if one.breathes:
-                    self.outer = None
+                self.outer = outer
         result.warnings = one.warnings.end(whole=whole)
         if result.unreadable.count:  # files: one warning for a folder is about all below it
             result.warnings["HW-ING-20"] = result.unreadable.count
 
 
 class _Pass:
-    """One pass of a scanner. Where it `breathes`, passes over hints come in the middle of it."""
+    """One pass of a scanner, in the middle of an `outer` one or of none: then others come in the middle of it."""
 
-    def __init__(
-        self, scanner: FolderScanner, result: ScanResult, queue: DifferenceQueue, *, is_apart: bool, breathes: bool
-    ) -> None:
-        self.breathes = breathes
+    def __init__(self, scanner: FolderScanner, result: ScanResult, queue: DifferenceQueue, outer: _Pass | None) -> None:
+        self._outer = outer
         self.warnings = WarningLog(scanner.listener, scanner.warned)
         self.overtaken: set[str] = set()
         """What was recorded in the middle of this pass, by one that has looked later."""
@@ -218,7 +210,7 @@ class _Pass:
         self._result = result
         self._queue = queue
         self._is_loading = result.opened
-        self._is_apart = is_apart
+        self._has_large = False
         self._total = self._catalog.state(self._name).count
         self._breathe_at = 0.0
         self._event_builder = EventBuilder(
@@ -247,12 +239,13 @@ class _Pass:
             self._hold_back(HoldReason.ROOT_MISSING, vanished, total - queue.left_out)
         if not self._is_loading and result.held_back is None:
             if vanished and self._catalog.state(self._name).count != total:
-                vanished = self._still_held()  # hints have come in between, and are counted by the guard
+                # hints have come in between, and are counted by the guard
+                missing = (one.uri for one in queue.take() if isinstance(one, MissingResource))
+                judged = (uri for uri in missing if not self._is_left_out(uri))
+                vanished = sum(len(self._catalog.get(self._name, uris)) for uris in batched(judged, BATCH))
             self._judge(walk, vanished, is_whole=True)
         self._record_all(walk)
         self._scanner.device = walk.state.st_dev
-        self._scanner.links.clear()
-        self._scanner.links |= walk.links
 
     def look_at(self, paths: Iterable[bytes]) -> None:
         """Compare these relative paths."""
@@ -261,19 +254,22 @@ class _Pass:
         except RootFault as fault:
             self._hold_back(_reason(fault), self._total, self._total)
             return
-        for path in expand_hints(paths, self._scanner.links):
-            uri = quote(path)
+        for path in topmost(outside_state(paths)):
+            uri, seen = quote(path), walk.at(path)
             exact = self._catalog.get(self._name, [uri])
-            here, below = _split(walk.at(path), uri)
-            self._look(here, [(one.uri, one.memo) for one in exact.values()])
-            self._look(below, self._rows(uri + "/"))
+            first = list(islice(seen, 1))  # at the path itself or below it; something unreadable counts for both
+            is_file = any(isinstance(one, FileEntry) and one.uri == uri for one in first)
+            is_here = is_file or any(
+                isinstance(one, UnreadableEntry) and not one.uri.startswith(uri + "/") for one in first
+            )
+            self._look(first if is_here else [], [(one.uri, one.memo) for one in exact.values()])
+            self._look([] if is_file else chain(first, seen), self._rows(uri + "/"))
         self._judge(walk, self._queue.vanished - self._queue.left_out, is_whole=False)
         self._record_all(walk)
-        self._scanner.links |= walk.links
 
     def _breathing(self) -> bool:
         """Whether to stop; asked again and again while a large file is read, for which nobody waits."""
-        if self.breathes and time.monotonic() >= self._breathe_at:
+        if self._outer is None and time.monotonic() >= self._breathe_at:
             self._hooks.breathe()
             self._breathe_at = time.monotonic() + _BREATH_SECONDS
         return self._hooks.stop()
@@ -281,18 +277,21 @@ class _Pass:
     def _pause(self) -> None:
         if self._hooks.stop():
             raise Stopped
-        if self.breathes:
+        if self._outer is None:
             self._hooks.breathe()
 
     # Step 1: look
 
     def _look(self, seen: Iterable[WalkEntry], held: Iterable[tuple[str, bytes]], total: int | None = None) -> None:
         usual = LONG_URI - self._folder.uri_prefix_length
-        for one in compare(self._pausing(seen, total), held, self._event_builder.mark, self._result, self._unreadable):
+        pausing, closed = self._pausing(seen, total), partial(_warn_unreadable, self.warnings)
+        for one in compare(pausing, held, self._event_builder.mark, self._result, closed):
             if isinstance(one, MissingResource):
                 self._queue.left_out += self._is_left_out(one.uri)
             elif len(one.uri) > usual and not self._fits(one):
                 continue
+            else:
+                self._has_large |= one.octets > LARGE_OCTETS
             self._queue.put(one)
 
     def _pausing(self, seen: Iterable[WalkEntry], total: int | None) -> Iterator[WalkEntry]:
@@ -317,9 +316,6 @@ class _Pass:
         """Whether the settings no longer take it: then it goes by its owner's will, whatever lies in the folder."""
         return not self._scanner.path_filter.takes(path_of(uri))
 
-    def _unreadable(self, one: UnreadableEntry) -> None:
-        self.warnings.add(unreadable(one.path, one.error))
-
     def _fits(self, one: Candidate) -> bool:
         """Whether a file is published whose URI is longer than usual; and say so, or why not."""
         length = self._folder.uri_prefix_length + len(one.uri)
@@ -340,11 +336,6 @@ class _Pass:
         verdict = self._scanner.guard.judge(held, vanished, found, is_whole=is_whole, device_changed=moved)
         if verdict is not None:
             self._hold_back(verdict.reason, verdict.vanished, verdict.held)
-
-    def _still_held(self) -> int:
-        missing = (one.uri for one in self._queue.take() if isinstance(one, MissingResource))
-        judged = (uri for uri in missing if not self._is_left_out(uri))
-        return sum(len(self._catalog.get(self._name, uris)) for uris in batched(judged, BATCH))
 
     def _hold_back(self, reason: HoldReason, vanished: int, total: int) -> None:
         result = self._result
@@ -373,9 +364,8 @@ class _Pass:
             gone: list[Event] = []
             held = self._catalog.get(self._name, uris)  # without those that a hint has brought meanwhile
             for uri in held:
-                again = [
-                    one for one in _first(walk.at(path_of(uri))) if isinstance(one, UnreadableEntry) or one.uri == uri
-                ]
+                found = islice(walk.at(path_of(uri)), 1)
+                again = [one for one in found if isinstance(one, UnreadableEntry) or one.uri == uri]
                 if again:
                     result.kept += 1
                 else:
@@ -398,32 +388,35 @@ class _Pass:
         """Record the deletions, then what is read of the new and changed files."""
         result, queue = self._result, self._queue
         returned = self._delete(walk)
-        candidates: Iterator[Candidate] = (one for one in queue.take() if isinstance(one, Candidate))
         known: Callable[[list[str]], dict[str, Resource]] = partial(self._catalog.get, self._name)
         size, versions = BATCH, self._hooks.kept.store
         if self._is_loading:
-            known, versions = _nothing_known, self._hooks.kept.of_first_load
+            known, versions = (lambda _uris: {}), self._hooks.kept.of_first_load  # whatever is read is loaded
             size = LOAD_BATCH if versions is not None else min(LOAD_BATCH, self._catalog.load_batch)
-        elif not self._is_apart and (most := self._hooks.apart_octets) is not None:
-            candidates = _without_large(candidates, most, result.large)
-        changing = self._changing(chain(returned, candidates))
-        with version_keeping(versions, self._not_kept) as keeping:
-            for batch in self._event_builder.batches(changing, known, size, keeping.folder):
-                lost = keeping.keep(batch.versions)
-                self._record(batch.events, batch.replaced, lost)
-                if batch.memos:
-                    self._overtake(uri for uri, _memo in batch.memos)
-                    self._catalog.remember(self._name, batch.memos)
-                self._scanner.listener(Progress("read", result.read, queue.candidates, result.octets))
-                self._pause()
 
-    def _not_kept(self, path: bytes, text: str) -> None:
-        self.warnings.add(ScanWarning("HW-ING-23", text, path))
+        def candidates(*, are_large: bool) -> Iterator[Candidate]:
+            for one in chain([] if are_large else returned, queue.take()):
+                if isinstance(one, Candidate) and (not is_parted or (one.octets > LARGE_OCTETS) is are_large):
+                    self._hooks.before_change()
+                    yield one
 
-    def _changing(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-        for one in candidates:
-            self._hooks.before_change()
-            yield one
+        def not_kept(path: bytes, text: str) -> None:
+            self.warnings.add(ScanWarning("HW-ING-23", text, path))
+
+        is_parted = self._has_large and not self._is_loading
+        with nullcontext() if versions is None else versions.intake() as intake:
+            for are_large in (False, True)[: 1 + is_parted]:
+                found = candidates(are_large=are_large)
+                for batch in self._event_builder.batches(found, known, size, intake and intake.folder):
+                    lost = set[str]()
+                    if intake is not None and batch.versions is not None:
+                        lost = batch.versions.keep(intake, not_kept)
+                    self._record(batch.events, batch.replaced, lost)
+                    if batch.memos:
+                        self._overtake(uri for uri, _memo in batch.memos)
+                        self._catalog.remember(self._name, batch.memos)
+                    self._scanner.listener(Progress("read", result.read, queue.candidates, result.octets))
+                    self._pause()
 
     def _record(
         self,
@@ -455,9 +448,8 @@ class _Pass:
 
     def _overtake(self, uris: Iterable[str]) -> None:
         """Have the pass in the middle of which this one comes leave these alone."""
-        outer = self._scanner.outer
-        if outer is not None and outer is not self:
-            outer.overtaken.update(uris)
+        if self._outer is not None:
+            self._outer.overtaken.update(uris)
 
 
 def dry_run(
@@ -478,11 +470,9 @@ def dry_run(
     path_filter = PathFilter(folder.root, folder.selection, folder.avoid)
     left_out = 0
 
-    def closed(one: UnreadableEntry) -> None:
-        warnings.add(unreadable(one.path, one.error))
-
     try:
         walk = folder.walk(warnings.add)
+        closed = partial(_warn_unreadable, warnings)
         for one in compare(walk.everything(), held, mark_of(folder, kept), result, closed):
             if isinstance(one, MissingResource):
                 result.deleted += 1
@@ -504,38 +494,12 @@ def dry_run(
     return result
 
 
+def _warn_unreadable(warnings: WarningLog, one: UnreadableEntry) -> None:
+    warnings.add(unreadable(one.path, one.error))
+
+
 def _unusable(folder: Folder, why: str) -> UsageFault:
     return UsageFault(f"cannot be published: {why}", code="HW-ING-02", where=os.fsdecode(folder.root))
-
-
-def _nothing_known(_uris: list[str]) -> dict[str, Resource]:
-    """What a set says that is being loaded: whatever is read is loaded."""
-    return {}
-
-
-def _without_large(candidates: Iterable[Candidate], most: int, large: list[bytes]) -> Iterator[Candidate]:
-    """The candidates; those of more than so many octets are put aside."""
-    for one in candidates:
-        if one.octets > most:
-            large.append(path_of(one.uri))
-        else:
-            yield one
-
-
-def _first(seen: Iterator[WalkEntry]) -> list[WalkEntry]:
-    one = next(seen, None)
-    return [] if one is None else [one]
-
-
-def _split(seen: Iterator[WalkEntry], uri: str) -> tuple[list[WalkEntry], Iterable[WalkEntry]]:
-    """What is at `uri` itself, and what lies below it. Something unreadable counts for both."""
-    first = _first(seen)
-    if first and isinstance(first[0], FileEntry) and first[0].uri == uri:
-        return first, []
-    here: list[WalkEntry] = [
-        one for one in first if isinstance(one, UnreadableEntry) and not one.uri.startswith(uri + "/")
-    ]
-    return here, chain(first, seen)
 
 
 def _reason(fault: RootFault) -> HoldReason:

@@ -47,14 +47,9 @@ class SetTree:
         self._completed = _Completed(str(place.absolute()), mode)
         self.place = os.fsencode(place)
         self.mode = mode
-        self.torn = self._read() != self._completed
-        self._begun = False
-
-    def _read(self) -> _Completed | None:
-        try:
-            return from_json(self._note.read_bytes(), _Completed)
-        except (FileNotFoundError, msgspec.DecodeError):
-            return None
+        self.torn, self._begun = True, False
+        with suppress(FileNotFoundError, msgspec.DecodeError):
+            self.torn = from_json(note.read_bytes(), _Completed) != self._completed
 
     def begin(self) -> None:
         """Something is about to change: until `end`, the tree counts as torn. Cheap when it was said before."""
@@ -75,21 +70,17 @@ class SetTree:
         with suppress(RootFault):  # the folder is not there
             walk = begin_walk()
         for uri, memo in memos_of(self._catalog, self._name):
-            if self._is_right(uri, memo) and not self.torn:
-                continue
+            with suppress(OSError):
+                there = os.lstat(self.place + b"/" + path_of(uri))
+                is_right = stat.S_ISREG(there.st_mode) and is_outlined(memo, there, by_inode=self.mode != COPY)
+                if is_right and not self.torn:
+                    continue
             file = None if walk is None else next(walk.at(path_of(uri)), None)
             if isinstance(file, FileEntry) and file.uri == uri and is_outlined(memo, file.stat, by_inode=False):
                 placed += self._check(file)
             else:
                 left += 1
         return placed, left
-
-    def _is_right(self, uri: str, memo: bytes) -> bool:
-        try:
-            there = os.lstat(self.place + b"/" + path_of(uri))
-        except OSError:
-            return False
-        return stat.S_ISREG(there.st_mode) and is_outlined(memo, there, by_inode=self.mode != COPY)
 
     def _check(self, one: FileEntry) -> bool:
         place = os.path.join(self.place, path_of(one.uri))

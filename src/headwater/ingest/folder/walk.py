@@ -12,8 +12,8 @@ import errno
 import os
 import re
 import stat
-from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -28,29 +28,11 @@ from headwater.quantities import DEFAULT_SHARE
 from headwater.spec.uris import quote_path
 
 
-def expand_hints(paths: Iterable[bytes], links: Mapping[bytes, bytes]) -> list[bytes]:
-    """The relative paths to look at when something happened at `paths`; `links` lead from path to path."""
-    return topmost(aliased(outside_state(paths), links))
-
-
 def outside_state(paths: Iterable[bytes]) -> Iterator[bytes]:
     """The paths without those in folders that hold the state of a command, which change all the time."""
     for path in paths:
         if not has_reserved(path):
             yield path
-
-
-def aliased(paths: Iterable[bytes], links: Mapping[bytes, bytes]) -> set[bytes]:
-    """The paths, and those by which links lead to the same files, or to folders above or below them."""
-    every = set(paths)
-    by_target = defaultdict(list)
-    for link, target in links.items():
-        by_target[target].append(link)
-    found = {link for link, target in links.items() if any(path in every for path in (target, *above(target)))}
-    for path in every:
-        for folder in above(path):
-            found.update(link + path[len(folder) :] for link in by_target.get(folder, ()))
-    return every | found
 
 
 def topmost(paths: Iterable[bytes]) -> list[bytes]:
@@ -110,8 +92,6 @@ class PathFilter:
 
 LINK_DEPTH = 8
 """So many folder links are followed one below the other: a few folders that all link to each other make a forest."""
-
-LINKS = 10_000
 
 _KIND, _FILE = 0o170000, stat.S_IFREG
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -194,12 +174,14 @@ class Walk:
         base_url: str | None = None,
         warn: Callable[[ScanWarning], None] = lambda _warn: None,
     ) -> None:
-        self.links: dict[bytes, bytes] = {}
-        """Links that were followed: relative path -> relative path of where they lead. The first LINKS of them."""
         self._selection = selection
         self._warn = warn
         self._avoid = frozenset(avoid)
-        self._own = {(found.st_dev, found.st_ino) for one in self._avoid if (found := _file_state(one)) is not None}
+        self._own: set[tuple[int, int]] = set()
+        for one in self._avoid:
+            with suppress(OSError):
+                found = os.stat(one)
+                self._own |= set() if stat.S_ISDIR(found.st_mode) else {(found.st_dev, found.st_ino)}
         self._inodes = {inode for _device, inode in self._own}
         self._names = set(map(os.path.basename, self._avoid))
         self._hidden_count = 0
@@ -222,11 +204,9 @@ class Walk:
             raise RootFault from cause
         yield from self._descend([root])
         if self._hidden_count:
-            many = f"{self._hidden_count:,} files and folders with names that begin with a dot are left out"
-            text = (
-                many if self._hidden_count > 1 else "one file or folder with a name that begins with a dot is left out"
-            )
-            self._warn(ScanWarning("HW-ING-18", text, self._root))
+            many = f"{self._hidden_count:,} files and folders with names that begin with a dot are"
+            one = "one file or folder with a name that begins with a dot is"
+            self._warn(ScanWarning("HW-ING-18", f"{many if self._hidden_count > 1 else one} left out", self._root))
 
     def at(self, relative: bytes) -> Iterator[WalkEntry]:
         """The file at `relative`, or the files below it; nothing when the set has nothing there.
@@ -252,7 +232,7 @@ class Walk:
                 return
             is_folder = stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and os.path.isdir(path))
         except OSError as cause:
-            yield from self._closed(frame.prefix + quote(last), path, cause)
+            yield from self._failed(frame.prefix + quote(last), path, cause)
             return
         frame.keys = [quote(last) + "/" if is_folder else quote(last)]
         yield from self._descend(frames)
@@ -272,8 +252,12 @@ class Walk:
             with os.scandir(_DESCRIPTORS % descriptor if _DESCRIPTORS else folder) as entries:
                 listed = self._publishable(folder, list(entries))
             keys = [quote(one.name) for one in listed if one.is_file(follow_symlinks=False)]
-            others = [one for one in listed if not one.is_file(follow_symlinks=False)]
-            keys += [quote(one.name) + ("/" if _leads_to_folder(one) else "") for one in others]
+            for one in listed:
+                if not one.is_file(follow_symlinks=False):
+                    is_folder = False
+                    with suppress(OSError):  # a link into itself, or behind a closed door: `_file` says why
+                        is_folder = one.is_dir()
+                    keys.append(quote(one.name) + "/" * is_folder)
         finally:
             os.close(descriptor)
         keys.sort(reverse=True)
@@ -318,7 +302,10 @@ class Walk:
                     frame.keys = self._list(frame.path)
                 except OSError as cause:
                     frames.pop()
-                    yield from self._unlisted(frame, cause)
+                    if cause.errno == errno.ELOOP:  # it was a folder a moment ago: judged by the next look
+                        yield UnreadableEntry(frame.prefix, frame.path, "it has just become a link")
+                    else:
+                        yield from self._failed(frame.prefix, frame.path, cause)
                     continue
             folder = yield from self._files(frame, frame.keys)
             if folder is None:
@@ -342,9 +329,7 @@ class Walk:
                 if state is not None and state.st_mode & _KIND == _FILE:
                     yield FileEntry(prefix + key, path, state)
                     continue
-            seen = self._file(frame, key)
-            if seen is not None:
-                yield seen
+            yield from self._file(frame, key)
         return None
 
     def _enter(self, frame: _Frame, key: str, frames: list[_Frame]) -> Iterator[UnreadableEntry]:
@@ -357,14 +342,18 @@ class Walk:
         links = frame.links
         try:
             if stat.S_ISLNK(os.lstat(path).st_mode):
-                links += 1
-                resolved = self._resolve(path, links, frames)
-                if resolved is None:
+                links, real = links + 1, self._inside(path)
+                if real is None:
                     return
-                self._follow(relative, resolved)
-                path = resolved
+                if any(frame.path == real for frame in frames) or links > LINK_DEPTH:
+                    text = "a link that leads back into the folders above it is not followed"
+                    self._warn(ScanWarning("HW-ING-12", text, path))
+                    return
+                if self._is_ours(real):
+                    return
+                path = real
         except OSError as cause:
-            yield from self._closed(frame.prefix + key, path, cause)
+            yield from self._failed(frame.prefix + key, path, cause)
             return
         if path in self._avoid:
             return
@@ -374,18 +363,6 @@ class Walk:
             self._warn(ScanWarning("HW-ING-16", "a copy of this source is left out of it", path))
         else:
             frames.append(_Frame(path, frame.prefix + key, relative + b"/", links))
-
-    def _resolve(self, path: bytes, links: int, frames: list[_Frame]) -> bytes | None:
-        """Where a folder link leads, or None when it is not followed."""
-        real = self._inside(path)
-        if real is None:
-            return None
-        if any(frame.path == real for frame in frames) or links > LINK_DEPTH:
-            self._warn(
-                ScanWarning("HW-ING-12", "a link that leads back into the folders above it is not followed", path)
-            )
-            return None
-        return None if self._is_ours(real) else real
 
     def _is_ours(self, real: bytes) -> bool:
         """Whether what a link leads to lies in a folder that is never entered."""
@@ -403,10 +380,6 @@ class Walk:
         what = "a folder with the state of a Headwater command" if is_state(path) else "the output of `publish`"
         self._warn(ScanWarning("HW-ING-15", f"{what} is left out", path))
 
-    def _follow(self, relative: bytes, real: bytes) -> None:
-        if len(self.links) < LINKS:
-            self.links[relative] = real[len(self._below) :]
-
     def _inside(self, path: bytes) -> bytes | None:
         real = os.path.realpath(path, strict=True)
         if real == self._root or real.startswith(self._below):
@@ -414,66 +387,33 @@ class Walk:
         self._warn(ScanWarning("HW-ING-11", "a link that leads out of the folder is not followed", path))
         return None
 
-    def _file(self, frame: _Frame, key: str) -> WalkEntry | None:
+    def _file(self, frame: _Frame, key: str) -> Iterator[WalkEntry]:
         name = path_of(key)
         if not self._selection.everything and not self._selection.takes(frame.relative + name):
-            return None
+            return
         path = frame.path + b"/" + name
         uri = frame.prefix + key
         try:
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode):
                 real = self._inside(path)
-                if real is None or self._is_ours(real):
-                    return None
-                if self._is_our_file(real):
-                    return None
-                self._follow(frame.relative + name, real)
+                if real is None or self._is_ours(real) or self._is_our_file(real):
+                    return
                 path = real
                 found = os.lstat(path)
         except OSError as cause:
-            return self._failed(uri, path, cause)
+            yield from self._failed(uri, path, cause)
+            return
         if stat.S_ISREG(found.st_mode):
-            return FileEntry(uri, path, found)
-        if not stat.S_ISDIR(found.st_mode):  # a folder that has just taken the file's place is seen next time
+            yield FileEntry(uri, path, found)
+        elif not stat.S_ISDIR(found.st_mode):  # a folder that has just taken the file's place is seen next time
             self._warn(ScanWarning("HW-ING-13", "a pipe, socket or device is left out", path))
-        return None
 
-    def _unlisted(self, frame: _Frame, cause: OSError) -> Iterator[UnreadableEntry]:
-        """A folder that was one a moment ago. What has been exchanged for a link is judged by the next look."""
-        if cause.errno == errno.ELOOP:
-            yield UnreadableEntry(frame.prefix, frame.path, "it has just become a link")
-        else:
-            yield from self._closed(frame.prefix, frame.path, cause)
-
-    def _closed(self, uri: str, path: bytes, cause: OSError) -> Iterator[UnreadableEntry]:
-        failed = self._failed(uri, path, cause)
-        if failed is not None:
-            yield failed
-
-    def _failed(self, uri: str, path: bytes, cause: OSError) -> UnreadableEntry | None:
-        if cause.errno in _GONE:
-            return None
+    def _failed(self, uri: str, path: bytes, cause: OSError) -> Iterator[UnreadableEntry]:
         if cause.errno == errno.ELOOP:
             self._warn(ScanWarning("HW-ING-12", "a link that leads to itself is not followed", path))
-            return None
-        return UnreadableEntry(uri, path, cause.strerror or str(cause))
-
-
-def _file_state(path: bytes) -> os.stat_result | None:
-    """The state of a file; None where there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return None if stat.S_ISDIR(found.st_mode) else found
-
-
-def _leads_to_folder(entry: os.DirEntry[bytes]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False  # a link into itself, or behind a closed door: `_file` looks at it again and says why
+        elif cause.errno not in _GONE:
+            yield UnreadableEntry(uri, path, cause.strerror or str(cause))
 
 
 class CanonicalHashes(msgspec.Struct, frozen=True, kw_only=True):

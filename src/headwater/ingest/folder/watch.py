@@ -67,42 +67,31 @@ def hints(
     while not stop():
         if not os.path.isdir(base):
             raise CannotWatch("the folder is not there", where=os.fsdecode(root))
-        watched = _identity(root)
+        identity, hinted_at, seconds = _identity(root), 0.0, 0.0  # the first says that watching has begun
         try:
-            for found in _changes(base, stop, coverage, wake):
-                if _identity(root) != watched:  # a link that leads elsewhere now, a file system mounted over it
-                    yield EVERYTHING
-                    raise CannotWatch("the folder is another one now", where=os.fsdecode(root))
-                if b"" in found:
-                    yield EVERYTHING
-                    raise CannotWatch("the folder itself was moved or removed", where=os.fsdecode(root))
-                if found or not begun:
-                    begun = True
-                    yield found
+            with FolderWatch(base, stop, wake) as watched:
+                while not stop():
+                    if coverage is not None:
+                        coverage.unwatched = len(watched.closed)
+                    found, seconds = watched.changes(seconds), _WAKE_MS / 1000
+                    if found:
+                        found |= _gathered(watched, hinted_at + SPACING_MS / 1000)
+                        hinted_at = time.monotonic()
+                    if _identity(root) != identity:  # a link that leads elsewhere now, a file system mounted over it
+                        yield EVERYTHING
+                        raise CannotWatch("the folder is another one now", where=os.fsdecode(root))
+                    if b"" in found:
+                        yield EVERYTHING
+                        raise CannotWatch("the folder itself was moved or removed", where=os.fsdecode(root))
+                    if found or not begun:
+                        begun = True
+                        yield frozenset(found)
             return
         except WatchLost:
             yield EVERYTHING
         except OSError as cause:
             what = cause.strerror or str(cause)
             raise CannotWatch(f"the folder cannot be watched: {what}", where=os.fsdecode(root)) from cause
-
-
-def _changes(
-    base: bytes, stop: Callable[[], bool], coverage: Coverage | None, wake: int | None
-) -> Iterator[frozenset[bytes]]:
-    """What has changed, as relative paths; an empty set now and then."""
-    seconds = 0.0  # the first says that watching has begun
-    hinted_at = 0.0
-    with FolderWatch(base, stop, wake) as watched:
-        while not stop():
-            if coverage is not None:
-                coverage.unwatched = len(watched.closed)
-            found = watched.changes(seconds)
-            if found:
-                found |= _gathered(watched, hinted_at + SPACING_MS / 1000)
-                hinted_at = time.monotonic()
-            yield frozenset(found)
-            seconds = _WAKE_MS / 1000
 
 
 def _gathered(watched: FolderWatch, not_before: float) -> set[bytes]:
@@ -206,19 +195,15 @@ class FolderWatch:
         Raises WatchLost, and OSError where a folder that has come cannot be watched.
         """
         found: set[bytes] = set()
+        data, start = b"", 0
         if self._poll.poll(seconds * 1000):
-            for number, mask, name in self._events():
-                self._take(number, mask, name, found)
+            with suppress(BlockingIOError):
+                data = os.read(self._descriptor, _READ_OCTETS)
+        while start < len(data):
+            number, mask, _cookie, octets = _EVENT.unpack_from(data, start)
+            start += _EVENT.size + octets
+            self._take(number, mask, data[start - octets : start].rstrip(b"\0"), found)
         return found
-
-    def _events(self) -> Iterator[tuple[int, int, bytes]]:
-        with suppress(BlockingIOError):
-            data = os.read(self._descriptor, _READ_OCTETS)
-            start = 0
-            while start < len(data):
-                number, mask, _cookie, octets = _EVENT.unpack_from(data, start)
-                start += _EVENT.size + octets
-                yield number, mask, data[start - octets : start].rstrip(b"\0")
 
     def _take(self, number: int, mask: int, name: bytes, found: set[bytes]) -> None:
         if mask & _OVERFLOW:
@@ -246,17 +231,9 @@ class FolderWatch:
             self._end(node.below.get(name))
             self.closed = {one for one in self.closed if one != path and not one.startswith(path + b"/")}
         if mask & ~_ATTRIB & _ASKED or path in self.closed:  # another may be in the place of one that has gone
-            self._open(path, found)
-
-    def _open(self, path: bytes, found: set[bytes]) -> None:
-        """Watch a folder that has come, or can be read now, and all below it."""
-        was_closed = path in self.closed
-        self.closed.discard(path)
-        node = self._attempt(path)
-        if node is not None:
-            self._descend(node)
-            if was_closed:
-                found.add(path)
+            self.closed.discard(path)
+            if (node := self._attempt(path)) is not None:
+                self._descend(node)
 
     def _attempt(self, path: bytes) -> _Node | None:
         """The watch of the folder at `path`; None when there is none, or it has one already, or it cannot be read."""
@@ -302,25 +279,18 @@ class FolderWatch:
         """Watch all folders below one that is watched."""
         waiting = [top]
         while waiting and not self._stop():
-            node = waiting.pop()
-            for name in self._folders_in(node.path):
-                below = self._attempt(node.path + b"/" + name if node.path else name)
-                if below is not None:
-                    waiting.append(below)
-
-    def _folders_in(self, path: bytes) -> list[bytes]:
-        try:
-            descriptor = open_unlinked(os.path.join(self._base, path) if path else self._base, _LIST)
-        except OSError:  # gone, or closed again: whoever scans it says so
-            return []
-        try:
-            with os.scandir(descriptor) as entries:
-                names = [os.fsencode(one.name) for one in entries if one.is_dir(follow_symlinks=False)]
-        except OSError:
-            return []
-        finally:
-            os.close(descriptor)
-        return [one for one in names if not is_reserved(one)]
+            node, names = waiting.pop(), list[bytes]()
+            with suppress(OSError):  # gone, or closed again: whoever scans it says so
+                descriptor = open_unlinked(os.path.join(self._base, node.path) if node.path else self._base, _LIST)
+                try:
+                    with os.scandir(descriptor) as entries:
+                        names = [os.fsencode(one.name) for one in entries if one.is_dir(follow_symlinks=False)]
+                finally:
+                    os.close(descriptor)
+            for name in names:
+                below = node.path + b"/" + name if node.path else name
+                if not is_reserved(name) and (watched := self._attempt(below)) is not None:
+                    waiting.append(watched)
 
     def _end(self, top: _Node | None) -> None:
         """A folder has gone from its path: with it the watches in it, which would tell of it by an old name."""
