@@ -22,7 +22,6 @@ LINES = 10_000
 _STEPS: tuple[tuple[Any, str, str], ...] = (
     (DatasetIntake, "_read", "read"),
     (DatasetIntake, "check", "checked"),
-    (DatasetIntake, "_make_patch", "compared with nothing"),
     (DatasetIntake, "_prove", "proved"),
     (DatasetIntake, "_counted", "counted"),
     (Publisher, "publish", "published"),

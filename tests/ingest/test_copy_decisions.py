@@ -11,16 +11,19 @@ from hypothesis import strategies as st
 
 from headwater.copy_state import CopiedFile, CopiedSet, JournalEnd
 from headwater.errors import StoreFault
-from headwater.ingest.copied_entries import (
+from headwater.ingest.copy_intake import (
     NOT_OURS,
+    CopyPosition,
+    chosen,
     leads_home,
+    leads_to,
     metadata_of,
     passed_on,
+    position_at,
     relative_path,
     relative_uri,
     verified_hash,
 )
-from headwater.ingest.copy_intake import CopyPosition, chosen, leads_to, position_at
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 

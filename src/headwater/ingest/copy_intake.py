@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import islice
 from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Delete, Event, Resource, SetState, Unacceptable, UnknownSet, Upsert
+from headwater.catalog.interface import Catalog, Delete, Event, Metadata, SetState, Unacceptable, UnknownSet, Upsert
+from headwater.catalog.page_filling import LONGEST_URI
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.copy_state import (
     CopiedFile,
@@ -33,13 +36,170 @@ from headwater.copy_state import (
     path_noted,
 )
 from headwater.errors import HeadwaterError, StoreFault
-from headwater.ingest.copied_entries import acceptable, leads_home, metadata_of, relative_path, relative_uri
+from headwater.files.folder_marks import leads_inside
 from headwater.ingest.folder.comparison import note
 from headwater.ingest.folder.walk import path_of
-from headwater.ingest.recording import ChangeRecorder
+from headwater.ingest.recording import ChangeRecorder, is_acceptable
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Progress, silent
-from headwater.typed_decoding import from_msgpack
+from headwater.spec.kinds import PATCH
+from headwater.spec.records import HEX_LENGTH, Extra, Link, parse_hash
+from headwater.spec.times import from_microseconds
+from headwater.spec.uris import normalise, quote_path
+from headwater.typed_decoding import from_msgpack, json_decoder
+
+# What is said of a file of a copy: URI, metadata and links, by what the origin stated and what was verified
+
+VIA: Final = "via"
+
+NOT_OURS: Final = {
+    "canonical": "our URI is no variant of the origin's generic one (RS-REL-03)",
+    "collection": "whether it belongs to a collection is said of the origin's resource (RS-REL-11)",
+    PATCH: "patches lead from one state to the next of the origin's own history (RS-REL-04)",
+    "memento": "versions are those of the origin's URI (RS-REL-08)",
+    "timegate": "the same (RS-REL-09)",
+    "timemap": "the same (RS-REL-10)",
+    "original": "the same (RFC 7089)",
+    "first": "a place in a row of the origin's resources",
+    "last": "the same",
+    "prev": "the same",
+    "next": "the same",
+    "self": "our resource is not the origin's",
+    "edit": "ours is not edited there",
+    "edit-media": "the same",
+    "up": "leads from document to document of the origin (RS-LN-01)",
+    "index": "the same",
+    "contents": "of packages of the origin (RS-REL-13)",
+    "archives": "of documents of the origin",
+    "resourcesync": "our resources lead to our own Capability List (RS-DISC-04)",
+}
+"""The relations that are not passed on, each with why; all others are: `duplicate` (mirrors have the same octets,
+whoever lists them), `alternate`, `describedby`, `describes`, `profile`, and whatever else is said of the content."""
+
+_LEADS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s]")
+
+
+def passed_on(links: Iterable[Link], came_from: Link, own_uri: str) -> tuple[Link, ...]:
+    """The links of a resource of ours at `own_uri`, given those of the entry that it was copied by.
+
+    `came_from` is the `via` that is added where there is none.
+    """
+    kept: list[Link] = []
+    for link in links:
+        relation = link.rel if ":" in link.rel else link.rel.lower()
+        is_own = relation == "duplicate" and link.href == own_uri  # no mirror of itself
+        if _LEADS.match(link.href) and relation not in NOT_OURS and not is_own:
+            # a path in a package of the origin is none in ours (RS-MD-10)
+            kept.append(link if link.path is None else msgspec.structs.replace(link, path=None))
+    if not any(link.rel.lower() == VIA for link in kept):
+        kept.append(came_from)
+    return tuple(kept)
+
+
+def leads_home(links: Iterable[Link], base_url: str) -> bool:
+    """Whether a resource came from below this address in the end: then it goes in a circle."""
+    home = normalise(base_url.rstrip("/") + "/")
+    return any(link.rel.lower() == VIA and (normalise(link.href) + "/").startswith(home) for link in links)
+
+
+_links = json_decoder(tuple[Link, ...])
+_extra = json_decoder(Extra)
+T = TypeVar("T")
+
+
+def relative_path(path: bytes, folder: str) -> bytes | None:
+    """The path of a file of a copy below the folder of its set; None for one that is no path of a resource there.
+
+    The state may have been written by anybody: no name leads up, out of the folder, or to a state.
+    """
+    prefix = folder.encode("utf-8", "surrogateescape") + b"/" if folder else b""
+    if not path.startswith(prefix):
+        return None
+    below = path[len(prefix) :]
+    return below if leads_inside(below) else None
+
+
+def relative_uri(path: bytes) -> str | None:
+    """The URI of a file below its set's prefix; None for one that no document can hold."""
+    uri = quote_path(path)
+    return uri if len(uri) <= LONGEST_URI else None
+
+
+def metadata_of(file: CopiedFile, own_uri: str) -> Metadata:
+    """What our entry says: the origin's statements as far as they hold for our resource (RS-TIME-13, RS-REL-20)."""
+    return Metadata(
+        lastmod=_moment(file.lastmod),
+        hash=verified_hash(file.listed_hash, file.digest),
+        length=file.size,
+        type=file.type,
+        encoding=file.encoding,
+        links=passed_on(_stated(file.links, _links), _came_from(file), own_uri),
+        extra=_stated(file.extra, _extra),
+    )
+
+
+def origin_of(file: CopiedFile) -> Link:
+    """The `via` of the entry that a file was copied by, else its own resource there."""
+    stated = _stated(file.links, _links)
+    return next((one for one in stated if one.rel.lower() == VIA), _came_from(file))
+
+
+def _came_from(file: CopiedFile) -> Link:
+    return Link(
+        rel=VIA,
+        href=file.loc or file.uri,
+        modified=_moment(file.lastmod),
+        hash=file.listed_hash,
+        length=file.listed_length,
+        type=file.type,
+    )
+
+
+def _stated(text: str | None, decode: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
+    """What the origin's entry had, links or attributes of other namespaces (RS-DOC-13); nothing if it is unreadable."""
+    try:
+        return decode(text) if text else ()
+    except (msgspec.DecodeError, UnicodeError):
+        return ()
+
+
+def verified_hash(listed: str | None, digest: str | None) -> str | None:
+    """The listed digests when the octets were verified by one of them, else the one that was computed meanwhile."""
+    if digest is None:
+        return None
+    stated = parse_hash(listed).digests if listed else ()
+    if digest in map(str, stated):
+        return " ".join(str(one) for one in stated if one.algorithm in HEX_LENGTH)
+    return digest
+
+
+def acceptable(event: Upsert) -> Upsert | None:
+    """The event without what no document of ours may hold; None when nothing is left that can be said.
+
+    A source may state anything; one value that cannot be written must not hold up all others.
+    """
+    stated, links = event.metadata, list[Link]()
+    for link in stated.links:
+        plain = Link(rel=link.rel, href=link.href)  # an attribute is in the way, or else nothing can be done
+        taken = next((one for one in (link, plain) if is_acceptable("a", Metadata(links=(one,)))), None)
+        links += [] if taken is None else [taken]
+    fields: dict[str, Any] = {"lastmod": stated.lastmod, "length": stated.length, "links": tuple(links)}
+    for name in ("hash", "type", "encoding", "extra"):
+        value = getattr(stated, name)
+        if is_acceptable("a", Metadata(**{name: value})):
+            fields[name] = value
+    metadata = Metadata(**fields)
+    return msgspec.structs.replace(event, metadata=metadata) if is_acceptable(event.uri, metadata) else None
+
+
+def _moment(microseconds: int | None) -> dt.datetime | None:
+    try:
+        return None if microseconds is None else from_microseconds(microseconds)
+    except OverflowError:
+        return None
+
+
+# The intake
 
 KIND = "copy"
 KEY: RowKey = (KIND, "position")
@@ -164,19 +324,6 @@ class LeftOut:
         self.counts[why] += 1
         self.examples.setdefault(why, example[:300])
 
-    def add_all(self, others: LeftOut) -> None:
-        """These as well."""
-        self.counts.update(others.counts)
-        self.examples = others.examples | self.examples
-
-
-class CopyBatch(msgspec.Struct):
-    """What some paths of a copy come to: events to record, notes to remember, and what is left out."""
-
-    events: list[Event] = msgspec.field(default_factory=list)
-    memos: list[tuple[str, bytes]] = msgspec.field(default_factory=list)
-    left_out: LeftOut = msgspec.field(default_factory=LeftOut)
-
 
 BATCH = 2_000
 """Files of one transaction."""
@@ -242,7 +389,10 @@ class CopyIntake(ChangeRecorder):
 
         What was recorded before that stays, and the next round goes on from there.
         """
-        seen = self._seen()
+        try:
+            seen = self.catalog.state(self.name)
+        except UnknownSet:
+            seen = self.catalog.create(self.name)
         position = self._read_position()
         with state.read() as t:
             end = journal_end(t)
@@ -263,20 +413,9 @@ class CopyIntake(ChangeRecorder):
             self._follow(state, position, outcome)
         return outcome
 
-    def _seen(self) -> SetState:
-        try:
-            return self.catalog.state(self.name)
-        except UnknownSet:
-            return self.catalog.create(self.name)
-
     def _read_position(self) -> CopyPosition | None:
         row = self.catalog.rows(self.name, [KEY]).get(KEY)
         return None if row is None else from_msgpack(row.value, CopyPosition)
-
-    def _files_after(self, state: CopyStateReader, set_id: int, uri: str) -> list[CopiedFile]:
-        self._pause()
-        with state.read() as t:
-            return files_after(t, set_id, uri, BATCH)
 
     def _follow(self, state: CopyStateReader, position: CopyPosition, outcome: CopyOutcome) -> None:
         seq = position.seq
@@ -306,7 +445,12 @@ class CopyIntake(ChangeRecorder):
         outcome.is_compared = True
         began, seen = self.clock(), self.catalog.state(self.name)
         after, before = "", self._read_position()
-        while copied is not None and (files := self._files_after(state, copied.id, after)):
+        while copied is not None:
+            self._pause()
+            with state.read() as t:
+                files = files_after(t, copied.id, after, BATCH)
+            if not files:
+                break
             after = files[-1].uri
             self._record([one.path for one in files], {one.path: one for one in files}, None, None, outcome)
             self._listener(Progress("read", outcome.held))
@@ -349,74 +493,49 @@ class CopyIntake(ChangeRecorder):
         seen: SetState | None,
         outcome: CopyOutcome,
     ) -> None:
-        uris = self._uris_of(paths)
-        known = self.catalog.get(self.name, list(uris.values()))
-        batch = self._compared(paths, uris, files, known)
-        self._put(batch, known, position, seen)
-        deleted = sum(isinstance(one, Delete) for one in batch.events)
-        outcome.deleted += deleted
-        outcome.taken += len(batch.events) - deleted
-        outcome.held += len(files)
-        outcome.left_out.add_all(batch.left_out)
-
-    def _uris_of(self, paths: Iterable[bytes]) -> dict[bytes, str]:
-        """The URIs of those of the paths that can be resources of the set."""
+        """Record what these paths come to, with the position if there is one: `files` are those that the copy holds."""
         found = ((path, relative_path(path, self._place.folder)) for path in paths)
-        uris = ((path, relative_uri(below)) for path, below in found if below is not None)
-        return {path: uri for path, uri in uris if uri is not None}
-
-    def _compared(
-        self,
-        paths: Iterable[bytes],
-        uris: Mapping[bytes, str],
-        files: Mapping[bytes, CopiedFile],
-        known: Mapping[str, Resource],
-    ) -> CopyBatch:
-        """What these paths come to: `files` are those of them that the copy holds, `known` the resources published."""
-        batch = CopyBatch()
+        uris = {path: uri for path, below in found if below is not None and (uri := relative_uri(below)) is not None}
+        known = self.catalog.get(self.name, list(uris.values()))
+        events, memos = list[Event](), list[tuple[str, bytes]]()
         for path in paths:
             uri, file = uris.get(path), files.get(path)
             if uri is None:
-                batch.left_out.add(Omission.UNUSABLE, repr(path[:200]))
+                outcome.left_out.add(Omission.UNUSABLE, repr(path[:200]))
                 continue
             resource = known.get(uri)
             if file is None:
-                if resource is not None:
-                    batch.events.append(Delete(uri))
+                events += [Delete(uri)] if resource is not None else []
                 continue
             metadata = metadata_of(file, self._place.prefix + uri)
             if leads_home(metadata.links, self._place.base_url):
-                batch.left_out.add(Omission.LOOP, file.uri)
-                if resource is not None:
-                    batch.events.append(Delete(uri))
+                outcome.left_out.add(Omission.LOOP, file.uri)
+                events += [Delete(uri)] if resource is not None else []
             elif file.digest is None or file.unconfirmed:
-                batch.left_out.add(Omission.UNCONFIRMED, file.uri)
+                outcome.left_out.add(Omission.UNCONFIRMED, file.uri)
             elif (note := self._note_of(file)) is None:
-                batch.left_out.add(Omission.CHANGED, file.uri)
+                outcome.left_out.add(Omission.CHANGED, file.uri)
             elif resource is None or resource.metadata != metadata:
-                batch.events.append(Upsert(uri, metadata, note))
+                events.append(Upsert(uri, metadata, note))
             elif resource.memo != note:
-                batch.memos.append((uri, note))
-        return batch
-
-    def _put(
-        self, batch: CopyBatch, known: dict[str, Resource], position: CopyPosition | None, seen: SetState | None
-    ) -> None:
-        """Record a batch; what no document can hold is left out of it."""
+                memos.append((uri, note))
         try:
-            self._write(batch.events, position, seen)
-        except Unacceptable:
-            events = []
-            for one in batch.events:
+            self._write(events, position, seen)
+        except Unacceptable:  # what no document can hold is left out
+            stated, events = events, []
+            for one in stated:
                 taken = acceptable(one) if isinstance(one, Upsert) else one
                 if taken is None:
-                    batch.left_out.add(Omission.UNUSABLE, one.uri)
+                    outcome.left_out.add(Omission.UNUSABLE, one.uri)
                 elif isinstance(taken, Delete) or taken.uri not in known or known[one.uri].metadata != taken.metadata:
                     events.append(taken)
-            batch.events = events
-            self._write(batch.events, position, seen)
-        if batch.memos:
-            self.catalog.remember(self.name, batch.memos)
+            self._write(events, position, seen)
+        if memos:
+            self.catalog.remember(self.name, memos)
+        deleted = sum(isinstance(one, Delete) for one in events)
+        outcome.deleted += deleted
+        outcome.taken += len(events) - deleted
+        outcome.held += len(files)
 
     def _write(self, events: Sequence[Event], position: CopyPosition | None, seen: SetState | None) -> None:
         if events or position is not None:

@@ -12,13 +12,12 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from headwater.copy_state import (
     FOLDER,
     STATE,
     CopiedFile,
-    CopiedSet,
     CopyStateReader,
     copied_sets,
     files_after,
@@ -27,7 +26,7 @@ from headwater.copy_state import (
 from headwater.datasets.dataset_folder import InputChanged
 from headwater.errors import SourceFault
 from headwater.files.folder_marks import is_state, is_tree
-from headwater.ingest.copied_entries import leads_home, origin_of
+from headwater.ingest.copy_intake import leads_home, origin_of
 from headwater.ingest.folder.walk import is_copy_of
 from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput, Syntax, chosen_dataset, rdf_file, syntax_of
 from headwater.spec.records import Link
@@ -90,9 +89,8 @@ class PathInput(DatasetInput):
         based, is_folder = (self._base or "").encode(), self._path.is_dir()
         if is_folder and based:
             based = b"\0" + based
-        return signature_of_files(
-            ((os.fsencode(path) if is_folder else b"") + based, one) for path, _, one in self._files()
-        )
+        names = ((os.fsencode(path) if is_folder else b"", one) for path, _, one in self._files())
+        return signature_of_files((name + based, one) for name, one in names)
 
     def changed_at_ns(self) -> int:
         """The later of the times of content and name, of the file that changed last."""
@@ -106,7 +104,10 @@ class PathInput(DatasetInput):
             if syntax is None:
                 what = "the name does not tell the syntax of RDF"
                 raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=_SYNTAX)
-            found.append(RdfInput(path, syntax, self._base_of(path)))
+            base = self._base
+            if base is not None and path != self._path:
+                base = resolve(base, quote_path(os.fsencode(path.relative_to(self._path))))
+            found.append(RdfInput(path, syntax, base))
         return found
 
     def _files(self) -> Iterator[tuple[Path, Syntax | None, os.stat_result]]:
@@ -115,8 +116,7 @@ class PathInput(DatasetInput):
             return
         count = 0
         for folder, folders, names in os.walk(self._path, onerror=_raise):
-            inner = (one for one in folders if not one.startswith("."))
-            folders[:] = sorted(one for one in inner if not self._is_own(os.fsencode(os.path.join(folder, one))))
+            folders[:] = sorted(one for one in folders if self._is_taken(os.fsencode(os.path.join(folder, one))))
             for name in sorted(one for one in names if not one.startswith(".")):
                 path = Path(folder, name)
                 syntax = self._syntax or syntax_of(None, name)
@@ -129,13 +129,9 @@ class PathInput(DatasetInput):
                     raise SourceFault(what, code="HW-DAT-03", where=self.where)
                 yield path, syntax, found
 
-    def _base_of(self, path: Path) -> str | None:
-        if self._base is None or path == self._path:
-            return self._base
-        return resolve(self._base, quote_path(os.fsencode(path.relative_to(self._path))))
-
-    def _is_own(self, folder: bytes) -> bool:
-        return is_state(folder) or is_tree(folder) or is_copy_of(folder, self._base_url)
+    def _is_taken(self, folder: bytes) -> bool:
+        is_own = is_state(folder) or is_tree(folder) or is_copy_of(folder, self._base_url)
+        return not os.path.basename(folder).startswith(b".") and not is_own
 
 
 class EndpointInput(DatasetInput):
@@ -264,13 +260,6 @@ _DEEPEST: Final = 64
 _AT_ONCE: Final = 1_000
 
 
-class _Found(NamedTuple):
-    """The file of the dataset, and how it is written."""
-
-    file: CopiedFile
-    dataset: RdfFile
-
-
 def copy_above(path: Path) -> Path | None:
     """The folder of the copy that a path is, or lies in; None: it is none of a copy."""
     path = Path(os.path.abspath(path))
@@ -292,34 +281,34 @@ class CopiedInput(DatasetInput):
 
     def signature(self) -> bytes | None:
         """By what the state says of the file, and by what the system says."""
-        found = self._found()
-        path = self._path(found)
-        said = f"{found.file.uri}\0{found.file.digest}\0{found.file.unconfirmed}\0{found.file.links}"
-        return signature_of_files([(said.encode("utf-8", "surrogatepass"), self._stat(path))])
+        file, _dataset = self._found()
+        said = f"{file.uri}\0{file.digest}\0{file.unconfirmed}\0{file.links}"
+        return signature_of_files([(said.encode("utf-8", "surrogatepass"), self._stat(file))])
 
     def read(self, scratch: Path) -> list[RdfInput]:
         """The file. Raises InputChanged where it is not as it was placed, for the moment at least."""
         _ = scratch
-        found = self._found()
-        path, file = self._path(found), found.file
+        file, dataset = self._found()
+        path, seen = self.copy / os.fsdecode(file.path), self._stat(file)
         if file.unconfirmed:
             raise SourceFault("no list confirms the dataset of the copy yet", code="HW-DAT-03", where=str(path))
-        seen = self._stat(path)
         if (seen.st_size, seen.st_mtime_ns) != (file.size, file.mtime_ns):
             raise InputChanged("the dataset of the copy is not as it was placed", where=str(path))
         self.origin = origin_of(file)
         if leads_home([self.origin], self._base_url):
             raise SourceFault("the dataset of the copy came from here", code="HW-DAT-03", where=self.origin.href)
-        return [RdfInput(path, found.dataset.syntax, found.dataset.uri, str(path))]
+        return [RdfInput(path, dataset.syntax, dataset.uri, str(path))]
 
-    def _found(self) -> _Found:
-        """What the state has by now. Raises SourceFault, NoSingleDataset, and faults of the state."""
+    def _found(self) -> tuple[CopiedFile, RdfFile]:
+        """The file of the dataset by the present state, and how it is written. Raises SourceFault, NoSingleDataset, and
+        faults of the state."""
         with closing(CopyStateReader(self.copy)) as state, state.read() as t:
-            some = [(one, rdf) for one in self._files(t) if (rdf := _as_rdf(one)) is not None]
+            files = ((one, rdf_file(one.uri, one.path, one.type, one.extra, one.digest)) for one in self._files(t))
+            some = [(one, rdf) for one, rdf in files if rdf is not None]
         chosen = chosen_dataset([rdf for _, rdf in some], None)
         if chosen is None:
             raise SourceFault("the copy has no RDF dataset here", code="HW-DAT-03", where=self.where)
-        return next(_Found(one, rdf) for one, rdf in some if rdf is chosen)
+        return next((one, rdf) for one, rdf in some if rdf is chosen)
 
     def _files(self, t: Transaction) -> list[CopiedFile]:
         for one in copied_sets(t):
@@ -330,20 +319,15 @@ class CopiedInput(DatasetInput):
             raise SourceFault(
                 what, code="HW-DAT-03", where=self.where, advice="Name a file that `headwater sync` has placed."
             )
-        sets = [one for one in copied_sets(t) if self._is_meant(one)]
+        sets = [one for one in copied_sets(t) if self._below in (b".", os.fsencode(one.folder or "."))]
         if len(sets) != 1:
             told = ", ".join(one.folder or "." for one in copied_sets(t))[:200]
             what = "this is no folder of a set of the copy" if not sets else "the copy has several sets"
             raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=f"Name the folder of one set: {told}.")
         return files_after(t, sets[0].id, "", _AT_ONCE)
 
-    def _is_meant(self, one: CopiedSet) -> bool:
-        return self._below in (b".", os.fsencode(one.folder or "."))
-
-    def _path(self, found: _Found) -> Path:
-        return self.copy / os.fsdecode(found.file.path)
-
-    def _stat(self, path: Path) -> os.stat_result:
+    def _stat(self, file: CopiedFile) -> os.stat_result:
+        path = self.copy / os.fsdecode(file.path)
         try:
             return path.stat(follow_symlinks=False)
         except OSError as cause:
@@ -354,7 +338,3 @@ def input_at(path: Path, base_url: str, base: str | None = None) -> DatasetInput
     """What is at a path by now: something of a copy, or a file or a folder of none, which `base` is for."""
     copy = copy_above(path)
     return PathInput(path, base_url, None, base) if copy is None else CopiedInput(path, copy, base_url)
-
-
-def _as_rdf(file: CopiedFile) -> RdfFile | None:
-    return rdf_file(file.uri, file.path, file.type, file.extra, file.digest)

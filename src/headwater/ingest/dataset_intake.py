@@ -20,6 +20,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
 from typing import Final
@@ -132,8 +133,10 @@ class DatasetIntake:
         Raises BrokenSeries where it cannot be.
         """
         state = self.state
-        if state is None and self._holds_others():
-            raise UsageFault("the set has had other resources", where=self.name, code="HW-DAT-06")
+        with suppress(UnknownSet):
+            seen = self._catalog.state(self.name)
+            if state is None and (seen.count or seen.last_seq):  # a dataset has no other history (TIM-06)
+                raise UsageFault("the set has had other resources", where=self.name, code="HW-DAT-06")
         self.folder.keep(state, [] if state is None else patches_from(self._catalog, self.name))
         if state is None:
             return
@@ -255,7 +258,10 @@ class DatasetIntake:
         self._pause()
         scratch, seen = self.folder.scratch, self._seen()
         made, patch_made = scratch / "new.nq", scratch / "new.nqud"
-        summary = summary or self._make_patch(made, patch_made)
+        if summary is None:
+            (scratch / "nothing.nq").touch()
+            with patch_made.open("wb") as file:
+                summary = write_patch(scratch / "nothing.nq", made, file)
         self._prove(base, patch_made, new)
         seq = seen.last_seq + 1
         patch = DatasetPatch(
@@ -290,12 +296,6 @@ class DatasetIntake:
             octets=new.octets,
         )
 
-    def _make_patch(self, new: Path, target: Path) -> PatchSummary:
-        old = self.folder.scratch / "nothing.nq"
-        old.touch()
-        with target.open("wb") as file:
-            return write_patch(old, new, file)
-
     def _prove(self, base: DatasetState | None, patch: Path, new: DatasetSummary) -> None:
         """See that the patch leads from the state before to the new one, as it lies there. Raises BrokenSeries."""
         self._pause()
@@ -315,14 +315,6 @@ class DatasetIntake:
                     counting.add((one[1:] for one in lines if one.startswith(b"-")), -1)
                     counting.add(one[1:] for one in lines if one.startswith(b"+"))
         return counting.counts()
-
-    def _holds_others(self) -> bool:
-        """Whether the set was something else before: a dataset has one resource and no other history (TIM-06)."""
-        try:
-            seen = self._catalog.state(self.name)
-        except UnknownSet:
-            return False
-        return bool(seen.count or seen.last_seq)
 
     def _repair(self, state: DatasetState) -> None:
         """Make the recorded state again of its patches. Raises BrokenSeries."""
