@@ -247,18 +247,6 @@ def test_a_set_asks_for_its_own_documents_where_the_engine_can_tell(
     fed.close()
 
 
-def test_a_document_is_there_as_long_as_it_is_not_replaced_whatever_is_shown(cluster: Cluster) -> None:
-    harvester = Harvester(cluster, "harvest-now", "anything", 2)
-    harvester.post(*(resource(f"r{number}", 1) for number in range(3)))
-    harvester.refresh()
-    index = Index(cluster, harvester.name)
-    shown = [(shard, one) for shard in index.shards() for one in index.look(shard, ShardPosition())[0]]
-    assert [index.has(*one) for one in shown] == [True] * 3
-    harvester.remove("r0")
-    harvester.post(resource("r1", 1))
-    assert sum(index.has(*one) for one in shown) == 1
-
-
 def test_an_index_without_documents_is_an_empty_snapshot(cluster: Cluster, tmp_path: Path) -> None:
     """What comes into it later is news."""
     harvester = Harvester(cluster, "harvest-empty", "none", 2)

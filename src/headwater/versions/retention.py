@@ -52,6 +52,9 @@ class DigestSet:
     def __init__(self, digests: Iterable[str]) -> None:
         self._keys = array("Q", sorted(int(one[:_PREFIX_DIGITS], 16) for one in digests))
 
+    def __len__(self) -> int:
+        return len(set(self._keys))
+
     def __contains__(self, digest: str) -> bool:
         key = int(digest[:_PREFIX_DIGITS], 16)
         place = bisect_left(self._keys, key)

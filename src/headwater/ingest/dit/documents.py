@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.catalog.interface import Catalog, Change, Metadata, Resource
 from headwater.errors import UsageFault
@@ -97,63 +98,49 @@ def read_document(source: object, kind: str | None = None, stored_at: object = N
     """
     if not isinstance(source, dict):
         raise BadDocument("a document is a JSON object")
-    if _is_deep(source):
-        raise BadDocument("a document of too many levels")
-    return _read(source, kind, stored_at)
-
-
-def _is_deep(source: dict[str, Any]) -> bool:
-    """Whether values lie deeper in each other than any document needs: what can be decoded cannot always be kept."""
     level: list[Any] = [source]
-    for _ in range(_DEEPEST):
-        level = [
-            inner
-            for one in level
-            for inner in (one.values() if isinstance(one, dict) else one)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def _read(source: dict[str, Any], kind: str | None, stored_at: object) -> DitDocument:
+    for _ in range(_DEEPEST):  # what can be decoded cannot always be kept
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+    if level:
+        raise BadDocument("a document of too many levels")
     remarks: list[str] = []
     name = source.get("resource_set")
     if name is not None and not isinstance(name, str):
         raise BadDocument("resource_set is a text", rule="DIT-05")
-    if name is not None and not _is_unicode(name):
-        raise BadDocument(f"resource_set is not Unicode: {name!a:.60}", rule="DIT-05")
+    try:
+        (name or "").encode()
+    except UnicodeEncodeError:
+        raise BadDocument(f"resource_set is not Unicode: {name!a:.60}", rule="DIT-05") from None
     location = _location(source.get("location"))
     stored = _time("timestamp", source.get("timestamp", stored_at), remarks)
-    if (kind or _kind(source)) == CHANGE:
+    if kind is None:
+        # A null is nothing to an index; where there is one in place of a change, the other fields tell what was meant.
+        is_change = source.get("change") is not None or source.get("datetime") is not None
+        described = any(source.get(one) is not None for one in ("length", "md5", "hash", "mime", "ln"))
+        kind = CHANGE if is_change or not (described or "change" not in source) else RESOURCE
+    if kind == CHANGE:
         return _change_document(source, name, location, stored, remarks)
     return ResourceDocument(
         resource_set=name,
         location=location,
         metadata=_metadata(source, remarks),
-        links=_some_links(source.get("ln"), remarks),
+        links=_links(source.get("ln"), remarks),
         stored_at=stored,
         kept=_kept(source, remarks),
         remarks=tuple(remarks[:MOST_REMARKS]),
     )
 
 
-def _kind(source: dict[str, Any]) -> str:
-    """A change has `change` and `datetime`, a resource neither (DIT-06).
-
-    A null is nothing to an index; where there is one in place of a change, the other fields tell what was meant.
-    """
-    if source.get("change") is not None or source.get("datetime") is not None:
-        return CHANGE
-    described = any(source.get(name) is not None for name in ("length", "md5", "hash", "mime", "ln"))
-    return RESOURCE if described or "change" not in source else CHANGE
-
-
 def _change_document(
     source: dict[str, Any], name: str | None, location: Location, stored: dt.datetime | None, remarks: list[str]
 ) -> ChangeDocument:
-    change = _change(source.get("change"))
+    if (value := source.get("change")) is None:
+        raise BadDocument("a change document without change: created, updated or deleted", rule="DIT-06")
+    try:
+        change = ChangeKind(str(value).strip().lower())
+    except ValueError:
+        raise BadDocument(f"change is created, updated or deleted, not {value!a:.40}", rule="DIT-06") from None
     at = _time("datetime", source.get("datetime"), remarks) or stored
     seq = source.get("seq")
     if (
@@ -171,7 +158,7 @@ def _change_document(
         at=at,
         seq=seq,
         metadata=metadata,
-        links=() if metadata is None else _some_links(source.get("ln"), remarks),
+        links=() if metadata is None else _links(source.get("ln"), remarks),
         remarks=tuple(remarks[:MOST_REMARKS]),
     )
 
@@ -186,15 +173,6 @@ def _location(value: object) -> Location:
     if not isinstance(kind, str):
         raise BadDocument("the type of a location is a text", rule="DIT-07")
     return Location(text, kind.strip().lower())
-
-
-def _change(value: object) -> ChangeKind:
-    if value is None:
-        raise BadDocument("a change document without change: created, updated or deleted", rule="DIT-06")
-    try:
-        return ChangeKind(str(value).strip().lower())
-    except ValueError:
-        raise BadDocument(f"change is created, updated or deleted, not {value!a:.40}", rule="DIT-06") from None
 
 
 def _metadata(source: dict[str, Any], remarks: list[str]) -> Metadata:
@@ -268,16 +246,9 @@ def _written(name: str, value: object, check: Any, remarks: list[str]) -> str | 
     return None
 
 
-def _some_links(value: object, remarks: list[str]) -> tuple[UnresolvedLink, ...]:
-    links = tuple(islice(_links(value, remarks), MOST_LINKS + 1))
-    if len(links) > MOST_LINKS:
-        remarks.insert(0, f"more than {MOST_LINKS} links: the others were left out")
-    return links[:MOST_LINKS]
-
-
-def _links(value: object, remarks: list[str]) -> Iterable[UnresolvedLink]:
-    items = value if isinstance(value, list) else [] if value is None else [value]
-    for item in items:
+def _links(value: object, remarks: list[str]) -> tuple[UnresolvedLink, ...]:
+    links: list[UnresolvedLink] = []
+    for item in value if isinstance(value, list) else [] if value is None else [value]:
         if not isinstance(item, dict):
             remarks.append(f"a link is an object: {item!a:.60}")
             continue
@@ -287,25 +258,31 @@ def _links(value: object, remarks: list[str]) -> Iterable[UnresolvedLink]:
             remarks.append(f"a link without href: {item!a:.80}")
             continue
         described, pri = _metadata(item, remarks), item.get("pri")
-        for rel in _relations(item.get("rel"), remarks):
-            yield (
-                href,
-                Link(
-                    rel=rel,
-                    href=href.value,
-                    type=described.type,
-                    encoding=described.encoding,
-                    length=described.length,
-                    hash=described.hash,
-                    modified=described.lastmod,
-                    pri=pri if isinstance(pri, int) and not isinstance(pri, bool) and 1 <= pri <= 999_999 else None,
-                ),
-            )
+        link = Link(
+            rel="",
+            href=href.value,
+            type=described.type,
+            encoding=described.encoding,
+            length=described.length,
+            hash=described.hash,
+            modified=described.lastmod,
+            pri=pri if isinstance(pri, int) and not isinstance(pri, bool) and 1 <= pri <= 999_999 else None,
+        )
+        relations = islice(_relations(item.get("rel"), remarks), MOST_LINKS + 1 - len(links))
+        links += ((href, replace(link, rel=rel)) for rel in relations)
+        if len(links) > MOST_LINKS:
+            remarks.insert(0, f"more than {MOST_LINKS} links: the others were left out")
+            break
+    return tuple(links[:MOST_LINKS])
 
 
 def _relations(value: object, remarks: list[str]) -> Iterable[str]:
     """The relations that `rel` names: `described by` is `describedby`, a comma parts two of them (DIT-A17)."""
-    for text in _items(value):
+    if isinstance(value, str):
+        items = [value] if ":" in value else value.split(",")
+    else:
+        items = [one for one in value if isinstance(one, str)] if isinstance(value, list) else [""]
+    for text in items:
         name = _SPACE.sub(" ", text.strip())
         if ":" not in name:
             name = name.lower()
@@ -317,20 +294,6 @@ def _relations(value: object, remarks: list[str]) -> Iterable[str]:
             remarks.append(f"rel is no relation: {text!a:.60}")
 
 
-def _items(value: object) -> Iterable[str]:
-    if isinstance(value, str):
-        return [value] if ":" in value else value.split(",")
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else [""]
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _kept(source: dict[str, Any], remarks: list[str]) -> bytes:
     unknown = {name: value for name, value in source.items() if name not in _KNOWN}
     if not unknown:
@@ -340,10 +303,10 @@ def _kept(source: dict[str, Any], remarks: list[str]) -> bytes:
     except UnicodeEncodeError:
         remarks.append("unknown fields with a text that is not Unicode were not kept")
         return b""
-    if len(kept) > MOST_KEPT_OCTETS:
-        remarks.append(f"unknown fields of more than {MOST_KEPT_OCTETS:,} octets were not kept")
-        return b""
-    return kept
+    if len(kept) <= MOST_KEPT_OCTETS:
+        return kept
+    remarks.append(f"unknown fields of more than {MOST_KEPT_OCTETS:,} octets were not kept")
+    return b""
 
 
 # A set as a harvester would have written it

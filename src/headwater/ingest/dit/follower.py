@@ -6,8 +6,7 @@ import datetime as dt
 import hashlib
 import math
 import time
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -16,7 +15,7 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import ChangeDocument, DitDocument, ResourceDocument, read_document
-from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, read_position, write_position
+from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, read_position
 from headwater.ingest.dit.intake import take_documents, tell
 from headwater.ingest.dit.texts import Wrapped
 from headwater.ingest.push.events import refusal
@@ -27,6 +26,7 @@ from headwater.ingest.push.submission import Account
 from headwater.ingest.set_problems import DeletionGuard, DeletionHold
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.times import to_microseconds
+from headwater.versions.retention import DigestSet
 
 _SHARE: Final = 0.9
 """Of a full page: writers at work at the same time are a little out of order, also across its end."""
@@ -86,24 +86,20 @@ def ready(pages: Sequence[ShardPage]) -> list[int]:
     end = min((page.end for page in cut), default=_LAST)
     old = (at for page in pages for number, at in page.order if number <= page.mark and at is not None)
     shown = max(old, default=_FIRST)
-    counts = [_ready(page, end, shown) for page in pages]
+    counts = [0] * len(pages)
+    for one, page in enumerate(pages):
+        for place, (number, at) in enumerate(page.order, 1):
+            is_late = number < page.position.next
+            if at is None:  # a resource has no place in the order; one that is new goes along with what comes after it
+                counts[one] = place if is_late or number <= page.mark else counts[one]
+            elif is_late or (at <= end and (number <= page.mark or at <= shown)):
+                counts[one] = place
+            else:
+                break
     if cut and not any(counts):  # the first change of every page is out of order
         first = min(cut, key=lambda page: page.end)
         return [len(page.found) if page is first else 0 for page in pages]
     return counts
-
-
-def _ready(page: ShardPage, end: dt.datetime, shown: dt.datetime) -> int:
-    count = 0
-    for place, (number, at) in enumerate(page.order, 1):
-        is_late = number < page.position.next
-        if at is None:  # a resource has no place in the order; one that is new goes along with what comes after it
-            count = place if is_late or number <= page.mark else count
-        elif is_late or (at <= end and (number <= page.mark or at <= shown)):
-            count = place
-        else:
-            break
-    return count
 
 
 def held_seconds(refresh_seconds: Sequence[float]) -> float:
@@ -168,30 +164,20 @@ class DitFollower:
 
     def _load(self, shards: Sequence[Shard]) -> None:
         """The resources as of now. What is written meanwhile has higher numbers and is followed afterwards (DIT-03)."""
-        ends = [self._until(shard) for shard in shards]  # as near to one moment as can be: pairs lie across shards
+        ends: list[int] = []
+        for shard in shards:  # as near to one moment as can be: pairs lie across shards
+            feed = f"{shard.feed} snapshot"
+            if (known := self.feed.state.position(feed)) is None:  # a load that is interrupted goes on to the same end
+                known = b"%d" % self.index.newest(shard)
+                take_documents(self.feed, [], positions={feed: known})
+            ends.append(int(known))
         for shard, until in zip(shards, ends, strict=True):
-            self._read(shard, until)
-            if self._stop():
-                return
+            position = read_position(self.feed.state.position(shard.feed))
+            for found in self.index.pages(shard, position, until, self.resource_sets):
+                self._take([ShardPage(shard, position, found)], [len(found)])
+                if self._stop():
+                    return
         self.feed.open()
-
-    def _until(self, shard: Shard) -> int:
-        """Where the snapshot of a shard ends: fixed when it begins, for a load that is interrupted to go on there."""
-        feed = f"{shard.feed} snapshot"
-        known = self.feed.state.position(feed)
-        if known is not None:
-            return int(known)
-        until = self.index.newest(shard)
-        take_documents(self.feed, [], positions={feed: b"%d" % until})
-        return until
-
-    def _read(self, shard: Shard, until: int) -> None:
-        """Take a shard's part of the snapshot."""
-        position = read_position(self.feed.state.position(shard.feed))
-        for found in self.index.pages(shard, position, until, self.resource_sets):
-            self._take([ShardPage(shard, position, found)], [len(found)])
-            if self._stop():
-                return
 
     def _follow(self, shards: Sequence[Shard], began: float) -> None:
         """Take what is new from all shards, in the order of `datetime`.
@@ -204,7 +190,10 @@ class DitFollower:
         shown_at: float = began
         marks: Mapping[Shard, int] = dict.fromkeys(shards, _EVERYTHING)
         for number in range(MOST_PAGES):
-            pages = [self._look(shard, position, most) for shard, position in positions.items()]
+            pages = []
+            for shard, position in positions.items():  # a position moves when what is found is taken
+                found, is_full = self.index.look(shard, position, self.resource_sets, most=most)
+                pages.append(ShardPage(shard, position, found, is_full=is_full))
             if held and not number:
                 shown_at, marks = self._marks(pages, began - held)
             for page in pages:
@@ -225,11 +214,6 @@ class DitFollower:
         self._shown = self._shown[max(0, place - 1) :]
         return self._shown[0] if place else (-math.inf, {})
 
-    def _look(self, shard: Shard, position: ShardPosition, most: int) -> ShardPage:
-        """What a shard has beyond its position; the position moves when it is taken."""
-        found, is_full = self.index.look(shard, position, self.resource_sets, most=most)
-        return ShardPage(shard, position, found, is_full=is_full)
-
     def _take(self, read: Sequence[ShardPage], counts: Sequence[int]) -> None:
         """Take so many documents of each shard as one batch."""
         second = int(self.feed.clock().timestamp())
@@ -241,7 +225,7 @@ class DitFollower:
                 continue
             one.position.take((found.number for found in one.found[:count]), second)
             one.position.forget(second)
-            positions[one.shard.feed] = write_position(one.position)
+            positions[one.shard.feed] = msgspec.json.encode(one.position)
             chosen += one.found[:count]
             parsed += one.parsed[:count]
         documents, refused, foreign = sort_out(parsed, self.resource_sets)
@@ -302,9 +286,11 @@ def audit(follower: DitFollower, max_delete: float) -> IndexAuditResult:
     feed = follower.feed
     follower.read_to_end()
     before = feed.catalog.state(feed.name).last_seq
-    found = _compared(follower)
-    after = feed.catalog.state(feed.name)
-    vanished = [uri for uri in _uris_until(feed, before) if not _has(found, _mark(uri))]
+    found = DigestSet(_compared(follower))
+    after, vanished, last = feed.catalog.state(feed.name), list[str](), ""
+    while rows := feed.catalog.resources(feed.name, last, _ROWS):  # what has changed since is newer than the audit
+        vanished += [row.uri for row in rows if row.seq <= before and _digest(row.uri) not in found]
+        last = rows[-1].uri
     feed.guard = None  # this one sees all deletions at once
     guard = DeletionGuard(feed.catalog, feed.name, max_delete, feed.clock)
     held_back = guard.judge(after.count, len(vanished), len(found))
@@ -319,9 +305,8 @@ def audit(follower: DitFollower, max_delete: float) -> IndexAuditResult:
     return IndexAuditResult(resources=len(found), repaired=recorded, deleted=deleted, held_back=held_back)
 
 
-def _compared(follower: DitFollower) -> array[int]:
-    """Take every resource of the index once more: what says nothing new does nothing. Returns sorted marks of all."""
-    marks = array("Q")
+def _compared(follower: DitFollower) -> Iterator[str]:
+    """Take every resource of the index once more: what says nothing new does nothing. Digests of the URIs of all."""
     for shard in follower.index.shards():
         position, until = ShardPosition(), follower.index.newest(shard)
         for found in follower.index.pages(shard, position, until, follower.resource_sets):
@@ -331,25 +316,11 @@ def _compared(follower: DitFollower) -> array[int]:
             take_documents(follower.feed, documents, snapshot=True)
             for _line, one in documents:
                 with suppress(BadLocation):  # refused, and told, when it was taken
-                    marks.append(_mark(follower.feed.locations.resolve(one.location)))
-    return array("Q", sorted(set(marks)))
+                    yield _digest(follower.feed.locations.resolve(one.location))
 
 
-def _mark(uri: str) -> int:
-    return int.from_bytes(hashlib.blake2b(uri.encode(), digest_size=8).digest(), "big")
-
-
-def _has(marks: array[int], mark: int) -> bool:
-    place = bisect_left(marks, mark)
-    return place < len(marks) and marks[place] == mark
-
-
-def _uris_until(feed: Feed, seq: int) -> Iterator[str]:
-    """The resources that have not changed since; what has is newer than the audit."""
-    after = ""
-    while rows := feed.catalog.resources(feed.name, after, _ROWS):
-        yield from (row.uri for row in rows if row.seq <= seq)
-        after = rows[-1].uri
+def _digest(uri: str) -> str:
+    return hashlib.blake2b(uri.encode(), digest_size=8).hexdigest()
 
 
 def _delete(feed: Feed, uris: Sequence[str], seq: int) -> None:

@@ -64,13 +64,8 @@ class ShardPosition(msgspec.Struct, array_like=True):
 
 
 def read_position(octets: bytes | None) -> ShardPosition:
-    """The position that was written down; the beginning when none was."""
+    """The position that was written down, as JSON; the beginning when none was."""
     return ShardPosition() if octets is None else from_json(octets, ShardPosition)
-
-
-def write_position(position: ShardPosition) -> bytes:
-    """The position as it is written down."""
-    return msgspec.json.encode(position)
 
 
 PAGE: Final = 1_000
@@ -168,7 +163,11 @@ class Index:
         wanted: list[dict[str, Any]] = [{"range": {"_seq_no": after}}]
         if position.gaps:
             wanted.append({"terms": {"_seq_no": sorted(position.gaps)}})
-        query = {"filter": [{"bool": {"should": wanted}}], "must_not": _of_others(shard.set_field, sets)}
+        others: list[dict[str, Any]] = []
+        if shard.set_field is not None and sets is not None:  # what the field does not index may be ours
+            named = [{"exists": {"field": shard.set_field}}]
+            others = [{"bool": {"filter": named, "must_not": [{"terms": {shard.set_field: sorted(sets)}}]}}]
+        query = {"filter": [{"bool": {"should": wanted}}], "must_not": others}
         body = {"query": {"bool": query}, "sort": _sorted("asc"), "size": size}
         hits = self._search(shard, body)
         return [one for one in hits if position.is_new(one.number)], len(hits) >= size
@@ -181,16 +180,22 @@ class Index:
             yield found
 
     def _search(self, shard: Shard, body: dict[str, Any]) -> list[IndexDocument]:
-        return [_found(hit) for hit in _hits(self._answer(shard, body))]
-
-    def _answer(self, shard: Shard, body: dict[str, Any]) -> dict[str, Any]:
         asked = {"seq_no_primary_term": True, "track_total_hits": False, **body}
         only = f"preference=_shards:{shard.number}&allow_partial_search_results=false"
         path = f"/{quote(shard.index, safe='')}/_search?{only}"
         text = self._server.ask("POST", path, msgspec.json.encode(asked)).body
         if "_source" not in body:
             self._size = fitting(body["size"], len(text))
-        return _decoded(text)
+        answer = _decoded(text)
+        hits = answer.get("hits")
+        if answer.get("timed_out") or not isinstance(hits, dict) or not isinstance(hits.get("hits"), list):
+            raise SourceFault("a search that was not answered as a whole", code="HW-ING-47")
+        found = []
+        for hit in hits["hits"]:
+            if not isinstance(hit, dict) or not isinstance(number := hit.get("_seq_no"), int):
+                raise SourceFault("a document without the number of its operation", code="HW-ING-47")
+            found.append(IndexDocument(number, Unwrapper().push(hit)[0] if "_source" in hit else Wrapped(None)))
+        return found
 
 
 def fitting(size: int, octets: int) -> int:
@@ -216,37 +221,13 @@ def _set_field(told: dict[str, Any]) -> str | None:
     try:
         mapping = told["mappings"]["properties"]["resource_set"]
         fields = {"resource_set": mapping, "resource_set.keyword": mapping.get("fields", {}).get("keyword", {})}
-        return next((name for name, one in fields.items() if _is_searchable(one)), None)
+        for name, one in fields.items():
+            is_plain = str(one.get("index", "true")).lower() == "true" and "null_value" not in one
+            if one.get("type") == "keyword" and is_plain:
+                return name
     except (KeyError, TypeError, AttributeError):  # no mapping yet, or none of ours: everything is read
-        return None
-
-
-def _is_searchable(mapping: dict[str, Any]) -> bool:
-    is_plain = str(mapping.get("index", "true")).lower() == "true" and "null_value" not in mapping
-    return mapping.get("type") == "keyword" and is_plain
-
-
-def _of_others(field: str | None, sets: frozenset[str] | None) -> list[dict[str, Any]]:
-    """What leaves out the documents that certainly are of other sets; what `field` does not index may be ours."""
-    if field is None or sets is None:
-        return []
-    named: list[dict[str, Any]] = [{"exists": {"field": field}}]
-    return [{"bool": {"filter": named, "must_not": [{"terms": {field: sorted(sets)}}]}}]
-
-
-def _found(hit: object) -> IndexDocument:
-    if not isinstance(hit, dict) or not isinstance(number := hit.get("_seq_no"), int):
-        raise SourceFault("a document without the number of its operation", code="HW-ING-47")
-    if "_source" not in hit:
-        return IndexDocument(number, Wrapped(None))
-    return IndexDocument(number, Unwrapper().push(hit)[0])
-
-
-def _hits(answer: dict[str, Any]) -> list[object]:
-    hits = answer.get("hits")
-    if answer.get("timed_out") or not isinstance(hits, dict) or not isinstance(hits.get("hits"), list):
-        raise SourceFault("a search that was not answered as a whole", code="HW-ING-47")
-    return list(hits["hits"])
+        pass
+    return None
 
 
 def _decoded(body: str) -> dict[str, Any]:

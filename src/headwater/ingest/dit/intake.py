@@ -91,18 +91,6 @@ def take_documents(
     return taken
 
 
-def resolvable(feed: Feed, documents: Iterable[tuple[int, DitDocument]]) -> list[Outcome]:
-    """The outcomes that documents would have as far as they are judged alone; nothing is recorded."""
-    outcomes = []
-    for line, document in documents:
-        try:
-            _resolved(feed, document, line, 0, IntakeResult())
-            outcomes.append(Outcome(line=line, status=200))
-        except UsageFault as fault:
-            outcomes.append(refusal(line, fault))
-    return outcomes
-
-
 def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: IntakeResult) -> _Item:
     uri = feed.locations.resolve(document.location)
     links = tuple(link for one in document.links if (link := _link(feed, one, line, taken)) is not None)
@@ -261,12 +249,16 @@ class DocumentRecords(Records):
     def take(self, feed: Feed, records: Sequence[Record], progress: Progress | None) -> list[Outcome]:
         """Record the documents; they have numbers of their own meanwhile, as several may come in one line."""
         documents = [(number, one.value) for number, one in enumerate(records, 1)]
-        if self._dry_run:
-            outcomes = resolvable(feed, documents)
-        else:
+        taken = IntakeResult()
+        if not self._dry_run:
             taken = take_documents(feed, documents)
             taken.remarks = [(records[number - 1].line, remark) for number, remark in taken.remarks]
             tell(taken, self._listener)
-            outcomes = taken.outcomes
-        places = [records[one.line - 1] for one in outcomes]
-        return [replace(one, line=place.line, item=place.item) for one, place in zip(outcomes, places, strict=True)]
+        for number, document in documents if self._dry_run else ():  # as far as each is judged alone
+            try:
+                _resolved(feed, document, number, 0, IntakeResult())
+                taken.outcomes.append(Outcome(line=number, status=200))
+            except UsageFault as fault:
+                taken.outcomes.append(refusal(number, fault))
+        places = [(one, records[one.line - 1]) for one in taken.outcomes]
+        return [replace(one, line=place.line, item=place.item) for one, place in places]

@@ -175,7 +175,13 @@ class _Joining:
         """Take the changes in their order, each with its state; then the states that are left."""
         states = self._merged(one for one in items if isinstance(one, ResourceState))
         changes = [one for one in items if isinstance(one, ResourceChange)]
-        repeated = {id(one) for one in changes if not self._is_first(one)}
+        repeated = set[int]()
+        for one in changes:
+            if (key := key_of(one)) is not None and self._was_seen(key):
+                repeated.add(id(one))
+                self._tell(Fate.DUPLICATE, one.line)
+            elif key is not None:
+                self._effects.seen.add(key)
         changes = _in_order(changes, self._now, lambda uri: self._held(uri) is not None)
         own = _matched(states, changes, repeated)
         last = {(one.uri, one.at): one for one in changes if id(one) in repeated}
@@ -196,8 +202,10 @@ class _Joining:
         for uri, pool in states.items():
             for place, state in enumerate(pool):
                 if id(state) not in taken:
-                    is_outdone = any(_is_outdone(state, other) for other in pool[place + 1 :])
-                    self._tell(state.line, Fate.SUPERSEDED) if is_outdone else self._take_state(uri, state)
+                    if any(_is_outdone(state, other) for other in pool[place + 1 :]):
+                        self._tell(Fate.SUPERSEDED, state.line)
+                    else:
+                        self._take_state(uri, state)
 
     def _merged(self, items: Iterable[ResourceState]) -> dict[str, list[ResourceState]]:
         """The states of each URI; two documents with different locations that tell of one state are one (DIT-A9)."""
@@ -207,7 +215,7 @@ class _Joining:
             last = pool[-1] if pool else None
             if last is not None and last.place != state.place and _agree(last.metadata, state.metadata.lastmod):
                 self.joined.merged.append(state.uri)
-                self._tell(last.line, Fate.SUPERSEDED)
+                self._tell(Fate.SUPERSEDED, last.line)
                 pool[-1] = _both(last, state)
             else:
                 pool.append(state)
@@ -220,7 +228,7 @@ class _Joining:
         present, metadata = self._held(uri), self._whole(state)
         at_us = present.note.at_us if present is not None else self._gone(uri)
         if present is not None and present.metadata == metadata:
-            self._tell(state.line, Fate.UNCHANGED)
+            self._tell(Fate.UNCHANGED, state.line)
             if state.kept != present.note.kept:  # other unknown fields are no event, and kept all the same (DIT-A19)
                 self._renote(uri, present, replace(present.note, kept=state.kept))
             self._set_aside(uri, None)
@@ -229,7 +237,7 @@ class _Joining:
             or (at_us >= self._settled_us and _is_older(state, present, at_us))
             or (not self._snapshot and self._is_repeated(state, present))
         ):
-            self._tell(state.line, Fate.SUPERSEDED)
+            self._tell(Fate.SUPERSEDED, state.line)
             self._set_aside(uri, state)
         else:
             self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), None, state.line)
@@ -243,8 +251,7 @@ class _Joining:
             may_be = state.uri in self._rows.gone or state.uri in self._effects.gone
         else:
             may_be = present.note.at_us > NEVER_US and present.metadata.lastmod == state.metadata.lastmod
-        key = key_of_state(state.uri, state.metadata)
-        return may_be and (key in self._rows.seen or key in self._effects.seen)
+        return may_be and self._was_seen(key_of_state(state.uri, state.metadata))
 
     def _is_before_a_deletion(self, state: ResourceState) -> bool:
         """Whether it came before a deletion of this batch, and is not stored or modified later."""
@@ -271,15 +278,8 @@ class _Joining:
 
     # Changes
 
-    def _is_first(self, change: ResourceChange) -> bool:
-        key = key_of(change)
-        if key is None:
-            return True
-        if key in self._rows.seen or key in self._effects.seen:
-            self._tell(change.line, Fate.DUPLICATE)
-            return False
-        self._effects.seen.add(key)
-        return True
+    def _was_seen(self, key: bytes) -> bool:
+        return key in self._rows.seen or key in self._effects.seen
 
     def _changes_something(self, change: ResourceChange, *, is_last: bool) -> bool:
         """Whether something known has happened once more within its second, so that it changes something (DIT-A12).
@@ -294,8 +294,7 @@ class _Joining:
         if change.change is not ChangeKind.DELETED:
             if present is not None and present.note.ahead:
                 return True
-            is_known = again in self._rows.seen or again in self._effects.seen
-            return is_last and is_known and (present is None or self._aside(change) is not None)
+            return is_last and self._was_seen(again) and (present is None or self._aside(change) is not None)
         if not is_last or present is None or present.note.ahead:
             return False
         self._effects.seen.add(again)
@@ -306,18 +305,24 @@ class _Joining:
         present = self._held(uri)
         known_us = present.note.at_us if present is not None else self._gone(uri)
         newest_us = max(at_us, known_us)
-        late = (change.at is not None and at_us < known_us) or self._is_old(present, change)
+        # One of an older file and a later time counts: an older file may have taken the place of a newer.
+        is_old = self._is_behind(present, change.lastmod) and (
+            change.at is None or self._is_behind(present, change.at - _LEAST)
+        )
+        late = is_old or (change.at is not None and at_us < known_us)
         lines = (change.line,) if state is None else (change.line, state.line)
         told = change.own if state is None else self._whole(state)
         if late and present is None:
-            self._tell_all(lines, Fate.SUPERSEDED)
+            self._tell(Fate.SUPERSEDED, *lines)
         elif late and present is not None and (state is None or _is_older(state, present, known_us)):
             self._log(present.metadata, present.note, change)  # the newer state stays
-            self._tell_all(lines[1:], Fate.SUPERSEDED)
-        elif present is not None and _was_ahead(present, change, told):
+            self._tell(Fate.SUPERSEDED, *lines[1:])
+        elif present is not None and (  # the set holds its state already: it is not logged again
+            present.note.ahead and _agree(present.metadata, change.lastmod) and told in (None, present.metadata)
+        ):
             kept = present.note.kept if state is None else state.kept
             self._renote(uri, present, Note(at_us=newest_us, kept=kept, before_us=present.note.before_us))
-            self._tell_all(lines, Fate.UNCHANGED)
+            self._tell(Fate.UNCHANGED, *lines)
         elif change.own is not None and state is None:
             kept = b"" if present is None else present.note.kept
             self._log(change.own, Note(at_us=newest_us, kept=kept), change)
@@ -345,12 +350,12 @@ class _Joining:
         present = self._held(uri)
         late = present is not None and change.at is not None and at_us < present.note.at_us
         if late or self._is_behind(present, change.at):
-            self._tell(change.line, Fate.SUPERSEDED)
+            self._tell(Fate.SUPERSEDED, change.line)
             return
         self._deletions.setdefault(uri, []).append(change)
         self._effects.gone[uri] = max(at_us, self._gone(uri))
         if present is None:
-            self._tell(change.line, Fate.UNKNOWN)
+            self._tell(Fate.UNKNOWN, change.line)
             return
         self._effects.seen.add(key_of_state(uri, present.metadata))
         self._remember_ahead(uri, present)
@@ -373,15 +378,6 @@ class _Joining:
         if present is None or not present.note.ahead or moment is None or present.metadata.lastmod is None:
             return False
         return moment < present.metadata.lastmod <= self._now
-
-    def _is_old(self, present: Present | None, change: ResourceChange) -> bool:
-        """Whether a change lies before a state that came before its change: its file, and its own time as well.
-
-        One of an older file and a later time counts: an older file may have taken the place of a newer.
-        """
-        return self._is_behind(present, change.lastmod) and (
-            change.at is None or self._is_behind(present, change.at - _LEAST)
-        )
 
     def _us(self, change: ResourceChange) -> int:
         """The time of a change; one from far in the future counts as now, or nothing could ever come after it."""
@@ -417,15 +413,10 @@ class _Joining:
     def _act(self, draft: Draft, *lines: int) -> None:
         self.joined.notes.pop(draft.uri, None)
         self.joined.drafts.append(draft)
-        self._tell_all(lines, Fate.RECORDED, len(self.joined.drafts) - 1)
+        self._tell(Fate.RECORDED, *lines, action=len(self.joined.drafts) - 1)
 
-    def _tell_all(self, lines: Iterable[int], fate: Fate, action: int | None = None) -> None:
-        for line in lines:
-            self._tell(line, fate, action)
-
-    def _tell(self, line: int, fate: Fate, action: int | None = None) -> None:
-        if line:
-            self.joined.fates[line] = (fate, action)
+    def _tell(self, fate: Fate, *lines: int, action: int | None = None) -> None:
+        self.joined.fates |= {line: (fate, action) for line in lines if line}
 
     def _whole(self, state: ResourceState) -> Metadata:
         """What it says, with the links that follow from what others say now (DIT-24)."""
@@ -496,12 +487,6 @@ def _in_order(
 def _agree(metadata: Metadata, lastmod: dt.datetime | None) -> bool:
     """Whether two `lastmod` are of one state; one that is not stated contradicts nothing."""
     return metadata.lastmod is None or lastmod is None or metadata.lastmod == lastmod
-
-
-def _was_ahead(present: Present, change: ResourceChange, told: Metadata | None) -> bool:
-    """Whether the set holds the change's state already, recorded before it: it is not logged again."""
-    agrees = present.note.ahead and _agree(present.metadata, change.lastmod)
-    return agrees and (told is None or told == present.metadata)
 
 
 def _moment_of(state: ResourceState) -> dt.datetime | None:

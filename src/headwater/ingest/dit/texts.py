@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from itertools import groupby
+from itertools import pairwise
 from math import inf
 from typing import Any, Final, NoReturn
 
@@ -43,8 +42,11 @@ class Texts:
         before = self._complete(line)
         self._held.append(line)
         self._octets += len(line.text or b"")
-        goes_on = line.text is not None and self._octets <= self._most_octets
-        return before + ([] if goes_on and (len(self._held) > 1 or _opens(line.text)) else self._release())
+        text = line.text
+        goes_on = text is not None and self._octets <= self._most_octets
+        if text is not None and goes_on and len(self._held) == 1:
+            goes_on = text.lstrip().startswith((b"{", b"[")) and not _is_json(text)
+        return before + ([] if goes_on else self._release())
 
     def finish(self) -> list[Line]:
         """What is left at the end."""
@@ -74,16 +76,13 @@ def decoded(text: bytes | str) -> object:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as cause:
         try:
-            return _read(text if isinstance(text, str) else text.decode("utf-8", "surrogatepass"))
+            plain = text if isinstance(text, str) else text.decode("utf-8", "surrogatepass")
+            try:
+                return _READER.decode(plain)
+            except RecursionError:
+                return _READER.decode(_shallow(plain))
         except (ValueError, RecursionError):
             raise BadDocument(f"not one JSON text a line: {cause}"[:200]) from cause
-
-
-def _read(text: str) -> object:
-    try:
-        return _READER.decode(text)
-    except RecursionError:
-        return _READER.decode(_shallow(text))
 
 
 def _integer(text: str) -> int | str:
@@ -126,33 +125,17 @@ def _begins(line: Line) -> bool:
     return (line.text or b"").startswith((b"{", b"["))
 
 
-def _opens(text: bytes | None) -> bool:
-    return text is not None and text.lstrip().startswith((b"{", b"[")) and not _is_json(text)
-
-
-def _together(lines: list[Line]) -> Line:
-    return Line(lines[0].number, b"\n".join(line.text or b"" for line in lines))
-
-
 def _parted(lines: list[Line]) -> list[Line]:
-    """The one text that the lines are, or what they are when it is broken."""
-    whole = _together(lines)
-    return [whole] if _is_json(whole.text) else list(_apart(lines))
-
-
-def _apart(lines: list[Line]) -> Iterator[Line]:
-    """Texts of which one is broken: each begins with a bracket that is not indented, and ends before the next."""
-    begun = 0
-
-    def text_of(line: Line) -> int:
-        nonlocal begun
-        begun += _begins(line)
-        return begun
-
-    for _, group in groupby(lines, text_of):
-        several = list(group)
-        whole = _together(several)
-        yield from [whole] if _is_json(whole.text) else several
+    """The one text that the lines are; or, when it is broken, texts of which each begins with a bracket that is not
+    indented, and ends before the next. What is no text stays in lines."""
+    whole = Line(lines[0].number, b"\n".join(line.text or b"" for line in lines))
+    if _is_json(whole.text):
+        return [whole]
+    begun = [place for place, line in enumerate(lines) if place and _begins(line)]
+    if not begun:
+        return lines
+    parts = [lines[start:end] for start, end in pairwise([0, *begun, len(lines)])]
+    return [one for part in parts for one in _parted(part)]
 
 
 def _is_json(text: bytes | None) -> bool:
@@ -186,7 +169,10 @@ class Unwrapper:
         """The documents in one text. Raises BadDocument."""
         action, self._action = self._action, None
         if action is not None:
-            return [_acted(action, value)]
+            ((name, head),) = action.items()
+            if name == "update" and isinstance(value, dict):
+                value = value.get("upsert", value.get("doc", value))
+            return [_hit({**head, "_source": value})]
         if isinstance(value, list):
             return [one for item in value for one in _found(item)]
         if not isinstance(value, dict) or (name := _action(value)) is None:
@@ -207,13 +193,6 @@ class Unwrapper:
             raise BadDocument("a bulk action without its document")
 
 
-def _acted(action: dict[str, Any], value: object) -> Wrapped:
-    ((name, head),) = action.items()
-    if name == "update" and isinstance(value, dict):
-        value = value.get("upsert", value.get("doc", value))
-    return _hit({**head, "_source": value})
-
-
 def _found(value: object) -> list[Wrapped]:
     """The documents of an answer, or the one document; what is none is for its reader to refuse, by itself."""
     if isinstance(value, dict) and "location" not in value:
@@ -225,13 +204,8 @@ def _found(value: object) -> list[Wrapped]:
 
 def _answered(value: object) -> list[Wrapped]:
     hits = value.get("hits") if isinstance(value, dict) else None
-    if isinstance(hits, dict) and isinstance(hits.get("hits"), list):
-        return [_document(hit) for hit in hits["hits"]]
-    return [_document(value)]
-
-
-def _document(value: object) -> Wrapped:
-    return _hit(value) if isinstance(value, dict) and "_source" in value else Wrapped(value)
+    found = hits["hits"] if isinstance(hits, dict) and isinstance(hits.get("hits"), list) else [value]
+    return [_hit(one) if isinstance(one, dict) and "_source" in one else Wrapped(one) for one in found]
 
 
 def _action(value: dict[str, Any]) -> str | None:

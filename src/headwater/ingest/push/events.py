@@ -143,10 +143,25 @@ def read_announcement(line: bytes, locations: Locations) -> Announced:
         raise BadEvent(f"more than {MOST_LINKS} links")
     if len(told.attributes or ()) > MOST_ATTRIBUTES:
         raise BadEvent(f"more than {MOST_ATTRIBUTES} attributes")
-    links = tuple(_link(one, locations) for one in told.links or ())
+    links = tuple(
+        Link(
+            rel=one.rel,
+            href=locations.absolute(locations.link(one.href)),
+            encoding=one.encoding,
+            hash=_hash([one.hash] if one.hash else []),
+            length=one.length,
+            modified=_time(one.modified),
+            pri=one.pri,
+            type=one.type,
+        )
+        for one in told.links or ()
+    )
+    named = (("md5", told.md5), ("sha-1", told.sha1), ("sha-256", told.sha256), ("sha-384", told.sha384))
+    items = (told.hash or "").split()
+    items += [f"{name}:{digest.strip()}" for name, digest in (*named, ("sha-512", told.sha512)) if digest is not None]
     metadata = Metadata(
         lastmod=_time(told.lastmod),
-        hash=_digests(told),
+        hash=_hash(items),
         length=told.length,
         type=told.type.partition(";")[0].strip().lower() if told.type is not None else None,
         encoding=told.encoding,
@@ -155,32 +170,6 @@ def read_announcement(line: bytes, locations: Locations) -> Announced:
         extra=tuple((told.attributes or {}).items()),
     )
     return Announced(uri=uri, change=told.change, metadata=metadata, statements=statements_of(links, locations.link))
-
-
-def _link(told: AnnouncedLink, locations: Locations) -> Link:
-    return Link(
-        rel=told.rel,
-        href=locations.absolute(locations.link(told.href)),
-        encoding=told.encoding,
-        hash=_hash([told.hash] if told.hash else []),
-        length=told.length,
-        modified=_time(told.modified),
-        pri=told.pri,
-        type=told.type,
-    )
-
-
-def _digests(told: Announcement) -> str | None:
-    named = {
-        "md5": told.md5,
-        "sha-1": told.sha1,
-        "sha-256": told.sha256,
-        "sha-384": told.sha384,
-        "sha-512": told.sha512,
-    }
-    items = (told.hash or "").split()
-    items += [f"{algorithm}:{digest.strip()}" for algorithm, digest in named.items() if digest is not None]
-    return _hash(items)
 
 
 def _hash(items: list[str]) -> str | None:
@@ -226,12 +215,8 @@ def take_lines(
     announced, refused = read_lines(feed, lines)
 
     def take() -> list[Outcome]:
-        drafts, judged = judge(feed, announced)
-        first, outcomes = feed.next_seq(), refused[:]
-        for line, place, told in judged:
-            seq = first + place if first is not None and place is not None else None
-            outcomes.append(Outcome(line=line, status=200, seq=seq, reason=told))
-        outcomes.sort(key=lambda one: one.line)
+        drafts, outcomes = judge(feed, announced)
+        outcomes = sorted([*refused, *outcomes], key=lambda one: one.line)
         effects = Effects(progress=progress(outcomes) if progress is not None else None)
         if announced or progress is not None:  # that something is no news is as sure as what is recorded
             feed.write(drafts, effects)
@@ -264,30 +249,27 @@ def refusal(line: int, fault: UsageFault) -> Outcome:
     return Outcome(line=line, status=status, code=fault.code, reason=f"{fault.what}{where}"[:_LONGEST_REASON] + rule)
 
 
-Judged = tuple[int, int | None, str | None]
-"""A line, the place of its draft, and what there is to say when it has none."""
-
-
-def judge(feed: Feed, announced: Sequence[tuple[int, Announced]]) -> tuple[list[Draft], list[Judged]]:
-    """Which announcements are news to the set as it is, and the events that they come to."""
+def judge(feed: Feed, announced: Sequence[tuple[int, Announced]]) -> tuple[list[Draft], list[Outcome]]:
+    """The events that announcements come to, as far as they are news to the set as it is, and the outcome of each."""
     present: dict[str, Metadata | None] = {
         uri: resource.metadata for uri, resource in feed.held(one.uri for _, one in announced).items()
     }
-    implied = feed.implied(one.uri for _, one in announced)
+    implied, first = feed.implied(one.uri for _, one in announced), feed.next_seq()
     drafts: list[Draft] = []
-    judged: list[Judged] = []
+    outcomes: list[Outcome] = []
     for line, one in announced:
         new = None if one.metadata is None else with_links(one.metadata, implied.get(one.uri, ()))
-        old = present.get(one.uri)
+        old, seq, reason = present.get(one.uri), None, None
         if new is None and old is None:
-            judged.append((line, None, NOT_HELD))
+            reason = NOT_HELD
         elif one.change is None and new == old:
-            judged.append((line, None, NO_NEWS))
+            reason = NO_NEWS
         else:
             present[one.uri] = new
-            judged.append((line, len(drafts), None))
+            seq = None if first is None else first + len(drafts)
             drafts.append(Draft(uri=one.uri, metadata=new, statements=one.statements))
-    return drafts, judged
+        outcomes.append(Outcome(line=line, status=200, seq=seq, reason=reason))
+    return drafts, outcomes
 
 
 _DOCUMENTS = frozenset({"location", "resource_set", "_source", "hits", "index", "create", "responses"})
@@ -297,15 +279,11 @@ _EVENTS = frozenset({"uri", "path"})
 def looks_like_events(line: bytes) -> bool | None:
     """Whether a line is an object that names a resource as an event does, and no document of the protocol or wrapper of
     some; None where it cannot be told."""
-    names = _names(line)
-    is_event, is_document = bool(names & _EVENTS), bool(names & _DOCUMENTS)
-    return None if is_event == is_document else is_event
-
-
-def _names(line: bytes) -> frozenset[str]:
     try:
         value = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return frozenset()
+        return None
     value = value[0] if isinstance(value, list) and value else value
-    return frozenset(value) if isinstance(value, dict) else frozenset()
+    names = frozenset(value if isinstance(value, dict) else ())
+    is_event, is_document = bool(names & _EVENTS), bool(names & _DOCUMENTS)
+    return None if is_event == is_document else is_event

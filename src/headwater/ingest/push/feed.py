@@ -11,7 +11,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -24,7 +24,6 @@ from headwater.catalog.interface import (
     Event,
     Metadata,
     Moved,
-    Resource,
     SetState,
     Unacceptable,
     UnknownSet,
@@ -46,8 +45,6 @@ from headwater.spec.records import Link
 # the statement of another goes when that statement goes.
 
 INVERSE: Final = {"describedby": "describes", "describes": "describedby"}
-Address = Callable[[str], str]
-"""The address of what the catalog knows by a URI."""
 
 
 class Draft(msgspec.Struct, kw_only=True):
@@ -63,79 +60,18 @@ class Draft(msgspec.Struct, kw_only=True):
     at: dt.datetime | None = None
 
 
-Said = tuple[str, str, str]
-"""Who, the relation, of whom."""
-
-
 def statements_of(links: Iterable[Link], name: Callable[[str], str]) -> tuple[Statement, ...]:
     """What links say of other resources of the set; `name` gives the catalog's URI of an address."""
     return tuple(dict.fromkeys((link.rel, name(link.href)) for link in links if link.rel in INVERSE))
-
-
-def implied_by(about: Iterable[Statement], address: Address) -> tuple[Link, ...]:
-    """The links that follow for a resource from what others say of it."""
-    return tuple(Link(rel=INVERSE[rel], href=address(other)) for rel, other in about)
 
 
 def with_links(metadata: Metadata, implied: Iterable[Link]) -> Metadata:
     """The metadata with these links as well."""
     links = metadata.links
     for link in implied:
-        links = _added(links, link.rel, link.href)
+        if len(links) < MOST_LINKS and not any((one.rel, one.href) == (link.rel, link.href) for one in links):
+            links = (*links, link)
     return metadata if links is metadata.links else msgspec.structs.replace(metadata, links=links)
-
-
-def differences(
-    drafts: Iterable[Draft], before: Mapping[str, tuple[Statement, ...]]
-) -> tuple[dict[str, tuple[Statement, ...]], list[Said], list[Said]]:
-    """The statements that a batch changes, by who makes them, and what is said anew and no longer."""
-    latest = {one.uri: one.statements for one in drafts if one.statements is not None}
-    changed = {uri: made for uri, made in latest.items() if set(made) != set(before.get(uri, ()))}
-    anew = [(uri, *one) for uri, made in changed.items() for one in made if one not in before.get(uri, ())]
-    no_longer = [(uri, *one) for uri, made in changed.items() for one in before.get(uri, ()) if one not in made]
-    return changed, anew, no_longer
-
-
-def reciprocate(
-    drafts: Sequence[Draft],
-    anew: Iterable[Said],
-    no_longer: Iterable[Said],
-    held: Mapping[str, Resource],
-    own: Mapping[str, tuple[Statement, ...]],
-    address: Address,
-) -> list[Draft]:
-    """Give the other side its links, in its own draft where the batch has one; return the drafts that come in addition.
-
-    `held` has the live resources that are spoken of, `own` their own statements, as they are after the batch.
-    """
-    latest = {one.uri: one for one in drafts}
-    extra: dict[str, Draft] = {}
-
-    def draft_of(uri: str) -> Draft | None:
-        draft = latest.get(uri) or extra.get(uri)
-        if draft is None and (resource := held.get(uri)) is not None:
-            at = drafts[-1].at  # what follows from the batch happened with it
-            draft = extra[uri] = Draft(uri=uri, metadata=resource.metadata, memo=resource.memo, at=at)
-        return draft
-
-    for uri, rel, other in no_longer:
-        draft = draft_of(other)
-        if draft is not None and draft.metadata is not None and (INVERSE[rel], uri) not in own.get(other, ()):
-            gone = (INVERSE[rel], address(uri))
-            links = tuple(link for link in draft.metadata.links if (link.rel, link.href) != gone)
-            draft.metadata = msgspec.structs.replace(draft.metadata, links=links)
-    for uri, rel, other in anew:
-        draft = draft_of(other) if other != uri else None
-        if draft is not None and draft.metadata is not None:
-            links = _added(draft.metadata.links, INVERSE[rel], address(uri))
-            draft.metadata = msgspec.structs.replace(draft.metadata, links=links)
-    return [one for one in extra.values() if one.metadata != held[one.uri].metadata]
-
-
-def _added(links: tuple[Link, ...], rel: str, href: str) -> tuple[Link, ...]:
-    if len(links) >= MOST_LINKS or any(link.rel == rel and link.href == href for link in links):
-        return links
-    return (*links, Link(rel=rel, href=href))
 
 
 # The feed
@@ -245,7 +181,10 @@ class Feed(ChangeRecorder):
     def implied_by(self, about: dict[str, tuple[Statement, ...]]) -> dict[str, tuple[Link, ...]]:
         """The links that follow from what is said of resources."""
         address = self.locations.absolute
-        return {uri: implied_by((one for one in said if one[1] != uri), address) for uri, said in about.items()}
+        return {
+            uri: tuple(Link(rel=INVERSE[rel], href=address(other)) for rel, other in said if other != uri)
+            for uri, said in about.items()
+        }
 
     def check(self, uri: str, metadata: Metadata) -> None:
         """Raise Unacceptable for what no document can hold; one of a batch must not cost the others theirs."""
@@ -268,8 +207,12 @@ class Feed(ChangeRecorder):
         Raises DeletionsHeld, and records nothing, where the set would lose more than its guard lets go.
         """
         seen = self._seen or self._look()
-        extra = self._reciprocal(drafts, effects)
-        events, update = [_event(one) for one in (*drafts, *extra)], self.state.update(effects, self.clock())
+        made = [*drafts, *self._reciprocal(drafts, effects)]
+        events: list[Event] = [
+            Delete(one.uri, one.at) if one.metadata is None else Upsert(one.uri, one.metadata, one.memo, at=one.at)
+            for one in made
+        ]
+        update = self.state.update(effects, self.clock())
         if seen.opened_at is not None and self.guard is not None:
             latest = {one.uri: isinstance(one, Delete) for one in events}
             counted = self.guard.announced(sum(latest.values()), seen.count)
@@ -305,22 +248,31 @@ class Feed(ChangeRecorder):
         return seen
 
     def _reciprocal(self, drafts: Sequence[Draft], effects: Effects) -> list[Draft]:
-        making = dict.fromkeys(one.uri for one in drafts if one.statements is not None)
-        if not making:
-            return []
-        before = self.state.statements(making)
-        changed, anew, no_longer = differences(drafts, before)
+        """Give the other side its links, in its own draft where the batch has one; the drafts that come in addition."""
+        latest = {one.uri: one.statements for one in drafts if one.statements is not None}
+        before = self.state.statements(latest) if latest else {}
+        changed = {uri: made for uri, made in latest.items() if set(made) != set(before.get(uri, ()))}
         if not changed:
             return []
         effects.statements |= changed
+        anew = [(uri, *one) for uri, made in changed.items() for one in made if one not in before.get(uri, ())]
+        no_longer = [(uri, *one) for uri, made in changed.items() for one in before.get(uri, ()) if one not in made]
         others = dict.fromkeys(other for _, _, other in (*anew, *no_longer))
-        mine = {one.uri for one in drafts}
-        held = self.held(uri for uri in others if uri not in mine)
-        own = self.state.statements(others) | changed
-        return reciprocate(drafts, anew, no_longer, held, own, self.locations.absolute)
-
-
-def _event(draft: Draft) -> Event:
-    if draft.metadata is None:
-        return Delete(draft.uri, draft.at)
-    return Upsert(draft.uri, draft.metadata, draft.memo, at=draft.at)
+        own = self.state.statements(others) | changed  # as they are after the batch
+        made_of, extra = {one.uri: one for one in drafts}, dict[str, Draft]()
+        held = self.held(uri for uri in others if uri not in made_of)
+        for uri in others:
+            if (one := held.get(uri)) is not None:  # what follows from the batch happened with it
+                extra[uri] = made_of[uri] = Draft(uri=uri, metadata=one.metadata, memo=one.memo, at=drafts[-1].at)
+        address = self.locations.absolute
+        for uri, rel, other in no_longer:
+            draft = made_of.get(other)
+            if draft is not None and draft.metadata is not None and (INVERSE[rel], uri) not in own.get(other, ()):
+                gone = (INVERSE[rel], address(uri))
+                links = tuple(link for link in draft.metadata.links if (link.rel, link.href) != gone)
+                draft.metadata = msgspec.structs.replace(draft.metadata, links=links)
+        for uri, rel, other in anew:
+            draft = made_of.get(other) if other != uri else None
+            if draft is not None and draft.metadata is not None:
+                draft.metadata = with_links(draft.metadata, [Link(rel=INVERSE[rel], href=address(uri))])
+        return [one for one in extra.values() if one.metadata != held[one.uri].metadata]

@@ -133,7 +133,8 @@ class Sender:
                 continue
             else:
                 said = f"{reply.status}: {_words(reply.body)}"
-                if not _may_pass(reply):
+                is_under_way = reply.retry_after_seconds is not None or _UNDER_WAY in reply.body
+                if reply.status not in _AGAIN or (reply.status == 409 and not is_under_way):
                     raise UsageFault(f"the server answers {said}", code="HW-ING-58", where=where)
             failures += 1
             asked = reply.retry_after_seconds
@@ -180,13 +181,6 @@ def batches(lines: Iterable[Line]) -> Iterable[list[Line]]:
         octets += len(one.text or b"")
     if batch:
         yield batch
-
-
-def _may_pass(reply: Fetched) -> bool:
-    """Whether the same request may be answered otherwise later; a 409 only while its key is under way."""
-    if reply.status == 409:
-        return reply.retry_after_seconds is not None or _UNDER_WAY in reply.body
-    return reply.status in _AGAIN
 
 
 def _words(body: bytes) -> str:

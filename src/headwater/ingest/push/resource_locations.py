@@ -66,12 +66,12 @@ class Locations:
         uri = self.link(text)
         parts = split(text.strip())
         if (parts.scheme or "").lower() not in ("http", "https"):
-            what = f"an address that is neither http nor https, which no destination fetches: {text[:200]!a}"
-            raise BadLocation(what, rule="DST-S12")
-        if not is_connectable(parts.scheme or "", parts.authority or ""):
-            what = f"an address whose host or port nobody can connect to: {text[:200]!a}"
-            raise BadLocation(what, rule="DST-S12")
-        return uri
+            what = "is neither http nor https, which no destination fetches"
+        elif not is_connectable(parts.scheme or "", parts.authority or ""):
+            what = "has a host or port that nobody can connect to"
+        else:
+            return uri
+        raise BadLocation(f"an address that {what}: {text[:200]!a}", rule="DST-S12")
 
     def link(self, text: str) -> str:
         """The catalog's URI of what a link leads to: any absolute URL (RS-REL-01) but that of a file of one machine."""
@@ -83,7 +83,11 @@ class Locations:
             raise BadLocation(f"not an absolute URL: {text[:200]!a}", rule="DIT-07")
         if _has_user(text):  # everybody would read the password
             raise BadLocation("an address with a user or a password, which would be published")
-        whole = _ascii(text)
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as cause:
+            raise BadLocation(f"an address that is no text: {text[:200]!a}") from cause
+        whole = to_ascii(text)
         if self.prefix and whole.startswith(self.prefix) and _is_canonical(relative := whole[len(self.prefix) :]):
             _refuse_names(unquote(relative).split("/"), text)
             return relative
@@ -147,14 +151,6 @@ def _quoted(path: str) -> str:
         return quote_path(path.encode("utf-8"))
     except UnicodeEncodeError as cause:
         raise BadLocation(f"a path that is no text: {path[:200]!a}", rule="DIT-A10") from cause
-
-
-def _ascii(text: str) -> str:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as cause:
-        raise BadLocation(f"an address that is no text: {text[:200]!a}") from cause
-    return to_ascii(text)
 
 
 def _is_canonical(relative: str) -> bool:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -253,7 +255,7 @@ class Submission:
         self._is_repeat = self._before is not None
         self._kept_lines = None if self._before is None else self._before.lines
         for part in () if before is None else before[1]:
-            self._keep(from_json(part, list[Outcome]))
+            self._tell(None, from_json(part, list[Outcome]), is_new=False)
 
     def push(self, data: bytes) -> None:
         """Take octets.
@@ -262,13 +264,14 @@ class Submission:
         What was taken before stays taken, and stands in `body`.
         """
         for line in self._lines.push(data):
-            self._take_all(self._records.texts(line))
+            for text in self._records.texts(line):
+                self._take(text)
 
     def finish(self) -> None:
         """Take what is left. Raises as `push` does."""
-        for line in self._lines.finish():
-            self._take_all(self._records.texts(line))
-        self._take_all(self._records.texts(None))
+        for line in chain(self._lines.finish(), [None]):
+            for text in self._records.texts(line):
+                self._take(text)
         if self._is_repeat and not self._reached():
             raise BadKey("this Idempotency-Key was used for another body")
         self._tell(None, self._records.end())
@@ -290,10 +293,6 @@ class Submission:
         """What has been taken so far, as one JSON object: the counts and the outcome of every record."""
         items = b",\n".join(map(msgspec.json.encode, self.outcomes))
         return msgspec.json.encode(self._records.told(self.counts))[:-1] + b',"results":[\n' + items + b"\n]}\n"
-
-    def _take_all(self, texts: list[Line]) -> None:
-        for text in texts:
-            self._take(text)
 
     def _take(self, text: Line) -> None:
         if self._is_repeat and self._reached():
@@ -342,35 +341,29 @@ class Submission:
             feeds = {self._feed.name: self._feed}  # also of nothing the answer is kept
         for name, feed in feeds.items():
             records = [one for one in batch if one.feed.name == name]
-            progress = None if self._key is None else self._progress(complete=complete)
+            progress = None if self._key is None else partial(self._progress, complete=complete)
             self._tell(name, self._records.take(feed, records, progress))
         self._kept_lines = self._count
 
-    def _progress(self, *, complete: bool) -> Progress:
-        key, feed = self._key or "", self._feed
-        assert feed is not None
+    def _progress(self, outcomes: list[Outcome], *, complete: bool) -> RequestProgress:
+        """How far the request has got with these outcomes; asked in the transaction of the batch."""
+        assert self._feed is not None
+        assert self._key is not None
+        before = self._feed.state.taken(self._key)
+        if (None if before is None else before.lines) != self._kept_lines:
+            raise KeyUnderWay("a request with this Idempotency-Key is under way")
+        return RequestProgress(
+            key=self._key,
+            lines=self._count,
+            digest=self._digest.digest(),
+            part=msgspec.json.encode(outcomes) if outcomes else b"",
+            complete=complete,
+            before=before,
+        )
 
-        def progress(outcomes: list[Outcome]) -> RequestProgress:
-            before = feed.state.taken(key)
-            if (None if before is None else before.lines) != self._kept_lines:
-                raise KeyUnderWay("a request with this Idempotency-Key is under way")
-            return RequestProgress(
-                key=key,
-                lines=self._count,
-                digest=self._digest.digest(),
-                part=msgspec.json.encode(outcomes) if outcomes else b"",
-                complete=complete,
-                before=before,
-            )
-
-        return progress
-
-    def _tell(self, name: str | None, outcomes: list[Outcome]) -> None:
-        if outcomes:
+    def _tell(self, name: str | None, outcomes: list[Outcome], *, is_new: bool = True) -> None:
+        if outcomes and is_new:
             self.accounts.setdefault(name, Account()).count(outcomes)
-            self._keep(outcomes)
-
-    def _keep(self, outcomes: list[Outcome]) -> None:
         if self._hear is None:
             self._outcomes += outcomes
         else:
