@@ -33,28 +33,28 @@ LINES = {
     "catalog": 5_373,
     "cli": 6_115,
     "datasets": 510,
-    "files": 1_205,
+    "files": 1_185,
     "http": 5_320,
-    "ingest": 8_343,
+    "ingest": 7_721,
     "notify": 3_884,
     "packages": 1_429,
-    "patches": 814,
+    "patches": 796,
     "processes": 362,
     "publish": 6_753,
     "rdf": 2_341,
     "simulate": 960,
-    "source": 5_092,
+    "source": 5_064,
     "spec": 3_829,
     "storage": 2_257,
     "sync": 20_392,
     "top": 1_400,
     "transport": 2_482,
     "triplestores": 1_100,
-    "versions": 1_261,
+    "versions": 1_231,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 311
+MOST_MODULES = 310
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -335,9 +335,10 @@ def test_documents_of_one_line_count_as_lines_do(fed: PushSet) -> None:
 @pytest.mark.parametrize("waited", ["state", "happening"])
 def test_what_an_older_version_had_wait_is_in_nobodys_way(fed: PushSet, waited: str) -> None:
     """Documents of before 0.2 waited for their partners, for some seconds: what is sent again is taken."""
-    row = {"due": fed.now + dt.timedelta(seconds=5), "state": None, "happening": None}
-    row[waited] = {"uri": "a", "metadata": {"hash": A}, "change": "created", "doubted_until": None, "again": True}
-    old = StateUpdate([StateRow("half", "a", msgspec.msgpack.encode(row), to_microseconds(row["due"]))])
+    due = fed.now + dt.timedelta(seconds=5)
+    told = {"uri": "a", "metadata": {"hash": A}, "change": "created", "doubted_until": None, "again": True}
+    row = {"due": due, "state": None, "happening": None, waited: told}
+    old = StateUpdate([StateRow("half", "a", msgspec.msgpack.encode(row), to_microseconds(due))])
     fed.catalog.record("s", [], fed.now, state=old)
     fed.documents(resource("a", 1), change("a", "created", 1))
     assert (fed.log(), fed.state()) == ([("created", "a")], {"a": A})

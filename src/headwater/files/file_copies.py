@@ -129,15 +129,15 @@ def link(descriptor: int, source: os.stat_result, path: bytes, place: bytes) -> 
             _room(place)
             _link_open(descriptor, path, place)
     except FileExistsError:
-        return not _same(place, source) and _relink(descriptor, path, place)
+        pass
     except GONE:
         raise
     except OSError:
         return False
-    return True
-
-
-def _relink(descriptor: int, path: bytes, place: bytes) -> bool:
+    else:
+        return True
+    if _same(place, source):
+        return False
     aside = _aside(place)
     try:
         _link_open(descriptor, path, aside)
@@ -189,23 +189,20 @@ def _aside(place: bytes) -> bytes:
 
 
 def _room(place: bytes) -> None:
+    """Make sure `place` lies in a folder: a file that stands in its way (it has become a folder) is removed."""
+    folder = os.path.dirname(place)
     try:
-        _make_room(os.path.dirname(place))
+        try:
+            os.mkdir(folder)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.lstat(folder).st_mode):
+                os.unlink(folder)
+                os.mkdir(folder)
+        except GONE:
+            _room(folder)
+            _room(place)
     except OSError as cause:
         raise PlacementFailed(cause) from cause
-
-
-def _make_room(folder: bytes) -> None:
-    """Make sure `folder` is a folder: a file that stands in its way (it has become a folder) is removed."""
-    try:
-        os.mkdir(folder)
-    except FileExistsError:
-        if not stat.S_ISDIR(os.lstat(folder).st_mode):
-            os.unlink(folder)
-            os.mkdir(folder)
-    except GONE:
-        _make_room(os.path.dirname(folder))
-        _make_room(folder)
 
 
 def _rename(aside: bytes, place: bytes) -> None:
@@ -213,20 +210,12 @@ def _rename(aside: bytes, place: bytes) -> None:
         try:
             os.replace(aside, place)
         except IsADirectoryError:  # a folder of the source has become a file
-            _remove_tree(place)
+            import shutil  # not for every process that reads files
+
+            shutil.rmtree(place)
             os.replace(aside, place)
     except OSError as cause:
         raise PlacementFailed(cause) from cause
-
-
-def _remove_tree(folder: bytes) -> None:
-    with os.scandir(folder) as entries:
-        for entry in list(entries):
-            if entry.is_dir(follow_symlinks=False):
-                _remove_tree(entry.path)
-            else:
-                os.unlink(entry.path)
-    os.rmdir(folder)
 
 
 class FileCopy:

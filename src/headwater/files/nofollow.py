@@ -1,8 +1,8 @@
 """Opens a path only while no name in it is a symbolic link, so that nobody leads us out of a folder while we look.
 
 `O_NOFOLLOW` guards the last name alone: a folder on the way can be exchanged for a link between a look and the opening.
-Linux refuses every link with `openat2`, macOS with `O_NOFOLLOW_ANY`; elsewhere, and where a sandbox forbids the call,
-the path is walked from descriptor to descriptor. Standard library only: the reading processes import it.
+Linux refuses every link with `openat2`; elsewhere, and where a sandbox forbids the call, the path is walked from
+descriptor to descriptor. Standard library only: the reading processes import it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import stat
 import struct
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 Opener = Callable[[bytes, int, int], int]
@@ -26,7 +27,6 @@ _NO_SYMLINKS: Final = 0x04
 _HOW: Final = "=QQQ"
 _LARGE: Final = getattr(os, "O_LARGEFILE", 0)
 _PATH_ONLY: Final = getattr(os, "O_PATH", 0)
-_ANYWHERE: Final = getattr(os, "O_NOFOLLOW_ANY", 0)
 _FOLDER: Final = (_PATH_ONLY or os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -91,20 +91,17 @@ def _step(name: bytes, flags: int, folder: int) -> int:
     try:
         descriptor = os.open(name, flags, dir_fd=where)
     except OSError as cause:  # for a link, systems say ELOOP, EMLINK, or that it is no folder
-        if cause.errno in (errno.ENOTDIR, errno.EMLINK) and _is_link(name, where):
+        is_link = False
+        if cause.errno in (errno.ENOTDIR, errno.EMLINK):
+            with suppress(OSError):
+                is_link = stat.S_ISLNK(os.stat(name, dir_fd=where, follow_symlinks=False).st_mode)
+        if is_link:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from cause
         raise
     if _PATH_ONLY and flags & _PATH_ONLY and stat.S_ISLNK(os.fstat(descriptor).st_mode):  # O_PATH opens the link
         os.close(descriptor)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
     return descriptor
-
-
-def _is_link(name: bytes, where: int | None) -> bool:
-    try:
-        return stat.S_ISLNK(os.stat(name, dir_fd=where, follow_symlinks=False).st_mode)
-    except OSError:
-        return False
 
 
 def _by_openat2() -> Opener:
@@ -131,13 +128,7 @@ def _by_openat2() -> Opener:
     return opened
 
 
-def _by_flag(path: bytes, flags: int, folder: int) -> int:
-    return os.open(path, flags | _ANYWHERE, dir_fd=None if folder == HERE else folder)
-
-
 def _best() -> Opener:
-    if _ANYWHERE:
-        return _by_flag
     if sys.platform == "linux":
         try:
             return _by_openat2()

@@ -25,7 +25,7 @@ from headwater.catalog.content import (
     RecordedResource,
     strongest_digest,
 )
-from headwater.files.folder_marks import has_reserved, is_state
+from headwater.files.folder_marks import has_reserved, is_state, leads_inside
 from headwater.files.nofollow import READ_FLAGS, open_unlinked
 from headwater.ingest.folder.comparison import RACY, matches
 from headwater.ingest.folder.walk import PathFilter
@@ -50,60 +50,46 @@ class ResourceFolder:
         """
         if has_reserved(path):
             raise _absent()
-        descriptor = self._open(path)
+        descriptor, is_linked = -1, self._has_links
+        if not is_linked:  # one call for a file that no link leads to, as nearly all are
+            try:
+                descriptor = open_unlinked(self._folder + b"/" + path, READ_FLAGS)
+            except OSError as cause:
+                if cause.errno != errno.ELOOP:
+                    raise
+                is_linked = True
+        folder = os.open(self._folder, _FOLDER) if is_linked else -1
         try:
+            if is_linked:
+                descriptor = os.open(path, READ_FLAGS, dir_fd=folder)
+                self._refuse_outside(descriptor, folder, path)
             state = os.fstat(descriptor)
             if not stat.S_ISREG(state.st_mode):
                 raise _absent()
         except BaseException:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
             raise
+        finally:
+            if folder >= 0:
+                os.close(folder)
         return OpenFile(descriptor, state)
 
-    def _open(self, path: bytes) -> int:
-        """One call for a file that no link leads to, as nearly all are."""
-        if not self._has_links:
-            try:
-                return open_unlinked(self._folder + b"/" + path, READ_FLAGS)
-            except OSError as cause:
-                if cause.errno != errno.ELOOP:
-                    raise
-        folder = os.open(self._folder, _FOLDER)
-        try:
-            return open_unlinked(path, READ_FLAGS, folder)
-        except OSError as cause:
-            if cause.errno != errno.ELOOP:
-                raise
-            return self._open_linked(path, folder)
-        finally:
-            os.close(folder)
-
-    def _open_linked(self, path: bytes, folder: int) -> int:
-        """Open a file that links lead to, and judge where they have led: asked of the kernel, so no race is left."""
-        descriptor = os.open(path, READ_FLAGS, dir_fd=folder)
-        try:
-            below = _real_path(folder, self._folder).rstrip(b"/") + b"/"
-            real = _real_path(descriptor, self._folder + b"/" + path)
-            if not real.startswith(below) or _is_ours(real, below):
+    def _refuse_outside(self, descriptor: int, folder: int, path: bytes) -> None:
+        """Judge where links have led: asked of the kernel, so no race is left."""
+        below = _real_path(folder, self._folder).rstrip(b"/") + b"/"
+        real = _real_path(descriptor, self._folder + b"/" + path)
+        above = os.path.dirname(real)
+        while above.startswith(below):
+            if is_state(above):
                 raise _absent()
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor
+            above = os.path.dirname(above)
+        if not real.startswith(below):
+            raise _absent()
 
 
 def _absent() -> OSError:
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-
-
-def _is_ours(real: bytes, below: bytes) -> bool:
-    """Whether the file lies in a folder with the state of a command."""
-    folder = os.path.dirname(real)
-    while folder.startswith(below):
-        if is_state(folder):
-            return True
-        folder = os.path.dirname(folder)
-    return False
 
 
 class OpenFile(msgspec.Struct, frozen=True, gc=False):
@@ -185,39 +171,20 @@ class FileContentReader:
             return NoContent(Absence.ELSEWHERE, uri)
         if (folder := self._folders.get(set_name)) is None:
             return NoContent(Absence.ELSEWHERE, root.prefix + uri)
-        path = _taken(root, uri)
-        if path is None:
+        path = unquote_to_bytes(uri)
+        is_path = quote_path(path) == uri and leads_inside(path)
+        if not is_path or not (root.paths is None or root.paths.takes(path)):
             return NoContent(Absence.GONE, "no path of the set")
         try:
             file = folder.open(path)
         except OSError as cause:
-            return self._missing(set_name, cause)
-        # A link made or a mode changed alters the signature and no octet: then the digest tells.
+            # a file system that is away says nothing of its files
+            is_gone = cause.errno in GONE and os.path.isdir(root.folder or "")
+            return NoContent(Absence.GONE if is_gone else Absence.UNREADABLE, cause.strerror or "")
+        # A link made or a mode changed alters the signature and no octet: then the digest tells, of one of that length.
         is_vouched = root.is_scanned and resource.memo != RACY and file.matches(resource.memo)
-        if is_vouched or _may_be_as_recorded(file, resource, is_scanned=root.is_scanned):
+        has_digest = not root.is_scanned or strongest_digest(resource.metadata) is not None
+        if is_vouched or (has_digest and resource.metadata.length in (None, file.octets)):
             return OpenFile(file.descriptor, file.state, is_vouched=is_vouched)
         file.close()
         return NoContent(Absence.CHANGED)
-
-    def _missing(self, set_name: str, cause: OSError) -> NoContent:
-        why = Absence.GONE if cause.errno in GONE else Absence.UNREADABLE
-        if why is Absence.GONE and not os.path.isdir(self._roots[set_name].folder or ""):
-            why = Absence.UNREADABLE  # a file system that is away says nothing of its files
-        return NoContent(why, cause.strerror or "")
-
-
-def _taken(root: ContentRoot, uri: str) -> bytes | None:
-    """The path of the file with this relative URI: whole names, none of which leads up. None when the set takes no such
-    file."""
-    path = unquote_to_bytes(uri)
-    is_one = quote_path(path) == uri and b"\0" not in path and {b"", b".", b".."}.isdisjoint(path.split(b"/"))
-    if not is_one or has_reserved(path):
-        return None
-    return path if root.paths is None or root.paths.takes(path) else None
-
-
-def _may_be_as_recorded(file: OpenFile, resource: RecordedResource, *, is_scanned: bool) -> bool:
-    """Whether the digest decides about a file that nothing else vouches for: it has the recorded length."""
-    if is_scanned and strongest_digest(resource.metadata) is None:
-        return False
-    return resource.metadata.length in (None, file.octets)

@@ -228,7 +228,9 @@ def _content(text: str, effort: Effort) -> _Content:
             name = _STRING_AT.match(text, at)
             assert name is not None
             key = name[0]
-            colon, at = _colon(text, name.end())
+            before, at = _space(text, name.end())
+            after, at = _space(text, at + 1)
+            colon = f"{before}:{after}"
         end = _end(text, at)
         effort.hold(2)  # with its text
         value = _Value(text[at:end])
@@ -244,12 +246,6 @@ def _space(text: str, at: int) -> tuple[str, int]:
     found = _SPACE.match(text, at)
     assert found is not None
     return found[0], found.end()
-
-
-def _colon(text: str, at: int) -> tuple[str, int]:
-    before, at = _space(text, at)
-    after, at = _space(text, at + 1)
-    return f"{before}:{after}", at
 
 
 def _end(text: str, at: int) -> int:
@@ -522,11 +518,8 @@ def make(old: bytes, new: bytes, effort: Effort | None = None) -> bytes | None:
         return None
 
 
-class _Change(NamedTuple):
-    """What makes one array or object of another: the operations on it and within it, and how it is written then."""
-
-    operations: list[str]
-    shell: _Content
+_Change = tuple[list[str], _Content]
+"""What makes one array or object of another: the operations on it and within it, and how it is written then."""
 
 
 class _Making:
@@ -547,15 +540,24 @@ class _Making:
         if not (held.items and wanted.items) or held.close != wanted.close:
             return [whole]
         change = self._members(held, wanted, path) if held.is_object else self._elements(held, wanted, path)
-        if change is None or not _is_written_alike(change.shell, wanted):
+        if change is None:
             return [whole]
-        effort.spend(1 + len(change.operations))
-        return change.operations if sum(map(len, change.operations)) < len(whole) else [whole]
+        operations, shell = change
+        is_alike = shell.close == wanted.close and [one.shape for one in shell.items] == [
+            one.shape for one in wanted.items
+        ]
+        effort.spend(1 + len(operations))
+        return operations if is_alike and sum(map(len, operations)) < len(whole) else [whole]
 
     def _members(self, held: _Content, wanted: _Content, path: str) -> _Change | None:
-        names = [plain(one.key) for one in wanted.items]
-        if not self._is_plain(held) or not self._is_plain(wanted):
-            return None
+        for content in (held, wanted):
+            try:
+                content.place("", self._effort)
+            except PatchRefused as refused:  # a name comes twice, or it takes too long
+                self._effort.spend(0)
+                if "twice" in str(refused):
+                    return None
+                raise
         shell, operations = held.shell(), list[str]()
         for place in range(len(held.items) - 1, -1, -1):
             name = plain(held.items[place].key)
@@ -565,38 +567,24 @@ class _Making:
                 shell.remove(place)
         if not shell.items:
             return None
-        for name, one in zip(names, wanted.items, strict=True):
+        for one in wanted.items:
+            name = plain(one.key)
             there = held.place(name, self._effort)
             if there is not None:
                 operations += self.differing(held.items[there].value, one.value, _below(path, name))
             else:
                 operations.append(_operation("add", _below(path, name), one.value.written(self._effort)))
                 shell.insert(_member_place(shell, name, self._effort), name, one.value, self._style)
-        self._order(shell, names, operations, path)
-        return _Change(operations, shell)
-
-    def _order(self, shell: _Content, names: list[str], operations: list[str], path: str) -> None:
-        """Move the members to the end, one after the other, from the first that is not in its place."""
-        order = [plain(one.key) for one in shell.items]
+        # Members are moved to the end, one after the other, from the first that is not in its place.
+        order, names = ([plain(one.key) for one in some] for some in (shell.items, wanted.items))
         first = next((n for n, (one, other) in enumerate(zip(order, names, strict=True)) if one != other), len(names))
         for name in names[first:]:
             below = _below(path, name)
             operations.append(_operation("move", below, from_=below))
             self._effort.spend(1 + len(shell.items) // 10)
-            place = shell.place(name, self._effort)
-            assert place is not None
+            place = shell.place(name, self._effort) or 0
             shell.insert(len(shell.items) - 1, name, shell.remove(place).value, self._style)
-
-    def _is_plain(self, content: _Content) -> bool:
-        """Whether no name comes twice."""
-        try:
-            content.place("", self._effort)
-        except PatchRefused as refused:
-            self._effort.spend(0)
-            if "twice" in str(refused):
-                return False
-            raise
-        return True
+        return operations, shell
 
     def _elements(self, held: _Content, wanted: _Content, path: str) -> _Change | None:
         effort = self._effort
@@ -605,7 +593,7 @@ class _Making:
         shell, operations = held.shell(), list[str]()
         for block in reversed(_blocks(old, new, effort)):
             self._block(block, held, wanted, (shell, operations), path)
-        return _Change(operations, shell) if shell.items else None
+        return (operations, shell) if shell.items else None
 
     def _block(
         self, block: _Block, held: _Content, wanted: _Content, into: tuple[_Content, list[str]], path: str
@@ -626,12 +614,6 @@ class _Making:
             place = block.old_from + number
             after = wanted.items[block.new_from + number].value
             operations += self.differing(held.items[place].value, after, f"{path}/{place}")
-
-
-def _is_written_alike(one: _Content, other: _Content) -> bool:
-    if one.close != other.close or len(one.items) != len(other.items):
-        return False
-    return all(mine.shape == its.shape for mine, its in zip(one.items, other.items, strict=True))
 
 
 def _below(path: str, name: str) -> str:

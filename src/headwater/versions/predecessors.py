@@ -36,7 +36,11 @@ class Predecessors(msgspec.Struct, frozen=True):
         """
         bases: dict[str, list[bytes]] = {}
         for before, event in stated:
-            bases.setdefault(event.uri, []).append(self._base(before, event))
+            base = ""  # the SHA-256 of the state that a patch of this event leads from; empty where there is to be none
+            if before is not None and self.keeps(before) and self.keeps(event.metadata):
+                base = sha256_of(before.hash)
+            is_same = base == sha256_of(event.metadata.hash)
+            bases.setdefault(event.uri, []).append(b"" if is_same else bytes.fromhex(base))
         if not any(map(any, bases.values())):
             return None
 
@@ -47,13 +51,6 @@ class Predecessors(msgspec.Struct, frozen=True):
             return [StateRow(*_key(seq), base) for seq, base in found if base]
 
         return rows
-
-    def _base(self, before: Metadata | None, event: Upsert) -> bytes:
-        """The SHA-256 of the state that a patch of this event leads from; empty where there is to be none."""
-        if before is None or not (self.keeps(before) and self.keeps(event.metadata)):
-            return b""
-        old = sha256_of(before.hash)
-        return b"" if old == sha256_of(event.metadata.hash) else bytes.fromhex(old)
 
 
 def row_keys(changes: Iterable[Change]) -> dict[int, RowKey]:

@@ -252,20 +252,16 @@ class VersionStore:
     def _made(self) -> Database:
         with self._lock:
             if self._database is None:
-                self._database = self._open_database()
+                path = self._folder / FILE
+                if self._is_read_only:
+                    reading = private_copy if _has_packs(self._folder) else opened_to_read
+                    database = self._opened.enter_context(reading(path, SCHEMA))
+                else:
+                    make_folders(self._folder)
+                    database = self._opened.enter_context(Database(path, SCHEMA, page_octets=_PAGE_OCTETS))
+                self._take_over(database)
+                self._database = database
             return self._database
-
-    def _open_database(self) -> Database:
-        path = self._folder / FILE
-        if self._is_read_only:
-            reading = private_copy if _has_packs(self._folder) else opened_to_read
-            database = self._opened.enter_context(reading(path, SCHEMA))
-        else:
-            make_folders(self._folder)
-            database = Database(path, SCHEMA, page_octets=_PAGE_OCTETS)
-            self._opened.enter_context(database)
-        self._take_over(database)
-        return database
 
     def _take_over(self, database: Database) -> None:
         """Move what an older program has kept, once: killed at any point, the next opening goes on."""

@@ -169,8 +169,8 @@ class Unwrapper:
         """The documents in one text. Raises BadDocument."""
         action, self._action = self._action, None
         if action is not None:
-            ((name, head),) = action.items()
-            if name == "update" and isinstance(value, dict):
+            ((verb, head),) = action.items()
+            if verb == "update" and isinstance(value, dict):
                 value = value.get("upsert", value.get("doc", value))
             return [_hit({**head, "_source": value})]
         if isinstance(value, list):

@@ -407,7 +407,7 @@ class _Pass:
         with nullcontext() if versions is None else versions.intake() as intake:
             for are_large in (False, True)[: 1 + is_parted]:
                 found = candidates(are_large=are_large)
-                for batch in self._event_builder.batches(found, known, size, intake and intake.folder):
+                for batch in self._event_builder.batches(found, known, size, None if intake is None else intake.folder):
                     lost = set[str]()
                     if intake is not None and batch.versions is not None:
                         lost = batch.versions.keep(intake, not_kept)
