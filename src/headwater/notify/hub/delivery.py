@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from headwater.errors import as_fault
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.queues import FairQueue, HubContext, HubDriver
@@ -28,7 +27,6 @@ _CACHE_OCTETS: Final = 32 << 20
 _SENT_OCTETS, _TOPIC_SENT_OCTETS = 256 << 20, 64 << 20
 """Of the messages that are being sent, each counted once however many receive it: of all topics, and of one."""
 _CROWDED_SECONDS: Final = 0.5
-_FLUSH_SECONDS: Final = 0.02
 _GONE: Final = 410
 """The answer by which a subscriber ends its subscription (WS-S-09)."""
 
@@ -74,9 +72,6 @@ class Deliveries(HubDriver[DueSubscription]):
         self._room = ClientShares(_SENT_OCTETS, _TOPIC_SENT_OCTETS)
         self._sent: dict[tuple[int, int], int] = {}
         """Deliveries under way of each message that has room taken."""
-        self._outcomes: list[DeliveryOutcome] = []
-        self._flushing: asyncio.Task[None] | None = None
-        self._is_closing = False
         self.counts = DeliveryCounts()
 
     @property
@@ -110,14 +105,6 @@ class Deliveries(HubDriver[DueSubscription]):
         for number in ids:
             self._due.pop(number, None)
 
-    async def close(self) -> None:
-        """Give up what is under way, and remember what was received, if our store still takes it."""
-        await super().close()
-        self._is_closing = True
-        if self._flushing is not None:
-            await self._flushing
-        await self._flush()
-
     def _queue_of(self, one: DueSubscription) -> FairQueue[DueSubscription]:
         return self._failing if one.failures else self._well
 
@@ -139,9 +126,11 @@ class Deliveries(HubDriver[DueSubscription]):
         one.is_busy = True
         try:
             return await self._deliver(one)
-        except Exception:
-            one.is_busy = False
+        except Exception:  # what was received is remembered with the next attempt
+            one.due_at = 0.0
             raise
+        finally:
+            one.is_busy = False
 
     async def _deliver(self, one: DueSubscription) -> DueSubscription | None:
         while self._due.get(one.id) is one:
@@ -150,13 +139,12 @@ class Deliveries(HubDriver[DueSubscription]):
                 return None
             message = await self._next_message(one)
             if isinstance(message, int):
-                self._settle(DeliveryOutcome(one.id, message, 0, None, None))
+                await self._record(DeliveryOutcome(one.id, message, 0, None, None))
                 return None
             key = one.topic_id, message.seq
             under_way = self._sent.get(key, 0)
             if not under_way and not self._room.take(str(one.topic_id), len(message.body)):
                 one.due_at = monotonic_unix_time() + _CROWDED_SECONDS
-                one.is_busy = False
                 return one
             self._sent[key] = under_way + 1
             try:
@@ -166,15 +154,21 @@ class Deliveries(HubDriver[DueSubscription]):
                 if not self._sent[key]:
                     del self._sent[key]
                     self._room.give_back(str(one.topic_id), len(message.body))
-            if (fault := delivery_fault(answer)) is not None:
-                self._failed(one, answer, fault)
+            if isinstance(answer, HttpAnswer) and answer.status == _GONE:
+                self.counts.gone += 1
+                gone = DeliveryOutcome(one.id, one.position, 0, None, None, is_gone=True, expires_at=one.expires_at)
+                await self._record(gone)
                 return None
+            if (fault := delivery_fault(answer)) is not None:
+                self._failed(one)
+                await self._record(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, fault))
+                return one
             self.counts.received += 1
             one.position, one.failures = message.seq, 0
-            if self._last.get(one.topic_id, 0) <= message.seq:
-                self._settle(DeliveryOutcome(one.id, message.seq, 0, None, None))
-                return None
-            self._settle(DeliveryOutcome(one.id, message.seq, 0, monotonic_unix_time(), None))
+            has_all = self._last.get(one.topic_id, 0) <= message.seq
+            await self._record(
+                DeliveryOutcome(one.id, message.seq, 0, None if has_all else monotonic_unix_time(), None)
+            )
         return None
 
     async def _send(self, one: DueSubscription, message: Message) -> HttpAnswer | HttpFailure:
@@ -185,15 +179,17 @@ class Deliveries(HubDriver[DueSubscription]):
         head, asker = "".join(fields).encode("latin-1", "replace"), subscriber(one.host)
         return await self._context.client.request("POST", one.callback, _BOUNDS, head, message.body, asker)
 
-    def _failed(self, one: DueSubscription, answer: HttpAnswer | HttpFailure, fault: str) -> None:
-        if isinstance(answer, HttpAnswer) and answer.status == _GONE:
-            self.counts.gone += 1
-            self._settle(DeliveryOutcome(one.id, one.position, 0, None, None, is_gone=True, expires_at=one.expires_at))
-            return
+    def _failed(self, one: DueSubscription) -> None:
         self.counts.failed += 1
         one.failures += 1
         one.due_at = monotonic_unix_time() + PAUSE.seconds(one.failures, random.random())
-        self._settle(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, fault))
+
+    async def _record(self, outcome: DeliveryOutcome) -> None:
+        """Remember an outcome, together with others that come at this moment."""
+        behind = await self._context.writer.write(lambda tx: self._context.store.record(tx, [outcome]))
+        if outcome.due_at is None:
+            self._due.pop(outcome.id, None)
+        self.add(behind)
 
     async def _next_message(self, one: DueSubscription) -> Message | int:
         """What this subscription receives next; the number of the topic's last message when it has all."""
@@ -217,37 +213,3 @@ class Deliveries(HubDriver[DueSubscription]):
         while self._cached_octets > _CACHE_OCTETS:
             _key, oldest = self._cache.popitem(last=False)
             self._cached_octets -= len(oldest.body)
-
-    def _settle(self, outcome: DeliveryOutcome) -> None:
-        """Have an outcome remembered soon, with others."""
-        self._outcomes.append(outcome)
-        if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.ensure_future(self._flush_soon())
-
-    async def _flush_soon(self) -> None:
-        while self._outcomes and not self._is_closing:
-            await asyncio.sleep(_FLUSH_SECONDS)
-            await self._flush()
-
-    async def _flush(self) -> None:
-        outcomes, self._outcomes = self._outcomes, []
-        last = {one.id: one for one in outcomes}  # the later of two of one subscription has all that counts
-        rows = list(last.values())
-        if not rows:
-            return
-        try:
-            behind = await self._context.writer.write(lambda tx: self._context.store.record(tx, rows))
-        except Exception as error:  # noqa: BLE001 - what was not remembered is kept
-            self._context.on_fault(as_fault(error))
-            self._outcomes = [*rows, *self._outcomes]
-            await asyncio.sleep(1.0)
-            return
-        for outcome in rows:
-            one = self._due.get(outcome.id)
-            if one is None:
-                continue
-            if outcome.is_gone or outcome.due_at is None:
-                del self._due[outcome.id]
-            elif outcome.error is not None:
-                self._rest(one)
-        self.add(behind)
