@@ -219,7 +219,6 @@ class DumpEndpoint:
             raise DumpRefused(f"as many packages as may be are being made {whose}", code=TOO_MANY_DUMPS)
 
     async def _made(self, name: str, body: bytes, limits: DumpLimits, client: str) -> Response:
-        """The package that a body asks for. Raises DumpRefused and the catalog's faults."""
         self._places.take(client, 1)
         done = functools.partial(self._places.give_back, client, 1)
         try:
@@ -265,7 +264,6 @@ class DumpEndpoint:
         return self._past is not None and name in self._past.histories
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """The whole body. Raises DumpRefused."""
         taken = 0
 
         def has_room(octets: int) -> bool:

@@ -301,7 +301,6 @@ class Package:
         yield zip_file.end()
 
     def _rows(self) -> Iterator[Resource]:
-        """The resources in the states that are wanted."""
         uris = self._selection.uris
         for start in range(0, len(uris), ROWS):
             for uri, found in self._source.states(uris[start : start + ROWS]).items():

@@ -224,7 +224,6 @@ class PushedCopy:
     # -- what was delivered -------------------------------------------------------------------------------------------
 
     def _apply_all(self) -> None:
-        """Apply what is queued, channel by channel, until nothing is."""
         if self._store is None:
             return
         applied = False
@@ -383,7 +382,6 @@ class PushedCopy:
         return self._subscribed is not None and self._subscribed.is_pushed(topic, monotonic_unix_time())
 
     def _tell_mode(self) -> None:
-        """Say it when push comes to work, and when it does not any more."""
         is_pushed = self._is_pushed()
         if is_pushed is self._was_pushed or self._schedule.polled_at is None:
             return
@@ -467,7 +465,6 @@ def _follow_all(
     push: PushOptions,
     ended: threading.Event,
 ) -> None:
-    """Listen, take up all copies, and do what is due of them until the end."""
     tasks = [
         msgspec.structs.replace(
             task, url=starting_uri(task.url), destination=Path(task.destination).absolute(), stopped=ended.is_set

@@ -145,7 +145,6 @@ class HubEndpoint:
         return responses.text(200, "queued for the subscribers")
 
     def _crowded(self, sender: _Sender, kind: str, count: int) -> Response | None:
-        """The answer to a sender who has asked too often."""
         if not sender.is_bounded:
             return None
         wait = self._rates[kind].wait_seconds(sender.client, time.monotonic(), count)

@@ -242,7 +242,6 @@ class IngestEndpoint:
         return Submission(DocumentRecords(route), limits=self._limits.submission)
 
     def _refusal(self, scope: Scope, targets: list[PushTarget]) -> _EarlyRefusal | None:
-        """Why the request is not even read."""
         token = bearer_token(scope["headers"])
         if token is None:
             return NO_TOKEN
@@ -257,7 +256,6 @@ class IngestEndpoint:
         return None
 
     async def _take(self, submission: Submission, scope: Scope, receive: Receive) -> Response:
-        """Read the body to its end and answer with what was taken."""
         is_in_chunks = header(scope, b"transfer-encoding") is not None
         stated = None if is_in_chunks else int(header(scope, b"content-length") or b"0")
         more, octets = True, 0

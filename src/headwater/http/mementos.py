@@ -315,7 +315,6 @@ class VersionEndpoint:
         return _unknown(_VARY)
 
     def _gone(self, history: History, of: Addresses, state: PastState, head: Head = b"") -> Response:
-        """410, with the mementos beside it."""
         links = line(b"link", _response_links(of, _neighbours(history, of.relative, state.at_us)))
         return responses.text(410, _GONE[state.keeping], links + head)
 
@@ -325,7 +324,6 @@ def _unknown(head: Head = b"") -> Response:
 
 
 def _neighbours(history: History, uri: str, at_us: int) -> list[tuple[str, PastState]]:
-    """The mementos around a state, by their relation to it."""
     found = {
         "first": kept_after(history, uri, -_ALL_US),
         "prev": kept_until(history, uri, at_us - 1),

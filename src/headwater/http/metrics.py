@@ -358,7 +358,6 @@ def _of_requests(counted: Counts) -> Iterator[Family | Histogram]:
 
 
 def _of_process() -> Iterator[Family]:
-    """What every process tells, under the names that dashboards know."""
     took = os.times()
     cpu = took.user + took.system
     yield Family("process_cpu_seconds_total", "counter", "Processor time, user and system.", [((), cpu)])

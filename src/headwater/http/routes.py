@@ -166,7 +166,6 @@ class RouteTable:
         return NoMatch(404, _NOTHING)
 
     def _named(self, text: str, *, is_of_set: bool) -> dict[str, Route] | None:
-        """The rows of a decoded path, below a set or as a whole."""
         found = self._exact.get((is_of_set, text))
         if found is not None:
             return found

@@ -488,7 +488,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _is_offer(self) -> bool:
-        """Whether the present head offers another protocol."""
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def _ignore_offer(self, following: bytes) -> None:
@@ -545,7 +544,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self.deadline = self.loop.call_later(self.limits.head_seconds, self._too_slow)
 
     def _end_head(self) -> None:
-        """The head has come in time."""
         if self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None

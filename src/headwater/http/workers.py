@@ -140,7 +140,6 @@ class ServingProcesses:
         return child
 
     def _answer(self, connection: Connection) -> None:
-        """Answer what one child asks, until it ends."""
         with connection, suppress(EOFError, OSError):
             while True:
                 number, question = connection.recv()

@@ -218,7 +218,6 @@ class HttpConnection(asyncio.Protocol):
             self._give_up(f"the head has more than {_HEAD_OCTETS:,} octets")
 
     def _give_up(self, why: str) -> NoReturn:
-        """End the parsing: the answer is longer than it may be."""
         self._failure = HttpFailure(f"the answer cannot be read: {why}", is_final=True, is_too_long=True)
         raise ValueError(why)
 

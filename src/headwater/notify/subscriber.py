@@ -308,7 +308,6 @@ class Subscriber:
         task.add_done_callback(self._tasks.discard)
 
     async def _discover(self, copy: SubscribedCopy, channel: NotificationChannel) -> None:
-        """Find the hubs of a channel, and have a subscription at each."""
         found = await self._hubs.discover(channel)
         if not found.hubs:
             tries = copy.tried.get(channel.topic, (0, 0.0))[0] + 1
@@ -328,7 +327,6 @@ class Subscriber:
                 await self._request(copy, channel, found.topic, hub)
 
     async def _request(self, copy: SubscribedCopy, channel: NotificationChannel, topic: str, hub: str) -> None:
-        """Remember a subscription that is to be asked for."""
         token = secrets.token_urlsafe(24)
         new = Subscription(
             id=0,
@@ -348,7 +346,6 @@ class Subscriber:
         self._wake.set()
 
     async def _ask(self, copy: SubscribedCopy, number: int) -> None:
-        """Do what is due for one subscription."""
         held = copy.held.get(number)
         if held is None:
             return

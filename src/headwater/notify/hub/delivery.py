@@ -116,7 +116,6 @@ class Deliveries(HubDriver[DueSubscription]):
         self._enqueue(one)
 
     def _is_current(self, one: DueSubscription) -> bool:
-        """Whether nobody is at it, and it is not queued once more for later."""
         return self._due.get(one.id) is one and not one.is_busy and one.due_at <= monotonic_unix_time()
 
     async def _work(self, one: DueSubscription) -> DueSubscription | None:

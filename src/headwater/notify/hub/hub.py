@@ -204,7 +204,6 @@ class Hub:
             self.deliveries.forget([found])
 
     async def _run(self) -> None:
-        """Begin what is due, whenever something has come or ended."""
         while True:
             self._wake.clear()
             now = monotonic_unix_time()

@@ -389,7 +389,6 @@ class HubStore:
         return AddedMessage(topic_id, message, due)
 
     def _bound(self, tx: Transaction, topic_id: int) -> None:
-        """Give the oldest messages of a topic up that are beyond the bounds."""
         count, octets = tx.one("SELECT count(*), sum(octets) FROM messages WHERE topic_id = ?", (topic_id,)) or (0, 0)
         while count > self._limits.topic_messages or (count > 1 and octets > self._limits.topic_octets):
             octets -= tx.value(_DROP_OLDEST, (topic_id,))

@@ -126,7 +126,6 @@ class TopicFetches(HubDriver[ChangedTopic]):
         return self._latest.get(changed.topic) == changed.noted_at
 
     async def _work(self, changed: ChangedTopic) -> ChangedTopic | None:
-        """Fetch a topic once; gives it as it is to be tried again."""
         with self._octets.growing(changed.host) as has_room:
             found = await fetch_topic(
                 self._context,
