@@ -7,7 +7,6 @@ import random
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
-from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -67,11 +66,9 @@ class Deliveries(HubDriver[DueSubscription]):
         self._last: dict[int, int] = {}
         self._cache: OrderedDict[tuple[int, int], Message] = OrderedDict()
         self._cached_octets = 0
-        self._read: WeakValueDictionary[tuple[int, int], Message] = WeakValueDictionary()
-        """What somebody is being sent: one copy of it for all."""
         self._room = ClientShares(_SENT_OCTETS, _TOPIC_SENT_OCTETS)
-        self._sent: dict[tuple[int, int], int] = {}
-        """Deliveries under way of each message that has room taken."""
+        self._sent: dict[tuple[int, int], tuple[Message, int]] = {}
+        """Messages that have room taken, one copy of each for all, and how many deliveries of it are under way."""
         self.counts = DeliveryCounts()
 
     @property
@@ -141,17 +138,18 @@ class Deliveries(HubDriver[DueSubscription]):
                 await self._record(DeliveryOutcome(one.id, message, 0, None, None))
                 return None
             key = one.topic_id, message.seq
-            under_way = self._sent.get(key, 0)
+            message, under_way = self._sent.get(key, (message, 0))
             if not under_way and not self._room.take(str(one.topic_id), len(message.body)):
                 one.due_at = monotonic_unix_time() + _CROWDED_SECONDS
                 return one
-            self._sent[key] = under_way + 1
+            self._sent[key] = message, under_way + 1
             try:
                 answer = await self._send(one, message)
             finally:
-                self._sent[key] -= 1
-                if not self._sent[key]:
-                    del self._sent[key]
+                under_way = self._sent.pop(key)[1] - 1
+                if under_way:
+                    self._sent[key] = message, under_way
+                else:
                     self._room.give_back(str(one.topic_id), len(message.body))
             if isinstance(answer, HttpAnswer) and answer.status == _GONE:
                 self.counts.gone += 1
@@ -193,18 +191,17 @@ class Deliveries(HubDriver[DueSubscription]):
     async def _next_message(self, one: DueSubscription) -> Message | int:
         """What this subscription receives next; the number of the topic's last message when it has all."""
         key = one.topic_id, one.position + 1
-        message = self._cache.get(key) or self._read.get(key)
-        if message is not None:
+        if key in self._sent:
+            return self._sent[key][0]
+        if (message := self._cache.get(key)) is not None:
             return message
         found = await asyncio.to_thread(self._context.store.message_after, one.topic_id, one.position)
         if isinstance(found, Message):
-            found = self._read.setdefault((one.topic_id, found.seq), found)
             self._remember(one.topic_id, found)
         return found
 
     def _remember(self, topic_id: int, message: Message) -> None:
         key = topic_id, message.seq
-        self._read[key] = message
         if key in self._cache or len(message.body) > _CACHE_OCTETS // 2:
             return
         self._cache[key] = message

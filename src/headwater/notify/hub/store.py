@@ -44,7 +44,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[str, ...] = ()
 
 
-class Message(Payload, frozen=True, kw_only=True, weakref=True):
+class Message(Payload, frozen=True, kw_only=True):
     """One payload of a topic, by its number among those of the topic."""
 
     seq: int
