@@ -152,29 +152,24 @@ def topic_links(header: str, body: bytes, media_type: str, base: str) -> TopicLi
     found = _of(parse_link_header(header, base))
     if found.hubs or found.canonical is not None:
         return found
-    if _is_page(media_type):
-        return _of(html_links(body, base))
-    if _is_feed(media_type):
-        return _of(_feed_links(body, base))
+    kind = _kind(media_type)
+    if kind:
+        return _of(html_links(body, base) if kind == "page" else _feed_links(body, base))
     return found
 
 
 def are_in_head(header: str, media_type: str, base: str) -> bool:
     """Whether the head of a topic tells its links, or that it has none: its body is a web page or a feed if not."""
     found = _of(parse_link_header(header, base))
-    return bool(found.hubs) or found.canonical is not None or not (_is_page(media_type) or _is_feed(media_type))
+    return bool(found.hubs) or found.canonical is not None or not _kind(media_type)
 
 
-def _is_page(media_type: str) -> bool:
-    return _essence(media_type) in ("text/html", "application/xhtml+xml")
-
-
-def _is_feed(media_type: str) -> bool:
-    return _essence(media_type).endswith(("/xml", "+xml"))
-
-
-def _essence(media_type: str) -> str:
-    return media_type.partition(";")[0].strip().lower()
+def _kind(media_type: str) -> str:
+    """`page` for a web page, `feed` for what may be a feed, else nothing."""
+    essence = media_type.partition(";")[0].strip().lower()
+    if essence in ("text/html", "application/xhtml+xml"):
+        return "page"
+    return "feed" if essence.endswith(("/xml", "+xml")) else ""
 
 
 def _of(links: Iterable[HeaderLink]) -> TopicLinks:

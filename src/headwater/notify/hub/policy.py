@@ -303,13 +303,14 @@ def read_form(body: bytes, *, is_trusted: bool = True) -> SubscriptionRequest | 
     fields: dict[str, list[str]] = {}
     for name, value in pairs:
         fields.setdefault(name.removesuffix("[]"), []).append(value)
-    mode = _single(fields, "hub.mode")
-    if isinstance(mode, RequestRefusal):
-        return mode
-    if mode == "publish":
-        return _changed_topics(fields, is_trusted=is_trusted)
-    if mode in ("subscribe", "unsubscribe"):
-        return _subscription(fields, is_unsubscribe=mode == "unsubscribe")
+    try:
+        mode = _single(fields, "hub.mode")
+        if mode == "publish":
+            return _changed_topics(fields, is_trusted=is_trusted)
+        if mode in ("subscribe", "unsubscribe"):
+            return _subscription(fields, is_unsubscribe=mode == "unsubscribe")
+    except ValueError as error:
+        return RequestRefusal(400, str(error))
     return RequestRefusal(400, "hub.mode has to be subscribe, unsubscribe or publish")
 
 
@@ -337,58 +338,51 @@ def objection_to_redirect(url: str, target: str) -> str | None:
     return objection_to_url(target) or ("from https to http" if is_downgrade else None)
 
 
-def _single(fields: dict[str, list[str]], name: str) -> str | RequestRefusal:
+# these raise ValueError with the sentence for the sender
+
+
+def _single(fields: dict[str, list[str]], name: str) -> str:
     values = set(fields.get(name, ()))
     if len(values) > 1:
-        return RequestRefusal(400, f"{name} is there more than once, with different values")
+        raise ValueError(f"{name} is there more than once, with different values")
     if not values or not (value := values.pop()):
-        return RequestRefusal(400, f"{name} is missing")
+        raise ValueError(f"{name} is missing")
     return value
 
 
-def _url(fields: dict[str, list[str]], name: str) -> str | RequestRefusal:
+def _url(fields: dict[str, list[str]], name: str) -> str:
     value = _single(fields, name)
-    if isinstance(value, RequestRefusal):
-        return value
-    why = objection_to_url(value)
-    return value if why is None else RequestRefusal(400, f"{name} cannot be used: {why}")
+    if why := objection_to_url(value):
+        raise ValueError(f"{name} cannot be used: {why}")
+    return value
 
 
-def _subscription(fields: dict[str, list[str]], *, is_unsubscribe: bool) -> SubscriptionRequest | RequestRefusal:
+def _subscription(fields: dict[str, list[str]], *, is_unsubscribe: bool) -> SubscriptionRequest:
     topic, callback = _url(fields, "hub.topic"), _url(fields, "hub.callback")
-    if isinstance(topic, RequestRefusal):
-        return topic
-    if isinstance(callback, RequestRefusal):
-        return callback
     if is_unsubscribe:  # nothing else matters
         return SubscriptionRequest(is_unsubscribe=True, topic=topic, callback=callback)
     lease: int | None = None
-    if "hub.lease_seconds" in fields and fields["hub.lease_seconds"] != [""]:
+    if fields.get("hub.lease_seconds", [""]) != [""]:
         text = _single(fields, "hub.lease_seconds")
-        if isinstance(text, RequestRefusal):
-            return text
         if _DIGITS.match(text) is None or not text.strip("0"):
-            return RequestRefusal(400, "hub.lease_seconds has to be a positive whole number")
+            raise ValueError("hub.lease_seconds has to be a positive whole number")
         lease = int(text) if len(text.lstrip("0")) <= _LONGEST_LEASE else 10**_LONGEST_LEASE
     secret: bytes | None = None
-    if "hub.secret" in fields and fields["hub.secret"] != [""]:
-        given = _single(fields, "hub.secret")
-        if isinstance(given, RequestRefusal):
-            return given
-        secret = given.encode()
+    if fields.get("hub.secret", [""]) != [""]:
+        secret = _single(fields, "hub.secret").encode()
         if len(secret) > _SECRET_OCTETS:
-            return RequestRefusal(400, "hub.secret has to be shorter than 200 octets")
+            raise ValueError("hub.secret has to be shorter than 200 octets")
     return SubscriptionRequest(is_unsubscribe=False, topic=topic, callback=callback, lease_seconds=lease, secret=secret)
 
 
-def _changed_topics(fields: dict[str, list[str]], *, is_trusted: bool) -> ChangedTopics | RequestRefusal:
+def _changed_topics(fields: dict[str, list[str]], *, is_trusted: bool) -> ChangedTopics:
     topics = list(dict.fromkeys(fields.get("hub.url", []) + fields.get("hub.topic", [])))
     if not topics:
-        return RequestRefusal(400, "hub.url is missing: the topic that has changed")
+        raise ValueError("hub.url is missing: the topic that has changed")
     most, whose = (TOPICS, "") if is_trusted else (_STRANGE_TOPICS, " without a token")
     if len(topics) > most:
-        return RequestRefusal(400, f"one request{whose} names {most} topics at most")
+        raise ValueError(f"one request{whose} names {most} topics at most")
     for topic in topics:
         if why := objection_to_url(topic):
-            return RequestRefusal(400, f"hub.url cannot be used: {why}")
+            raise ValueError(f"hub.url cannot be used: {why}")
     return ChangedTopics(tuple(topics))
