@@ -130,7 +130,10 @@ class RouteTable:
             if is_of_set and prefix != rest:
                 self._paths.append((prefix.encode("ascii"), methods))
             elif "{" in rest:
-                self._patterns.append((is_of_set, _matcher(rest.removeprefix("/")), methods))
+                text = re.escape(rest.removeprefix("/")).replace(r"\{", "{").replace(r"\}", "}")
+                for parameter, expression in _PARAMETERS.items():
+                    text = text.replace(parameter, expression)
+                self._patterns.append((is_of_set, re.compile(text), methods))
             else:
                 self._exact[is_of_set, rest.removeprefix("/")] = methods
 
@@ -152,7 +155,11 @@ class RouteTable:
         is_of_set = set_name in self._sets
         for prefix, methods in self._paths if is_of_set else ():
             if rest.startswith(prefix):
-                return _match_path(methods, set_name, rest[len(prefix) :])
+                relative = rest[len(prefix) :]
+                path = unquote_to_bytes(relative)
+                if _ENCODED_SLASH.search(relative) or _NO_FILE.search(path):
+                    return NoMatch(404, "no such resource", is_of_set=True)
+                return Match(methods, quote_path(path), set_name, path)
         if _ENCODED_SLASH.search(target):  # part of a name, and no name that we have contains one (RFC 3986 2.2)
             return NoMatch(404, _NOTHING)
         text = unquote_to_bytes(target[1:]).decode("utf-8", "replace")
@@ -171,18 +178,3 @@ class RouteTable:
             return found
         matching = (rows for of_set, pattern, rows in self._patterns if of_set is is_of_set and pattern.fullmatch(text))
         return next(matching, None)
-
-
-def _matcher(pattern: str) -> re.Pattern[str]:
-    text = re.escape(pattern).replace(r"\{", "{").replace(r"\}", "}")
-    for parameter, expression in _PARAMETERS.items():
-        text = text.replace(parameter, expression)
-    return re.compile(text)
-
-
-def _match_path(methods: Methods, set_name: str, relative: bytes) -> Match | NoMatch:
-    # A slash is never part of a name, so an encoded one is another URI than ours (RFC 3986 2.2).
-    path = unquote_to_bytes(relative)
-    if _ENCODED_SLASH.search(relative) or _NO_FILE.search(path):
-        return NoMatch(404, "no such resource", is_of_set=True)
-    return Match(methods, quote_path(path), set_name, path)
