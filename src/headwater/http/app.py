@@ -251,7 +251,7 @@ class Application:
                 if route.when_published and not await self._access.is_published(match.set_name):
                     response = responses.not_published(match.set_name)
                 else:
-                    request = HttpRequest(method, match, request_fields, scope, receive, self._access)
+                    request = HttpRequest(method, route, match, request_fields, scope, receive, self._access)
                     response = await route.handler(request)
             except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
                 response = responses.failed(error, self._on_fault)

@@ -82,9 +82,10 @@ class NoMatch(msgspec.Struct, frozen=True):
 
 
 class HttpRequest(msgspec.Struct, gc=False):
-    """A request for a handler: what the target stands for, what ASGI gives for it, and whom to ask."""
+    """A request for a handler: its row, what the target stands for, what ASGI gives for it, and whom to ask."""
 
     method: str
+    route: Route
     match: Match
     fields: RequestFields
     scope: Scope
@@ -96,17 +97,9 @@ class HttpRequest(msgspec.Struct, gc=False):
         """Whether only the head of the response is wanted."""
         return self.method == "HEAD"
 
-    @property
-    def route(self) -> Route:
-        """The row by which the request has come here."""
-        route = self.match.route(self.method)
-        assert route is not None
-        return route
-
     def respond(self, status: int, body: bytes) -> Response:
         """A response made for this request alone, with the media type and the cache rule of its row."""
-        route = self.route
-        return data(status, body, route.media_type, line(b"cache-control", route.cache))
+        return data(status, body, self.route.media_type, line(b"cache-control", self.route.cache))
 
 
 class RouteTable:
