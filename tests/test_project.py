@@ -46,7 +46,7 @@ LINES = {
     "source": 5_064,
     "spec": 3_829,
     "storage": 2_257,
-    "sync": 20_392,
+    "sync": 20_356,
     "top": 1_400,
     "transport": 2_482,
     "triplestores": 1_100,

@@ -97,60 +97,40 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _probed(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int) -> Probe:
-    """The probe of an answer; its body `chunks` is read as far as needed."""
+    """The probe of an answer; its body `chunks` is read as a document as far as needed, else its beginning is kept."""
+    reader = Reader(base_uri=answer.uri, headers=answer.headers)
     document: Document | None = None
     entries: list[Entry] = []
-    body, fault = answer.body, None
-    if answer.status == 200:
-        try:
-            document, entries, body, fault = _glance(answer, chunks, most)
-        except StreamBroken as broken:
-            fault = broken
+    page, fault = bytearray(), None
+    try:
+        for chunk in chunks if answer.status == 200 else ():
+            page += chunk[: _PAGE_OCTETS - len(page)]
+            try:
+                entries += () if fault else reader.feed(chunk)
+            except SourceFault as found:
+                fault = found
+            if len(page) == _PAGE_OCTETS if fault else len(entries) > most and reader.document is not None:
+                break
+        else:
+            entries += () if fault or answer.status != 200 else reader.close()
+        document = None if fault else reader.document
+    except SourceFault as found:
+        fault = found
+        page = page if not isinstance(found, StreamBroken) else bytearray()
     return Probe(
         uri=uri,
         final=answer.uri,
         status=answer.status,
         document=document,
-        entries=tuple(entries),
+        entries=tuple(entries) if document is not None else (),
         link_header=answer.headers.get("link", ""),
-        body=body,
+        body=b"" if document is not None else bytes(page) if answer.status == 200 else answer.body,
         fault=fault,
         moved_to=answer.moved_to,
         etag=answer.headers.get("etag"),
         last_modified=strong_last_modified(answer.headers),
         refused=sign_in_refused(uri, answer),
     )
-
-
-def _glance(
-    answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int
-) -> tuple[Document | None, list[Entry], bytes, SourceFault | None]:
-    """Read as a document as far as needed; if it is none, keep the beginning as a page."""
-    reader: Reader | None = Reader(base_uri=answer.uri, headers=answer.headers)
-    entries: list[Entry] = []
-    page = bytearray()
-    fault: SourceFault | None = None
-    for chunk in chunks:
-        if len(page) < _PAGE_OCTETS:
-            page += chunk[: _PAGE_OCTETS - len(page)]
-        elif reader is None:
-            break
-        if reader is None:
-            continue
-        try:
-            entries.extend(reader.feed(chunk))
-        except SourceFault as found:
-            fault, reader = found, None
-            continue
-        if len(entries) > most and reader.document is not None:
-            return reader.document, entries, b"", None
-    if reader is None:
-        return None, [], bytes(page), fault
-    try:
-        entries.extend(reader.close())
-    except SourceFault as found:
-        return None, [], bytes(page), found
-    return reader.document, entries, b"", None
 
 
 def _may_pass(fault: SourceFault) -> bool:

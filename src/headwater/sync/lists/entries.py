@@ -66,7 +66,9 @@ def _as_text(value: object) -> str:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_as_text)
-_links_from = json_decoder(list[Link])
+all_links = json_decoder(list[Link])
+"""The links that were kept."""
+
 _extra_from = json_decoder(Extra)
 
 
@@ -215,18 +217,13 @@ def encode_links(links: list[Link]) -> str:
 
 def without_links(kept: str, relation: str) -> str | None:
     """Kept links without those of one relation."""
-    links = [link for link in _links_from(kept) if link.rel != relation]
+    links = [link for link in all_links(kept) if link.rel != relation]
     return _ENCODER.encode(links).decode() if links else None
-
-
-def all_links(kept: str) -> list[Link]:
-    """The links that were kept."""
-    return _links_from(kept)
 
 
 def links_of(kept: str | None, relation: str) -> list[Link]:
     """The links of one relation among those that were kept, best `pri` first."""
-    return [link for link in _links_from(kept) if link.rel == relation] if kept else []
+    return [link for link in all_links(kept) if link.rel == relation] if kept else []
 
 
 def canonical_hash_of(kept: str | None) -> str | None:

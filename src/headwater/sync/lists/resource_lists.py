@@ -283,7 +283,13 @@ class ResourceListReader:
             try:
                 if uri in indexes:
                     raise WrongDocument("an index lists itself", where=uri, rule="AMB-65")
-                component, head = self._component(uri, part.depth, intake)
+                head = _ListHead(self._database, intake, self._listener, part.depth)
+                component = self._documents.read(uri, head, objection=self._scope.objection)
+                if not isinstance(component, DocumentRead):
+                    status = component.status if isinstance(component, MissingDocument) else 304
+                    raise Unreachable(f"a component is missing: HTTP status {status}", where=uri, rule="DST-B2")
+                if component.document.kind not in _LISTS + _INDEXES:
+                    raise WrongDocument(f"a component is {component.document.called}", where=uri, rule="DST-A7")
                 if len(parts) + len(head.parts) > _MOST_LISTS:
                     raise _too_many()
             except SourceFault as fault:
@@ -328,17 +334,6 @@ class ResourceListReader:
                 skipped=skipped,
             )
         )
-
-    def _component(self, uri: str, depth: int, intake: EntryFilter) -> tuple[DocumentRead, _ListHead]:
-        head = _ListHead(self._database, intake, self._listener, depth)
-        answer = self._documents.read(uri, head, objection=self._scope.objection)
-        if isinstance(answer, MissingDocument):
-            raise Unreachable(f"a component is missing: HTTP status {answer.status}", where=uri, rule="DST-B2")
-        if not isinstance(answer, DocumentRead):
-            raise Unreachable("a component was answered with 304 unasked", where=uri)
-        if answer.document.kind not in _LISTS + _INDEXES:
-            raise WrongDocument(f"a component is {answer.document.called}", where=uri, rule="DST-A7")
-        return answer, head
 
     def _differs(self, known: Component) -> bool:
         """Whether a document that was read has other octets by now, or cannot be read."""

@@ -51,7 +51,7 @@ _PLAN = "UPDATE temp.work SET round = 1, attempt_json = ? WHERE n = ?"
 
 
 class _WantedRow(msgspec.Struct, frozen=True, gc=False):
-    """What is wanted of a resource that is no more as it was, and what is known of that state (`JudgedState`)."""
+    """What is wanted of a resource that is no more as it was, and what is known of that state (`temp.past`)."""
 
     n: int
     loc: str
@@ -69,7 +69,7 @@ class _WantedRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class _VersionApplier(Applier):
-    """Applies the list of a moment. Call `at` before anything else."""
+    """Applies the list of a moment."""
 
     def __init__(self, context: SetContext, reader: EvidenceReader, evidence: Evidence) -> None:
         super().__init__(context)
@@ -135,22 +135,21 @@ class _VersionApplier(Applier):
         offers += [(RESOURCE_DUMP, one.uri) for one in nearest]
         if not offers or context.options.prefer == "lists" or not self._is_wanted():
             return
-        if offers[0][0] == CHANGE_DUMP:
-            self._date_states()
+        with context.database.write() as t:
+            may_be_all = any(row.has_no_version for row in self._wanted(t))
+        if may_be_all and offers[0][0] == CHANGE_DUMP:  # packages are chosen by the times of changes
+            self._reader.read_back()
+            with context.database.write() as t:
+                t.run(_MADE_AT, (moment,))
+        # an offer of one dump, beside lists, so that nothing is taken from the dump but octets that verify
+        kept = {name: where for name, where in held.offer.documents.items() if name not in (RESOURCE_DUMP, CHANGE_DUMP)}
+        lists = {"resourcelist": held.offer.identity, "changelist": held.offer.identity} | kept
         eager = msgspec.structs.replace(context, options=msgspec.structs.replace(context.options, prefer="dumps"))
         for capability, uri in offers:
-            self._by_package_transfer(eager, _only(held.offer, capability, uri))
+            one = msgspec.structs.replace(held.offer, documents=lists | {capability: uri}, on_demand=None)
+            self._by_package_transfer(eager, one)
             if not self._is_wanted():
                 return
-
-    def _date_states(self) -> None:
-        """Find out when states were made that have no version: packages are chosen by the times of changes."""
-        with self._run.database.write() as t:
-            if not any(row.has_no_version for row in self._wanted(t)):
-                return
-        self._reader.read_back()
-        with self._run.database.write() as t:
-            t.run(_MADE_AT, (self._evidence.moment,))
 
     def _by_package_transfer(self, context: RunContext, offer: Offer, at: str | None = None) -> None:
         from headwater.sync.packages.package_transfer import PackageTransfer, merged_ways
@@ -177,13 +176,6 @@ class _VersionApplier(Applier):
         has_hash = bool(digests_of(row.hash))
         known = KnownOfState(row.changed_before, row.changed_after, row.state != UNKNOWN, has_hash, asked_at)
         return past_attempts(ways_of(row.loc, row.links, known, tried_loc=False), known, doubt)
-
-
-def _only(offer: Offer, capability: str, uri: str) -> Offer:
-    """An offer of one dump, beside lists, so that nothing is taken from the dump but octets that verify."""
-    kept = {name: where for name, where in offer.documents.items() if name not in (RESOURCE_DUMP, CHANGE_DUMP)}
-    listed = {"resourcelist": offer.identity, "changelist": offer.identity} | kept
-    return msgspec.structs.replace(offer, documents=listed | {capability: uri}, on_demand=None)
 
 
 # one set
