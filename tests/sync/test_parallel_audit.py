@@ -38,7 +38,6 @@ def copy(source: Source, site: Site, dest: Path) -> Path:
 
 
 def hash_by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "PARALLEL_FROM", 1)
     monkeypatch.setattr(comparison, "processors", lambda: 2)
     monkeypatch.setattr(hash_pool, "SERIAL_FILES", 8)
     monkeypatch.setattr(hash_pool, "BLOCK_FILES", 4)

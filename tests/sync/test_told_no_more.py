@@ -14,7 +14,7 @@ import pytest
 from headwater.copy_state import SCHEMA
 from headwater.errors import Exit
 from headwater.storage.database import Database
-from headwater.sync.audit import comparison, expected_files
+from headwater.sync.audit import comparison
 from headwater.sync.audit.findings import DIFFERENT, MISSING, AuditReport
 from headwater.sync.state import TEMPORARY
 from tests.support.copying import DONE, check, go, tree
@@ -143,7 +143,7 @@ def test_as_many_again_that_are_refused_take_no_time(tmp_path: Path) -> None:
     """Ten thousand of each took seconds of the processor, and ten times as many minutes."""
     count = 10_000
     with Database(tmp_path / "state.sqlite", SCHEMA) as made, made.write() as t:
-        for tables in (TEMPORARY, expected_files.TABLES, comparison.TABLES):
+        for tables in (TEMPORARY, comparison.TABLES):
             t.run(tables)
         t.run("INSERT INTO sets(id, name, folder, identity, offer, baseline_at) VALUES (1, 's', 's', 's', '{}', 100)")
         told = "INSERT INTO resources(set_id, uri, path, changed_at, run) VALUES (1, ?, ?, 200, 1)"

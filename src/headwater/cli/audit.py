@@ -111,8 +111,8 @@ def _show(report: AuditReport) -> None:
             )
         if (set_audit.missing or set_audit.different) and report.as_of is None and report.copy_as_of is None:
             click.echo(
-                "  `headwater sync` fetches what has changed at the source,"
-                " `headwater sync --repair` also what was lost or altered here"
+                "  `headwater sync` fetches what has changed at the source (with `--baseline` also what its"
+                " Resource List alone tells), `headwater sync --repair` also what was lost or altered here"
             )
     if any(one.missing or one.different for one in report.sets):
         _advise_of_past(report)

@@ -19,19 +19,14 @@ from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
-from headwater.sync.audit import comparison
-from headwater.sync.audit import expected_files as expectation
-from headwater.sync.audit.expected_files import ExpectedFiles, PastFiles
-from headwater.sync.audit.findings import AuditReport, ContentVerdict, SetAudit, judge_copy, judge_stores
+from headwater.sync.audit.comparison import TABLES, SetComparison
+from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy, judge_stores
 from headwater.sync.connection import Scope, hosts_of, starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
-from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, any_patches_alone, redirected_origins
 from headwater.sync.options import (
-    Choice,
-    RememberedChoice,
     SyncOptions,
     choice_of_signature,
     given_options,
@@ -39,10 +34,8 @@ from headwater.sync.options import (
 )
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.run import open_transport, recall_public, utcnow
-from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.moved_sets import (
-    Alike,
     another_source,
     compare_lists,
     is_of_another,
@@ -54,13 +47,7 @@ from headwater.sync.sets.registry import offered_scope
 from headwater.sync.sets.selection import SetNames, pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state import AS_OF, TEMPORARY, SetRow, add_set, fact, moved_documents, sets
-from headwater.sync.update.path_conflicts import first_base
 from headwater.transport.transport import Transport
-
-_ANY_UNHASHED = (
-    "SELECT 1 FROM temp.expected e JOIN resources r ON r.set_id = ? AND r.uri = e.uri"
-    " WHERE coalesce(e.hash, '') NOT LIKE '%:%' LIMIT 1"
-)
 
 
 def audit(
@@ -101,12 +88,14 @@ def audit(
         recall_public(wire, database)
         documents = Documents(wire, listener, now=now)
         moment = None if options.at is None else check_past(options.at, micros(now()) or 0)
-        report = _Audit(url, root, options, listener, documents, database).run(moment)
+        report = _Audit(url, root, options, listener, documents, database, moment).run()
     report.seconds = round(time.monotonic() - began, 3)
     return report
 
 
 class _Audit:
+    """The audit of all sets, in a private copy of the state of the copy."""
+
     def __init__(
         self,
         url: str,
@@ -115,43 +104,41 @@ class _Audit:
         listener: Listener,
         documents: Documents,
         database: Database,
+        moment: int | None,
     ) -> None:
         self._url = url
-        self._root = os.fsencode(root)
+        self._root = root
         self._options = options
         self._listener = listener
-        self._moment: int | None = None
+        self._moment = moment
         self._documents = documents
         self._database = database
-        self._report = AuditReport(source=url, destination=str(root))
-        self._final = url
+        self._report = AuditReport(source=url, destination=str(root), as_of=format_micros(moment))
 
-    def run(self, moment: int | None) -> AuditReport:
+    def run(self) -> AuditReport:
         """Compare with what is, or with what was at a moment."""
-        self._moment = moment
-        self._report.as_of = format_micros(moment)
         with self._database.write() as t:
             t.run(TEMPORARY)
-            for tables in (expectation.TABLES, comparison.TABLES):
-                t.run(tables)
+            t.run(TABLES)
             known = sets(t)
             copied = fact(t, AS_OF)
             self._documents.moved |= moved_documents(t)
         self._report.copy_as_of = None if copied is None else format_micros(int(copied))
-        held = comparison.Inventory(self._root, self._database)
-        wanted = wanted_of(self._options, known)
-        sitemap = takes_sitemaps(self._options, known)
+        wanted, sitemap = wanted_of(self._options, known), takes_sitemaps(self._options, known)
         found = Discovery(self._documents, sitemap=sitemap, wanted=wanted).find(self._url)
-        self._final = found.final
         offered, gone = self._compared(known, found)
         every = [*offered, *gone]
         meant = {row.id for row in (pick(every, self._options.sets, self._url) if self._options.sets else every)}
         rows = [row for row in offered if row.id in meant]
         for row in rows:
-            self._report.sets.append(self._set(row, held, [other.folder for other in every if other.id != row.id]))
+            self._report.sets.append(self._set(row, found.final, [one.folder for one in every if one.id != row.id]))
         if self._options.store is not None or self._options.sparql is not None:
-            for row, one in zip(rows, self._report.sets, strict=True):
-                self._audit_stores(row, one)
+            from headwater.sync.audit.dataset_audit import audit_stores  # takes the RDF library along, which few use
+
+            for row, result in zip(rows, self._report.sets, strict=True):
+                with self._database.read() as t:
+                    result.stores = audit_stores(t, row, self._root, self._options)
+                judge_stores(result)
         self._report.sets += self._not_offered([row for row in gone if row.id in meant], found)
         self._report.requests = self._documents.requests
         for where, what in found.detours:
@@ -159,25 +146,25 @@ class _Audit:
         judge_copy(self._report, whole=not found.faults and not found.detours)
         return self._report
 
-    def _set(self, row: SetRow, held: comparison.Inventory, others: list[str]) -> SetAudit:
-        result = SetAudit(name=row.name, folder=row.folder)
-        chosen = self._chosen(row)
-        origins = redirected_origins(self._documents.moved, self._url, self._final, row.offer.capability_list)
-        context = ListContext(
-            DumpLists(self._documents),
-            self._database,
-            Scope(origins, hosts_of(chosen.allow_hosts), chosen.any_host),
-            self._listener,
-            chosen.prefer_types,
-            self._restate,
+    def _set(self, row: SetRow, final: str, others: list[str]) -> SetAudit:
+        """The audit of one set, of what the last run has chosen, with the hosts that are let in or left out here."""
+        options = self._options
+        chosen = choice_of_signature(row.scope or signature_of(SyncOptions()))
+        chosen = msgspec.structs.replace(
+            chosen,
+            allow_hosts=(*chosen.allow_hosts, *options.allow_hosts),
+            any_host=chosen.any_host or options.any_host,
+            skip_hosts=(*chosen.skip_hosts, *options.skip_hosts),
         )
-        expected = self._expected(context, row, chosen.choice, result)
-
-        def content() -> ContentVerdict | None:
-            return self._audit_dataset(context, row.id)
-
-        comparison.SetComparison(context, row, expected, content, held, result).run(others)
-        return result
+        if self._moment is not None and (chosen.prefer_types or chosen.choice.is_by_metadata):
+            what = "what was chosen by metadata or by media types is compared with the present alone"
+            raise UsageFault(what, where=str(self._root), advice="Leave out --at.")
+        origins = redirected_origins(self._documents.moved, self._url, final, row.offer.capability_list)
+        scope = Scope(origins, hosts_of(chosen.allow_hosts), chosen.any_host)
+        lists = DumpLists(self._documents)
+        context = ListContext(lists, self._database, scope, self._listener, chosen.prefer_types, self._restate)
+        comparison = SetComparison(context, self._documents, row, chosen.choice, self._root, options, self._moment)
+        return comparison.run(others)
 
     def _restate(self, t: Transaction, set_id: int) -> None:
         """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
@@ -186,59 +173,24 @@ class _Audit:
 
             restate_patches(t, set_id, self._options.dataset, listed=True)
 
-    def _audit_dataset(self, context: ListContext, set_id: int) -> ContentVerdict | None:
-        """The verdict on the dataset of a set, where nothing is listed that would tell more than its time.
-
-        Of what is past no content can be asked for.
-        """
-        with self._database.write() as t:
-            if self._moment is not None or t.one(_ANY_UNHASHED, (set_id,)) is None:
-                return None
-        from headwater.sync.audit.dataset_audit import audit_dataset  # takes the RDF library along
-
-        root = Path(os.fsdecode(self._root))
-        return audit_dataset(context, set_id, self._documents.transport, root, self._options.dataset)
-
-    def _audit_stores(self, row: SetRow, result: SetAudit) -> None:
-        """The verdicts on the triplestores that follow the dataset of a set."""
-        from headwater.sync.audit.dataset_audit import audit_stores  # takes the RDF library along, which few use
-
-        with self._database.read() as t:
-            result.stores = audit_stores(t, row, Path(os.fsdecode(self._root)), self._options)
-        judge_stores(result)
-
-    def _expected(self, context: ListContext, row: SetRow, choice: Choice, result: SetAudit) -> ExpectedFiles:
-        if self._moment is None:
-            return ExpectedFiles(context, row, choice, self._base, result)
-        if context.types or choice.is_by_metadata:
-            what = "what was chosen by metadata or by media types is compared with the present alone"
-            raise UsageFault(what, where=os.fsdecode(self._root), advice="Leave out --at.")
-
-        past = PastFiles(context, row, choice, self._base, result)
-        past.moment = self._moment
-        past.is_as_recorded = self._report.as_of == self._report.copy_as_of
-        return past
-
-    def _base(self, t: Transaction, row: SetRow) -> str:
-        """The base of a set that has no names yet: as asked for, as the files lie there, or as a first run takes it."""
-        if self._options.base is not None:
-            return base_folder(self._options.base)
-        default = first_base(t, "listed", row.offer.capability_list) or ""
-        prefix = row.folder.encode() + b"/" if row.folder else b""
-        with FileTree(Path(os.fsdecode(self._root)), None) as tree:
-            fit = fitting_base(t, "listed", tree, prefix, default)
-        return fit.base if fit is not None and not fit.below else default
-
     def _compared(self, known: list[SetRow], found: DiscoveredSets) -> tuple[list[SetRow], tuple[SetRow, ...]]:
         """The set of every offer, as it is held or as a run would begin it, and the sets that are not offered now."""
         offers = found.offers
-        matches = match(known, offers, redirects_of(self._documents), self._alike(known, found))
+        way, moved = (self._url, found.final), self._documents.moved
+        with self._database.read() as t:
+            url = fact(t, "url")
+        alike = None
+        if may_be_moved(known, None if url == self._url else self._url, way, moved):
+            alike = compare_lists(
+                self._documents, self._database, lambda offer: offered_scope(moved, way, self._options, offer)
+            )
+        matches = match(known, offers, redirects_of(self._documents), alike)
         several = found.several or len(known) > 1
         rows = []
         names = SetNames(row.name for row in known)
         with self._database.write() as t:
             if is_of_another(known, found.listed or [offer.identity for offer in offers], matches):
-                raise another_source(fact(t, "url"), known, self._url, Path(os.fsdecode(self._root)))
+                raise another_source(url, known, self._url, self._root)
             for offer in offers:
                 row = matches.rows.get(offer.identity)
                 if row is None:
@@ -246,16 +198,6 @@ class _Audit:
                     row = add_set(t, offer, offer.name if several or known else "")
                 rows.append(msgspec.structs.replace(row, offer=offer))
         return rows, matches.gone
-
-    def _alike(self, known: list[SetRow], found: DiscoveredSets) -> Alike | None:
-        with self._database.read() as t:
-            url = None if fact(t, "url") == self._url else self._url
-        way, moved = (self._url, found.final), self._documents.moved
-        if not may_be_moved(known, url, way, moved):
-            return None
-        return compare_lists(
-            self._documents, self._database, lambda offer: offered_scope(moved, way, self._options, offer)
-        )
 
     def _not_offered(self, gone: list[SetRow], found: DiscoveredSets) -> Iterator[SetAudit]:
         """The verdicts on sets that are held and not offered now, as far as anything tells of them."""
@@ -268,13 +210,3 @@ class _Audit:
                 continue
             self._listener(Notice("DST-Q", f"{row.name}: {reason}", row.offer.identity))
             yield SetAudit(name=row.name, folder=row.folder, reason=reason)
-
-    def _chosen(self, row: SetRow) -> RememberedChoice:
-        """What the last run has chosen, with the hosts that are let in or left out here as well."""
-        chosen, options = choice_of_signature(row.scope or signature_of(SyncOptions())), self._options
-        return msgspec.structs.replace(
-            chosen,
-            allow_hosts=(*chosen.allow_hosts, *options.allow_hosts),
-            any_host=chosen.any_host or options.any_host,
-            skip_hosts=(*chosen.skip_hosts, *options.skip_hosts),
-        )

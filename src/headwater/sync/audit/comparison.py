@@ -1,6 +1,8 @@
-"""The comparison of one set: the files of the copy are read, hashed and judged, apart from changes meanwhile (DST-Q).
+"""The comparison of one set: what its lists let expect, and the files of the copy, hashed and judged (DST-Q).
 
-RDF documents of which only the hash of what they say is listed are read and hashed for it (docs/extensions.md).
+What is expected is the Resource List as of its `at` with all later changes, or what the lists tell of a moment. Only
+documents are fetched. What has changed meanwhile is no finding. RDF documents of which only the hash of what they say
+is listed are read and hashed for it (docs/extensions.md).
 """
 
 from __future__ import annotations
@@ -8,10 +10,12 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
+
+import msgspec
 
 from headwater.errors import SourceFault, Undetermined
 from headwater.files import hashing
@@ -21,9 +25,8 @@ from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HASHERS, HashRequest, HashResult
 from headwater.processes.pool import processors
 from headwater.progress import Notice, Progress
-from headwater.storage.database import Database
-from headwater.storage.transaction import Row
-from headwater.sync.audit.expected_files import ExpectedFiles
+from headwater.storage.transaction import Row, Transaction
+from headwater.sync.alternates import keep_representations
 from headwater.sync.audit.findings import (
     BY_HASH,
     BY_RECORD,
@@ -47,81 +50,528 @@ from headwater.sync.audit.findings import (
     proof_of,
 )
 from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
+from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
+from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, canonical_hash_of
-from headwater.sync.state import SetRow
+from headwater.sync.lists.position import Position, position_of_list
+from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
+from headwater.sync.metadata import restate_by_changes, restate_by_list
+from headwater.sync.options import Choice, SyncOptions
+from headwater.sync.past.evidence import EXISTED, UNKNOWN, EvidenceReader, fill_listed
+from headwater.sync.sets.base_detection import fitting_base
+from headwater.sync.sets.moved_sets import LISTED, take_along
+from headwater.sync.source_times import format_micros
+from headwater.sync.state import (
+    AS_OF,
+    NOTHING_REFUSED,
+    SetRow,
+    fact,
+    keep_changed,
+    keep_listed,
+    one_set,
+    refused_entries,
+)
 from headwater.sync.transfer.verification import digests_of, strongest_text
-
-# the files and their hashes, from the disk alone
-
-PARALLEL_FROM = 3_000
-"""With fewer files to hash, processes cost more than they save."""
+from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch, clear_plan
+from headwater.sync.update.difference import contradicted
+from headwater.sync.update.path_conflicts import PathConflicts, first_base
 
 _CHUNK = 5_000
-
+_MOST_FINDINGS = 10_000
 _NO_SUCH_FILE = frozenset({errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
 """A socket, or a name that no file can have here: there is nothing that could be read."""
 
+TABLES = """
+CREATE TEMP TABLE IF NOT EXISTS expected(
+  uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT, lastmod INTEGER, type TEXT, extra TEXT,
+  undone INTEGER NOT NULL DEFAULT 0,
+  newer INTEGER, mtime_ns INTEGER, placed_lastmod INTEGER, known_at INTEGER, digest TEXT,
+  verdict TEXT, errno INTEGER, digests TEXT
+) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS contradicted(uri TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS told_no_more(uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS surplus(path BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS unread_folders(path BLOB PRIMARY KEY, errno INTEGER) WITHOUT ROWID;
+"""
+"""`expected`: what is listed of each file, then the copy's own record of what was placed, then the verdict, where it is
+not that it is the same, and the file that was found. `spared`: files that are neither expected nor one too many."""
+
+_EXPECT = (
+    "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type)"
+    " SELECT uri, length, hash, lastmod, extra, type FROM"
+)
+_EXPECT_LISTED = f"{_EXPECT} temp.listed WHERE NOT refused"
+_EXPECT_CHANGED = (
+    "DELETE FROM temp.expected WHERE uri IN (SELECT uri FROM temp.changed WHERE pending AND change = 'deleted')",
+    f"{_EXPECT} temp.changed WHERE pending AND change != 'deleted'",
+)
+_UNDONE_YET = """
+UPDATE temp.expected SET undone = 1 WHERE uri IN (
+  SELECT c.uri FROM temp.changed c JOIN resources r ON r.set_id = ?1 AND r.uri = c.uri JOIN sets s ON s.id = r.set_id
+  WHERE c.pending AND c.exact AND c.change <> 'deleted' AND r.path IS NOT NULL
+  AND c.at > coalesce(r.changed_at, s.baseline_at))"""
+"""What the copy holds as it was before the last change that is told of it."""
+
+_RECORD = """
+UPDATE temp.expected SET (path, newer, mtime_ns, placed_lastmod, known_at, digest) = (
+  SELECT r.path, r.newer, r.mtime_ns, r.lastmod, coalesce(r.changed_at, s.baseline_at), iif(?2, r.digest, NULL)
+  FROM resources r JOIN sets s ON s.id = r.set_id WHERE r.set_id = ?1 AND r.uri = expected.uri)"""
+_NAME = "UPDATE temp.expected SET path = (SELECT w.path FROM temp.work w WHERE w.uri = expected.uri) WHERE path IS NULL"
+_SPARE = "INSERT OR IGNORE INTO temp.spared(path)"
+_SPARE_HELD = (
+    f"{_SPARE} SELECT r.path FROM resources r JOIN temp.contradicted c ON c.uri = r.uri"  # noqa: S608  our own names
+    " WHERE r.set_id = ? AND r.path IS NOT NULL",
+    f"{_SPARE} SELECT r.path FROM resources r JOIN refusals f ON f.set_id = r.set_id AND f.uri = r.uri"  # noqa: S608
+    " WHERE r.set_id = ? AND r.path IS NOT NULL",
+)
+_DOUBTFUL = f"uri IN (SELECT uri FROM temp.past WHERE state IN ({UNKNOWN}, {EXISTED}))"  # noqa: S608  our own numbers
+_LEAVE_OPEN = (
+    f"{_SPARE} SELECT path FROM temp.expected WHERE {_DOUBTFUL}",  # noqa: S608
+    f"DELETE FROM temp.expected WHERE {_DOUBTFUL}",  # noqa: S608
+)
+
+_EXPECTED = (
+    "SELECT uri, path, length, hash, lastmod, type, extra, undone, newer, mtime_ns, placed_lastmod, known_at, digest"  # noqa: S608
+    f" FROM temp.expected WHERE uri > ? AND {{}} ORDER BY uri LIMIT {_CHUNK}"
+)
+_ANY_UNHASHED = (
+    "SELECT 1 FROM temp.expected e JOIN resources r ON r.set_id = ? AND r.uri = e.uri"
+    " WHERE coalesce(e.hash, '') NOT LIKE '%:%' LIMIT 1"
+)
+_EVERY, _RECEIVED = "TRUE", "uri IN (SELECT uri FROM temp.told_no_more WHERE path IS NOT NULL)"
+_JUDGE = "UPDATE temp.expected SET verdict = ?, errno = ?, digests = ? WHERE uri = ?"
+_TOLD_NO_MORE = """
+INSERT INTO temp.told_no_more SELECT r.uri, r.path, r.size, r.digest
+FROM resources r JOIN sets s ON s.id = r.set_id LEFT JOIN temp.expected e ON e.uri = r.uri
+WHERE r.set_id = ?1 AND iif(r.changed_at = 0, s.baseline_at >= ?2, r.changed_at > ?2)
+  AND NOT r.newer AND r.doomed_at IS NULL
+  AND iif(r.path IS NULL, e.verdict = ?3, e.uri IS NULL OR e.verdict = ?4)
+  AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = r.path)
+  AND NOT EXISTS (SELECT 1 FROM failures f WHERE f.set_id = ?1 AND f.uri = r.uri)
+  AND r.uri NOT IN (SELECT uri FROM temp.refused WHERE uri IS NOT NULL)
+  AND NOT EXISTS (SELECT 1 FROM temp.changed c WHERE c.uri = r.uri AND coalesce(c.latest, c.at, ?2) >= r.changed_at)"""
+"""What the copy has otherwise than is expected by a change after the Resource List's `at` that no list tells now.
+
+A deletion that was told without a time (0) is later than the last baseline."""
+
+_EXPECT_TOLD = (
+    "UPDATE temp.expected SET verdict = ? WHERE uri IN (SELECT uri FROM temp.told_no_more WHERE path IS NULL)",
+    """
+INSERT INTO temp.expected(uri, path, length, hash, verdict)
+  SELECT uri, path, length, hash, ?1 FROM temp.told_no_more WHERE path IS NOT NULL
+ON CONFLICT(uri) DO UPDATE SET
+  length = excluded.length, hash = excluded.hash, lastmod = NULL, newer = 0, undone = 0, verdict = ?1""",
+)
 _KEEP_SURPLUS = """
 INSERT OR IGNORE INTO temp.surplus(path) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.path = ?1)
 AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = ?1)"""
+_FINDINGS = (
+    "SELECT verdict, uri, path, errno, undone, hash, digest, coalesce(digests, '') FROM temp.expected"
+    " WHERE verdict IS NOT NULL ORDER BY path LIMIT ?"
+)
+_EXTRA = "SELECT x.path, r.uri FROM temp.surplus x LEFT JOIN resources r ON r.path = x.path ORDER BY x.path LIMIT ?"
+_NOT_DONE = "its last change was not done, and no hash that can be computed is listed"
 
 
-class Inventory:
-    """The files of a copy as they lie on the disk."""
+class SetComparison:
+    """Compares one set with what its source lists, or what it had at `moment`. Call `run` once."""
 
-    def __init__(self, root: bytes, database: Database) -> None:
-        self._root = os.path.realpath(root)
-        self._database = database
+    def __init__(
+        self,
+        context: ListContext,
+        documents: Documents,
+        row: SetRow,
+        choice: Choice,
+        root: Path,
+        options: SyncOptions,
+        moment: int | None,
+    ) -> None:
+        self._context = context
+        self._documents = documents
+        self._database = context.database
+        self._listener = context.listener
+        self._row = row
+        self._choice = choice
+        self._root = Path(os.path.realpath(root))
+        self._options = options
+        self._moment = moment
+        self._base: str | None = row.base
+        self._position = Position()
+        self._as_of: int | None = None
+        """The `at` that the Resource List states: later changes that were done lists may tell no more (AMB-22)."""
 
-    def hashed(
-        self, wanted: Iterator[ExpectedFile], count: int
-    ) -> Iterator[tuple[Sequence[ExpectedFile], Sequence[HashResult]]]:
-        """Hash these files, of which there are so many: blocks with their results, in the order of the files."""
-        processes = min(processors(), 8) if count >= PARALLEL_FROM else 0
-        yield from HashPool(processes=processes if processes > 1 else 0).read(wanted, self._request)
+        self._refused = NOTHING_REFUSED
+        """What the scope refuses of what should be held."""
+
+        self._doubts: list[str] = []
+        self._content: ContentVerdict | None = None
+        """The verdict on the dataset of the set, by what the source sends for it."""
+
+        self._fixity = CanonicalFixity()
+        self._result = SetAudit(name=row.name, folder=row.folder)
+
+    def run(self, others: list[str]) -> SetAudit:
+        """Compare, and judge. `others` are the folders of the other sets."""
+        try:
+            if self._moment is None:
+                self._expect()
+            else:
+                self._expect_past(self._moment)
+        except (SourceFault, Undetermined) as fault:
+            self._doubts.append(str(fault))
+            self._listener(Notice(fault.rule or fault.code, fault.what, fault.where))
+        else:
+            self._result.refused, self._result.skipped = self._refused.refused, self._refused.skipped
+            self._name()
+            self._content = self._audit_dataset()
+            with closing(self._fixity):
+                proved = self._compare(_EVERY)
+                self._told_no_more()
+            self._walk(others)
+            self._changed_meanwhile()
+            self._tally(proved)
+            for rule, told, where in self._refused.sentences():
+                self._listener(Notice(rule, told, where))
+        judge_set(self._result, self._doubts)
+        return self._result
+
+    # what is expected
+
+    def _take_along(self) -> None:
+        """In our private copy of the state what is held is taken along, as the next run will do it (DST-F10)."""
+        with self._database.write() as t:
+            found, taken = take_along(t, self._row, self._row.offer, LISTED)
+            if taken:
+                self._row = msgspec.structs.replace(one_set(t, self._row.id), offer=self._row.offer)
+                self._base = self._row.base
+        if self._row.move is not None and found is not None and not taken:
+            self._doubts.append(f"the list at {self._row.offer.identity} does not match the copy")
+
+    def _expect(self) -> None:
+        """Read the Resource List and the changes since its `at`. Raises SourceFault and Undetermined."""
+        offer, lack = self._row.offer, "the set has no Resource List"
+        snapshot = None
+        if offer.baseline_document is not None:
+            lack = "there is no Resource List to compare with"
+            reached = self._row.position.time if self._row.position else None
+            listing = ResourceListReader(self._context, sitemap=offer.is_sitemap, reached=reached)
+            snapshot = listing.read(offer.baseline_document)
+        if not isinstance(snapshot, ResourceListRead):
+            where = offer.baseline_document or offer.identity
+            raise Undetermined(lack, code="HW-SYN-12", where=where, rule="DST-Q")
+        self._take_along()
+        self._result.at = format_micros(snapshot.at)
+        if not snapshot.complete or not snapshot.settled:
+            self._doubts.append(f"the Resource List could not be read as a whole: {'; '.join(snapshot.faults[:3])}")
+        self._as_of = snapshot.claimed_at
+        with self._database.write() as t:
+            t.run("DELETE FROM temp.expected")
+            t.run("DELETE FROM temp.contradicted")
+            t.run(_EXPECT_LISTED)
+            keep_representations(t, self._row.id, whole=True)  # of our private copy of the state
+            paths = self._paths(t)
+            if self._choice.is_by_metadata:
+                restate_by_list(t, self._row.id, paths.takes, snapshot.at, complete=True)
+            _, self._result.left_out = keep_listed(
+                t, self._row.id, snapshot.at, paths.takes_refused, complete=True, skipped=snapshot.skipped
+            )
+            t.run("DELETE FROM temp.changed")
+            t.run("DELETE FROM temp.refused")
+        if offer.changes_document is not None:
+            self._expect_changes(position_of_list(snapshot.at, snapshot.claimed_at))
+        with self._database.read() as t:
+            self._refused = refused_entries(t, self._row.id)
+
+    def _expect_changes(self, start: Position) -> None:
+        outcome, skipped = self._read_changes(start)
+        if outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
+            self._doubts.append("changes after the Resource List's `at` cannot all be read")
+        since = start.done_until
+        with self._database.write() as t:
+            paths = self._paths(t)
+            if self._choice.is_by_metadata:
+                restate_by_changes(t, self._row.id, paths.takes, paths.path)
+            for statement in _EXPECT_CHANGED:
+                t.run(statement)
+            t.run(_UNDONE_YET, (self._row.id,))
+            if since is not None and not self._context.types:
+                # what the list has otherwise than changes of before its `at` is neither expected nor one too many
+                told = [(uri,) for _, uri in contradicted(t, since) if paths.takes_refused(uri)]
+                t.many("INSERT OR IGNORE INTO temp.contradicted(uri) VALUES (?)", told)
+                t.run("DELETE FROM temp.expected WHERE uri IN (SELECT uri FROM temp.contradicted)")
+                self._result.contradicted = int(t.value("SELECT count(*) FROM temp.contradicted"))
+            self._result.left_out += keep_changed(t, self._row.id, since, paths.takes_refused, skipped)
+
+    def _read_changes(self, position: Position) -> tuple[ReadingOutcome, tuple[tuple[str, int], ...]]:
+        """Have the changes after a position in `changed`; the outcome, and what was skipped."""
+        with self._database.write() as t:
+            t.run("DELETE FROM documents WHERE set_id = ?", (self._row.id,))
+        reading = ChangeListReader(self._context, self._row.id, self._row.offer, position).read()
+        self._position = reading.position
+        return reading.outcome, tuple(reading.skipped)
+
+    def _expect_past(self, moment: int) -> None:
+        """Read what tells of the moment. Raises SourceFault and Undetermined."""
+        offer = self._row.offer
+        if offer.baseline_document is None and offer.changes_document is None:
+            what = "the set has no Resource List and no Change List"
+            raise Undetermined(what, code="HW-SYN-12", where=offer.identity, rule="DST-Q")
+        self._take_along()
+        self._result.at = format_micros(moment)
+        evidence = EvidenceReader(self._context, offer, moment).read()
+        with self._database.write() as t:
+            filled = fill_listed(t, evidence)
+            t.run("DELETE FROM temp.expected")
+            t.run(_EXPECT_LISTED)
+            takes, whole = self._paths(t).takes_refused, evidence.proof is not None
+            skipped = tuple(evidence.skipped)
+            _, self._result.left_out = keep_listed(t, self._row.id, None, takes, complete=whole, skipped=skipped)
+            self._refused = refused_entries(t, self._row.id)
+        if not whole:
+            self._doubts.append(evidence.lack())
+        if filled.doubtful:
+            which = "1 resource was" if filled.doubtful == 1 else f"{filled.doubtful:,} resources were"
+            self._doubts.append(f"no list tells whether {which} there at {self._result.at}, and in which state")
+
+    def _paths(self, t: Transaction) -> PathConflicts:
+        """The names of the set: with the base that it has, was asked for, that fits the files, or of a first run."""
+        if self._base is None and self._options.base is not None:
+            self._base = base_folder(self._options.base)
+        if self._base is None:
+            default = first_base(t, "listed", self._row.offer.capability_list) or ""
+            prefix = self._row.folder.encode() + b"/" if self._row.folder else b""
+            with FileTree(self._root, None) as tree:
+                fit = fitting_base(t, "listed", tree, prefix, default)
+            self._base = fit.base if fit is not None and not fit.below else default
+        return PathConflicts(self._row, self._choice, self._base, t)
+
+    def _name(self) -> None:
+        """The path of everything expected: as recorded, else by the rule; what is in doubt is left out."""
+        with self._database.write() as t:
+            clear_plan(t)
+            paths = self._paths(t)
+            is_as_recorded = self._moment is None or fact(t, AS_OF) == str(self._moment)
+            t.run(_RECORD, (self._row.id, is_as_recorded))
+            unnamed = t.rows("SELECT uri FROM temp.expected WHERE path IS NULL")
+            t.many(ADD_WORK, (PlannedFetch(uri, uri, paths.path(uri)) for (uri,) in unnamed))
+            paths.settle(t)
+            t.run(_NAME)
+            t.run("DELETE FROM temp.spared")
+            if not self._choice.takes_all:
+                self._leave_out(t, paths)
+            for statement in _SPARE_HELD:
+                t.run(statement, (self._row.id,))
+            for statement in _LEAVE_OPEN if self._moment is not None else ():
+                t.run(statement)
+            t.run("CREATE INDEX IF NOT EXISTS temp.expected_path ON expected(path)")
+
+    def _leave_out(self, t: Transaction, paths: PathConflicts) -> None:
+        """What the filters of the last run leave out is neither expected nor, where a file is held, one too many."""
+        held = "SELECT uri, path FROM resources WHERE set_id = ? AND path IS NOT NULL"
+        gone = " AND uri NOT IN (SELECT uri FROM temp.expected)"
+        spared = {uri: path for uri, path in t.rows(held, (self._row.id,)) if not paths.takes(uri, path)}
+        if spared and self._choice.is_by_metadata:  # what the choice has brought is to go with its resource
+            for uri, path in t.fetch(held + gone, (self._row.id,)):
+                if paths.takes_deletion(uri, path):
+                    spared.pop(uri, None)
+        left = {uri: path for uri, path in t.rows("SELECT uri, path FROM temp.expected") if not paths.takes(uri, path)}
+        t.many(f"{_SPARE} VALUES (?)", ((path,) for path in (spared | left).values()))
+        t.many("DELETE FROM temp.expected WHERE uri = ?", ((uri,) for uri in left))
+        self._result.left_out += len(spared | left)
+
+    # the files
+
+    def _audit_dataset(self) -> ContentVerdict | None:
+        """The verdict on the dataset of a set, where nothing is listed that would tell more than its time.
+
+        Of what is past no content can be asked for.
+        """
+        with self._database.write() as t:
+            if self._moment is not None or t.one(_ANY_UNHASHED, (self._row.id,)) is None:
+                return None
+        from headwater.sync.audit.dataset_audit import audit_dataset  # takes the RDF library along
+
+        transport = self._documents.transport
+        return audit_dataset(self._context, self._row.id, transport, self._root, self._options.dataset)
+
+    def _compare(self, which: str) -> Counter[str]:
+        """Hash the files of a query and note the verdicts on those that are not the same; counts what proves others."""
+        proved, done, processes = Counter[str](), 0, min(processors(), 8)
+        pool = HashPool(processes=processes if processes > 1 else 0)
+        for block, results in pool.read(self._wanted(which), self._request):
+            judged = []
+            for wanted, result in zip(block, results, strict=True):
+                found = _found_file(result)
+                verdict, proof = self._judge(wanted, found)
+                if verdict == SAME:
+                    proved[proof] += 1
+                else:
+                    number, digests = (None, None) if found is None else (found.errno, found.digests)
+                    judged.append((verdict, number, digests, wanted.uri))
+            if judged:
+                with self._database.write() as t:
+                    t.many(_JUDGE, judged)
+            done += len(block)
+            self._listener(Progress("hashing", done))
+        return proved
+
+    def _wanted(self, which: str) -> Iterator[ExpectedFile]:
+        """The rows of a query, some thousand to a transaction: none stays open while files are read."""
+        last = ""
+        while True:
+            with self._database.write() as t:
+                rows = t.fetch(_EXPECTED.format(which), (last,))
+            if not rows:
+                return
+            last = rows[-1][0]
+            yield from (ExpectedFile(*row) for row in rows)
 
     def _request(self, wanted: ExpectedFile) -> HashRequest:
         """With every digest that is listed, else with that of what was placed; without any the state alone is read."""
-        algorithms = _algorithms(wanted.hash or "") or _algorithms(wanted.digest or "")
-        return self.file(wanted.path), algorithms, None
+        return self._file(wanted.path), _algorithms(wanted.hash or "") or _algorithms(wanted.digest or ""), None
 
-    def file(self, path: bytes) -> bytes:
+    def _file(self, path: bytes) -> bytes:
         """Where a file of the copy lies: nowhere, where a state has a path that leads out of it."""
-        return self._root + b"/" + path if leads_inside(path) else b""
+        return os.fsencode(self._root) + b"/" + path if leads_inside(path) else b""
 
-    def walk(self, folder: str, others: list[str]) -> None:
-        """Have every file below the folder of one set in `surplus` that is neither in `expected` nor in `spared`.
+    def _judge(self, wanted: ExpectedFile, found: FoundFile | None) -> tuple[str, str]:
+        """The verdict on a file, and what proves that it is the same, where it is.
+
+        A document of which only the hash of what it says is listed is read for it. The hash of the empty dataset
+        verifies nothing, and where it costs too much to find out nothing is known: what is not as it was placed is
+        different all the same.
+        """
+        verdict = judge_file(wanted, found)
+        if found is None:
+            return verdict, BY_HASH
+        proof = proof_of(wanted, found) if verdict == SAME else BY_HASH
+        if self._content is not None and wanted.uri == self._content.uri:
+            verdict, proof = self._content.verdict, BY_HASH
+        if wanted.extra is None or verdict == UNREADABLE or wanted.newer or digests_of(wanted.hash):
+            return verdict, proof
+        listed = canonical_hash_of(wanted.extra)
+        if listed is None or wanted.length not in (None, found.size):
+            return verdict, proof
+        path = Path(os.fsdecode(self._file(wanted.path)))
+        try:
+            fixity = self._fixity.judge_file(listed, wanted.uri, wanted.type, path).fixity
+        except OSError:
+            return UNREADABLE, BY_HASH
+        is_recorded = wanted.digest is not None
+        if fixity is DocumentFixity.AS_LISTED:
+            return SAME, BY_HASH
+        if fixity is DocumentFixity.OTHER or (verdict == DIFFERENT and is_recorded):
+            return DIFFERENT, BY_HASH
+        is_same = fixity is DocumentFixity.NOTHING and verdict == SAME
+        return SAME if is_same else UNVERIFIABLE, BY_RECORD if is_recorded else BY_TIME
+
+    def _told_no_more(self) -> None:
+        """Compare with what was received what a list has told and none tells by now: nobody can say whether it holds.
+
+        A Change List may drop what is old (AMB-22); what is not even as it was received stays a finding.
+        """
+        if self._as_of is None:
+            return
+        with self._database.write() as t:
+            t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
+            t.run("DELETE FROM temp.told_no_more")
+            t.run(_TOLD_NO_MORE, (self._row.id, self._as_of, MISSING, DIFFERENT))
+            for statement in _EXPECT_TOLD:
+                t.run(statement, (TOLD_NO_MORE,))
+        self._compare(_RECEIVED)
+
+    def _walk(self, others: list[str]) -> None:
+        """Have every file below the folder of the set in `surplus` that is neither in `expected` nor in `spared`.
 
         Folders that cannot be read are in `unread_folders`. `others` are the folders of the other sets, which may lie
         in it.
         """
-        skip = {other.encode() for other in others if other} if not folder else set()
+        skip = {other.encode() for other in others if other} if not self._row.folder else set()
+        unread: list[tuple[bytes, int]] = []
+        files = _files(os.fsencode(self._root), self._row.folder.encode(), skip, unread)
         with self._database.write() as t:
             t.run("DELETE FROM temp.surplus")
             t.run("DELETE FROM temp.unread_folders")
-        unread: list[tuple[bytes, int]] = []
-        files = _files(self._root, folder.encode(), skip, unread)
         while block := [(path,) for path in islice(files, _CHUNK)]:
             with self._database.write() as t:
                 t.many(_KEEP_SURPLUS, block)
-        with self._database.write() as t:
+        with FileTree(self._root, None) as tree, self._database.write() as t:
             t.many("INSERT OR IGNORE INTO temp.unread_folders(path, errno) VALUES (?, ?)", unread)
-        with FileTree(Path(os.fsdecode(self._root)), None) as tree:
-            if tree.folds:
-                self._spare_spellings()
-
-    def _spare_spellings(self) -> None:
-        """Take out of `surplus` what is expected under another spelling of its name: to the file system it is that."""
-        with self._database.write() as t:
+            if not tree.folds:
+                return
+            # what is expected under another spelling of its name is that file to the file system
             t.run("DELETE FROM temp.folded")
             named = t.rows("SELECT path FROM temp.expected UNION ALL SELECT path FROM temp.spared")
-            t.many(
-                "INSERT OR IGNORE INTO temp.folded(name, path) VALUES (?1, ?1)", ((folded(path),) for (path,) in named)
-            )
-            surplus = t.fetch("SELECT path FROM temp.surplus")
+            keep = "INSERT OR IGNORE INTO temp.folded(name, path) VALUES (?1, ?1)"
+            t.many(keep, ((folded(path),) for (path,) in named))
             known = "DELETE FROM temp.surplus WHERE path = ?1 AND EXISTS (SELECT 1 FROM temp.folded WHERE name = ?2)"
-            t.many(known, ((path, folded(path)) for (path,) in surplus))
+            t.many(known, ((path, folded(path)) for (path,) in t.fetch("SELECT path FROM temp.surplus")))
+
+    def _changed_meanwhile(self) -> None:
+        """Look once more: what has changed since the audit began is no finding (DST-Q). The past does not change."""
+        with self._database.write() as t:
+            suspicious = t.one("SELECT 1 FROM temp.expected WHERE verdict IN (?, ?) LIMIT 1", (MISSING, DIFFERENT))
+            suspicious = suspicious or t.one("SELECT 1 FROM temp.surplus LIMIT 1")
+        if suspicious is None or self._moment is not None or self._row.offer.changes_document is None:
+            return
+        before = self._position
+        outcome, _ = self._read_changes(before)
+        if outcome is ReadingOutcome.READ and self._position != before:
+            with self._database.write() as t:
+                t.run(
+                    "UPDATE temp.expected SET verdict = ? WHERE verdict IS NOT NULL AND uri IN"
+                    " (SELECT uri FROM temp.changed WHERE pending)",
+                    (CHANGED,),
+                )
+                t.run(
+                    "DELETE FROM temp.surplus WHERE path IN (SELECT r.path FROM resources r JOIN temp.changed c"
+                    " ON c.uri = r.uri WHERE r.set_id = ? AND c.pending AND r.path IS NOT NULL)",
+                    (self._row.id,),
+                )
+
+    def _tally(self, proved: Counter[str]) -> None:
+        """Put counts and findings into the result."""
+        result = self._result
+        for proof, count in proved.items():
+            setattr(result, proof, count)
+        result.same = proved.total()
+        with self._database.write() as t:
+            for verdict, count in t.rows(
+                "SELECT verdict, count(*) FROM temp.expected WHERE verdict IS NOT NULL GROUP BY verdict"
+            ):
+                setattr(result, verdict.replace(" ", "_"), count)
+            result.extra = int(t.value("SELECT count(*) FROM temp.surplus"))
+            result.unreadable += int(t.value("SELECT count(*) FROM temp.unread_folders"))
+            result.findings += map(self._finding, t.rows(_FINDINGS, (_MOST_FINDINGS,)))
+            unread = t.rows("SELECT path, errno FROM temp.unread_folders ORDER BY path LIMIT ?", (_MOST_FINDINGS,))
+            for path, number in unread:
+                result.findings.append(Finding(UNREADABLE, None, _shown(path) + "/", os.strerror(number)))
+            extra = (
+                "SELECT x.path, r.uri FROM temp.surplus x LEFT JOIN resources r ON r.path = x.path ORDER BY 1 LIMIT ?"
+            )
+            for path, uri in t.rows(extra, (_MOST_FINDINGS,)):
+                result.findings.append(Finding(EXTRA, uri, _shown(path), "" if uri else "not from the source"))
+        total = result.missing + result.different + result.extra + result.unreadable + result.unverifiable
+        total += result.changed_during_audit + result.told_no_more
+        result.findings_are_cut = total > len(result.findings)
+
+    def _finding(self, row: Row) -> Finding:
+        verdict, uri, path, number, undone, listed, recorded, digests = row
+        reason, expected, found = "", None, None
+        if self._content is not None and (uri, verdict) == (self._content.uri, self._content.verdict):
+            reason = self._content.reason
+        elif verdict == UNREADABLE:
+            reason = os.strerror(number or 0)
+        if verdict == MISSING:
+            expected = strongest_text(listed) or recorded
+        elif verdict == DIFFERENT and not reason:
+            reason, expected, found = difference(listed, recorded, digests)
+            if undone and not digests_of(listed):
+                reason = _NOT_DONE
+        return Finding(verdict, uri, _shown(path), reason, expected, found)
 
 
 def _algorithms(listed: str) -> tuple[str, ...]:
@@ -168,259 +618,5 @@ def _files(root: bytes, folder: bytes, skip: set[bytes], unread: list[tuple[byte
                 yield path
 
 
-_MOST_FINDINGS = 10_000
-
-TABLES = """
-CREATE TEMP TABLE IF NOT EXISTS told_no_more(uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT) WITHOUT ROWID;
-CREATE TEMP TABLE IF NOT EXISTS surplus(path BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TEMP TABLE IF NOT EXISTS unread_folders(path BLOB PRIMARY KEY, errno INTEGER) WITHOUT ROWID;
-"""
-
-_RECORD = "newer, mtime_ns, placed_lastmod, known_at, digest"
-_PAGE = 5_000
-_EXPECTED = f"SELECT uri, path, length, hash, lastmod, type, extra, undone, {_RECORD} FROM temp.expected WHERE uri > ?1"  # noqa: S608
-_EXPECTED_PAGE = f"{_EXPECTED} ORDER BY uri LIMIT {_PAGE}"
-_RECEIVED_PAGE = (
-    f"{_EXPECTED} AND uri IN (SELECT uri FROM temp.told_no_more WHERE path IS NOT NULL)"  # noqa: S608  our own names
-    f" ORDER BY uri LIMIT {_PAGE}"
-)
-_JUDGE = "UPDATE temp.expected SET verdict = ?, errno = ?, digests = ? WHERE uri = ?"
-_FINDINGS = (
-    "SELECT verdict, uri, path, errno, undone, hash, digest, coalesce(digests, '') FROM temp.expected"
-    " WHERE verdict IS NOT NULL ORDER BY path LIMIT ?"
-)
-_NOT_DONE = "its last change was not done, and no hash that can be computed is listed"
-_LISTED_ANEW = (
-    "SELECT 1 FROM temp.expected e LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = e.uri"
-    " WHERE e.verdict IN (?2, ?3) AND (r.path IS NULL OR r.listed_hash IS NOT e.hash)"
-    " UNION ALL SELECT 1 FROM temp.surplus x JOIN resources r ON r.path = x.path WHERE r.set_id = ?1 LIMIT 1"
-)
-_TOLD_NO_MORE = """
-INSERT INTO temp.told_no_more SELECT r.uri, r.path, r.size, r.digest
-FROM resources r JOIN sets s ON s.id = r.set_id LEFT JOIN temp.expected e ON e.uri = r.uri
-WHERE r.set_id = ?1 AND iif(r.changed_at = 0, s.baseline_at >= ?2, r.changed_at > ?2)
-  AND NOT r.newer AND r.doomed_at IS NULL
-  AND iif(r.path IS NULL, e.verdict = ?3, e.uri IS NULL OR e.verdict = ?4)
-  AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = r.path)
-  AND NOT EXISTS (SELECT 1 FROM failures f WHERE f.set_id = ?1 AND f.uri = r.uri)
-  AND r.uri NOT IN (SELECT uri FROM temp.refused WHERE uri IS NOT NULL)
-  AND NOT EXISTS (SELECT 1 FROM temp.changed c WHERE c.uri = r.uri AND coalesce(c.latest, c.at, ?2) >= r.changed_at)"""
-"""What the copy has otherwise than is expected by a change after the Resource List's `at` that no list tells now.
-
-A deletion that was told without a time (0) is later than the last baseline."""
-
-_EXPECT_AS_GONE = (
-    "UPDATE temp.expected SET verdict = ? WHERE uri IN (SELECT uri FROM temp.told_no_more WHERE path IS NULL)"
-)
-_EXPECT_AS_RECEIVED = """
-INSERT INTO temp.expected(uri, path, length, hash, verdict)
-  SELECT uri, path, length, hash, ?1 FROM temp.told_no_more WHERE path IS NOT NULL
-ON CONFLICT(uri) DO UPDATE SET
-  length = excluded.length, hash = excluded.hash, lastmod = NULL, newer = 0, undone = 0, verdict = ?1"""
-_UNREAD_FOLDERS = "SELECT path, errno FROM temp.unread_folders ORDER BY path LIMIT ?"
-
-
-class SetComparison:
-    """Compares one set. Call `run` once; the verdict is in `result`."""
-
-    def __init__(
-        self,
-        context: ListContext,
-        row: SetRow,
-        expectation: ExpectedFiles,
-        content: Callable[[], ContentVerdict | None],
-        inventory: Inventory,
-        result: SetAudit,
-    ) -> None:
-        """`content`: compares what the source sends, where nothing that is listed tells more than times."""
-        self._database = context.database
-        self._listener = context.listener
-        self._row = row
-        self._content = content
-        self._verdict: ContentVerdict | None = None
-        self._fixity = CanonicalFixity()
-        self._expectation = expectation
-        self._inventory = inventory
-        self.result = result
-
-    def run(self, others: list[str]) -> None:
-        """Compare, and judge. `others` are the folders of the other sets."""
-        try:
-            self._expectation.read()
-        except (SourceFault, Undetermined) as fault:
-            self._expectation.doubts.append(str(fault))
-            self._listener(Notice(fault.rule or fault.code, fault.what, fault.where))
-        else:
-            self._expectation.name()
-            self._verdict = self._content()
-            with closing(self._fixity):
-                proved = self._compare(_EXPECTED_PAGE)
-                self._told_no_more()
-            self._inventory.walk(self._row.folder, others)
-            self._changed_meanwhile()
-            self._tally(proved)
-            for rule, told, where in self._expectation.refused.sentences():
-                self._listener(Notice(rule, told, where))
-        judge_set(
-            self.result,
-            self._expectation.doubts,
-            is_unannounced=self._expectation.is_unannounced and self._is_listed_anew(),
-        )
-
-    def _is_listed_anew(self) -> bool:
-        """Whether something differs because the lists are others than those that the copy was made by."""
-        with self._database.write() as t:
-            return t.one(_LISTED_ANEW, (self._row.id, MISSING, DIFFERENT)) is not None
-
-    def _compare(self, query: str) -> Counter[str]:
-        """Hash the files of a query and note the verdicts on those that are not the same; counts what proves others."""
-        proved = Counter[str]()
-        with self._database.write() as t:
-            count = int(t.value("SELECT count(*) FROM temp.expected"))
-        done = 0
-        for block, results in self._inventory.hashed(self._wanted(query), count):
-            judged = list(self._judged(block, results, proved))
-            if judged:
-                with self._database.write() as t:
-                    t.many(_JUDGE, judged)
-            done += len(block)
-            self._listener(Progress("hashing", done))
-        return proved
-
-    def _wanted(self, query: str) -> Iterator[ExpectedFile]:
-        """The rows of a query, some thousand to a transaction: none stays open while files are read."""
-        last = ""
-        while True:
-            with self._database.write() as t:
-                rows = t.fetch(query, (last,))
-            if not rows:
-                return
-            last = rows[-1][0]
-            yield from (ExpectedFile(*row) for row in rows)
-
-    def _judged(
-        self, block: Sequence[ExpectedFile], results: Sequence[HashResult], proved: Counter[str]
-    ) -> Iterator[Row]:
-        for wanted, result in zip(block, results, strict=True):
-            found = _found_file(result)
-            verdict, proof = self._judge(wanted, found)
-            if verdict == SAME:
-                proved[proof] += 1
-            else:
-                errno, digests = (None, None) if found is None else (found.errno, found.digests)
-                yield verdict, errno, digests, wanted.uri
-
-    def _judge(self, wanted: ExpectedFile, found: FoundFile | None) -> tuple[str, str]:
-        """The verdict on a file, and what proves that it is the same, where it is."""
-        verdict = judge_file(wanted, found)
-        if found is None:
-            return verdict, BY_HASH
-        proof = proof_of(wanted, found) if verdict == SAME else BY_HASH
-        if self._verdict is not None and wanted.uri == self._verdict.uri:
-            verdict, proof = self._verdict.verdict, BY_HASH
-        if wanted.extra is None or verdict == UNREADABLE or wanted.newer or digests_of(wanted.hash):
-            return verdict, proof
-        listed = canonical_hash_of(wanted.extra)
-        if listed is None or wanted.length not in (None, found.size):
-            return verdict, proof
-        return self._judge_document(wanted, listed, verdict)
-
-    def _judge_document(self, wanted: ExpectedFile, listed: str, before: str) -> tuple[str, str]:
-        """The verdict on a document without a listed digest by what it says, and what proves that it is the same."""
-        path = Path(os.fsdecode(self._inventory.file(wanted.path)))
-        try:
-            fixity = self._fixity.judge_file(listed, wanted.uri, wanted.type, path).fixity
-        except OSError:
-            return UNREADABLE, BY_HASH
-        is_recorded = wanted.digest is not None
-        otherwise = BY_RECORD if is_recorded else BY_TIME
-        verdict = _verdict_on_document(fixity, before, is_recorded=is_recorded)
-        return verdict, BY_HASH if fixity is DocumentFixity.AS_LISTED else otherwise
-
-    def _told_no_more(self) -> None:
-        """Compare with what was received what a list has told and none tells by now: nobody can say whether it holds.
-
-        A Change List may drop what is old (AMB-22); what is not even as it was received stays a finding.
-        """
-        as_of = self._expectation.as_of
-        if as_of is None:
-            return
-        with self._database.write() as t:
-            t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
-            t.run("DELETE FROM temp.told_no_more")
-            t.run(_TOLD_NO_MORE, (self._row.id, as_of, MISSING, DIFFERENT))
-            t.run(_EXPECT_AS_GONE, (TOLD_NO_MORE,))
-            t.run(_EXPECT_AS_RECEIVED, (TOLD_NO_MORE,))
-            is_any_held = t.one("SELECT 1 FROM temp.told_no_more WHERE path IS NOT NULL LIMIT 1") is not None
-        if is_any_held:
-            self._compare(_RECEIVED_PAGE)
-
-    def _changed_meanwhile(self) -> None:
-        """Look once more: what has changed since the audit began is no finding (DST-Q)."""
-        with self._database.write() as t:
-            suspicious = t.one("SELECT 1 FROM temp.expected WHERE verdict IN (?, ?) LIMIT 1", (MISSING, DIFFERENT))
-            surplus = t.one("SELECT 1 FROM temp.surplus LIMIT 1")
-        if (suspicious or surplus) and self._expectation.read_later():
-            with self._database.write() as t:
-                t.run(
-                    "UPDATE temp.expected SET verdict = ? WHERE verdict IS NOT NULL AND uri IN"
-                    " (SELECT uri FROM temp.changed WHERE pending)",
-                    (CHANGED,),
-                )
-                t.run(
-                    "DELETE FROM temp.surplus WHERE path IN (SELECT r.path FROM resources r JOIN temp.changed c"
-                    " ON c.uri = r.uri WHERE r.set_id = ? AND c.pending AND r.path IS NOT NULL)",
-                    (self._row.id,),
-                )
-
-    def _tally(self, proved: Counter[str]) -> None:
-        result = self.result
-        for proof, count in proved.items():
-            setattr(result, proof, count)
-        result.same = proved.total()
-        with self._database.write() as t:
-            for verdict, count in t.rows("SELECT verdict, count(*) FROM temp.expected GROUP BY verdict"):
-                if verdict is not None:
-                    setattr(result, verdict.replace(" ", "_"), count)
-            result.extra = int(t.value("SELECT count(*) FROM temp.surplus"))
-            result.unreadable += int(t.value("SELECT count(*) FROM temp.unread_folders"))
-            found_rows = t.rows(_FINDINGS, (_MOST_FINDINGS,))
-            for verdict, uri, path, errno, undone, listed, recorded, digests in found_rows:
-                reason, expected, found = self._reason(verdict, uri, errno), None, None
-                if verdict == MISSING:
-                    expected = strongest_text(listed) or recorded
-                elif verdict == DIFFERENT and not reason:
-                    reason, expected, found = difference(listed, recorded, digests)
-                    if undone and not digests_of(listed):
-                        reason = _NOT_DONE
-                result.findings.append(Finding(verdict, uri, _shown(path), reason, expected, found))
-            for path, errno in t.rows(_UNREAD_FOLDERS, (_MOST_FINDINGS,)):
-                result.findings.append(Finding(UNREADABLE, None, _shown(path) + "/", os.strerror(errno)))
-            for (path,) in t.rows("SELECT path FROM temp.surplus ORDER BY path LIMIT ?", (_MOST_FINDINGS,)):
-                held = t.one("SELECT uri FROM resources WHERE path = ?", (path,))
-                result.findings.append(
-                    Finding(EXTRA, held[0] if held else None, _shown(path), "" if held else "not from the source")
-                )
-        certain = result.missing + result.different + result.extra
-        total = certain + result.unreadable + result.unverifiable + result.changed_during_audit
-        total += result.told_no_more
-        result.findings_are_cut = total > len(result.findings)
-
-    def _reason(self, verdict: str, uri: str, errno: int | None) -> str:
-        if self._verdict is not None and uri == self._verdict.uri and verdict == self._verdict.verdict:
-            return self._verdict.reason
-        return os.strerror(errno or 0) if verdict == UNREADABLE else ""
-
-
 def _shown(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
-
-
-def _verdict_on_document(found: DocumentFixity, before: str, *, is_recorded: bool) -> str:
-    """The verdict by what the document says. The hash of the empty dataset verifies nothing, and where it costs too
-    much to find out nothing is known: what is not as it was placed is different all the same."""
-    if found is DocumentFixity.AS_LISTED:
-        return SAME
-    if found is DocumentFixity.OTHER or (before == DIFFERENT and is_recorded):
-        return DIFFERENT
-    return SAME if found is DocumentFixity.NOTHING and before == SAME else UNVERIFIABLE

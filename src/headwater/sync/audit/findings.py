@@ -240,25 +240,18 @@ def states_all(digests: str, listed: str | None) -> bool:
     return listed == digests or set(listed.split()) <= set(digests.split())
 
 
-_UNANNOUNCED = (
-    "the Resource List is newer than the last one that was applied, and no change since tells of these differences;"
-    " `headwater sync --baseline` compares with all of the list"
-)
-
-
-def judge_set(result: SetAudit, doubts: list[str], *, is_unannounced: bool = False) -> None:
+def judge_set(result: SetAudit, doubts: list[str]) -> None:
     """Set the verdict on one set: doubt counts before whatever was found, a change meanwhile only after it.
 
     Where entries are refused or skipped nothing is one too many for certain, and nothing is in sync (DST-S12). Of a
     file that cannot be read nobody knows whether it is what is listed. Files of which nothing comparable is listed are
-    told; where nothing at all could be compared nothing is known to be in sync. `is_unannounced`: what differs is in a
-    Resource List alone, which a run does not read while changes suffice (RS-DST-09).
+    told; where nothing at all could be compared nothing is known to be in sync.
     """
     partial = bool(result.refused or result.skipped or result.contradicted or result.told_no_more)
     if doubts:
         result.verdict, result.reason = UNDETERMINED, "; ".join(doubts)
     elif result.missing or result.different or (result.extra and not (result.refused or result.skipped)):
-        result.verdict, result.reason = NOT_IN_SYNC, _UNANNOUNCED if is_unannounced else None
+        result.verdict, result.reason = NOT_IN_SYNC, None
     elif partial or result.unreadable:
         result.verdict, result.reason = UNDETERMINED, "; ".join(_uncertain(result))
     elif result.changed_during_audit:
