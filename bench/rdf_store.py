@@ -124,7 +124,7 @@ def _followed(base: Path, quads: int, lines: int) -> list[Row]:
     ended = time.perf_counter()
     what = f"a file of {quads:,} quads patched by {lines:,} lines, and verified"
     first: Row = {"work": what, "ours": f"{applied - began:.1f} s", "note": ""}
-    note = "canonical form proved and what has changed found by one comparison"
+    note = "its canonical form made"
     return [first, {"work": "its state kept for a store", "ours": f"{ended - applied:.1f} s", "note": note}]
 
 

@@ -24,20 +24,35 @@ from headwater.copy_state import FOLDER, JOURNAL_ID
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.progress import Progress
-from headwater.rdf import BadRdf
 from headwater.rdf.canonical import LABELS_KEPT, BlankNodes, DatasetSummary, RdfOptions, write_canonical
-from headwater.rdf.statements import is_plain
-from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput
+from headwater.rdf.syntaxes import N_QUADS, NoSingleDataset, RdfFile, RdfInput, is_named
 from headwater.rdf.unified_diff import PatchSummary, write_patch
 from headwater.storage.durable import replace_file, sync_folder
+from headwater.storage.transaction import Transaction
+from headwater.sync.audit.findings import (
+    DIFFERENT,
+    MISSING,
+    NORMALISED,
+    SAME,
+    UNREADABLE,
+    UNVERIFIABLE,
+    ContentVerdict,
+    StoreAudit,
+)
 from headwater.sync.connection import netrc_authorization
+from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.held_files import digest_of_file
 from headwater.sync.held_datasets import held_dataset
+from headwater.sync.lists.entries import ListContext
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import DatasetReport, SetReport, StoreReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import SetRow
+from headwater.sync.transfer.verification import digests_of
+from headwater.sync.transfer.work_queue import octet_limit
+from headwater.transport.fetch import Fetch
+from headwater.transport.transport import Transport
 from headwater.triplestores.embedded_store import EmbeddedStore, forms_still_there, write_normalised
 from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 from headwater.triplestores.sparql_store import SparqlStore
@@ -46,7 +61,6 @@ from headwater.typed_decoding import from_json
 
 # the states of the dataset that are kept for one store
 
-_PIECE: Final = 1 << 20
 _NOTE: Final = "state.json"
 _NEXT: Final = "next"
 _CHANGES: Final = "changes.nqud"
@@ -88,6 +102,11 @@ def blank_nodes_of(dataset: RdfFile) -> BlankNodes:
     return BlankNodes.KEPT if dataset.syntax.is_lines else BlankNodes.CANONICAL
 
 
+def input_of(dataset: RdfFile, root: Path) -> RdfInput:
+    """The file of a dataset in the copy, as what is read."""
+    return RdfInput(root / os.fsdecode(dataset.path), dataset.syntax, dataset.uri, dataset.uri)
+
+
 class KeptStates:
     """The folder of the states that are kept for one store."""
 
@@ -98,7 +117,6 @@ class KeptStates:
         self._folder = folder
         self._copy = copy
         self._changes = folder / _CHANGES
-        self._compared: tuple[str, str, PatchSummary] | None = None
         for pattern in _LEFT_BEHIND:
             for path in folder.glob(pattern):
                 if path.is_dir() and not path.is_symlink():
@@ -136,50 +154,31 @@ class KeptStates:
         """
         noted = self._noted()
         if noted is not None and dataset.digest and noted.source_digest == dataset.digest and noted.sha256 in self:
-            return self._note(noted, dataset.uri)
-        aside = self._folder / _NEXT
-        source = RdfInput(root / os.fsdecode(dataset.path), dataset.syntax, dataset.uri, dataset.uri)
-        try:
-            state = None
-            if noted is not None and noted.sha256 in self and dataset.syntax is N_QUADS and is_plain(source.path):
-                state = self._continued(noted, dataset.digest, source.path, aside)
-            if state is None:
-                _check_is_verified(source.path, dataset)
-                made = write_canonical(
-                    [source], aside, scratch=self._folder, options=RdfOptions(blank_nodes_of(dataset))
+            state = noted
+        else:
+            aside, source = self._folder / _NEXT, input_of(dataset, root)
+            algorithm, _, wanted = dataset.digest.partition(":")
+            if wanted and digest_of_file(lambda: os.open(source.path, os.O_RDONLY | os.O_CLOEXEC), algorithm) != wanted:
+                raise StoreFault(
+                    "the file of the dataset is not what was verified",
+                    where=str(source.path),
+                    advice="It was altered since: run the same command again with --repair.",
                 )
+            options = RdfOptions(blank_nodes_of(dataset))
+            try:
+                made = write_canonical([source], aside, scratch=self._folder, options=options)
                 state = KeptState(dataset.digest, made.sha256, made.quads)
-            aside.rename(self.path(state.sha256))
-        finally:
-            with suppress(OSError):
+                aside.rename(self.path(state.sha256))
+            finally:
                 aside.unlink(missing_ok=True)
-        sync_folder(self._folder)
-        return self._note(state, dataset.uri)
-
-    def _note(self, state: KeptState, uri: str) -> KeptState:
-        state = msgspec.structs.replace(state, copy=self._copy, dataset=uri, counted=self.counted)
-        if state != self._noted():
+            sync_folder(self._folder)
+        state = msgspec.structs.replace(state, copy=self._copy, dataset=dataset.uri, counted=self.counted)
+        if state != noted:
             self._write_note(state)
         return state
 
     def _write_note(self, state: KeptState) -> None:
         replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], ".state-")
-
-    def _continued(self, before: KeptState, digest: str, source: Path, aside: Path) -> KeptState | None:
-        """The state of a file that is canonical already, copied: the comparison with the state before proves it.
-
-        None where it is not, or is not known to have the octets that were verified. What differs is kept for `changes`.
-        """
-        sha256 = _copied(source, aside)
-        if digest != f"sha-256:{sha256}":
-            return None
-        try:
-            with self._changes.open("wb") as file:
-                summary = write_patch(self.path(before.sha256), aside, file)
-        except BadRdf:
-            return None
-        self._compared = before.sha256, sha256, summary
-        return KeptState(digest, sha256, before.quads - summary.removed + summary.added)
 
     @property
     def counted(self) -> CountedState | None:
@@ -199,55 +198,25 @@ class KeptStates:
 
     def changes(self, before: str, after: str) -> tuple[Path, PatchSummary]:
         """What leads from one state that is kept to another: removals and then additions; overwritten by the next."""
-        if self._compared is not None and self._compared[:2] == (before, after) and self._changes.is_file():
-            return self._changes, self._compared[2]
         with self._changes.open("wb") as file:
             summary = write_patch(self.path(before), self.path(after), file)
-        self._compared = before, after, summary
         return self._changes, summary
 
     def forget_changes(self) -> None:
         """Remove the file of changes."""
-        self._compared = None
         self._changes.unlink(missing_ok=True)
 
     def keep_only(self, sha256: str) -> None:
         """Remove the files of other states."""
-        for path in self._files():
-            if path != self.path(sha256):
+        for path in self._folder.glob("*.nq"):
+            if len(path.stem) == 64 and path != self.path(sha256):
                 path.unlink(missing_ok=True)
-
-    def _files(self) -> Iterator[Path]:
-        yield from (path for path in self._folder.glob("*.nq") if len(path.stem) == 64)
 
     def _noted(self) -> KeptState | None:
         try:
             return from_json((self._folder / _NOTE).read_bytes(), KeptState)
         except (OSError, msgspec.DecodeError):
             return None
-
-
-def _check_is_verified(path: Path, dataset: RdfFile) -> None:
-    """Raises StoreFault where a file has not the digest that it was placed with: it was altered since (DST-V)."""
-    algorithm, _, wanted = dataset.digest.partition(":")
-    if wanted and digest_of_file(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC), algorithm) != wanted:
-        raise StoreFault(
-            "the file of the dataset is not what was verified",
-            where=str(path),
-            advice="It was altered since: run the same command again with --repair.",
-        )
-
-
-def _copied(source: Path, target: Path) -> str:
-    """Copy a file; the SHA-256 of what was copied."""
-    digest = hashlib.sha256()
-    with source.open("rb") as old, target.open("wb") as new:
-        while piece := old.read(_PIECE):
-            digest.update(piece)
-            new.write(piece)
-        new.flush()
-        os.fsync(new.fileno())
-    return digest.hexdigest()
 
 
 # the stores that the user asks for
@@ -267,32 +236,19 @@ class WantedStore(msgspec.Struct, frozen=True):
 
 
 def wanted_stores(options: SyncOptions, set_name: str, root: Path) -> list[WantedStore]:
-    """The stores that are to follow the dataset of one set."""
+    """The stores that are to follow the dataset of one set. Raises UsageFault."""
     stores = []
     if options.store is not None:
         folder = Path(os.path.abspath(options.store)) / set_name
         stores.append(WantedStore(str(folder), folder, lambda _: EmbeddedStore(folder / _OXIGRAPH)))
-    if options.sparql is not None:
-        update = options.sparql
-        key = hashlib.sha256(update.encode()).hexdigest()[:16]
-        kept = root / FOLDER / "datasets" / set_name / key
-
-        def opened(dataset: str) -> SparqlStore:
-            return SparqlStore(SparqlEndpoint(endpoint_address(options)), dataset, update)
-
-        stores.append(WantedStore(update, kept, opened))
+    if (update := options.sparql) is not None:
+        kept = root / FOLDER / "datasets" / set_name / hashlib.sha256(update.encode()).hexdigest()[:16]
+        authorization = options.sparql_authorization or (netrc_authorization(update) if options.netrc else None)
+        address = EndpointAddress(
+            update=update, query=options.sparql_query, authorization=authorization, authorities=options.ca
+        )
+        stores.append(WantedStore(update, kept, lambda dataset: SparqlStore(SparqlEndpoint(address), dataset, update)))
     return stores
-
-
-def endpoint_address(options: SyncOptions) -> EndpointAddress:
-    """The endpoint that the options name. Raises UsageFault."""
-    assert options.sparql is not None
-    authorization = options.sparql_authorization
-    if authorization is None and options.netrc:
-        authorization = netrc_authorization(options.sparql)
-    return EndpointAddress(
-        update=options.sparql, query=options.sparql_query, authorization=authorization, authorities=options.ca
-    )
 
 
 _RARELY: Final = 100
@@ -361,11 +317,14 @@ def bring_up(
     held = state.position
     if held is not None and held.dataset != iri_text(place.dataset):
         held = None
-    way = _way(state.under_way, held, wanted.sha256, kept)
-    if state.under_way is not None and not way:
+    begun, way = state.under_way, [wanted.sha256]
+    if begun is not None and begun != wanted.sha256:
+        way.insert(0, begun)  # what was begun is done first: the store may have some of it already
+    if held is None or held.sha256 not in kept or (begun is not None and begun not in kept):
         held = None  # it has some of a state that nobody has kept, whatever it says that it had
     for target in way:
-        assert held is not None
+        if held is None or (begun is None and held.sha256 == target):
+            break
         position = place if target == wanted.sha256 else StorePosition(place.dataset, target, 0)
         changes = _patched(store, kept, held.sha256, position, min(store.most_changes, max(wanted.quads, 1000)))
         if changes is None:
@@ -382,24 +341,6 @@ def bring_up(
     if report.done != "unchanged":
         kept.remember(_count(store, wanted.sha256))
     return report
-
-
-def _refuse_others(held: StorePosition | None, dataset: RdfFile, kept: KeptStates, name: str) -> None:
-    """Raise StoreFault where a store holds another dataset, but for one of this copy, whose URI has changed with the
-    address of its source."""
-    if held is not None and held.dataset != iri_text(dataset.uri) and not kept.is_of_this_copy(dataset):
-        raise StoreFault(f"the store holds another dataset: {held.dataset[:200]}", code="HW-TRI-02", where=name)
-
-
-def _way(under_way: str | None, held: StorePosition | None, wanted: str, kept: KeptStates) -> list[str]:
-    """The states to go to, one after the other; none where the store is there, or has to be loaded.
-
-    What was begun is done first: a store on its way to a state may have some of it already.
-    """
-    if held is None or held.sha256 not in kept or (under_way is not None and under_way not in kept):
-        return []
-    steps = [wanted] if under_way in (None, wanted) else [str(under_way), wanted]
-    return [] if under_way is None and held.sha256 == wanted else steps
 
 
 def _patched(
@@ -437,46 +378,44 @@ class DatasetSync:
 
     def run(self) -> None:
         """Do what is needed."""
+        run, options, name = self._run, self._run.options, self._row.name
         try:
-            with self._run.database.read() as t:
-                dataset = held_dataset(t, self._row.id, self._run.options.dataset)
+            with run.database.read() as t:
+                dataset = held_dataset(t, self._row.id, options.dataset)
+                copy = str(t.value("SELECT value FROM facts WHERE name = ?", (JOURNAL_ID,)))
         except SourceFault as fault:
             self._tell(fault)
             return
-        if dataset is None:
-            self._tell_of_none()
-            return
-        self._report.dataset = DatasetReport(uri=dataset.uri)
-        for store in wanted_stores(self._run.options, self._row.name, Path(self._run.destination)):
-            try:
-                self._follow(store, dataset, self._report.dataset)
-            except (SourceFault, StoreFault) as fault:
-                self._report.dataset.stores.append(StoreReport(store=store.name, done="failed", fault=str(fault)))
-                self._tell(fault)
-
-    def _tell_of_none(self) -> None:
-        """Tell that there is no dataset, where the user has named one, or a store holds one."""
-        options = self._run.options
-        stores = wanted_stores(options, self._row.name, Path(self._run.destination))
-        if options.dataset is not None:
-            what = f"no RDF file of the set {self._row.name} is called {options.dataset:.200}"
+        stores = wanted_stores(options, name, Path(run.destination))
+        if dataset is not None:
+            self._report.dataset = DatasetReport(uri=dataset.uri)
+            for store in stores:
+                try:
+                    self._follow(store, KeptStates(store.kept, copy), dataset, self._report.dataset)
+                except (SourceFault, StoreFault) as fault:
+                    self._report.dataset.stores.append(StoreReport(store=store.name, done="failed", fault=str(fault)))
+                    self._tell(fault)
+        elif options.dataset is not None:
+            what = f"no RDF file of the set {name} is called {options.dataset:.200}"
+            run.documents.warn("TIM-A5", what, self._row.offer.capability_list)
         elif any(store.kept.is_dir() for store in stores):
-            what = f"the set {self._row.name} has no RDF dataset any more: its stores stay as they are"
-        else:
-            return
-        self._run.documents.warn("TIM-A5", what, self._row.offer.capability_list)
+            what = f"the set {name} has no RDF dataset any more: its stores stay as they are"
+            run.documents.warn("TIM-A5", what, self._row.offer.capability_list)
 
-    def _follow(self, wanted: WantedStore, dataset: RdfFile, told: DatasetReport) -> None:
+    def _follow(self, wanted: WantedStore, kept: KeptStates, dataset: RdfFile, told: DatasetReport) -> None:
+        """Bring one store up. One that holds another dataset is refused, unless this copy has brought it there by the
+        URI that its own dataset had before the address of the source changed."""
         self._run.listener(Progress(f"store of {self._row.name}", 0))
-        kept = KeptStates(wanted.kept, self._copy())
         with closing(wanted.opened(dataset.uri)) as store:
-            _refuse_others(store.state().position, dataset, kept, wanted.name)
+            place = store.state().position
+            if place is not None and place.dataset != iri_text(dataset.uri) and not kept.is_of_this_copy(dataset):
+                what = f"the store holds another dataset: {place.dataset[:200]}"
+                raise StoreFault(what, code="HW-TRI-02", where=wanted.name)
             if (former := kept.former_uri(dataset)) is not None:
                 store.leave(former)
         state = kept.state_of(dataset, Path(self._run.destination))
         told.sha256, told.quads = state.sha256, state.quads
-        at = format_micros(dataset.changed_at) if dataset.changed_at is not None else None
-        place = StorePosition(dataset.uri, state.sha256, state.quads, at)
+        place = StorePosition(dataset.uri, state.sha256, state.quads, format_micros(dataset.changed_at))
         options = self._run.options
         with closing(wanted.opened(dataset.uri)) as store:
             held = store.state()
@@ -486,14 +425,117 @@ class DatasetSync:
                 self._run.documents.warn("DST-C10", what, wanted.name)
             told.stores.append(bring_up(store, held, kept, state, place, name=wanted.name))
 
-    def _copy(self) -> str:
-        """The identity of this copy."""
-        with self._run.database.read() as t:
-            return str(t.value("SELECT value FROM facts WHERE name = ?", (JOURNAL_ID,)))
-
     def _tell(self, fault: HeadwaterError) -> None:
         """Put a fault into the report: the set is not complete."""
         self._report.complete = False
         self._report.fault = self._report.fault or str(fault)
         self._report.exit_status = gravest_status([self._report.exit_status, fault.exit_status or Exit.STORE])
         self._run.documents.warn(fault.rule or fault.code, f"{fault.what}. {fault.todo}", fault.where, fault=fault)
+
+
+# the audit of a dataset and of its stores. The dataset is one file of a set, and all that the set is about: where no
+# list states its hash an audit could say nothing but that its times differ, which patches at the `loc` of changes make
+# them do. So it is asked for (TIM-A1, DST-Q).
+
+_LARGEST: Final = 1 << 40
+_HELD: Final = (
+    "SELECT e.hash, r.etag, r.digest, coalesce(r.loc, r.uri) FROM temp.expected e JOIN resources r"
+    " ON r.set_id = ? AND r.uri = e.uri WHERE e.uri = ?"
+)
+
+
+def audit_dataset(
+    context: ListContext, set_id: int, transport: Transport, root: Path, wanted: str | None
+) -> ContentVerdict | None:
+    """The verdict on the dataset of a set (`wanted`: the one that the user names), by what the source sends for it.
+
+    None where there is no dataset, it is not there, or its hash is listed.
+    """
+    with context.database.write() as t:  # its temporary tables are those of this connection
+        try:
+            dataset = held_dataset(t, set_id, wanted)
+        except NoSingleDataset:
+            return None
+        if dataset is None or not (dataset.flagged or wanted or is_named(dataset.uri)):
+            return None
+        row = t.one(_HELD, (set_id, dataset.uri))
+    if row is None or digests_of(row[0]):
+        return None
+    _, etag, digest, loc = row
+    try:
+        with FileTree(root, None) as tree, os.fdopen(tree.open(dataset.path), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            held = f"sha-256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    except FileNotFoundError:
+        return None
+    except OSError as cause:
+        return ContentVerdict(dataset.uri, UNREADABLE, cause.strerror or str(cause))
+    known = etag if etag and not etag.startswith("W/") and digest == held else None
+    with tempfile.TemporaryDirectory(prefix="headwater-audit-") as scratch:
+        sent = Path(scratch, "sent")
+        fetch = Fetch(
+            loc,
+            headers=(("Accept-Encoding", "identity"), *((("If-None-Match", known),) if known else ())),
+            into=str(sent),
+            algorithms=("sha-256",),
+            max_octets=octet_limit(size, _LARGEST),
+            objection=context.scope.objection,
+        )
+        answer = transport.one(fetch)
+        if answer.status == 304 and known is not None:
+            return ContentVerdict(dataset.uri, SAME, "")
+        if not answer.ok:
+            why = answer.failure.text if answer.failure else f"HTTP status {answer.status}"
+            return ContentVerdict(dataset.uri, UNVERIFIABLE, f"no hash is listed, and it was not sent: {why:.300}")
+        is_same = f"sha-256:{answer.digests['sha-256']}" == held
+        with suppress(SourceFault):  # octets that differ may be the same dataset, in another order or syntax
+            here = input_of(dataset, root)
+            there = RdfInput(sent, here.syntax, here.base, here.name)
+            is_same = is_same or _canonical_sum(here, dataset, sent) == _canonical_sum(there, dataset, sent)
+    if is_same:
+        return ContentVerdict(dataset.uri, SAME, "")
+    return ContentVerdict(dataset.uri, DIFFERENT, "no hash is listed; the source sends other statements")
+
+
+def _canonical_sum(source: RdfInput, dataset: RdfFile, beside: Path) -> str:
+    """The SHA-256 of the canonical form of a dataset. Raises SourceFault."""
+    options = RdfOptions(blank_nodes_of(dataset))
+    return write_canonical([source], beside.with_name("canonical"), scratch=beside.parent, options=options).sha256
+
+
+def audit_stores(t: Transaction, row: SetRow, root: Path, options: SyncOptions) -> list[StoreAudit]:
+    """The verdicts on the stores that the options name; none where the set has no dataset. Modifies nothing.
+
+    A store that normalises the forms of literals is compared after the same was done to the file, and that is told.
+    """
+    wanted = wanted_stores(options, row.name, root)
+    try:
+        dataset = held_dataset(t, row.id, options.dataset) if wanted else None
+        if dataset is None:
+            return []
+        with tempfile.TemporaryDirectory(prefix="headwater-audit-") as scratch:
+            folder = Path(scratch)
+            how = RdfOptions(blank_nodes_of(dataset))
+            published = write_canonical([input_of(dataset, root)], folder / "published", scratch=folder, options=how)
+            return [_audited(store, dataset, published, folder) for store in wanted]
+    except SourceFault as fault:
+        return [StoreAudit(store=store.name, verdict=UNREADABLE, reason=str(fault)) for store in wanted]
+
+
+def _audited(wanted: WantedStore, dataset: RdfFile, published: DatasetSummary, folder: Path) -> StoreAudit:
+    told = StoreAudit(store=wanted.name, verdict=SAME, dataset_quads=published.quads, dataset_sha256=published.sha256)
+    try:
+        with closing(wanted.opened(dataset.uri)) as store:
+            if store.state().position is None:
+                told.verdict, told.reason = MISSING, "the dataset is not there as a whole"
+                return told
+            content = compared(store, folder / "published", published.sha256, folder)
+    except (StoreFault, SourceFault) as fault:
+        told.verdict, told.reason = UNREADABLE, str(fault)
+        return told
+    told.quads, told.sha256 = content.held.quads, content.held.sha256
+    if content.is_normalised:
+        told.verdict, told.reason = NORMALISED, "the store has other forms of some literals than were published"
+    elif not content.is_same:
+        told.verdict, told.reason = DIFFERENT, "`headwater sync --repair`, with the same store, loads it anew"
+    return told

@@ -49,7 +49,7 @@ def dying(home, name):
 
 for home, name in [
     (dataset_sync, "write_canonical"), (dataset_sync, "replace_file"), (dataset_sync, "sync_folder"),
-    (dataset_sync.KeptStates, "keep_only"), (dataset_sync, "write_patch"), (dataset_sync, "_copied"),
+    (dataset_sync.KeptStates, "keep_only"), (dataset_sync, "write_patch"),
     (embedded_store, "sync_folder"), (embedded_store.shutil, "rmtree"), (embedded_store.EmbeddedStore, "apply"),
     (embedded_store.Path, "rename"), (sparql_store.SparqlStore, "_send"), (sparql_store.SparqlStore, "_note"),
     (sparql_store.SparqlStore, "_conclude"), (sparql_store.SparqlStore, "_check"),

@@ -1,7 +1,7 @@
 """The audit of a whole copy: every file is compared by hash with what the source lists; nothing is modified (DST-Q).
 
 What is expected is the Resource List as of its `at`, with all later changes applied. Only documents are fetched, no
-content but that of a dataset without a hash (`dataset_audit`). The state is read from a private copy; without one, as
+content but that of a dataset without a hash (`dataset_sync`). The state is read from a private copy; without one, as
 for a copy that another tool has made, names follow the same rule.
 """
 
@@ -133,7 +133,7 @@ class _Audit:
         for row in rows:
             self._report.sets.append(self._set(row, found.final, [one.folder for one in every if one.id != row.id]))
         if self._options.store is not None or self._options.sparql is not None:
-            from headwater.sync.audit.dataset_audit import audit_stores  # takes the RDF library along, which few use
+            from headwater.sync.dataset_sync import audit_stores  # takes the RDF library along, which few use
 
             for row, result in zip(rows, self._report.sets, strict=True):
                 with self._database.read() as t:

@@ -392,7 +392,7 @@ class SetComparison:
         with self._database.write() as t:
             if self._moment is not None or t.one(_ANY_UNHASHED, (self._row.id,)) is None:
                 return None
-        from headwater.sync.audit.dataset_audit import audit_dataset  # takes the RDF library along
+        from headwater.sync.dataset_sync import audit_dataset  # takes the RDF library along
 
         transport = self._documents.transport
         return audit_dataset(self._context, self._row.id, transport, self._root, self._options.dataset)
