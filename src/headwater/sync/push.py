@@ -23,7 +23,6 @@ from headwater.progress import Done
 from headwater.spec.kinds import Kind
 from headwater.spec.reader import Reader, ReadLimits
 from headwater.spec.records import Document, Entry
-from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.alternates import keep_representations
 from headwater.sync.connection import starting_uri
@@ -44,10 +43,11 @@ from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position
 from headwater.sync.reports import SyncReport, gravest_status
 from headwater.sync.run import SyncTask, open_transport, recall_public, working_copy
+from headwater.sync.run_context import RunContext
 from headwater.sync.run_history import keep_fault, keep_report
 from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.source_times import format_micros, micros
-from headwater.sync.state import CHANGE_LIST, TEMPORARY, SetRow, Validators, sets
+from headwater.sync.state import CHANGE_LIST, TEMPORARY, Validators, sets
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference, bound_times, note_payload
 from headwater.sync.update.set_context import SetContext
@@ -158,10 +158,6 @@ class PayloadLists:
         """What is odd in a payload is odd in the Change List too, and told there."""
 
 
-_RETRY_AT = "SELECT min(max(next_at, coalesce(wait_until, 0))) FROM failures WHERE set_id = ?"
-_KINDS = (Kind.CHANGE_NOTIFICATION, Kind.FRAMEWORK_NOTIFICATION)
-
-
 class OfferedChannel(NamedTuple):
     """A channel of a set: kind, topic and hubs."""
 
@@ -197,11 +193,10 @@ def followed_sets(task: SyncTask, names: Collection[str] | None) -> list[Followe
             if row.position is None or not (wanted if names is None else row.name in names):
                 continue
             scope = remembered_scope(t, task.url, task.options, row.offer)
-            offered = ((kind, row.offer.documents.get(kind.value)) for kind in _KINDS)
             channels = tuple(
                 OfferedChannel(kind, topic, row.offer.hubs.get(kind.value, ()))
-                for kind, topic in offered
-                if topic is not None and scope.refusal(topic) is None
+                for kind in _READ_AS
+                if (topic := row.offer.documents.get(kind.value)) is not None and scope.refusal(topic) is None
             )
             followed = FollowedSet(
                 name=row.name,
@@ -214,6 +209,7 @@ def followed_sets(task: SyncTask, names: Collection[str] | None) -> list[Followe
     return found
 
 
+_RETRY_AT = "SELECT min(max(next_at, coalesce(wait_until, 0))) FROM failures WHERE set_id = ?"
 _FORGET = "DELETE FROM failures WHERE set_id = ? AND first_at >= ?"
 """A payload is a hint: what it names and cannot be had is no failure until a list names it too (DST-F6)."""
 
@@ -222,10 +218,24 @@ class LiveCopy:
     """The copy of one source, between runs. `apply` takes the folder's lock, `rest` gives it back, `close` ends all."""
 
     def __init__(self, task: SyncTask) -> None:
-        self._root = Path(os.path.abspath(task.destination))
-        self._task = msgspec.structs.replace(task, url=starting_uri(task.url), destination=self._root)
-        self._home = DestinationFolder(self._root)
-        self._open: _OpenCopy | None = None
+        root = Path(os.path.abspath(task.destination))
+        options = msgspec.structs.replace(
+            task.options, prefer="lists", baseline=False, repair=False, deadline_seconds=None
+        )  # which are of runs
+        self._task = msgspec.structs.replace(
+            task, url=starting_uri(task.url), destination=root, options=options, each=self._hear
+        )
+        self._hears = task.each
+        self._home = DestinationFolder(root)
+        self._stack: contextlib.ExitStack | None = None
+        self._context: RunContext
+        self._began_at = 0
+        self._began = 0.0
+        self._contexts: dict[int, tuple[SetContext, Applier]] = {}
+        """What sets are worked with until the next report."""
+
+        self._reached: dict[int, int] = {}
+        self._failed = 0
 
     def apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: int | None) -> int:
         """Apply payloads of the set whose Capability List is `identity`: what they tell that is not before `since`.
@@ -233,140 +243,130 @@ class LiveCopy:
         Returns, when each change is done, how many resources could not be had. Raises DestinationLocked while another
         run works on the folder, StoreFaults, Interrupted, and KeyError where there is no such set.
         """
-        opened = self._opened()
+        self._open()
         try:
-            return opened.apply(identity, topic, payloads, since)
-        except (StoreFault, OSError) as fault:
-            opened.keep(fault)
+            return self._apply(identity, topic, payloads, since)
+        except (StoreFault, OSError) as fault:  # it is remembered as a run that comes to nothing
+            self._contexts = {}
+            keep_fault(self._context.database, self._task.url, self._began_at, self._context.now(), fault)
             raise
 
     def open(self) -> None:
         """Open everything, for the next payload to be applied without delay."""
-        self._opened()
+        self._open()
         self.rest()
-
-    def take_report(self) -> SyncReport | None:
-        """What was done since the last report, remembered as runs are; None: nothing."""
-        return self._open.take_report() if self._open is not None else None
 
     def rest(self) -> None:
         """Let runs and other commands have the folder until the next payload."""
         self._home.release()
 
     def close(self) -> None:
-        """End all that is open, as a run ends."""
-        opened, self._open = self._open, None
+        """End all that is open, as a run ends. After an error the next run finds out what was done, as after a kill."""
+        stack, self._stack = self._stack, None
         try:
-            if opened is not None:
-                opened.close()
+            if stack is not None:
+                with contextlib.suppress(HeadwaterError), stack:
+                    self._report()
         finally:
             self.rest()
 
-    def _opened(self) -> _OpenCopy:
-        if self._open is not None and self._home.lock is None:
+    def take_report(self) -> SyncReport | None:
+        """What was done since the last report, remembered as runs are; None: nothing."""
+        return None if self._stack is None else self._report()
+
+    def _open(self) -> None:
+        """Hold the folder, with everything open."""
+        if self._stack is not None and self._home.lock is None:
             self._home.take()
-            if not self._open.is_current():
+            if not self._is_current():
                 self.close()  # another run has worked on it: what is known of it may not hold
-        if self._open is None:
-            self._home.prepare()
-            try:
-                self._open = _OpenCopy(self._task, self._home)
-            except BaseException:
-                self.rest()
-                raise
-        return self._open
-
-
-class _OpenCopy:
-    """Everything of a copy that is open."""
-
-    def __init__(self, task: SyncTask, home: DestinationFolder) -> None:
-        options = msgspec.structs.replace(
-            task.options, prefer="lists", baseline=False, repair=False, deadline_seconds=None
-        )  # which are of runs
-        self._hears = task.each
-        self._task = task = msgspec.structs.replace(task, options=options, each=self._hear)
-        self._root = Path(task.destination)
-        self._began_at = micros(task.now()) or 0
-        self._began = time.monotonic()
-        self._contexts: dict[int, tuple[SetContext, Applier]] = {}
-        self._reached: dict[int, int] = {}
-        self._failed = 0
-        with contextlib.ExitStack() as stack:
-            self._database: Database = stack.enter_context(home.open())
-            transport = stack.enter_context(open_transport(task.url, options, task.transport, task.stopped))
-            recall_public(transport, self._database)
-            with self._database.write() as t:
-                t.run(TEMPORARY)
-            backup = backup_of(options.backup_dir, self._root, task.now()) if options.backup_dir is not None else None
-            documents = Documents(transport, task.listener, now=task.now)
-            self._context = stack.enter_context(working_copy(task, transport, self._database, documents, backup=backup))
-            self._stack = stack.pop_all()
+        if self._stack is not None:
+            return
+        self._home.prepare()
+        task, root, options = self._task, Path(self._task.destination), self._task.options
+        try:
+            with contextlib.ExitStack() as stack:
+                database = stack.enter_context(self._home.open())
+                transport = stack.enter_context(open_transport(task.url, options, task.transport, task.stopped))
+                recall_public(transport, database)
+                with database.write() as t:
+                    t.run(TEMPORARY)
+                backup = backup_of(options.backup_dir, root, task.now()) if options.backup_dir is not None else None
+                documents = Documents(transport, task.listener, now=task.now)
+                self._context = stack.enter_context(working_copy(task, transport, database, documents, backup=backup))
+                self._contexts = {}
+                self._reached = {}
+                self._stack = stack.pop_all()
+        except BaseException:
+            self.rest()
+            raise
 
     def _hear(self, done: Done) -> None:
         self._failed += done.action == "failed"
         self._hears(done)
 
-    def is_current(self) -> bool:
+    def _is_current(self) -> bool:
         """Whether no other run has worked on the copy since this was opened, and no set was forgotten."""
-        with self._database.read() as t:
+        with self._context.database.read() as t:
             is_last = bool(t.value("SELECT max(id) FROM runs") == self._context.run_number)
-            return is_last and all(_is_followed(t, number) for number in self._contexts)
+            return is_last and len(self._followed(t)) == len(self._contexts)
 
-    def apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: int | None) -> int:
-        """`LiveCopy.apply`."""
-        held, applier = self._set(identity)
-        offer = held.offer.with_document(CHANGE_LIST, topic)
+    def _followed(self, t: Transaction) -> list[tuple[SetContext, Applier]]:
+        """What was worked with, but for sets that were forgotten meanwhile."""
+        known = {number for (number,) in t.rows("SELECT id FROM sets")}
+        return [one for number, one in self._contexts.items() if number in known]
+
+    def _apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: int | None) -> int:
+        context, database = self._context, self._context.database
+        found = next((one for one in self._contexts.values() if one[0].row.offer.identity == identity), None)
+        if found is None:
+            with database.read() as t:
+                row = next((row for row in sets(t) if row.offer.identity == identity), None)
+                if row is None or row.position is None or row.move is not None:
+                    raise KeyError(identity)
+                scope = remembered_scope(t, self._task.url, self._task.options, row.offer)
+            if not self._contexts:  # a report tells how long its work took, not how long it was waited for
+                self._began, self._began_at = time.monotonic(), context.now()
+            held = SetContext(context, row, scope)
+            found = self._contexts[row.id] = (held, Applier(held))
+        held, applier = found
+        set_id = held.row.id
         lists = ListContext(
-            PayloadLists(topic, payloads),
-            self._database,
-            held.scope,
-            self._task.listener,
-            self._task.options.prefer_types,
+            PayloadLists(topic, payloads), database, held.scope, self._task.listener, self._task.options.prefer_types
         )
-        reading = ChangeListReader(lists, held.row.id, offer, Position(time=since)).read()
-        before, began = self._failed, self._context.now()
+        offer = held.offer.with_document(CHANGE_LIST, topic)
+        reading = ChangeListReader(lists, set_id, offer, Position(time=since)).read()
+        before, began = self._failed, context.now()
+
+        def plan(t: Transaction, difference: Difference) -> None:
+            """What a Change List leads to, but that what is out of scope is not remembered: only lists have that word.
+
+            Nor do they go by what a payload has told: they decide once more.
+            """
+            difference.restate_by_changes(t)
+            note_payload(t, set_id)
+            difference.increment(t)
+
         if reading.pending_count:
             held.report_process("push")
-            applier.carry_out(
-                lambda t, difference: _plan(t, difference, held.row.id), table="changed", retry_queue=False
-            )
-            with self._database.write() as t:
-                keep_representations(t, held.row.id, whole=False)
-                bound_times(t, held.row.id, began)
+            applier.carry_out(plan, table="changed", retry_queue=False)
+            with database.write() as t:
+                keep_representations(t, set_id, whole=False)
+                bound_times(t, set_id, began)
                 if self._failed > before:
-                    t.run(_FORGET, (held.row.id, began))
-        self._reached[held.row.id] = reading.position.time or 0
+                    t.run(_FORGET, (set_id, began))
+        self._reached[set_id] = reading.position.time or 0
         return self._failed - before
 
-    def _set(self, identity: str) -> tuple[SetContext, Applier]:
-        """What the set is worked with until the next report."""
-        known = next((one for one in self._contexts.values() if one[0].row.offer.identity == identity), None)
-        if known is not None:
-            return known
-        with self._database.read() as t:
-            row = _row_of(sets(t), identity)
-            scope = remembered_scope(t, self._task.url, self._task.options, row.offer)
-        if not self._contexts:  # a report tells how long its work took, not how long it was waited for
-            self._began, self._began_at = time.monotonic(), micros(self._task.now()) or 0
-        held = SetContext(self._context, row, scope)
-        found = self._contexts[row.id] = (held, Applier(held))
-        return found
-
-    def keep(self, fault: StoreFault | OSError) -> None:
-        """Remember what ended the applying, in place of a report: as a run does that comes to nothing."""
-        self._contexts = {}
-        keep_fault(self._database, self._task.url, self._began_at, micros(self._task.now()) or 0, fault)
-
-    def take_report(self) -> SyncReport | None:
-        """`LiveCopy.take_report`."""
-        with self._database.read() as t:
-            contexts = {number: one for number, one in self._contexts.items() if _is_followed(t, number)}
+    def _report(self) -> SyncReport | None:
+        database = self._context.database
+        with database.read() as t:
+            contexts = self._followed(t)
         self._contexts = {}
         if not contexts:
             return None
-        report = SyncReport(source=self._task.url, destination=str(self._root))
-        for held, applier in contexts.values():
+        report = SyncReport(source=self._task.url, destination=str(self._task.destination))
+        for held, applier in contexts:
             applier.unconfirmed.clear()
             held.reload()
             summarise(held)
@@ -375,33 +375,6 @@ class _OpenCopy:
             report.sets.append(held.report)
         report.exit_status = gravest_status([one.exit_status for one in report.sets])
         report.seconds = round(time.monotonic() - self._began, 3)
-        now = micros(self._task.now()) or 0
-        with self._database.write() as t:
-            keep_report(t, self._began_at, now, report)
+        with database.write() as t:
+            keep_report(t, self._began_at, self._context.now(), report)
         return report
-
-    def close(self) -> None:
-        """`LiveCopy.close`. After an error the next run finds out what was done, as after a kill."""
-        with contextlib.suppress(HeadwaterError), self._stack:
-            self.take_report()
-
-
-def _plan(t: Transaction, difference: Difference, set_id: int) -> None:
-    """What a Change List leads to, but that what is out of scope is not remembered: only lists have that word.
-
-    Nor do they go by what a payload has told: they decide once more.
-    """
-    difference.restate_by_changes(t)
-    note_payload(t, set_id)
-    difference.increment(t)
-
-
-def _is_followed(t: Transaction, set_id: int) -> bool:
-    return t.one("SELECT 1 FROM sets WHERE id = ?", (set_id,)) is not None
-
-
-def _row_of(rows: Sequence[SetRow], identity: str) -> SetRow:
-    found = next((row for row in rows if row.offer.identity == identity), None)
-    if found is None or found.position is None or found.move is not None:
-        raise KeyError(identity)
-    return found
