@@ -22,7 +22,6 @@ from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault, Usa
 from headwater.files.file_copies import Room
 from headwater.progress import Done, Listener, Notice, ignored, silent
 from headwater.storage.database import Database
-from headwater.storage.transaction import Transaction
 from headwater.sync.connection import bare_host, checked_proxy, credentials_of, starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, check_is_free, locked_state, state_copy
 from headwater.sync.copy.file_names import base_folder
@@ -110,7 +109,8 @@ def synchronise(task: SyncTask) -> SyncReport:
     root = Path(os.path.abspath(task.destination))
     url = starting_uri(task.url)
     check_is_free(root)
-    _check_stores(options, root)
+    if options.store is not None:
+        _check_stores(options.store, root)
     if options.base is not None:
         base_folder(options.base)
     state = state_copy if options.dry_run else locked_state
@@ -189,13 +189,21 @@ def working_copy(
     def now() -> int:
         return micros(task.now()) or 0
 
+    def counted(path: bytes) -> int:
+        with database.read() as t:
+            return int(t.value("SELECT max(size, 0) FROM resources WHERE path = ?", (path,)) or 0)
+
     with contextlib.ExitStack() as stack:
-        tree, number = None, 0
+        tree, number, held = None, 0, 0
         recovery = CrashRecovery(database, root, task.now, task.each)
         if not options.dry_run:
             tree = stack.enter_context(FileTree(root, temp, backup))
             number = recovery.begin(tree)
-            tree.room = transport.room = room_for(options, root, database)
+            if options.max_total is not None:
+                with database.read() as t:
+                    held = int(t.value("SELECT coalesce(sum(max(size, 0)), 0) FROM resources WHERE path IS NOT NULL"))
+            tree.room = Room(os.fsencode(root), options.keep_free, options.max_total, held, counted)
+            transport.room = tree.room
             stack.callback(setattr, transport, "room", None)
             sweep(database, str(temp), now())
         elif root.is_dir():
@@ -220,20 +228,6 @@ def working_copy(
             recovery.end(number)
 
 
-def room_for(options: SyncOptions, root: Path, database: Database) -> Room:
-    """What the files of a copy may take of the disk, as the options say; asked for after what recovery records."""
-    held = 0
-    if options.max_total is not None:
-        with database.read() as t:
-            held = int(t.value("SELECT coalesce(sum(max(size, 0)), 0) FROM resources WHERE path IS NOT NULL"))
-
-    def counted(path: bytes) -> int:
-        with database.read() as t:
-            return int(t.value("SELECT max(size, 0) FROM resources WHERE path = ?", (path,)) or 0)
-
-    return Room(os.fsencode(root), options.keep_free, options.max_total, held, counted)
-
-
 class _Run:
     """One run over all sets, in a folder that is locked."""
 
@@ -245,101 +239,81 @@ class _Run:
         self._transport = transport
         self._database = database
         self._documents = Documents(transport, task.listener, now=task.now)
-        self._report = SyncReport(source=task.url, destination=str(root), dry_run=options.dry_run)
-        self._moment: int | None = None
+        self._moment = None if options.at is None else check_past(options.at, micros(task.now()) or 0)
+        self._follows = not options.dry_run and (options.store is not None or options.sparql is not None)
+        self._report = SyncReport(
+            source=task.url, destination=str(root), dry_run=options.dry_run, as_of=format_micros(self._moment)
+        )
         self._begins: list[int] = []
-        if options.at is not None:
-            self._moment = check_past(options.at, micros(task.now()) or 0)
-            self._report.as_of = format_micros(self._moment)
-        self._backup = backup_of(options.backup_dir, root, task.now()) if options.backup_dir is not None else None
+        """When sets had anything first, of those that had nothing yet at the moment."""
+
         self._registry = SetRegistry(task.url, root, options, task.listener, database, self._documents)
         self._registry.changed_documents = task.changed_documents
 
     def run(self) -> SyncReport:
+        task, report, documents = self._task, self._report, self._documents
         with self._database.write() as t:
             t.run(TEMPORARY)
-            self._mark(t)
+            if self._moment is None:
+                t.run("DELETE FROM facts WHERE name = ?", (AS_OF,))
+            else:
+                from headwater.sync.past.set_at import mark_copy  # imported here: few copy the past
+
+                mark_copy(t, self._moment, str(self._root))
+        backup_dir = self._options.backup_dir
+        backup = None if backup_dir is None else backup_of(backup_dir, self._root, task.now())
         adopt = not _is_empty(self._root)
         rows = self._registry.rows()
-        statuses: list[int] = []
         with working_copy(
-            self._task, self._transport, self._database, self._documents,
-            backup=self._backup, lock=self._lock, adopt=adopt,
-        ) as context:  # fmt: skip
+            task, self._transport, self._database, documents, backup=backup, lock=self._lock, adopt=adopt
+        ) as context:
             for done, row in enumerate(rows):
+                if done % _AHEAD == 0 and len(rows) > 1:
+                    self._ask_ahead(rows[done : done + _AHEAD])
                 if done % _AHEAD == 0:
-                    if len(rows) > 1:
-                        self._ask_ahead(rows[done : done + _AHEAD])
-                    self._documents.progress("sets", done, len(rows))
-                row = self._registry.with_fresh_offer(row, context.now())
-                report = self._set(context, row)
-                remove_kept_packages(context.temp)
-                self._follow_dataset(context, row, report)
-                self._report.sets.append(report)
-                statuses.append(report.exit_status)
-        self._check_begun(rows)
-        if self._report.takes_nothing:
-            told = "the filters leave out all that is listed: nothing is copied"
-            self._documents.warn("DST-S12", told, self._task.url)
-        if self._follows and not any(one.dataset or one.fault for one in self._report.sets):
-            self._documents.warn("TIM-A5", "no set has an RDF dataset: no store follows anything", self._task.url)
-        self._registry.conclude()
-        self._report.faults += self._registry.faults
-        if self._report.faults:
-            statuses.append(Exit.SOURCE)
-        hints = self._task.hints
-        hints.poll(self._polled(rows))
-        self._report.retry_after_seconds = hints.retry_after_seconds
-        self._report.max_age_seconds = hints.max_age_seconds
-        self._report.requests = self._documents.requests
-        self._report.document_octets = self._documents.octets
-        if self._backup is not None and self._backup.count:
-            self._report.backup, self._report.backed_up = str(self._backup.root), self._backup.count
-        self._report.exit_status = gravest_status(statuses)
-        return self._report
-
-    def _mark(self, t: Transaction) -> None:
-        """Remember whether the copy is one of the present or of a moment. Raises UsageFault where it is of another."""
-        if self._moment is None:
-            t.run("DELETE FROM facts WHERE name = ?", (AS_OF,))
-            return
-        from headwater.sync.past.set_at import mark_copy  # imported here: few copy the past
-
-        mark_copy(t, self._moment, str(self._root))
-
-    def _set(self, context: RunContext, row: SetRow) -> SetReport:
-        """Bring one set up to date, or copy it as it was."""
-        scope = self._registry.scope_of(row.offer)
-        if self._moment is None:
-            return SetSync(context, row, scope).run()
-        from headwater.sync.past.set_at import SetAt
-
-        past = SetAt(context, row, scope, self._moment)
-        report = past.run()
-        if past.begins is not None:
-            self._begins.append(past.begins)
-        return report
-
-    @property
-    def _follows(self) -> bool:
-        """Whether triplestores are to follow the datasets."""
-        options = self._options
-        return not options.dry_run and (options.store is not None or options.sparql is not None)
-
-    def _follow_dataset(self, context: RunContext, row: SetRow, report: SetReport) -> None:
-        """Bring the triplestores to the state of the set's dataset, where the user asks for some."""
-        if not self._follows:
-            return
-        from headwater.sync.dataset_sync import DatasetSync  # takes the RDF library along, which few use
-
-        DatasetSync(context, row, report).run()
-
-    def _check_begun(self, rows: list[SetRow]) -> None:
-        """Raises UsageFault where no set had anything yet."""
+                    documents.progress("sets", done, len(rows))
+                report.sets.append(self._set(context, self._registry.with_fresh_offer(row, context.now())))
         if self._begins and len(self._begins) == len(rows):
             begins = format_micros(min(self._begins))
-            what = f"at {self._report.as_of} there was nothing yet: the source tells of times from {begins} on"
-            raise UsageFault(what, code="HW-SYN-25", where=self._task.url)
+            what = f"at {report.as_of} there was nothing yet: the source tells of times from {begins} on"
+            raise UsageFault(what, code="HW-SYN-25", where=task.url)
+        if report.takes_nothing:
+            documents.warn("DST-S12", "the filters leave out all that is listed: nothing is copied", task.url)
+        if self._follows and not any(one.dataset or one.fault for one in report.sets):
+            documents.warn("TIM-A5", "no set has an RDF dataset: no store follows anything", task.url)
+        self._registry.conclude()
+        report.faults += self._registry.faults
+        with self._database.read() as t:
+            now = {row.id: row for row in sets(t)}
+        task.hints.poll([uri for row in rows if (uri := polled_by(now[row.id])) is not None])
+        report.retry_after_seconds = task.hints.retry_after_seconds
+        report.max_age_seconds = task.hints.max_age_seconds
+        report.requests = documents.requests
+        report.document_octets = documents.octets
+        if backup is not None and backup.count:
+            report.backup, report.backed_up = str(backup.root), backup.count
+        statuses = [one.exit_status for one in report.sets]
+        report.exit_status = gravest_status([*statuses, Exit.SOURCE] if report.faults else statuses)
+        return report
+
+    def _set(self, context: RunContext, row: SetRow) -> SetReport:
+        """Bring one set up to date, or copy it as it was; then the triplestores that are to follow its dataset."""
+        scope = self._registry.scope_of(row.offer)
+        if self._moment is None:
+            report = SetSync(context, row, scope).run()
+        else:
+            from headwater.sync.past.set_at import SetAt
+
+            past = SetAt(context, row, scope, self._moment)
+            report = past.run()
+            if past.begins is not None:
+                self._begins.append(past.begins)
+        remove_kept_packages(context.temp)
+        if self._follows:
+            from headwater.sync.dataset_sync import DatasetSync  # takes the RDF library along, which few use
+
+            DatasetSync(context, row, report).run()
+        return report
 
     def _ask_ahead(self, rows: list[SetRow]) -> None:
         """The first requests of the next sets, many at a time."""
@@ -349,24 +323,16 @@ class _Run:
         if len(asked) > 1:
             self._documents.ask_ahead(asked)
 
-    def _polled(self, rows: list[SetRow]) -> list[str]:
-        """What the sets poll from now on."""
-        with self._database.read() as t:
-            now = {row.id: row for row in sets(t)}
-        return [uri for row in rows if (uri := polled_by(now[row.id])) is not None]
 
-
-def _check_stores(options: SyncOptions, root: Path) -> None:
+def _check_stores(store: str, root: Path) -> None:
     """Raise UsageFault where stores would lie in the copy, in which audits would find them as extra files, or,
     if there are none yet, in folders of other commands."""
-    if options.store is None:
-        return
-    folder = Path(os.path.realpath(options.store))
+    folder = Path(os.path.realpath(store))
     if not any(folder.glob("*/oxigraph")):
         check_is_free(folder, "the folder for stores")
     if folder.is_relative_to(os.path.realpath(root)):
         advice = "Name a folder beside the copy with --store."
-        raise UsageFault("the stores would lie in the copy", code="HW-SYN-28", where=options.store, advice=advice)
+        raise UsageFault("the stores would lie in the copy", code="HW-SYN-28", where=store, advice=advice)
 
 
 def _is_empty(root: Path) -> bool:
@@ -376,9 +342,6 @@ def _is_empty(root: Path) -> bool:
             return all(entry.name == FOLDER for entry in entries)
     except OSError:
         return True
-
-
-__all__ = ["SetReport", "SyncOptions", "SyncReport", "sync"]
 
 
 # the service loop of `headwater sync --follow`
@@ -421,7 +384,9 @@ def follow(
                 tell(report)
                 history.polled(is_busy=is_busy(report), has_failed=all_failed(report))
             wait = next_wait(interval, history.quiet, hints, failures=history.failures, chance=random.random())
-            _sleep(wait, ended)
+            until = time.monotonic() + wait
+            while not ended.is_set() and (left := until - time.monotonic()) > 0:
+                time.sleep(min(left, _LOOK_SECONDS))  # not `Event.wait`: a signal inside of it could not set the event
     except (Interrupted, KeyboardInterrupt):
         if not ended.is_set():
             raise
@@ -438,13 +403,6 @@ def is_busy(report: SyncReport) -> bool:
 def all_failed(report: SyncReport) -> bool:
     """Whether every set has failed by a fault of the source: a single one of many lets none of the others wait."""
     return report.exit_status == Exit.SOURCE and all(copied.exit_status == Exit.SOURCE for copied in report.sets)
-
-
-def _sleep(seconds: float, ended: threading.Event) -> None:
-    """Wait, until the end at most. Not by `Event.wait`: a signal that came inside of it could not set the event."""
-    until = time.monotonic() + seconds
-    while not ended.is_set() and (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, _LOOK_SECONDS))
 
 
 def catch_signals(ended: threading.Event, received: list[int]) -> Callable[[], None]:
