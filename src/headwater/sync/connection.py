@@ -42,16 +42,12 @@ def starting_uri(url: str) -> str:
     except ValueError:
         parts, host = None, None
     if parts is not None and "@" in parts.netloc:
-        raise UsageFault("a user name is not part of the address", where=_nameless(url), advice="Give it by --user.")
+        nameless = re.sub(r"^((?:[a-zA-Z]+://)?)[^/?#]*@", r"\1", url)
+        raise UsageFault("a user name is not part of the address", where=nameless, advice="Give it by --user.")
     if parts is None or not host or parts.scheme.lower() not in ("http", "https") or _NO_HOST.search(parts.netloc):
         raise UsageFault("the source must be an http or https address", where=url, advice=_EXAMPLE)
     text = text.partition("#")[0]
     return text if parts.path else resolve(text, "/")
-
-
-def _nameless(url: str) -> str:
-    """The address as it may be told: without user name and password."""
-    return re.sub(r"^((?:[a-zA-Z]+://)?)[^/?#]*@", r"\1", url)
 
 
 def is_host(url: str) -> bool:
@@ -76,8 +72,20 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 def credentials_of(url: str, options: SyncOptions) -> SignInCredentials | None:
     """What is sent to the origin of `url` and to no other; None: nothing. Raises UsageFault."""
     for name, value in options.headers:
-        _check_header(name, value)
-    authorization = _authorization(options)
+        if not FIELD_NAME.match(name):
+            raise UsageFault("a header is `Name: value`, and its name has letters, digits and hyphens")
+        if name.lower() in _OURS:
+            raise UsageFault(f"the header {name} cannot be set: Headwater sets it for each request")
+        _check_value(name, value)
+    authorization = options.authorization
+    if options.user is not None:
+        if authorization is not None:
+            raise UsageFault("a token and a user exclude each other")
+        authorization = basic(options.user, options.password or "")
+    elif options.password is not None:
+        raise UsageFault("a password needs a user name")
+    elif authorization is not None:
+        _check_value("Authorization", authorization)
     own = authorization or any(name.lower() == "authorization" for name, _ in options.headers)
     if not own and options.netrc:
         authorization = netrc_authorization(url)
@@ -89,6 +97,11 @@ def credentials_of(url: str, options: SyncOptions) -> SignInCredentials | None:
     if authorization is None and not options.headers and options.cert is None:
         return None
     return SignInCredentials(url, authorization, options.headers, options.cert, options.key)
+
+
+def _check_value(name: str, value: str) -> None:
+    if any((ord(char) < 32 and char != "\t") or ord(char) == 127 or ord(char) > 255 for char in value):
+        raise UsageFault(f"the value of the header {name} has characters that cannot be sent")
 
 
 def checked_proxy(proxy: str | None) -> str | None:
@@ -118,18 +131,6 @@ def proxy_for(scheme: str, host: str, given: str | None) -> str | None:
     return checked_proxy(proxy)
 
 
-def _authorization(options: SyncOptions) -> str | None:
-    if options.user is None:
-        if options.password is not None:
-            raise UsageFault("a password needs a user name")
-        if options.authorization is not None:
-            _check_value("Authorization", options.authorization)
-        return options.authorization
-    if options.authorization is not None:
-        raise UsageFault("a token and a user exclude each other")
-    return basic(options.user, options.password or "")
-
-
 def basic(user: str, password: str) -> str:
     """The value of an `Authorization` header (RFC 7617). Raises UsageFault, which shows nothing of it."""
     if ":" in user or any(ord(char) < 32 or ord(char) == 127 for char in user + password):
@@ -138,28 +139,12 @@ def basic(user: str, password: str) -> str:
 
 
 def netrc_authorization(url: str) -> str | None:
-    """The value of an `Authorization` header for the host of a URL, by netrc. Raises UsageFault."""
-    return _of_netrc(comparable_host(urlsplit(url).hostname or ""))
+    """The value of an `Authorization` header for the host of a URL, by the file that `NETRC` names, or ~/.netrc.
 
-
-def _check_header(name: str, value: str) -> None:
-    if not FIELD_NAME.match(name):
-        raise UsageFault("a header is `Name: value`, and its name has letters, digits and hyphens")
-    if name.lower() in _OURS:
-        raise UsageFault(f"the header {name} cannot be set: Headwater sets it for each request")
-    _check_value(name, value)
-
-
-def _check_value(name: str, value: str) -> None:
-    if any((ord(char) < 32 and char != "\t") or ord(char) == 127 or ord(char) > 255 for char in value):
-        raise UsageFault(f"the value of the header {name} has characters that cannot be sent")
-
-
-def _of_netrc(name: str) -> str | None:
-    """Who we are to a host, by the file that `NETRC` names, or ~/.netrc; its `default` is for nobody.
-
-    A file that cannot be understood matters only where it speaks of the host. What is in it is never shown.
+    Its `default` is for nobody. A file that cannot be parsed matters only where it speaks of the host: UsageFault. What
+    is in it is never shown.
     """
+    name = comparable_host(urlsplit(url).hostname or "")
     path = os.environ.get("NETRC") or os.path.join(os.path.expanduser("~"), ".netrc")
     if not name or not os.path.isfile(path):
         return None
@@ -238,14 +223,9 @@ def bare_host(name: str) -> str:
 
 
 def hosts_of(names: Iterable[str]) -> frozenset[str]:
-    """Hosts as they are compared."""
-    return frozenset(map(_as_compared, names))
-
-
-def _as_compared(name: str) -> str:
-    """What is said as HOST or HOST:PORT; brackets around an IPv6 address stay."""
-    match = _WITH_PORT.fullmatch(name)
-    return comparable_host(name).rstrip(".") if match is None else comparable_host(match[1]).rstrip(".") + match[2]
+    """Hosts, said as HOST or HOST:PORT, as they are compared; brackets around an IPv6 address stay."""
+    parted = (_WITH_PORT.fullmatch(name) or (name, name, "") for name in names)
+    return frozenset(comparable_host(one[1]).rstrip(".") + one[2] for one in parted)
 
 
 def is_named(origin: Origin, hosts: frozenset[str]) -> bool:
@@ -332,18 +312,9 @@ class Unreachable(SourceFault):
 
     code = "HW-SYN-01"
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        where: str | None = None,
-        rule: str | None = None,
-        advice: str | None = None,
-        code: str | None = None,
-        cause: str | None = None,
-    ):
-        advice = advice or advice_for(code or self.code, what, where)
-        super().__init__(what, where=where, rule=rule, advice=advice, code=code)
+    def __init__(self, what: str, *, where: str | None = None, cause: str | None = None, **more: str | None):
+        advice = more.pop("advice", None) or advice_for(more.get("code") or self.code, what, where)
+        super().__init__(what, where=where, advice=advice, **more)
         self.cause = cause
 
 
