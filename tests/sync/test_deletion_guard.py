@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-from headwater.sync.run_history import forget, held_back
+from headwater.sync.copy_status import forget, held_back
 from headwater.sync.state import measure
 from tests.support.copying import DONE, FAILED, go, tree
 from tests.support.fake_source import Reply, Site, Source

@@ -13,9 +13,9 @@ from headwater.cli.status import state_of
 from headwater.errors import Exit, UsageFault
 from headwater.ingest.set_problems import DeletionGuard, set_problems
 from headwater.source.configured_source import utc_now
-from headwater.sync import run_history as remembered
+from headwater.sync import copy_status as remembered
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-from headwater.sync.run_history import make_due
+from headwater.sync.copy_status import make_due
 from headwater.sync.sets.selection import pick
 from headwater.sync.state import fact, sets
 

@@ -148,7 +148,7 @@ class RunHook:
             complain(HeadwaterError(f"the command of --exec {fault}", code="HW-CLI-03", where=self._words[0]))
             return False
         from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-        from headwater.sync.run_history import keep_told
+        from headwater.sync.reports import keep_told
 
         folder = DestinationFolder(destination.absolute())
         # another run may be at work already, or the disk full: then it is told once more

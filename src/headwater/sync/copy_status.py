@@ -1,30 +1,33 @@
-"""The status of a copy: what it holds, how far it has come, what failed, what is held back; read-only."""
+"""The status of a copy: what it holds, how far it has come, what failed, what is held back.
+
+And what `headwater retry` makes due of it, and `headwater forget` drops.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 import msgspec
 
 from headwater.copy_state import FOLDER
-from headwater.errors import Exit
+from headwater.errors import Exit, UsageFault
 from headwater.files.file_copies import free_octets
-from headwater.spec.times import from_optional
+from headwater.spec.times import from_microseconds, from_optional
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import printable_path
-from headwater.sync.reports import SetReport, gravest_status
+from headwater.sync.reports import LastRun, SetReport, gravest_status, last_run, set_history
 from headwater.sync.run import utcnow
-from headwater.sync.run_history import LastRun, last_run, set_history
 from headwater.sync.sets.selection import pick
 from headwater.sync.state import (
     AS_OF,
     SetRow,
     fact,
     failure_count,
+    forget_measure,
     held_back_count,
     refused_entries,
     sets,
@@ -166,7 +169,16 @@ def copy_status(
         as_of=from_optional(None if as_of is None else int(as_of)),
         time=moment,
         running=_is_running(root / FOLDER / "lock"),
-        last_run=None if run is None else _run_status(run),
+        last_run=None
+        if run is None
+        else RunStatus(
+            began_at=from_microseconds(run.began_at),
+            ended_at=from_microseconds(run.ended_at),
+            exit_status=run.exit_status,
+            fault=run.fault or run.reason,
+            fault_since=from_optional(run.fault_since_at),
+            fault_count=run.fault_count,
+        ),
         files=sum(one.files for one in told),
         octets=sum(one.octets for one in told),
         partial_files=partial_count,
@@ -177,28 +189,24 @@ def copy_status(
         refused=sum(one.refused for one in told),
         held_back=sum(one.held_back for one in told),
         sets=told,
-        exit_status=_verdict(run, told, can_write=free >= LITTLE_ROOM_OCTETS and not is_read_only)
-        or _too_old(told, max_age),
+        exit_status=_verdict(run, told, max_age, can_write=free >= LITTLE_ROOM_OCTETS and not is_read_only),
     )
 
 
-def _verdict(run: LastRun | None, told: tuple[SetStatus, ...], *, can_write: bool) -> int:
+def _verdict(run: LastRun | None, told: tuple[SetStatus, ...], max_age: float | None, *, can_write: bool) -> int:
     """The gravest of the sets, and what the last run came to nothing by; a run that was interrupted proves nothing.
 
-    Where nothing can be written, a run could not even remember that it has failed.
+    Where nothing can be written, a run could not even remember that it has failed. Where all is well, whether all sets
+    were without fault within so many seconds.
     """
     statuses = [one.exit_status for one in told] if can_write else [int(Exit.STORE)]
     if run is None or (run.fault is not None and run.exit_status not in (Exit.SOURCE, Exit.STORE)):
         statuses.append(Exit.UNDETERMINED)
     elif run.fault is not None or run.exit_status == Exit.SOURCE:
         statuses.append(run.exit_status)
-    return gravest_status(statuses)
-
-
-def _too_old(told: tuple[SetStatus, ...], max_age: float | None) -> int:
     ages = [one.sound_age_seconds for one in told]
     late = max_age is not None and any(age is None or age > max_age for age in ages)
-    return int(Exit.FINDINGS if late else Exit.DONE)
+    return gravest_status(statuses) or int(Exit.FINDINGS if late else Exit.DONE)
 
 
 def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
@@ -207,13 +215,16 @@ def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
         "SELECT count(*), coalesce(sum(max(size, 0)), 0) FROM resources WHERE set_id = ? AND path IS NOT NULL",
         (row.id,),
     ) or (0, 0)
-    failed = failure_count(t, row.id)
-    held_back = held_back_count(t, row.id)
-    refused = refused_entries(t, row.id)
-    unconfirmed = unconfirmed_count(t, row.id)
+    failed, held_back = failure_count(t, row.id), held_back_count(t, row.id)
+    refused, unconfirmed = refused_entries(t, row.id), unconfirmed_count(t, row.id)
     position = from_optional(row.position.time) if row.position else None
     sound_at = from_optional(history.sound_at) if history else None
     last = history.report if history else None
+    doomed = t.rows(
+        "SELECT uri, path, nullif(doomed_at, 0) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL"
+        " AND path IS NOT NULL ORDER BY path LIMIT ?",
+        (row.id, _MOST),
+    )
     return SetStatus(
         name=row.name,
         folder=row.folder,
@@ -233,7 +244,10 @@ def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
         held_back=held_back,
         refusals=tuple(what for _, what, _ in refused.sentences()),
         failures=_failures(t, row.id),
-        deletions=_deletions(t, row.id),
+        deletions=tuple(
+            HeldBackDeletion(uri=uri, path=printable_path(path), deleted_at=from_optional(at))
+            for uri, path, at in doomed
+        ),
         lists_are_cut=max(failed, held_back) > _MOST,
         last=last,
         exit_status=_set_verdict(last, failed or unconfirmed or bool(refused), held_back),
@@ -260,41 +274,13 @@ def _failures(t: Transaction, set_id: int) -> tuple[FailedResource, ...]:
             uri=uri,
             reason=reason,
             tries=tries,
-            since=_moment(first_at),
-            last_at=_moment(last_at),
+            since=from_microseconds(first_at),
+            last_at=from_microseconds(last_at),
             waits_until=from_optional(wait_until),
-            follow_at=_moment(max(next_at, wait_until or 0)),
+            follow_at=from_microseconds(max(next_at, wait_until or 0)),
         )
         for uri, reason, tries, first_at, last_at, wait_until, next_at in t.rows(query, (set_id, _MOST))
     )
-
-
-def _deletions(t: Transaction, set_id: int) -> tuple[HeldBackDeletion, ...]:
-    query = (
-        "SELECT uri, path, nullif(doomed_at, 0) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL"
-        " AND path IS NOT NULL ORDER BY path LIMIT ?"
-    )
-    return tuple(
-        HeldBackDeletion(uri=uri, path=printable_path(path), deleted_at=from_optional(at))
-        for uri, path, at in t.rows(query, (set_id, _MOST))
-    )
-
-
-def _run_status(run: LastRun) -> RunStatus:
-    return RunStatus(
-        began_at=_moment(run.began_at),
-        ended_at=_moment(run.ended_at),
-        exit_status=run.exit_status,
-        fault=run.fault or run.reason,
-        fault_since=from_optional(run.fault_since_at),
-        fault_count=run.fault_count,
-    )
-
-
-def _moment(number: int) -> dt.datetime:
-    moment = from_optional(number)
-    assert moment is not None
-    return moment
 
 
 def _age(moment: dt.datetime | None, now: dt.datetime) -> float | None:
@@ -328,3 +314,125 @@ def _is_running(lock: Path) -> bool | None:
         return None
     place = f"{os.major(held.st_dev):02x}:{os.minor(held.st_dev):02x}:{held.st_ino}"
     return any({"FLOCK", "WRITE", place} <= words for words in locks)
+
+
+# `headwater retry` and `headwater forget`
+
+_MOST_SHOWN = 100
+_OF_ANY_SET = "set_id IN (SELECT id FROM sets) AND uri = ?"  # by the index, whose first column is the set
+
+
+class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of what was forgotten: failures, deletions held back, sets, and files that stay unwatched.
+
+    `released` names the first of the files that stay where they are and no longer belong to the copy.
+    """
+
+    failures: int = 0
+    deletions: int = 0
+    sets: tuple[str, ...] = ()
+    files: int = 0
+    released: tuple[str, ...] = ()
+
+
+def make_due(t: Transaction, uris: Sequence[str]) -> int:
+    """Let the next run try these failures again (all, where none is named), whatever wait was set or asked for.
+
+    Returns how many. Raises UsageFault.
+    """
+    known = _failing(t, uris)
+    _check_known(uris, known)
+    clear = "UPDATE failures SET next_at = 0, wait_until = NULL"
+    if not uris:
+        return t.run(clear)
+    t.many(clear + " WHERE uri = ?", [(uri,) for uri in uris])
+    return sum(known.values())
+
+
+def forget(t: Transaction, uris: Sequence[str]) -> Forgotten:
+    """Forget failures and deletions held back, by URI. No file is removed.
+
+    A resource whose transfer failed is fetched again when the source lists or changes it the next time. A file whose
+    deletion was held back stays where it is and no longer belongs to the copy. Raises UsageFault.
+    """
+    known = _failing(t, uris)
+    doomed = f"SELECT path FROM resources WHERE {_OF_ANY_SET} AND doomed_at IS NOT NULL AND path IS NOT NULL"  # noqa: S608
+    kept = {uri: path for uri in uris for (path,) in t.rows(doomed, (uri,))}
+    _check_known(uris, known.keys() | kept.keys())
+    for uri in uris:
+        t.run(
+            f"UPDATE resources SET size = -1, digest = NULL, listed_hash = NULL WHERE {_OF_ANY_SET}"  # noqa: S608
+            " AND path IS NOT NULL AND EXISTS (SELECT 1 FROM failures f WHERE f.set_id = resources.set_id"
+            " AND f.uri = resources.uri)",
+            (uri,),
+        )  # the file may be damaged: the next comparison must not take it for whole
+        t.run("DELETE FROM failures WHERE uri = ?", (uri,))
+        t.run(
+            "UPDATE resources SET path = NULL, size = NULL, digest = NULL, etag = NULL, newer = 0,"  # noqa: S608
+            " changed_at = coalesce(doomed_at, changed_at, 0), doomed_at = NULL"
+            f" WHERE {_OF_ANY_SET} AND doomed_at IS NOT NULL",
+            (uri,),
+        )
+    for row in sets(t):
+        if not held_back_count(t, row.id):
+            forget_measure(t, row.id)
+    released = [printable_path(path) for path in kept.values()]
+    return Forgotten(
+        failures=sum(known.values()),
+        deletions=len(kept),
+        files=len(released),
+        released=tuple(released[:_MOST_SHOWN]),
+    )
+
+
+_OF_A_SET = (
+    "resources", "failures", "documents", "intents", "refusals", "partials", "set_history", "representations",
+    "descriptions", "listing", "released",
+)  # fmt: skip
+
+
+def forget_sets(t: Transaction, gone: Sequence[SetRow]) -> Forgotten:
+    """Forget whole sets; their files stay where they are."""
+    failures = deletions = files = 0
+    released: list[str] = []
+    for row in gone:
+        failures += failure_count(t, row.id)
+        deletions += held_back_count(t, row.id)
+        held = "FROM resources WHERE set_id = ? AND path IS NOT NULL"
+        files += int(t.value(f"SELECT count(*) {held}", (row.id,)))
+        for (path,) in t.rows(f"SELECT path {held} ORDER BY path LIMIT {_MOST_SHOWN}", (row.id,)):
+            released.append(printable_path(path))
+        for table in _OF_A_SET:
+            t.run(f"DELETE FROM {table} WHERE set_id = ?", (row.id,))  # noqa: S608  our own names
+        t.run("DELETE FROM sets WHERE id = ?", (row.id,))
+        forget_measure(t, row.id)
+    t.run("DELETE FROM documents WHERE set_id = 0")  # what the source offers is looked at anew
+    return Forgotten(
+        failures=failures,
+        deletions=deletions,
+        sets=tuple(row.name for row in gone),
+        files=files,
+        released=tuple(released[:_MOST_SHOWN]),
+    )
+
+
+def failing(t: Transaction) -> list[str]:
+    """The URIs of all failures that are remembered."""
+    return [uri for (uri,) in t.rows("SELECT DISTINCT uri FROM failures")]
+
+
+def held_back(t: Transaction) -> list[str]:
+    """The URIs of all files whose deletion is held back."""
+    query = "SELECT DISTINCT uri FROM resources WHERE doomed_at IS NOT NULL AND path IS NOT NULL"
+    return [uri for (uri,) in t.rows(query)]
+
+
+def _failing(t: Transaction, uris: Sequence[str]) -> dict[str, int]:
+    counts = {uri: int(t.value("SELECT count(*) FROM failures WHERE uri = ?", (uri,))) for uri in uris}
+    return {uri: number for uri, number in counts.items() if number}
+
+
+def _check_known(uris: Sequence[str], known: Container[str]) -> None:
+    if (unknown := next((uri for uri in uris if uri not in known), None)) is not None:
+        what = "the copy remembers no failure and no deletion held back for this URI"
+        raise UsageFault(what, code="HW-SYN-21", where=unknown)

@@ -1,10 +1,19 @@
-"""Reports: what a caller is told at the end of a run, of each set and of all, and its exit status."""
+"""Reports: what a caller is told at the end of a run, of each set and of all, its exit status, and what is remembered.
+
+Of the last run, and of each set, the result is kept for `headwater status`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
-from headwater.errors import Exit
+from headwater.errors import Exit, HeadwaterError, disk_fault
+from headwater.storage.database import Database
+from headwater.storage.transaction import DatabaseFault, Transaction
+from headwater.sync.state import fact, keep_fact
+from headwater.typed_decoding import from_json
 
 
 class PlannedAction(msgspec.Struct, frozen=True):
@@ -175,3 +184,101 @@ _GRAVEST = (Exit.STORE, Exit.SOURCE, Exit.UNDETERMINED, Exit.TRANSFERS_FAILED, E
 def gravest_status(statuses: list[int]) -> int:
     """The exit status that counts when several apply."""
     return next((int(status) for status in _GRAVEST if status in statuses), int(Exit.DONE))
+
+
+# the history of runs
+
+_LAST_RUN, _UNTOLD = "last run", "changes not told"
+
+
+class LastRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The last run over a copy; times in microseconds since 1970. `fault`: what it ended by, where it came to nothing;
+    `reason`: what could not be read, the first of it, where it came to its end.
+
+    `fault_since_at` and `fault_count`: since when, and in how many runs one after another, runs have ended so.
+    """
+
+    began_at: int
+    ended_at: int
+    exit_status: int
+    fault: str | None = None
+    reason: str | None = None
+    fault_since_at: int | None = None
+    fault_count: int = 0
+
+
+_KEEP_HISTORY = (
+    "INSERT INTO set_history(set_id, checked_at, sound_at, unsound_since_at, report) VALUES (?1, ?2, ?3, ?4, ?5)"
+    " ON CONFLICT(set_id) DO UPDATE SET checked_at = ?2, sound_at = coalesce(?3, sound_at),"
+    " unsound_since_at = CASE WHEN ?4 IS NULL THEN NULL ELSE coalesce(unsound_since_at, ?4) END, report = ?5"
+)
+
+
+class SetHistory(msgspec.Struct, frozen=True):
+    """The history of one set: when it was last polled, when last without fault, since when not, and the last report."""
+
+    checked_at: int
+    sound_at: int | None
+    unsound_since_at: int | None
+    report: SetReport
+
+
+def last_run(t: Transaction) -> LastRun | None:
+    """The last run that came to its end, by a fault too; None where there was none."""
+    kept = fact(t, _LAST_RUN)
+    return None if kept is None else from_json(kept, LastRun)
+
+
+def keep_report(t: Transaction, began_at: int, now: int, report: SyncReport) -> None:
+    """Remember what a run has done, and put into its report whether anybody is to be told of changes."""
+    numbers: dict[str, int] = dict(t.rows("SELECT name, id FROM sets"))
+    faults = [*report.faults[:1], *(f"{one.name}: {one.fault}" for one in report.sets if one.fault)]
+    reason = faults[0][:1_000] if faults else None
+    _keep_run(t, LastRun(began_at=began_at, ended_at=now, exit_status=report.exit_status, reason=reason))
+    changed = any(report.total(name) for name in ("created", "updated", "deleted", "adopted"))
+    cut_short = t.one("SELECT 1 FROM runs WHERE ended_at IS NULL LIMIT 1") is not None  # nobody knows what it did
+    if changed or cut_short:
+        keep_fact(t, _UNTOLD, str(now))
+    report.untold = fact(t, _UNTOLD) or None
+    for one in report.sets:
+        encoded = msgspec.json.encode(msgspec.structs.replace(one, failures=[], plan=[])).decode()
+        t.run(_KEEP_HISTORY, (numbers[one.name], now, *((None, now) if one.exit_status else (now, None)), encoded))
+
+
+def keep_told(t: Transaction, mark: str) -> None:
+    """Remember that somebody has been told of the changes up to a report's `untold`."""
+    t.run("DELETE FROM facts WHERE name = ? AND value = ?", (_UNTOLD, mark))
+
+
+def keep_fault(database: Database, url: str, began_at: int, now: int, fault: HeadwaterError | OSError) -> None:
+    """Remember that a run over a copy of `url` came to nothing; a store that cannot be written tells of itself."""
+    known = disk_fault(fault) if isinstance(fault, OSError) else fault
+    if known is None:
+        return
+    with contextlib.suppress(DatabaseFault), database.write() as t:
+        if t.one("SELECT 1 FROM sets LIMIT 1") is None:  # else another source is known by now
+            keep_fact(t, "url", url)
+        status, told = int(known.exit_status), str(known)[:1_000]
+        _keep_run(t, LastRun(began_at=began_at, ended_at=now, exit_status=status, fault=told))
+
+
+def set_history(t: Transaction, set_id: int) -> SetHistory | None:
+    """The history of a set; None before the first run has ended."""
+    query = "SELECT checked_at, sound_at, unsound_since_at, report FROM set_history WHERE set_id = ?"
+    row = t.one(query, (set_id,))
+    if row is None:
+        return None
+    checked_at, sound_at, unsound_since_at, encoded = row
+    return SetHistory(checked_at, sound_at, unsound_since_at, from_json(encoded, SetReport))
+
+
+def _keep_run(t: Transaction, run: LastRun) -> None:
+    """Remember a run, and since when and how often runs have ended as this one."""
+    if run.fault is not None or run.reason is not None:
+        since, count, before = run.ended_at, 0, last_run(t)
+        if before is not None and all(
+            (one is None) is (other is None) for one, other in ((before.fault, run.fault), (before.reason, run.reason))
+        ):
+            since, count = before.fault_since_at or since, before.fault_count
+        run = msgspec.structs.replace(run, fault_since_at=since, fault_count=count + 1)
+    keep_fact(t, _LAST_RUN, msgspec.json.encode(run).decode())

@@ -17,7 +17,7 @@ from headwater.storage.database import Database, Durability, opened_to_read, pri
 from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
 from headwater.sync.copy.file_tree import DestinationLocked, DestinationUnusable
-from headwater.sync.run_history import last_run
+from headwater.sync.reports import last_run
 from headwater.sync.state import PARTIAL_PREFIX
 
 WAIT_SECONDS = 10.0
