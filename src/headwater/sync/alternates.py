@@ -6,7 +6,6 @@ the resource alone; what is remembered follows when all that a list said is done
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,18 +16,10 @@ from headwater.sync.connection import REFUSALS, Scope
 from headwater.sync.lists.entries import encode_links, links_of
 from headwater.sync.source_times import micros
 
-_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/(?:\*|[a-z0-9!#$&^_.+-]+)\Z")
-_ESSENCE_ENDS = ";"
-
-
-def is_media_type(text: str) -> bool:
-    """Whether this names a media type, or all of one kind (`image/*`)."""
-    return _TYPE.match(essence(text)) is not None
-
 
 def essence(text: str | None) -> str:
     """Type and subtype alone, in lower case."""
-    return (text or "").partition(_ESSENCE_ENDS)[0].strip().lower()
+    return (text or "").partition(";")[0].strip().lower()
 
 
 def preferred_alternate(types: Sequence[str], own: str | None, alternates: Sequence[Link]) -> Link | None:

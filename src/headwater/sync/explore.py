@@ -170,7 +170,7 @@ _ORDER = {RESOURCE_LIST: 0, CHANGE_LIST: 1, RESOURCE_DUMP: 2, CHANGE_DUMP: 3}
 class _Walk:
     def __init__(self, documents: Documents, parts: int) -> None:
         self._documents = documents
-        self._parts = parts
+        self._parts = min(parts, _MOST_PARTS)
         self.has_failed = False
 
     def set(self, offer: Offer) -> ExploreNode:
@@ -178,35 +178,40 @@ class _Walk:
         capabilities = sorted(offer.documents.items(), key=lambda item: (_ORDER.get(item[0], len(_ORDER)), item[0]))
         if offer.capability_list is not None:
             node = self.document(offer.capability_list, "Capability List")
-            node.children = [self.capability(name, uri) for name, uri in capabilities if uri]
+            node.children = [self._capability(name, uri) for name, uri in capabilities if uri]
             if (made := offer.on_demand) is not None:
                 node.children.append(ExploreNode(uri=made.href, title="packages on demand", limits=made.limits))
         else:
-            node = self.capability(*capabilities[0])
+            node = self._capability(*capabilities[0])
         node.name = offer.name
         return node
 
-    def capability(self, name: str, uri: str) -> ExploreNode:
-        """One capability: a list, or an index with its first documents."""
+    def _capability(self, name: str, uri: str) -> ExploreNode:
         node = self.document(uri, name, open_parts=True)
         node.capability = name
         return node
 
     def document(self, uri: str, title: str, *, open_parts: bool = False) -> ExploreNode:
-        """One document, read to its end."""
+        """One document, read to its end; of an index the first documents as well."""
         tally = _Tally(self._parts if open_parts else 0)
         answer = _read(self._documents, uri, tally)
         if isinstance(answer, EmptyDocument) and (channel := _CHANNELS.get(title)) is not None:
             return ExploreNode(uri=uri, title=RULES[channel].title, kind=channel.value, entries=0, octets=0)
         if not isinstance(answer, DocumentRead):
             return self.failed(uri, title, str(answer))
-        node = _node(uri, answer, tally)
-        if open_parts and RULES[answer.document.kind].root is Root.SITEMAPINDEX:
-            node.children = [self.document(part, title) for part in tally.parts]
-            node.left_out = max(tally.count - len(tally.parts), 0)
-        elif open_parts and (listed := _LISTED.get(answer.document.kind)) is not None:
-            node.children = [_child(entry, listed) for entry in tally.entries]
-            node.left_out = max(tally.count - len(tally.entries), 0)
+        kind = answer.document.kind
+        node = _node(uri, RULES[kind].title, answer.document)
+        node.kind, node.entries, node.octets = kind.value, answer.count, answer.octets
+        node.resource_octets = tally.octets if kind in (Kind.RESOURCE_LIST, Kind.SITEMAP) else None
+        node.package_octets = tally.octets if kind in _DUMPS else None
+        node.warnings = [ExploreWarning(rule, message, count) for rule, message, count in answer.warnings]
+        if RULES[kind].root is Root.SITEMAPINDEX:
+            node.children = [self.document(entry.loc, title) for entry in tally.entries]
+        elif (listed := _LISTED.get(kind)) is not None:  # shown, not opened
+            node.children = [_node(entry.loc, listed, entry) for entry in tally.entries]
+        else:
+            return node
+        node.left_out = max(tally.count - len(tally.entries), 0) if open_parts else 0
         return node
 
     def failed(self, uri: str, title: str, what: str) -> ExploreNode:
@@ -216,60 +221,38 @@ class _Walk:
 
 
 class _Tally:
-    """Counts the entries of one document."""
+    """Counts the entries of one document, and keeps the first of them."""
 
-    def __init__(self, parts: int) -> None:
-        self._most = min(parts, _MOST_PARTS)
+    def __init__(self, most: int) -> None:
+        self._most = most
         self.begin()
 
     def begin(self) -> None:
         self.count = 0
         self.octets: int | None = None
-        self.parts: list[str] = []
         self.entries: list[Entry] = []
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         self.count += len(entries)
-        if document.kind in _LISTED:
+        if RULES[document.kind].root is Root.SITEMAPINDEX or document.kind in _LISTED:
             self.entries += entries[: max(0, self._most - len(self.entries))]
-        if len(self.parts) < self._most:
-            self.parts += [entry.loc for entry in entries[: self._most - len(self.parts)]]
         for entry in entries:
             if entry.length is not None:
                 self.octets = (self.octets or 0) + entry.length
 
 
-def _node(uri: str, answer: DocumentRead, tally: _Tally) -> ExploreNode:
-    document = answer.document
-    lists = document.kind in (Kind.RESOURCE_LIST, Kind.SITEMAP)
+def _node(uri: str, title: str, told: Document | Entry) -> ExploreNode:
+    """A document with its own times, or as an entry tells of it."""
+    contents = told.link("contents") if isinstance(told, Entry) else None
     return ExploreNode(
         uri=uri,
-        title=RULES[document.kind].title,
-        kind=document.kind.value,
-        entries=answer.count,
-        octets=answer.octets,
-        resource_octets=tally.octets if lists else None,
-        package_octets=tally.octets if document.kind in _DUMPS else None,
-        at=_text(document.at),
-        completed=_text(document.completed),
-        from_=_text(document.from_),
-        until=_text(document.until),
-        warnings=[ExploreWarning(rule, message, count) for rule, message, count in answer.warnings],
-    )
-
-
-def _child(entry: Entry, title: str) -> ExploreNode:
-    """A package as its dump lists it, an archived document as its archive does; it is not opened."""
-    contents = entry.link("contents")
-    return ExploreNode(
-        uri=entry.loc,
         title=title,
-        octets=entry.length,
-        at=_text(entry.at),
-        completed=_text(entry.completed),
-        from_=_text(entry.from_),
-        until=_text(entry.until),
+        octets=told.length if isinstance(told, Entry) else None,
         contents=contents.href if contents is not None else None,
+        at=_text(told.at),
+        completed=_text(told.completed),
+        from_=_text(told.from_),
+        until=_text(told.until),
     )
 
 
@@ -405,9 +388,7 @@ class _SetView:
                 self._read(document, 0)
         others = [statement for statements in self._others.values() for statement in statements]
         if self._entry is None:
-            if not others:
-                return None
-            return ListedState(set=offer.name, document="", stated_elsewhere=others)
+            return ListedState(set=offer.name, document="", stated_elsewhere=others) if others else None
         place, entry = self._entry
         return ListedState(
             set=offer.name,
@@ -460,12 +441,8 @@ class _Taken:
                 self.entry = entry
             elif entry.links or entry.loc in self.others:
                 said = [_statement(link, entry.loc) for link in entry.links if normalise(link.href) == self._uri]
-                if said or entry.loc in self.others:
-                    self._keep(entry.loc, said)
-
-    def _keep(self, loc: str, said: list[LinkStatement]) -> None:
-        if loc in self.others or len(self.others) < _MOST_STATEMENTS:
-            self.others[loc] = said[:_MOST_STATEMENTS]
+                if entry.loc in self.others or (said and len(self.others) < _MOST_STATEMENTS):
+                    self.others[entry.loc] = said[:_MOST_STATEMENTS]
 
 
 def _statement(link: Link, stated_by: str | None = None) -> LinkStatement:

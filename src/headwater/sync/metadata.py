@@ -15,13 +15,13 @@ from headwater.storage.database import Database
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.lists.entries import links_of, without_links
 from headwater.sync.options import Choice
+from headwater.sync.state import LISTED_COLUMNS as _LISTED
 from headwater.sync.transfer.result_log import SETTLED_ROUND
 from headwater.sync.transfer.work_queue import WAITING_ROUND
 
 Takes = Callable[[str, bytes], bool]
 """Whether a resource with this URI and path is chosen, by what is remembered at the moment of the question."""
 
-_LISTED = "uri, loc, lastmod, length, hash, type, encoding, links, extra"
 _STATER = "CASE {0}.by_record WHEN 1 THEN {0}.record ELSE {0}.content END"
 _MENTIONS = """links LIKE '%"describ%'"""
 _DESCRIBE = "INSERT OR IGNORE INTO temp.described(content, record, by_record) VALUES (?, ?, ?)"
@@ -129,7 +129,10 @@ def restate_by_list(
     if anew:
         t.run("DELETE FROM released WHERE set_id = ?", (set_id,))
     if t.one("SELECT 1 FROM listing WHERE set_id = ? LIMIT 1", (set_id,)) is None:
-        _begin(t, set_id)
+        known, links, described = _KNOWN_BY_COPY
+        t.run(known, (set_id,))
+        _stage(t, t.rows(links, (set_id,)))
+        t.run(described, (set_id,))
     t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
     _stage(t, t.rows(f"SELECT uri, links FROM temp.listed WHERE NOT refused AND {_MENTIONS}"))  # noqa: S608
     _release(t, set_id, takes, _LOST_BY_LIST)
@@ -160,13 +163,6 @@ def restate_by_changes(t: Transaction, set_id: int, takes: Takes, path: Callable
         t.run(_ADD_CHANGE, (*listed, at, latest, exact or 0))
 
 
-def _begin(t: Transaction, set_id: int) -> None:
-    known, links, described = _KNOWN_BY_COPY
-    t.run(known, (set_id,))
-    _stage(t, t.rows(links, (set_id,)))
-    t.run(described, (set_id,))
-
-
 def _release(t: Transaction, set_id: int, takes: Takes, lost: str) -> None:
     """Remember what is chosen as long as nothing of this is stated, and may not be any more."""
     t.run(
@@ -180,17 +176,10 @@ def _release(t: Transaction, set_id: int, takes: Takes, lost: str) -> None:
 def _stage(t: Transaction, rows: Iterator[Row]) -> None:
     """Fill `temp.described` from the links of resources."""
     t.run("DELETE FROM temp.described")
-    t.many(_DESCRIBE, _pairs(rows))
-
-
-def _pairs(rows: Iterator[Row]) -> Iterator[tuple[str, str, int]]:
     for uri, links in rows:
-        for link in links_of(links, "describedby"):
-            if (record := normalise(link.href)) != uri:
-                yield uri, record, 0
-        for link in links_of(links, "describes"):
-            if (content := normalise(link.href)) != uri:
-                yield content, uri, 1
+        told = [(uri, normalise(link.href), 0) for link in links_of(links, "describedby")]
+        told += [(normalise(link.href), uri, 1) for link in links_of(links, "describes")]
+        t.many(_DESCRIBE, [one for one in told if one[0] != one[1]])
 
 
 _IS_DESCRIBED = "SELECT 1 FROM descriptions WHERE set_id = ? AND content = ? LIMIT 1"
@@ -235,11 +224,10 @@ class DescribedChoice:
             self._choice,
             own=self._own(uri, path),
             is_described=lambda: self._t.one(_IS_DESCRIBED, (self._set, uri)) is not None,
-            describes_chosen=lambda: self._describes_chosen(uri),
+            describes_chosen=lambda: any(
+                self._own(content, held) for content, held in self._t.rows(_CONTENTS, (self._set, uri))
+            ),
         )
-
-    def _describes_chosen(self, uri: str) -> bool:
-        return any(self._own(content, path) for content, path in self._t.rows(_CONTENTS, (self._set, uri)))
 
     def was_taken(self, uri: str) -> bool:
         """Whether this choice has brought what is held, though it does not take it any more."""
@@ -268,15 +256,11 @@ def stages(database: Database, set_id: int) -> Iterator[None]:
     with database.write() as t:
         t.run(_HOLD, (set_id,))
     for stage in range(MOST_STAGES):
-        if stage and not _free(database, set_id, all_of_it=stage == MOST_STAGES - 1):
-            return
+        if stage:
+            with database.write() as t:
+                t.run(f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE round >= 0")  # noqa: S608  no round meets it
+                last = stage == MOST_STAGES - 1
+                freed = t.run(_FREE) if last else any(t.run(statement, (set_id,)) for statement in _NEXT)
+            if not freed:
+                return
         yield
-
-
-def _free(database: Database, set_id: int, *, all_of_it: bool) -> bool:
-    """Let the next ones be fetched; whether there are any."""
-    with database.write() as t:
-        t.run(f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE round >= 0")  # noqa: S608  no round meets it again
-        if all_of_it:
-            return bool(t.run(_FREE))
-        return any(t.run(statement, (set_id,)) for statement in _NEXT)

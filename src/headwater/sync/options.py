@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -13,6 +14,8 @@ from headwater.files.patterns import Selection
 from headwater.sync.connection import hosts_of, is_named, origin_of
 from headwater.sync.source_times import moment_of
 from headwater.typed_decoding import from_json, from_values
+
+_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/(?:\*|[a-z0-9!#$&^_.+-]+)\Z")
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -188,16 +191,22 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Retry each failure at a time of its own, as `--follow` does (DST-F6)."""
 
     def __post_init__(self) -> None:
-        check_options(self)
+        for field in msgspec.structs.fields(self):
+            _check(self, field.name, field.type)
         if self.include or self.exclude:
             selection(self.include, self.exclude)  # raises BadPattern here, and not in the midst of a run
-        if self.prefer_types:
-            self._check_types()
-        if self.choice.is_by_metadata and (self.prefer_types or self.at is not None):
-            other = "preferred types" if self.prefer_types else "a copy of the past"
-            raise UsageFault(
-                f"{other} and a choice by metadata exclude each other", advice="Leave out one of the two options."
-            )
+        for text in self.prefer_types:
+            if _TYPE.match(text.partition(";")[0].strip().lower()) is None:
+                advice = "Name one as in application/pdf or image/*."
+                raise UsageFault(f"{text!r:.100} is no media type", advice=advice)
+        by_metadata = self.only_described or self.with_metadata
+        for one, other, told in (
+            (self.prefer_types, self.at is not None, "a copy of the past has no preferred types"),
+            (by_metadata, self.prefer_types, "preferred types and a choice by metadata exclude each other"),
+            (by_metadata, self.at is not None, "a copy of the past and a choice by metadata exclude each other"),
+        ):
+            if one and other:
+                raise UsageFault(told, advice="Leave out one of the two options.")
         if self.sparql is None and (self.sparql_query or self.sparql_authorization):
             raise UsageFault("a SPARQL endpoint is named by its address for updates", advice="Give it by --sparql.")
         if self.at is not None:
@@ -208,14 +217,6 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Which resources are let in."""
         hosts = hosts_of(self.skip_hosts)
         return Choice(self.include, self.exclude, hosts, self.only_described, self.with_metadata)
-
-    def _check_types(self) -> None:
-        from headwater.sync.alternates import is_media_type  # imported here: few prefer any
-
-        if wrong := [text for text in self.prefer_types if not is_media_type(text)]:
-            raise UsageFault(f"{wrong[0]!r:.100} is no media type", advice="Name one as in application/pdf or image/*.")
-        if self.at is not None:
-            raise UsageFault("a copy of the past has no preferred types", advice="Leave out one of the two options.")
 
     def __repr__(self) -> str:
         """The fields that are not as they are by themselves; nothing that is secret."""
@@ -243,20 +244,6 @@ _ABOVE_ZERO = frozenset({"rate", "bwlimit", "deadline_seconds"})
 _WORDS: dict[Any, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
 
-def check_options(options: msgspec.Struct) -> None:
-    """Hold each field to its type and its bounds; a list where a tuple is meant becomes one. Raises UsageFault."""
-    for field in msgspec.structs.fields(options):
-        value = getattr(options, field.name)
-        try:
-            taken = from_values(value, field.type)
-        except (msgspec.ValidationError, TypeError):
-            found = "what was given" if field.name in SECRETS else f"{value!r:.200}"
-            raise UsageFault(f"{field.name} is {_kind(field.type)}, not {found}", advice=_ADVICE) from None
-        _check_bounds(field.name, taken)
-        if taken is not value:
-            msgspec.structs.force_setattr(options, field.name, taken)
-
-
 _ADVICE = "Correct the call; docs/library.md lists every option, its type and what it may be."
 
 
@@ -267,7 +254,16 @@ def given_options(options: SyncOptions | None) -> SyncOptions:
     return options or SyncOptions()
 
 
-def _check_bounds(name: str, value: Any) -> None:
+def _check(options: SyncOptions, name: str, kind: Any) -> None:
+    """Hold a field to its type and its bounds; a list where a tuple is meant becomes one. Raises UsageFault."""
+    given = getattr(options, name)
+    try:
+        value = from_values(given, kind)
+    except (msgspec.ValidationError, TypeError):
+        found = "what was given" if name in SECRETS else f"{given!r:.200}"
+        raise UsageFault(f"{name} is {_kind(kind)}, not {found}", advice=_ADVICE) from None
+    if value is not given:
+        msgspec.structs.force_setattr(options, name, value)
     if value is None:
         return
     if name in _ABOVE_ZERO and not value > 0:
@@ -294,16 +290,15 @@ DIALECT = 2
 
 
 def signature_of(options: SyncOptions) -> str:
-    """What is chosen of the resources of a set, as it is remembered."""
-    chosen = (options.include, options.exclude, options.allow_hosts, options.any_host)
-    if options.only_described or options.with_metadata:
-        by_metadata = (options.only_described, options.with_metadata)
-        return msgspec.json.encode((*chosen, options.skip_hosts, DIALECT, (), *by_metadata)).decode()
-    if options.prefer_types:
-        return msgspec.json.encode((*chosen, options.skip_hosts, DIALECT, options.prefer_types)).decode()
-    if options.include or options.exclude:  # a copy that was made when patterns meant something else is compared anew
-        return msgspec.json.encode((*chosen, options.skip_hosts, DIALECT)).decode()
-    return msgspec.json.encode((*chosen, options.skip_hosts) if options.skip_hosts else chosen).decode()
+    """What is chosen of the resources of a set, as it is remembered: a `RememberedChoice` as far as it says something.
+
+    A copy that was made when patterns meant something else is compared anew.
+    """
+    by_metadata = (options.only_described, options.with_metadata)
+    chosen = (options.include, options.exclude, options.allow_hosts, options.any_host, options.skip_hosts, DIALECT)
+    said = 6 if options.include or options.exclude else 5 if options.skip_hosts else 4
+    said = 9 if any(by_metadata) else 7 if options.prefer_types else said
+    return msgspec.json.encode((*chosen, options.prefer_types, *by_metadata)[:said]).decode()
 
 
 class RememberedChoice(msgspec.Struct, frozen=True, array_like=True):
