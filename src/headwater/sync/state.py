@@ -120,8 +120,8 @@ def deleted_before(transaction: Transaction, set_id: int) -> int:
 
 def forget_measure(transaction: Transaction, set_id: int) -> None:
     """No deletions are held back any more."""
-    for what in ("held", "deleted"):
-        transaction.run("DELETE FROM facts WHERE name = ?", (f"{what} when held back {set_id}",))
+    names = (f"held when held back {set_id}", f"deleted when held back {set_id}")
+    transaction.run("DELETE FROM facts WHERE name IN (?, ?)", names)
 
 
 # the table `documents` (DST-C1)
@@ -280,8 +280,7 @@ class SetRow(msgspec.Struct, frozen=True, kw_only=True):
 _SET_COLUMNS = ", ".join(name for name in SetRow.__struct_fields__ if name not in ("move", "is_offer_asked"))
 
 
-def set_of(row: Row) -> SetRow:
-    """One row of `sets` as a value."""
+def _set_of(row: Row) -> SetRow:
     values = dict(zip(SetRow.__struct_fields__, row, strict=False))
     position = values["position"]
     values["offer"] = from_json(values["offer"], Offer)
@@ -292,14 +291,14 @@ def set_of(row: Row) -> SetRow:
 
 def sets(transaction: Transaction) -> list[SetRow]:
     """All sets, in the order in which they were first seen."""
-    return [set_of(row) for row in transaction.rows(f"SELECT {_SET_COLUMNS} FROM sets ORDER BY id")]  # noqa: S608
+    return [_set_of(row) for row in transaction.rows(f"SELECT {_SET_COLUMNS} FROM sets ORDER BY id")]  # noqa: S608
 
 
 def one_set(transaction: Transaction, set_id: int) -> SetRow:
     """One set as it now is."""
     row = transaction.one(f"SELECT {_SET_COLUMNS} FROM sets WHERE id = ?", (set_id,))  # noqa: S608
     assert row is not None
-    return set_of(row)
+    return _set_of(row)
 
 
 def add_set(transaction: Transaction, offer: Offer, folder: str) -> SetRow:
@@ -308,9 +307,7 @@ def add_set(transaction: Transaction, offer: Offer, folder: str) -> SetRow:
         "INSERT INTO sets(name, folder, identity, offer) VALUES (?, ?, ?, ?)",
         (offer.name, folder, offer.identity, msgspec.json.encode(offer).decode()),
     )
-    row = transaction.one("SELECT id FROM sets WHERE identity = ?", (offer.identity,))
-    assert row is not None
-    return one_set(transaction, row[0])
+    return one_set(transaction, int(transaction.value("SELECT id FROM sets WHERE identity = ?", (offer.identity,))))
 
 
 def keep_offer(transaction: Transaction, set_id: int, offer: Offer) -> None:
@@ -361,6 +358,14 @@ def unconfirmed_count(t: Transaction, set_id: int) -> int:
 _SKIPPED = "skipped"
 _MOST_HOSTS = 4
 _KEEP = "INSERT OR REPLACE INTO refusals(set_id, uri, host, reason, count, changed_at) VALUES (?, ?, ?, ?, ?, ?)"
+_BY_HOST = (
+    "SELECT host, count(*), substr(min(uri), 1, 300) FROM refusals WHERE set_id = ? AND host IS NOT NULL"
+    " GROUP BY host ORDER BY count(*) DESC, host LIMIT ?"
+)
+_BY_REASON = (
+    "SELECT reason, sum(count), substr(min(uri), 1, 300), count(host) FROM refusals WHERE set_id = ?"
+    " GROUP BY reason ORDER BY reason"
+)
 _OF_LISTS = "(?2 IS NULL OR changed_at IS NULL OR changed_at <= ?2)"
 
 Takes = Callable[[str], bool]
@@ -395,7 +400,15 @@ class RefusedEntries(msgspec.Struct, frozen=True):
     def sentences(self) -> Iterator[tuple[str, str, str | None]]:
         """What a person is told: the rule, what is refused and what to do, and an example."""
         if self.hosts:
-            yield "DST-S12", self._of_hosts(), self.hosts[0].example
+            count = sum(host.count for host in self.hosts) + self.more_hosts
+            names = [host.name for host in self.hosts]
+            where = ", ".join(names) + (" and other hosts" if self.more_hosts else "")
+            allow, skip = (" ".join(f"--{verb}-host {name}" for name in names) for verb in ("allow", "skip"))
+            told = (
+                f"{_resources(count)} refused: on {where}, where the source has no documents; {allow} fetches them,"
+                f" {skip} leaves them out; until then nothing is deleted for being absent from a list"
+            )
+            yield "DST-S12", told, self.hosts[0].example
         for group in self.reasons:
             why = Refusal[group.name].value
             told = f"{_resources(group.count)} refused: {why}. To leave them out, use --exclude"
@@ -403,16 +416,6 @@ class RefusedEntries(msgspec.Struct, frozen=True):
         if self.skipped:
             entries = f"{self.skipped:,} entries" if self.skipped != 1 else "1 entry"
             yield "DST-F5", f"{entries} cannot be used: the list is incomplete, and nothing is deleted by it", None
-
-    def _of_hosts(self) -> str:
-        count = sum(host.count for host in self.hosts) + self.more_hosts
-        names = [host.name for host in self.hosts]
-        where = ", ".join(names) + (" and other hosts" if self.more_hosts else "")
-        allow, skip = (" ".join(f"--{verb}-host {name}" for name in names) for verb in ("allow", "skip"))
-        return (
-            f"{_resources(count)} refused: on {where}, where the source has no documents; {allow} fetches them,"
-            f" {skip} leaves them out; until then nothing is deleted for being absent from a list"
-        )
 
 
 NOTHING_REFUSED = RefusedEntries()
@@ -426,17 +429,8 @@ def refused_entries(t: Transaction, set_id: int) -> RefusedEntries:
     """The refused entries of a set."""
     if not any_refused(t, set_id):
         return NOTHING_REFUSED
-    example = "substr(min(uri), 1, 300)"
-    by_host = (
-        f"SELECT host, count(*), {example} FROM refusals WHERE set_id = ? AND host IS NOT NULL"  # noqa: S608
-        " GROUP BY host ORDER BY count(*) DESC, host LIMIT ?"
-    )
-    by_reason = (
-        f"SELECT reason, sum(count), {example}, count(host) FROM refusals WHERE set_id = ?"  # noqa: S608
-        " GROUP BY reason ORDER BY reason"
-    )
-    hosts = tuple(RefusedGroup(*row) for row in t.rows(by_host, (set_id, _MOST_HOSTS)))
-    counts = [(RefusedGroup(*group), on_hosts) for *group, on_hosts in t.rows(by_reason, (set_id,))]
+    hosts = tuple(RefusedGroup(*row) for row in t.rows(_BY_HOST, (set_id, _MOST_HOSTS)))
+    counts = [(RefusedGroup(*group), on_hosts) for *group, on_hosts in t.rows(_BY_REASON, (set_id,))]
     skipped = sum(group.count for group, _ in counts if group.name == _SKIPPED)
     return RefusedEntries(
         refused=sum(group.count for group, _ in counts) - skipped,
