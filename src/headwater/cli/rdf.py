@@ -39,8 +39,7 @@ from headwater.cli.rdf_files import (
 )
 from headwater.cli.shared_options import EXISTING, dest_argument, option
 from headwater.copy_state import CopyStateReader, copied_sets, files_after
-from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
-from headwater.datasets.proof import replayed
+from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, replayed
 from headwater.datasets.rows import DatasetPatch, DatasetState, patches_from, read_dataset
 from headwater.errors import Exit, UsageFault
 from headwater.rdf.canonical import (
@@ -163,7 +162,7 @@ def replay(place: Path, name: str, as_json: bool) -> Exit:
     problem = None
     try:
         with scratch_folder() as scratch:
-            made = replayed(folder, patches, scratch).summary
+            _, made = replayed(folder, patches, scratch)
         folder.check(folder.dataset_of(state), state.sha256, state.octets)
         if made.sha256 != state.sha256:
             problem = "the patches do not lead to the dataset"

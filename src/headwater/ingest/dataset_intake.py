@@ -29,8 +29,14 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Metadata, SetState, UnknownSet, Upsert
 from headwater.catalog.state import StateRow, StateUpdate
-from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, InputChanged, file_digest
-from headwater.datasets.proof import patched_digest, replayed
+from headwater.datasets.dataset_folder import (
+    BrokenSeries,
+    DatasetFolder,
+    InputChanged,
+    file_digest,
+    patched_digest,
+    replayed,
+)
 from headwater.datasets.rows import (
     DATASET_FILE,
     DATASET_TYPE,
@@ -319,10 +325,10 @@ class DatasetIntake:
     def _repair(self, state: DatasetState) -> None:
         """Make the recorded state again of its patches. Raises BrokenSeries."""
         patches = list(patches_from(self._catalog, self.name, state.first))
-        made = replayed(self.folder, patches, self.folder.fresh_scratch())
-        if made.summary.sha256 != state.sha256:
+        made, summary = replayed(self.folder, patches, self.folder.fresh_scratch())
+        if summary.sha256 != state.sha256:
             raise BrokenSeries("the patches do not lead to the dataset", where=str(self.folder.path))
-        self.folder.place(made.path, self.folder.dataset_of(state))
+        self.folder.place(made, self.folder.dataset_of(state))
 
     def _seen(self) -> SetState:
         """The set, open: its first Change List begins right before the first change."""
