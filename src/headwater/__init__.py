@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from headwater.spec.text_values import Warned
     from headwater.spec.writer import DocumentWriter, Profile, write_document
     from headwater.sync.audit.auditor import audit as audit_folder
-    from headwater.sync.audit.findings import AuditReport, SetAudit
     from headwater.sync.copy_status import CopyStatus, copy_status
     from headwater.sync.explore import ExploreReport
     from headwater.sync.explore import explore as explore_source
     from headwater.sync.options import SyncOptions
-    from headwater.sync.reports import SetReport, SyncReport
+    from headwater.sync.reports import AuditReport, SetAudit, SetReport, SyncReport
     from headwater.sync.run import sync as sync_folder
 
 __all__ = [
@@ -83,9 +82,8 @@ _HOMES = {
     "headwater.spec.writer": "DocumentWriter Profile write_document",
     "headwater.sync.audit.auditor": "audit=audit_folder",
     "headwater.sync.explore": "ExploreReport explore=explore_source",
-    "headwater.sync.audit.findings": "AuditReport SetAudit",
     "headwater.sync.options": "SyncOptions",
-    "headwater.sync.reports": "SyncReport SetReport",
+    "headwater.sync.reports": "AuditReport SetAudit SetReport SyncReport",
     "headwater.sync.run": "sync=sync_folder",
     "headwater.sync.copy_status": "CopyStatus copy_status",
 }

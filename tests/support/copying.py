@@ -10,9 +10,8 @@ import msgspec
 from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Notice, Progress
 from headwater.sync.audit.auditor import audit
-from headwater.sync.audit.findings import AuditReport
 from headwater.sync.options import SyncOptions
-from headwater.sync.reports import SyncReport
+from headwater.sync.reports import AuditReport, SyncReport
 from headwater.sync.run import SyncTask, synchronise
 from headwater.transport.transport import Transport, TransportOptions
 

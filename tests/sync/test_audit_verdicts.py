@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headwater.sync.audit.findings import (
+from headwater.sync.audit.findings import judge_copy, judge_set, judge_stores
+from headwater.sync.reports import (
     DIFFERENT,
     IN_SYNC,
     MISSING,
@@ -18,9 +19,6 @@ from headwater.sync.audit.findings import (
     AuditReport,
     SetAudit,
     StoreAudit,
-    judge_copy,
-    judge_set,
-    judge_stores,
 )
 
 DOUBT = ["the list kept changing"]

@@ -11,7 +11,7 @@ import pytest
 from headwater.files import hash_pool
 from headwater.storage.transaction import DatabaseFull, Transaction
 from headwater.sync.audit import comparison
-from headwater.sync.audit.findings import AuditReport
+from headwater.sync.reports import AuditReport
 from tests.support.copying import FINDINGS, check, go
 from tests.support.fake_source import Site, Source
 

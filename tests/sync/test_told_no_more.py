@@ -15,7 +15,7 @@ from headwater.copy_state import SCHEMA
 from headwater.errors import Exit
 from headwater.storage.database import Database
 from headwater.sync.audit import comparison
-from headwater.sync.audit.findings import DIFFERENT, MISSING, AuditReport
+from headwater.sync.reports import DIFFERENT, MISSING, AuditReport
 from headwater.sync.state import TEMPORARY
 from tests.support.copying import DONE, check, go, tree
 from tests.support.fake_source import Reply, Site, Source

@@ -10,18 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.spec.records import Digest, parse_hash
-from headwater.sync.audit.findings import (
-    DIFFERENT,
-    MISSING,
-    SAME,
-    UNVERIFIABLE,
-    ExpectedFile,
-    FoundFile,
-    judge_file,
-    states_all,
-)
+from headwater.sync.audit.findings import ExpectedFile, FoundFile, judge_file, states_all
 from headwater.sync.connection import Refusal, Scope, origin_of
 from headwater.sync.options import Choice
+from headwater.sync.reports import DIFFERENT, MISSING, SAME, UNVERIFIABLE
 from headwater.sync.sets.polling import PollingHints, PollInterval, next_wait
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns
 from headwater.sync.transfer.result_log import failure_pause_seconds

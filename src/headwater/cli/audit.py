@@ -25,8 +25,8 @@ from headwater.cli.shared_options import (
 from headwater.cli.stop_signal import terminated
 from headwater.quantities import human_seconds
 from headwater.sync.audit.auditor import audit
-from headwater.sync.audit.findings import AuditReport, SetAudit
 from headwater.sync.options import SyncOptions
+from headwater.sync.reports import AuditReport, SetAudit
 from headwater.version import __version__
 
 _SHOWN = 20

@@ -1,4 +1,4 @@
-"""Triplestores that follow the dataset of a set: each is brought to its state after the sync, by changes or as a whole.
+"""The dataset of a set, and triplestores that follow it: each is brought to its state after the sync.
 
 States of the dataset are kept for each store as files of canonical N-Quads, named by their SHA-256; a store knows by
 its position which of them it holds. A state is kept before the store goes to it, and removed after the store has
@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
@@ -23,13 +23,31 @@ import msgspec
 from headwater.copy_state import FOLDER, JOURNAL_ID
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
+from headwater.patches import N_QUADS_DIFF
 from headwater.progress import Progress
 from headwater.rdf.canonical import LABELS_KEPT, BlankNodes, DatasetSummary, RdfOptions, write_canonical
-from headwater.rdf.syntaxes import N_QUADS, NoSingleDataset, RdfFile, RdfInput, is_named
+from headwater.rdf.syntaxes import (
+    N_QUADS,
+    NoSingleDataset,
+    RdfFile,
+    RdfInput,
+    chosen_dataset,
+    is_named,
+    is_patch,
+    name_of,
+    rdf_file,
+)
 from headwater.rdf.unified_diff import PatchSummary, write_patch
+from headwater.spec.kinds import PATCH
+from headwater.spec.records import Link
 from headwater.storage.durable import replace_file, sync_folder
-from headwater.storage.transaction import Transaction
-from headwater.sync.audit.findings import (
+from headwater.storage.transaction import Row, Transaction
+from headwater.sync.connection import netrc_authorization
+from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.copy.held_files import digest_of_file
+from headwater.sync.lists.entries import ListContext, all_links, encode_links
+from headwater.sync.options import SyncOptions
+from headwater.sync.reports import (
     DIFFERENT,
     MISSING,
     NORMALISED,
@@ -37,15 +55,12 @@ from headwater.sync.audit.findings import (
     UNREADABLE,
     UNVERIFIABLE,
     ContentVerdict,
+    DatasetReport,
+    SetReport,
     StoreAudit,
+    StoreReport,
+    gravest_status,
 )
-from headwater.sync.connection import netrc_authorization
-from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.copy.held_files import digest_of_file
-from headwater.sync.held_datasets import held_dataset
-from headwater.sync.lists.entries import ListContext
-from headwater.sync.options import SyncOptions
-from headwater.sync.reports import DatasetReport, SetReport, StoreReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import SetRow
@@ -58,6 +73,93 @@ from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoi
 from headwater.triplestores.sparql_store import SparqlStore
 from headwater.triplestores.statements import StorePosition, StoreState, iri_text
 from headwater.typed_decoding import from_json
+
+# the dataset of a set among what the copy holds of it, or among what the Resource List has
+
+_HELD_FILES: Final = (
+    "SELECT uri, path, type, extra, digest, changed_at FROM resources WHERE set_id = ? AND path IS NOT NULL"
+    " AND size IS NOT NULL ORDER BY uri"
+)
+_LISTED_FILES: Final = "SELECT uri, x'', type, extra, NULL, NULL FROM temp.listed WHERE NOT refused ORDER BY uri"
+_FLAG_OF_DELETED = "SELECT 1 FROM resources WHERE set_id = ? AND path IS NULL AND instr(extra, 'isDataset') LIMIT 1"
+_MOST_FILES = 1_000
+
+
+def held_dataset(t: Transaction, set_id: int, wanted: str | None) -> RdfFile | None:
+    """The dataset of a set among what is held of it; None: there is none. Raises NoSingleDataset.
+
+    Where the file that was flagged is deleted there is none: no other one is until a list says so (TIM-A5).
+    """
+    files = _rdf_files(t.rows(_HELD_FILES, (set_id,)))
+    if wanted is None and not any(one.flagged for one in files) and t.one(_FLAG_OF_DELETED, (set_id,)) is not None:
+        return None
+    return chosen_dataset(files, wanted)
+
+
+def listed_dataset(t: Transaction, wanted: str | None) -> RdfFile | None:
+    """The dataset among what was staged of the Resource List, which has no path yet. Raises NoSingleDataset."""
+    return chosen_dataset(_rdf_files(t.rows(_LISTED_FILES)), wanted)
+
+
+def _rdf_files(rows: Iterable[Row]) -> list[RdfFile]:
+    files: list[RdfFile] = []
+    for uri, path, media_type, extra, digest, changed_at in rows:
+        found = rdf_file(uri, path, media_type, extra, digest)
+        if found is not None:
+            files.append(msgspec.structs.replace(found, changed_at=changed_at))
+            if len(files) >= _MOST_FILES:
+                break
+    return files
+
+
+_FOUND: Final = (
+    "SELECT rowid, uri, coalesce(loc, uri), type, hash, length FROM temp.changed WHERE change != 'deleted'"
+    " AND (uri LIKE '%.nqud' OR type LIKE ?)"
+)
+_RESTATE: Final = (
+    "UPDATE temp.changed SET uri = ?, loc = NULL, lastmod = NULL, length = NULL, hash = NULL, type = NULL,"
+    " encoding = NULL, extra = NULL, change = 'updated', refused = 0, links = ? WHERE rowid = ?"
+)
+
+
+_WITH_PATCH: Final = (
+    "SELECT c.n, c.links, r.links, c.hash IS NOT NULL AND c.hash = r.listed_hash FROM temp.changed c"
+    " JOIN resources r ON r.set_id = ? AND r.uri = c.uri AND r.links IS NOT NULL WHERE c.pending AND c.links LIKE ?"
+)
+
+
+def keep_links(t: Transaction, set_id: int) -> None:
+    """Have changes of datasets say what is held of them: they have one link, to the patch (TIM-A2).
+
+    What a link said of another state than this one, its hash for instance, is left out.
+    """
+    found = []
+    for n, links, held, same in t.rows(_WITH_PATCH, (set_id, f"%{N_QUADS_DIFF}%")):
+        told = all_links(links)
+        if all(link.rel == PATCH for link in told):
+            kept = (link for link in all_links(held) if link.rel != PATCH)
+            told += [link if same else Link(rel=link.rel, href=link.href, type=link.type) for link in kept]
+            found.append((encode_links(told), n))
+    t.many("UPDATE temp.changed SET links = ? WHERE n = ?", found)
+
+
+def restate_patches(t: Transaction, set_id: int, wanted: str | None, *, listed: bool = False) -> None:
+    """Make staged changes of patches those of the dataset of the set, which is fetched whole where no hash tells what
+    a patch leads to. Where no dataset is held, or `listed`, they stay what they are: files.
+    """
+    try:
+        dataset = held_dataset(t, set_id, wanted)
+        if dataset is None and listed:
+            dataset = listed_dataset(t, wanted)
+    except NoSingleDataset:
+        return
+    if dataset is None:
+        return
+    found = [row for row in t.rows(_FOUND, (f"{N_QUADS_DIFF}%",)) if is_patch(row[3], name_of(row[1]))]
+    for row, _, loc, _, hash_, length in found:
+        link = Link(rel=PATCH, href=loc, type=N_QUADS_DIFF, hash=hash_, length=length)
+        t.run(_RESTATE, (dataset.uri, encode_links([link]), row))
+
 
 # the states of the dataset that are kept for one store
 

@@ -6,6 +6,7 @@ Of the last run, and of each set, the result is kept for `headwater status`.
 from __future__ import annotations
 
 import contextlib
+from typing import NamedTuple
 
 import msgspec
 
@@ -184,6 +185,114 @@ _GRAVEST = (Exit.STORE, Exit.SOURCE, Exit.UNDETERMINED, Exit.TRANSFERS_FAILED, E
 def gravest_status(statuses: list[int]) -> int:
     """The exit status that counts when several apply."""
     return next((int(status) for status in _GRAVEST if status in statuses), int(Exit.DONE))
+
+
+# audits
+
+SAME, MISSING, DIFFERENT, EXTRA = "same", "missing", "different", "extra"
+BY_HASH, BY_RECORD, BY_TIME = "same_by_hash", "same_by_record", "same_by_time"
+"""What proves that a file is the same: a hash of the source, the copy's own record, length and time alone."""
+NORMALISED = "same after normalisation"
+UNREADABLE, UNVERIFIABLE, CHANGED = "unreadable", "unverifiable", "changed during audit"
+TOLD_NO_MORE = "told no more"
+
+IN_SYNC, NOT_IN_SYNC, UNDETERMINED = "in sync", "not in sync", "undetermined"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One discrepancy: a file that is missing, differs or cannot be read, or one that no list has.
+
+    A folder that cannot be read is a finding too: whether there are files in it that no list has is unknown.
+    `expected` and `found` are digests, `algorithm:hex`: of the source's list, or else of the copy's own record.
+    """
+
+    verdict: str
+    uri: str | None
+    path: str
+    reason: str = ""
+    expected: str | None = None
+    found: str | None = None
+
+
+class StoreAudit(msgspec.Struct, kw_only=True):
+    """The verdict on one triplestore: the number of statements and the SHA-256 of canonical N-Quads, here and there."""
+
+    store: str
+    verdict: str
+    """`same`, `same after normalisation`, `different`, `missing` or `unreadable`."""
+
+    reason: str | None = None
+    quads: int | None = None
+    sha256: str | None = None
+    dataset_quads: int | None = None
+    dataset_sha256: str | None = None
+
+
+class SetAudit(msgspec.Struct, kw_only=True):
+    """The audit of one set: counts of resources, and what is not the same."""
+
+    name: str
+    folder: str
+    at: str | None = None
+    same: int = 0
+    """The sum of the next three."""
+
+    same_by_hash: int = 0
+    """Proved by what the source lists, or sends: a hash, the content of a dataset."""
+
+    same_by_record: int = 0
+    """No hash is listed: the file is the one that was placed, by its recorded hash; length and time are as listed."""
+
+    same_by_time: int = 0
+    """Neither hash is there: length and time alone are as listed."""
+
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    unreadable: int = 0
+    unverifiable: int = 0
+    changed_during_audit: int = 0
+    refused: int = 0
+    skipped: int = 0
+    left_out: int = 0
+    contradicted: int = 0
+    """Resources that the Resource List has otherwise than changes of before its `at`, or changes out of order tell."""
+
+    told_no_more: int = 0
+    """Resources that the copy has as a change after the Resource List's `at` told, which no list tells any more."""
+
+    verdict: str = UNDETERMINED
+    reason: str | None = None
+    findings: list[Finding] = []
+    findings_are_cut: bool = False
+    stores: list[StoreAudit] = []
+    """The triplestores that follow the dataset of the set, where the user names some."""
+
+
+class AuditReport(msgspec.Struct, kw_only=True):
+    """The audit of a copy. `verdict`: `in sync`, `not in sync` or `undetermined`."""
+
+    source: str
+    destination: str
+    as_of: str | None = None
+    """The moment that it is compared with; None: the present."""
+
+    copy_as_of: str | None = None
+    """The moment that the copy itself is of; None: it follows the source."""
+
+    verdict: str = UNDETERMINED
+    sets: list[SetAudit] = []
+    requests: int = 0
+    seconds: float = 0.0
+    exit_status: int = Exit.UNDETERMINED
+
+
+class ContentVerdict(NamedTuple):
+    """What came of comparing a file with what the source sends for it."""
+
+    uri: str
+    verdict: str
+    reason: str
 
 
 # the history of runs

@@ -20,7 +20,7 @@ from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.audit.comparison import TABLES, SetComparison
-from headwater.sync.audit.findings import AuditReport, SetAudit, judge_copy, judge_stores
+from headwater.sync.audit.findings import judge_copy, judge_stores
 from headwater.sync.connection import Scope, hosts_of, starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
@@ -33,6 +33,7 @@ from headwater.sync.options import (
     signature_of,
 )
 from headwater.sync.packages.dump_documents import DumpLists
+from headwater.sync.reports import AuditReport, SetAudit
 from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.moved_sets import (
@@ -169,7 +170,7 @@ class _Audit:
     def _restate(self, t: Transaction, set_id: int) -> None:
         """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
         if any_patches_alone(t):
-            from headwater.sync.held_datasets import restate_patches  # takes the RDF library along
+            from headwater.sync.dataset_sync import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self._options.dataset, listed=True)
 

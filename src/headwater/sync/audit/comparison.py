@@ -27,7 +27,19 @@ from headwater.processes.pool import processors
 from headwater.progress import Notice, Progress
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.alternates import keep_representations
-from headwater.sync.audit.findings import (
+from headwater.sync.audit.findings import ExpectedFile, FoundFile, difference, judge_file, judge_set, proof_of
+from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
+from headwater.sync.copy.file_names import base_folder
+from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
+from headwater.sync.lists.documents import Documents
+from headwater.sync.lists.entries import ListContext, canonical_hash_of
+from headwater.sync.lists.position import Position, position_of_list
+from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
+from headwater.sync.metadata import restate_by_changes, restate_by_list
+from headwater.sync.options import Choice, SyncOptions
+from headwater.sync.past.evidence import EXISTED, UNKNOWN, EvidenceReader, fill_listed
+from headwater.sync.reports import (
     BY_HASH,
     BY_RECORD,
     BY_TIME,
@@ -40,26 +52,9 @@ from headwater.sync.audit.findings import (
     UNREADABLE,
     UNVERIFIABLE,
     ContentVerdict,
-    ExpectedFile,
     Finding,
-    FoundFile,
     SetAudit,
-    difference,
-    judge_file,
-    judge_set,
-    proof_of,
 )
-from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
-from headwater.sync.copy.file_names import base_folder
-from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
-from headwater.sync.lists.documents import Documents
-from headwater.sync.lists.entries import ListContext, canonical_hash_of
-from headwater.sync.lists.position import Position, position_of_list
-from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
-from headwater.sync.metadata import restate_by_changes, restate_by_list
-from headwater.sync.options import Choice, SyncOptions
-from headwater.sync.past.evidence import EXISTED, UNKNOWN, EvidenceReader, fill_listed
 from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.sets.moved_sets import LISTED, take_along
 from headwater.sync.source_times import format_micros

@@ -170,7 +170,7 @@ class FirstImport:
         self, run: RunContext, row: SetRow, lists: ListContext, unconfirmed: UnconfirmedContent,
         warn: Callable[[str, str, str | None], None],
     ) -> None:  # fmt: skip
-        from headwater.sync.held_datasets import restate_patches  # takes the RDF library along, as those below
+        from headwater.sync.dataset_sync import restate_patches  # takes the RDF library along, as those below
 
         wanted = run.options.dataset
         self._run = run
@@ -202,7 +202,7 @@ class FirstImport:
 
     def _work(self) -> Work | None:
         from headwater.rdf.syntaxes import NoSingleDataset
-        from headwater.sync.held_datasets import listed_dataset
+        from headwater.sync.dataset_sync import listed_dataset
 
         with self._run.database.write() as t:
             try:

@@ -89,7 +89,7 @@ class SetContext:
     def _restate(self, t: Transaction, set_id: int) -> None:
         """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
         if any_patches_alone(t):
-            from headwater.sync.held_datasets import restate_patches  # takes the RDF library along
+            from headwater.sync.dataset_sync import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self.run.options.dataset)
         if self._compared is not None and (count := do_contradicted(t, self._compared)):
@@ -97,7 +97,7 @@ class SetContext:
             self.warn("AMB-25", what, self.offer.baseline_document)
         ask_for_old_deletions(t, set_id)
         if any_patches(t):
-            from headwater.sync.held_datasets import keep_links
+            from headwater.sync.dataset_sync import keep_links
 
             keep_links(t, set_id)
         keep_dataset_flags(t, set_id)
