@@ -6,8 +6,7 @@ the resource alone; what is remembered follows when all that a list said is done
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from headwater.spec.records import Link
 from headwater.spec.uris import normalise
@@ -95,16 +94,6 @@ UNION ALL SELECT 1 FROM temp.changed WHERE uri = ?1 AND pending AND change <> 'd
 """Whether anything stands for a resource still, or is one that is listed."""
 
 
-class _ChangedRow(NamedTuple):
-    n: int
-    uri: str
-    type: str | None
-    links: str | None
-    change: str
-    former: str | None
-    """What has stood for it until now."""
-
-
 def represent_listed(t: Transaction, types: Sequence[str], scope: Scope) -> None:
     """Put preferred alternates in place of the resources in `temp.listed`."""
     t.run("DELETE FROM temp.represented")
@@ -160,10 +149,21 @@ def represent_changed(t: Transaction, set_id: int, types: Sequence[str], scope: 
     t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
     removals: list[tuple[int, str]] = []
     last = 0
-    while rows := [_ChangedRow(*row) for row in t.rows(_CHANGED, (set_id, last))]:
-        last = rows[-1].n
-        for row in rows:
-            removals += ((row.n, uri) for uri in _represent(t, set_id, row, types, scope))
+    while rows := list(t.rows(_CHANGED, (set_id, last))):
+        last = rows[-1][0]
+        for n, generic, type_, links, change, former in rows:  # `former`: what has stood for it until now
+            link = _chosen(types, type_, links) if change != "deleted" else None
+            if link is not None:
+                (uri,) = _stand(t, "changed", [(n, generic, link)], scope)
+                if t.one(_OWN_ENTRY, (set_id, uri)) is not None:
+                    t.run("INSERT OR IGNORE INTO temp.represented(generic, uri) VALUES (?1, ?1)", (uri,))
+                if (former or generic) != uri:
+                    removals.append((n, former or generic))
+                continue
+            stays = generic if change != "deleted" and former == generic else None
+            t.run("INSERT OR REPLACE INTO temp.represented(generic, uri) VALUES (?, ?)", (generic, stays))
+            if former not in (None, generic):
+                removals.append((n, former))
     t.run(  # of one URI the entry of its own counts, else the last
         "UPDATE temp.changed SET pending = 0 WHERE pending AND n IN (SELECT n FROM temp.represented) AND EXISTS ("
         "SELECT 1 FROM temp.changed AS o WHERE o.uri = changed.uri AND o.pending AND o.n <> changed.n"
@@ -188,24 +188,6 @@ def represent_changed(t: Transaction, set_id: int, types: Sequence[str], scope: 
                 " SELECT list, ordinal, ?, 'deleted', at, latest, exact, 0, 1 FROM temp.changed WHERE n = ?",
                 (uri, n),
             )
-
-
-def _represent(t: Transaction, set_id: int, row: _ChangedRow, types: Sequence[str], scope: Scope) -> Iterator[str]:
-    """Stage one change; yields what may be deleted by it."""
-    former = row.former if row.former != row.uri else None
-    link = _chosen(types, row.type, row.links) if row.change != "deleted" else None
-    if link is not None:
-        (uri,) = _stand(t, "changed", [(row.n, row.uri, link)], scope)
-        if t.one(_OWN_ENTRY, (set_id, uri)) is not None:
-            t.run("INSERT OR IGNORE INTO temp.represented(generic, uri) VALUES (?1, ?1)", (uri,))
-        if former != uri:
-            yield former or row.uri
-        return
-    t.run("INSERT OR REPLACE INTO temp.represented(generic, uri) VALUES (?, NULL)", (row.uri,))
-    if row.change != "deleted" and row.former == row.uri:
-        t.run("UPDATE temp.represented SET uri = generic WHERE generic = ?", (row.uri,))
-    if former is not None:
-        yield former
 
 
 _OWN_ENTRY = """
