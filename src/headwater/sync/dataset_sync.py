@@ -191,10 +191,10 @@ class KeptState(msgspec.Struct, frozen=True):
     sha256: str
     quads: int
     copy: str = ""
-    """The identity of the copy whose store it is; empty: noted by an earlier version."""
+    """The identity of the copy whose store it is."""
 
     dataset: str = ""
-    """The URI of the dataset, by which a store may have it; empty likewise."""
+    """The URI of the dataset, by which a store may have it."""
 
     counted: CountedState | None = None
 
@@ -233,21 +233,10 @@ class KeptStates:
     def __contains__(self, sha256: str) -> bool:
         return self.path(sha256).is_file()
 
-    def is_of_this_copy(self, dataset: RdfFile) -> bool:
-        """Whether it was this copy that brought the store up last; where that is not noted, one with the same file."""
+    def former_uri(self) -> str | None:
+        """The URI by which this copy has brought its dataset into the store; None: another copy has, or nobody."""
         noted = self._noted()
-        if noted is None or not self._copy:
-            return False
-        return noted.copy == self._copy or (
-            not noted.copy and bool(dataset.digest) and noted.source_digest == dataset.digest
-        )
-
-    def former_uri(self, dataset: RdfFile) -> str | None:
-        """The URI by which this copy has brought the dataset into the store, if it is another one by now."""
-        noted = self._noted()
-        if noted is None or noted.copy != self._copy or noted.dataset in ("", dataset.uri):
-            return None
-        return noted.dataset
+        return None if noted is None or noted.copy != self._copy else noted.dataset
 
     def state_of(self, dataset: RdfFile, root: Path) -> KeptState:
         """The state that a file of the copy has, kept. Read only where it is not the one that was read last.
@@ -509,11 +498,11 @@ class DatasetSync:
         URI that its own dataset had before the address of the source changed."""
         self._run.listener(Progress(f"store of {self._row.name}", 0))
         with closing(wanted.opened(dataset.uri)) as store:
-            place = store.state().position
-            if place is not None and place.dataset != iri_text(dataset.uri) and not kept.is_of_this_copy(dataset):
+            place, former = store.state().position, kept.former_uri()
+            if place is not None and place.dataset != iri_text(dataset.uri) and former is None:
                 what = f"the store holds another dataset: {place.dataset[:200]}"
                 raise StoreFault(what, code="HW-TRI-02", where=wanted.name)
-            if (former := kept.former_uri(dataset)) is not None:
+            if former and former != dataset.uri:
                 store.leave(former)
         state = kept.state_of(dataset, Path(self._run.destination))
         told.sha256, told.quads = state.sha256, state.quads

@@ -544,10 +544,7 @@ class SetComparison:
             unread = t.rows("SELECT path, errno FROM temp.unread_folders ORDER BY path LIMIT ?", (_MOST_FINDINGS,))
             for path, number in unread:
                 result.findings.append(Finding(UNREADABLE, None, _shown(path) + "/", os.strerror(number)))
-            extra = (
-                "SELECT x.path, r.uri FROM temp.surplus x LEFT JOIN resources r ON r.path = x.path ORDER BY 1 LIMIT ?"
-            )
-            for path, uri in t.rows(extra, (_MOST_FINDINGS,)):
+            for path, uri in t.rows(_EXTRA, (_MOST_FINDINGS,)):
                 result.findings.append(Finding(EXTRA, uri, _shown(path), "" if uri else "not from the source"))
         total = result.missing + result.different + result.extra + result.unreadable + result.unverifiable
         total += result.changed_during_audit + result.told_no_more
