@@ -54,21 +54,15 @@ class CountingLines:
 
     def add(self, lines: Iterable[bytes], weight: int = 1) -> None:
         """Count statements that were added, or with a `weight` of -1 removed."""
-        properties, classes = self._counts["properties"], self._counts["classes"]
         for line in lines:
             _subject, predicate, rest = line.split(b" ", 2)
-            if predicate in properties:
-                properties[predicate] += weight
-            else:
-                self._count("properties", predicate, weight)
+            self._count("properties", predicate, weight)
+            found = graph = b""
+            if predicate == _TYPE or rest.endswith(b"> .\n"):  # else the object is a literal in the default graph
+                match = _OBJECT_AND_GRAPH.match(rest)
+                found, graph = (rest, b"") if match is None else (match[1], match[2] or b"")
             if predicate == _TYPE:
-                found, graph = object_and_graph(rest)
-                if found in classes:
-                    classes[found] += weight
-                else:
-                    self._count("classes", found, weight)
-            else:
-                graph = graph_of(rest)
+                self._count("classes", found, weight)
             if graph:
                 self._count("graphs", graph, weight)
 
@@ -89,19 +83,6 @@ class CountingLines:
                 self._incomplete.add(kind)
         elif kind not in self._incomplete and weight > 0:
             counted[key] = weight
-
-
-def graph_of(rest: bytes) -> bytes:
-    """The graph of a statement, given what follows its predicate; empty in the default graph."""
-    if not rest.endswith(b"> .\n"):
-        return b""
-    return object_and_graph(rest)[1]
-
-
-def object_and_graph(rest: bytes) -> tuple[bytes, bytes]:
-    """The object and the graph (or nothing) of a statement, given what follows its predicate."""
-    match = _OBJECT_AND_GRAPH.match(rest)
-    return (rest, b"") if match is None else (match[1], match[2] or b"")
 
 
 def _encoded(counts: dict[str, int]) -> dict[bytes, int]:
@@ -162,14 +143,9 @@ class DatasetPatch(msgspec.Struct, frozen=True, array_like=True):
         return StateRow(*self.key, msgspec.msgpack.encode(self), rank=self.seq)
 
 
-class SeenInput(msgspec.Struct, frozen=True, array_like=True):
-    """What a dataset was read from last: a signature by which an input that has not changed is not read again."""
-
-    signature: bytes
-
-    def row(self) -> StateRow:
-        """The row that it is kept in."""
-        return StateRow(*SEEN_KEY, msgspec.msgpack.encode(self))
+def seen_row(signature: bytes) -> StateRow:
+    """The row of what a dataset was read from last: an input whose signature has not changed is not read again."""
+    return StateRow(*SEEN_KEY, msgspec.msgpack.encode((signature,)))
 
 
 def origin_row(origin: Link) -> StateRow:
@@ -192,7 +168,7 @@ def read_dataset(catalog: Catalog, name: str) -> DatasetState | None:
 def read_seen(catalog: Catalog, name: str) -> bytes | None:
     """The signature of the input that was read last. Raises UnknownSet."""
     row = catalog.rows(name, [SEEN_KEY]).get(SEEN_KEY)
-    return None if row is None else from_msgpack(row.value, SeenInput).signature
+    return None if row is None else from_msgpack(row.value, tuple[bytes])[0]
 
 
 def patches_from(catalog: Catalog, name: str, first: int = 0) -> Iterator[DatasetPatch]:

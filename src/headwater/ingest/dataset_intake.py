@@ -44,11 +44,11 @@ from headwater.datasets.rows import (
     DatasetCounts,
     DatasetPatch,
     DatasetState,
-    SeenInput,
     origin_row,
     patches_from,
     read_dataset,
     read_seen,
+    seen_row,
 )
 from headwater.errors import SourceFault, UsageFault
 from headwater.ingest.dataset_inputs import DatasetInput
@@ -175,17 +175,17 @@ class DatasetIntake:
             return DatasetOutcome(news=DatasetNews.UNSETTLED)
         self.check()
         new, signature, patch = self._read(before)
-        seen_row = [] if signature is None else [SeenInput(signature).row()]
+        read = [] if signature is None else [seen_row(signature)]
         if (origin := self._input.origin) is not None:
-            seen_row.append(origin_row(origin))
+            read.append(origin_row(origin))
         if before is not None and new.sha256 == before.sha256:
-            if seen_row:
-                self._record([], self._seen(), seen_row, [])
+            if read:
+                self._record([], self._seen(), read, [])
             self.folder.keep(before, patches_from(self._catalog, self.name))
             return _unchanged(before)
         if not new.quads and not self._rules.may_be_empty:
             raise SourceFault("there is no statement", where=self._input.where, code="HW-DAT-04")
-        return self._take(before, before, new, seen_row, patch)
+        return self._take(before, before, new, read, patch)
 
     def begin_anew(self) -> DatasetOutcome:
         """Record the present state once more as created, by a patch of all of it: what was before counts no longer.
