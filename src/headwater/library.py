@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 
@@ -16,10 +16,6 @@ from headwater.errors import Exit, UsageFault
 from headwater.progress import Listener, silent
 from headwater.spec.records import Document, Entry
 from headwater.spec.writer import Profile, write_document
-
-if TYPE_CHECKING:
-    from headwater.source.config import SourceConfig
-    from headwater.source.set_folders import StaticTree
 
 Placing = Literal["link", "copy", "none"]
 """How files get into the output: as hard links (copies where the system allows no links), as copies, or not at all."""
@@ -76,6 +72,7 @@ def publish_folder(  # noqa: PLR0913 - a public function whose options are keywo
     """
     from headwater.source.config import SetConfig, SourceConfig
     from headwater.source.set_folders import StaticTree
+    from headwater.source.source import Source
 
     if not isinstance(max_delete, int | float) or not 0 <= max_delete <= 1:
         raise UsageFault(f"max_delete is a share between 0 and 1, not {max_delete!r:.100}", advice=_ADVICE)
@@ -102,13 +99,7 @@ def publish_folder(  # noqa: PLR0913 - a public function whose options are keywo
     )
     kept_in = os.fspath(state) if state is not None else str(out / ".headwater")
     config = SourceConfig(state=kept_in, base_url=base_url, profile=profile, sets=(one,))
-    return _published(config, StaticTree(out, None if resources == "none" else resources), listener)
-
-
-def _published(config: SourceConfig, tree: StaticTree, listener: Listener) -> PublishReport:
-    """Publish the one set of a source into the tree."""
-    from headwater.source.source import Source
-
+    tree = StaticTree(out, None if resources == "none" else resources)
     with Source(config, tree=tree, listener=listener) as source:
         (worked,) = source.run_once()
         scanned, published = worked.scanned, worked.published

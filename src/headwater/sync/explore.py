@@ -7,6 +7,7 @@ a representation whose generic URI it is) belongs to it as well (RS-REL-01…12)
 from __future__ import annotations
 
 import datetime as dt
+from collections import deque
 from pathlib import Path
 
 import msgspec
@@ -344,7 +345,7 @@ def view_resource(
         found, offers = _find(documents, report.source, options, MOST_SETS)
         report.faults += [f"{place}: {what}" for place, what in found.faults]
         for offer in offers:
-            state = _SetView(documents, wanted, report.faults).read(offer)
+            state = _listed_state(documents, offer, wanted, report.faults)
             if state is not None:
                 report.sets.append(state)
         report.requests = documents.requests
@@ -370,54 +371,43 @@ def _of_copy(root: Path, uri: str) -> tuple[str, list[HeldFile]]:
     return url, held
 
 
-class _SetView:
-    """Reads the lists of one set, and keeps what they say of one resource."""
-
-    def __init__(self, documents: Documents, uri: str, faults: list[str]) -> None:
-        self._documents = DumpLists(documents)
-        self._uri = uri
-        self._faults = faults
-        self._visited: set[str] = set()
-        self._entry: tuple[str, Entry] | None = None
-        self._others: dict[str, list[LinkStatement]] = {}
-
-    def read(self, offer: Offer) -> ListedState | None:
-        """What the set says of it; None: nothing."""
-        for document in (offer.baseline_document, offer.changes_document):
-            if document is not None:
-                self._read(document, 0)
-        others = [statement for statements in self._others.values() for statement in statements]
-        if self._entry is None:
-            return ListedState(set=offer.name, document="", stated_elsewhere=others) if others else None
-        place, entry = self._entry
-        return ListedState(
-            set=offer.name,
-            document=place,
-            lastmod=_text(entry.lastmod),
-            length=entry.length,
-            hash=entry.hash,
-            type=entry.type,
-            encoding=entry.encoding,
-            change=None if entry.change is None else entry.change.value,
-            datetime=_text(entry.datetime),
-            links=sorted(map(_statement, entry.links), key=_rank),
-            stated_elsewhere=sorted(others, key=_rank),
-        )
-
-    def _read(self, uri: str, depth: int) -> None:
-        if uri in self._visited or len(self._visited) >= _MOST_PARTS:
-            return
-        self._visited.add(uri)
-        taken = _Taken(self._uri)
-        answer = _read(self._documents, uri, taken)
+def _listed_state(documents: Documents, offer: Offer, uri: str, faults: list[str]) -> ListedState | None:
+    """What the lists of one set say of one resource, the last of them last; None: nothing."""
+    lists, visited = DumpLists(documents), set[str]()
+    place, entry = "", None
+    told: dict[str, list[LinkStatement]] = {}
+    pending = deque((one, 0) for one in (offer.baseline_document, offer.changes_document) if one is not None)
+    while pending and len(visited) < _MOST_PARTS:
+        where, depth = pending.popleft()
+        if where in visited:
+            continue
+        visited.add(where)
+        taken = _Taken(uri)
+        answer = _read(lists, where, taken)
         if not isinstance(answer, DocumentRead):
-            self._faults.append(f"{uri}: {answer}")
-            return
+            faults.append(f"{where}: {answer}")
+            continue
         if taken.entry is not None:
-            self._entry = (uri, taken.entry)
-        self._others.update(taken.others)
-        for part in taken.parts if depth < _DEEPEST else ():
-            self._read(part, depth + 1)
+            place, entry = where, taken.entry
+        told.update(taken.others)
+        if depth < _DEEPEST:
+            pending.extendleft((part, depth + 1) for part in reversed(taken.parts))
+    others = [statement for statements in told.values() for statement in statements]
+    if entry is None:
+        return ListedState(set=offer.name, document="", stated_elsewhere=others) if others else None
+    return ListedState(
+        set=offer.name,
+        document=place,
+        lastmod=_text(entry.lastmod),
+        length=entry.length,
+        hash=entry.hash,
+        type=entry.type,
+        encoding=entry.encoding,
+        change=None if entry.change is None else entry.change.value,
+        datetime=_text(entry.datetime),
+        links=sorted(map(_statement, entry.links), key=_rank),
+        stated_elsewhere=sorted(others, key=_rank),
+    )
 
 
 class _Taken:
