@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 import os
 import random
-import signal
 import socket
 import threading
 import time
@@ -18,7 +17,7 @@ from typing import Final
 import msgspec
 
 from headwater.copy_state import FOLDER, STATE, lock_as_follower, without_lock
-from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault
+from headwater.errors import HeadwaterError, Interrupted, SourceFault
 from headwater.http.callbacks import CallbackListener
 from headwater.http.server import AddressInUse, address_url, listen
 from headwater.notify.subscriber import SubscribedCopy
@@ -52,7 +51,7 @@ from headwater.sync.push import (
     read_payload,
 )
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import SyncTask, all_failed, catch_signals, is_busy, synchronise
+from headwater.sync.run import SyncTask, all_failed, is_busy, synchronise, until_stopped
 from headwater.sync.sets.polling import PollHistory, PollingHints, PollInterval, next_wait
 from headwater.sync.source_times import micros
 from headwater.transport.fetch import DeadlineMet
@@ -445,17 +444,7 @@ def follow_push(
     `tell` gets the report of each run, and about once a second one of what was applied. Returns the exit status.
     Raises AddressInUse, UsageFault, and StoreFaults.
     """
-    ended = stop or threading.Event()
-    received: list[int] = []
-    restore = catch_signals(ended, received)
-    try:
-        _follow_all(tasks, interval, tell, push, ended)
-    except (Interrupted, KeyboardInterrupt):
-        if not ended.is_set():
-            raise
-    finally:
-        restore()
-    return Exit.INTERRUPTED if signal.SIGINT in received else Exit.DONE
+    return until_stopped(lambda ended: _follow_all(tasks, interval, tell, push, ended), stop)
 
 
 def _follow_all(

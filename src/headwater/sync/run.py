@@ -363,11 +363,9 @@ def follow(
     A run under way is given up at once; what it has done holds, and the next call continues. Returns the exit status:
     130 after SIGINT, else 0. A fault of the source does not end it, nor a long audit of the copy; any other is raised.
     """
-    ended = stop or threading.Event()
-    received: list[int] = []
-    restore = catch_signals(ended, received)
-    history = PollHistory()
-    try:
+
+    def poll(ended: threading.Event) -> None:
+        history = PollHistory()
         while not ended.is_set():
             hints = PollingHints()
             try:
@@ -386,12 +384,8 @@ def follow(
             until = time.monotonic() + wait
             while not ended.is_set() and (left := until - time.monotonic()) > 0:
                 time.sleep(min(left, _LOOK_SECONDS))  # not `Event.wait`: a signal inside of it could not set the event
-    except (Interrupted, KeyboardInterrupt):
-        if not ended.is_set():
-            raise
-    finally:
-        restore()
-    return Exit.INTERRUPTED if signal.SIGINT in received else Exit.DONE
+
+    return until_stopped(poll, stop)
 
 
 def is_busy(report: SyncReport) -> bool:
@@ -404,10 +398,14 @@ def all_failed(report: SyncReport) -> bool:
     return report.exit_status == Exit.SOURCE and all(copied.exit_status == Exit.SOURCE for copied in report.sets)
 
 
-def catch_signals(ended: threading.Event, received: list[int]) -> Callable[[], None]:
-    """Let SIGINT and SIGTERM end the following: transfers at once, anything else after a moment, or on a second one."""
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
+def until_stopped(work: Callable[[threading.Event], None], stop: threading.Event | None = None) -> int:
+    """Do work that goes on until SIGINT or SIGTERM sets the event that it is given, or somebody else sets `stop`.
+
+    Transfers end at once then, anything else after a moment, or on a second signal. Returns the exit status: 130 after
+    SIGINT, else 0.
+    """
+    ended = stop or threading.Event()
+    received: list[int] = []
 
     def caught(number: int, _frame: object) -> None:
         again = ended.is_set()
@@ -420,12 +418,18 @@ def catch_signals(ended: threading.Event, received: list[int]) -> Callable[[], N
     def broken_off(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    handlers = {signal.SIGINT: caught, signal.SIGTERM: caught, signal.SIGALRM: broken_off}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-
-    def restore() -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    return restore
+    before = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in {signal.SIGINT: caught, signal.SIGTERM: caught, signal.SIGALRM: broken_off}.items():
+                before[number] = signal.signal(number, handler)
+        work(ended)
+    except (Interrupted, KeyboardInterrupt):
+        if not ended.is_set():
+            raise
+    finally:
+        if before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+    return Exit.INTERRUPTED if signal.SIGINT in received else Exit.DONE
