@@ -54,28 +54,21 @@ class DatasetFolder:
 
     def __init__(self, state: Path, name: str) -> None:
         self.path = state / FOLDER / name
+        self.scratch = self.path / _SCRATCH
+        """Where files lie while they are made."""
+
+        self.restart_note = self.path / _RESTART
+        """A file whose presence asks for the history to begin anew."""
+
         self._known: dict[str, FileState] = {}
-
-    def dataset(self, seq: int, sha256: str) -> Path:
-        """The file of a state of the dataset."""
-        return self.path / f"{seq:05d}-{sha256[:16]}.nq"
-
-    def patch(self, seq: int, sha256: str) -> Path:
-        """The file of a patch."""
-        return self.path / f"{seq:05d}-{sha256[:16]}.nqud"
 
     def dataset_of(self, state: DatasetState) -> Path:
         """The file of this state."""
-        return self.dataset(state.seq, state.sha256)
+        return self.path / f"{state.seq:05d}-{state.sha256[:16]}.nq"
 
     def patch_of(self, patch: DatasetPatch) -> Path:
         """The file of this patch."""
-        return self.patch(patch.seq, patch.sha256)
-
-    @property
-    def scratch(self) -> Path:
-        """Where files lie while they are made."""
-        return self.path / _SCRATCH
+        return self.path / f"{patch.seq:05d}-{patch.sha256[:16]}.nqud"
 
     def fresh_scratch(self) -> Path:
         """The same, empty. Raises OSError."""
@@ -98,10 +91,11 @@ class DatasetFolder:
         wanted = {self.patch_of(one).name for one in patches}
         if state is not None:
             wanted.add(self.dataset_of(state).name)
-        left = [one for one in self._files() if one.name not in wanted]
+        left: list[Path] = []
+        with suppress(FileNotFoundError):
+            left += (one for one in self.path.iterdir() if one.suffix in (".nq", ".nqud") and one.name not in wanted)
         for path in left:
-            with suppress(FileNotFoundError):
-                path.unlink()
+            path.unlink(missing_ok=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
         return [path.name for path in left]
 
@@ -131,15 +125,6 @@ class DatasetFolder:
         if last is None or last.dataset != state.sha256 or last.seq != state.seq:
             raise BrokenSeries("the newest patch does not lead to the dataset", where=str(self.path))
         self.check(self.dataset_of(state), state.sha256, state.octets)
-
-    @property
-    def restart_note(self) -> Path:
-        """A file whose presence asks for the history to begin anew."""
-        return self.path / _RESTART
-
-    def _files(self) -> Iterator[Path]:
-        with suppress(FileNotFoundError):
-            yield from (one for one in self.path.iterdir() if one.suffix in (".nq", ".nqud"))
 
 
 def file_digest(path: Path) -> str:
