@@ -10,7 +10,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyoxigraph
 import pytest
 
@@ -205,26 +204,6 @@ def test_graphs_behind_an_endpoint_go_with_their_copy_when_the_source_moves(
         assert in_server(server, moved) == 3
         assert not any(site.source.base in str(quad.object) for quad in server.store)
         assert go(other.base, dest, **options).one.dataset.stores[0].done == "unchanged"
-
-
-def test_a_store_of_an_earlier_version_goes_with_a_copy_of_the_same_file(
-    site: Site, dest: Path, tmp_path: Path
-) -> None:
-    """That version did not note whose store it is."""
-    stores = tmp_path / "stores"
-    go(site.source.base, dest, store=str(stores))
-    note = stores / "set" / "state.json"
-    told = msgspec.json.decode(note.read_bytes())
-    del told["copy"], told["dataset"]
-    note.write_bytes(msgspec.json.encode(told))
-    for state, status in ((STATES[1], STORE), (STATES[0], DONE)):
-        with Source() as other:
-            moved = Site(other)
-            moved.put("dataset.nq", text_of(state))
-            moved.put("readme.txt", b"what this is")
-            moved.publish()
-            assert go(other.base, dest, store=str(stores), moved=True).status == status
-    assert in_store(stores / "set") == normalised(STATES[0])
 
 
 def test_a_large_change_is_loaded_as_a_whole(
