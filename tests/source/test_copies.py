@@ -17,6 +17,7 @@ from headwater.cli import run
 from headwater.copy_state import SCHEMA, CopyStateReader
 from headwater.errors import Exit, StoreFault
 from headwater.ingest.copy_intake import copy_lags
+from headwater.source.published_copy import CopyWatch
 from headwater.source.set_folders import names_in_copy
 from headwater.source.source import ReadOnlySource
 from headwater.spec.records import Link
@@ -233,6 +234,11 @@ def test_several_sets_of_a_copy_and_a_server_beside_them(tmp_path: Path) -> None
         dest, state = tmp_path / "copy", tmp_path / "state"
         assert go(origin.base, dest).status == DONE
         assert names_in_copy(dest) == {"one": "one", "two": "two"}
+        told: list[object] = []
+        for known in ({"one", "two"}, {"one"}):  # what whoever has read the sets before the first look does not know
+            assert told == []
+            CopyWatch(dest, [], told.append, frozenset(known)).run()
+        assert "two" in str(told)
         with hub(dest, state, "one", "two") as running:
             for one in sites:
                 running.shows({"f.txt"} if (dest / one.name / "f.txt").exists() else {"a/f.txt"}, one.name)

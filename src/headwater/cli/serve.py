@@ -48,6 +48,7 @@ from headwater.http.workers import Answers, FirstProcess, ServingProcesses, page
 from headwater.ingest.push.submission import Account
 from headwater.progress import Notice, Progress
 from headwater.source.config import SourceConfig
+from headwater.source.set_folders import names_in_copy
 from headwater.source.set_health import Publication
 from headwater.source.source import ReadOnlySource, Source
 from headwater.typed_decoding import from_json
@@ -127,6 +128,7 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
     with listener, ExitStack() as stack:
         base_url = config.base_url or own_url(config.host, address_url(listener))
         follows_sets = options.get("copy") is not None and options.get("set_name") is None and not no_publish
+        known = frozenset(str(one.copy_set) for one in config.sets) if follows_sets else None
         hub = None
         if (config.hub is not None or with_hub) and not no_publish:
             # With it come an HTTP client and a database, which a source without a hub does not need.
@@ -134,7 +136,7 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
 
             table = one_machine(config, listener) if config.hub is None else config.hub
             hub = stack.enter_context(hub_of_source(table, config, open_log(config.log_format), quiet=quiet))
-        how = _Serving(quiet, as_json, not no_publish, workers, follows_sets, hub)
+        how = _Serving(quiet, as_json, not no_publish, workers, known, hub)
         config = msgspec.structs.replace(config, base_url=base_url)
         while True:
             ended = _serve(config, listener, how)
@@ -142,17 +144,19 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
                 return ended
             listener, how = ended, how._replace(as_json=False)
             with suppress(HeadwaterError):  # the copy cannot be read at this moment: what there was goes on
+                # Read before what is published of them: a set that comes later is told of, one that is refused is not.
+                how = how._replace(known=frozenset(names_in_copy(options["copy"].absolute()).values()))
                 config = with_new_sets(options, base_url)
 
 
 class _Serving(NamedTuple):
-    """How it is served; `until_new_set`: a set that the copy gets ends it, and it begins with that anew."""
+    """How it is served; a set of the copy besides the `known` ones (None: no copy) ends it, to begin with that anew."""
 
     quiet: bool
     as_json: bool
     alone: bool
     workers: int
-    until_new_set: bool
+    known: frozenset[str] | None
     hub: CommandHub | None
 
 
@@ -168,7 +172,7 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
 
     def heard(event: Progress | Notice) -> None:
         log.progress(event)
-        if how.until_new_set and not kept and isinstance(event, Notice) and event.rule == "HW-CPY-16":
+        if how.known is not None and not kept and isinstance(event, Notice) and event.rule == "HW-CPY-16":
             with suppress(OSError):  # a signal has closed it
                 kept.append(listener.dup())
                 server.end()
@@ -186,7 +190,7 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
         hearers = _Hearers(config, log, folder, quiet=how.quiet)
         source: Source | ReadOnlySource
         if how.alone:
-            source = stack.enter_context(Source(config, listener=heard))
+            source = stack.enter_context(Source(config, listener=heard, known_in_copy=how.known))
             source.events.listen(hearers.published)
         else:
             source = stack.enter_context(ReadOnlySource(config, listener=log.progress))

@@ -150,7 +150,10 @@ class CopyWatch:
 
     urgency = Urgency.NEWS
 
-    def __init__(self, root: Path, sets: Sequence[SetWorker], listener: Listener) -> None:
+    def __init__(
+        self, root: Path, sets: Sequence[SetWorker], listener: Listener, known: frozenset[str] | None = None
+    ) -> None:
+        """Other sets than the `known` ones (None: than are there first) are told of, as new ones."""
         self._root = root
         self._sets = sets
         self._listener = listener
@@ -159,7 +162,7 @@ class CopyWatch:
         """The id of the journal that was read, and up to which entry."""
         self.due_at = 0.0
         self._has_failed = False
-        self._known_sets: frozenset[str] | None = None
+        self._known_sets = known
         self._copies = {one.name: one.intake for one in sets if isinstance(one.intake, PublishedCopy)}
 
     def run(self) -> None:
@@ -196,7 +199,7 @@ class CopyWatch:
                 one.look_now(is_other_input=True)  # what was missing may be there by now
 
     def _tell_new(self, names: set[str]) -> None:
-        """Say which sets the copy has got since it was first looked at; those that we wait for are none."""
+        """Say which sets the copy has got that were not known; those that we wait for are none."""
         known = self._known_sets
         self._known_sets = frozenset(names) | (known or frozenset())
         if known and (new := names - known):

@@ -71,7 +71,8 @@ class Source(ConfiguredSource):
 
     `base_url` is used when the configuration has none. With a `tree`, documents (and resources) go there instead of
     into the state folder. With `forget`, documents that nothing names any more go at once. Who listens to `events` is
-    told what becomes visible. Raises Locked, StateUnusable, the catalog's and the configuration's errors.
+    told what becomes visible. Sets of a copy that are not `known_in_copy` (None: there first) are told of as new.
+    Raises Locked, StateUnusable, the catalog's and the configuration's errors.
     """
 
     def __init__(
@@ -83,11 +84,13 @@ class Source(ConfiguredSource):
         clock: Callable[[], dt.datetime] = utc_now,
         listener: Listener = silent,
         forget: bool = False,
+        known_in_copy: frozenset[str] | None = None,
     ) -> None:
         super().__init__(config, base_url, tree)
         self.events = PublicationEvents()
         self._clock = clock
         self._listener = listener
+        self._known_in_copy = known_in_copy
         self._workers: dict[str, SetWorker] = {}
         self._copies: list[CopyWatch] = []
         self._scheduler: Scheduler | None = None
@@ -312,7 +315,9 @@ class Source(ConfiguredSource):
         if copies:
             from headwater.source.published_copy import CopyWatch
 
-            self._copies = [CopyWatch(Path(copy), some, self._listener) for copy, some in copies.items()]
+            self._copies = [
+                CopyWatch(Path(copy), some, self._listener, self._known_in_copy) for copy, some in copies.items()
+            ]
             for copy in self._copies:
                 scheduler.add(copy)
         if self.push_names:
