@@ -143,7 +143,7 @@ def test_an_older_catalog_is_a_gap(world: PublishedCatalog, gone: int, is_closed
     world.catalog = SqliteCatalog(older, limits=LIMITS)
     world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
     assert world.publisher.history.is_older_than_documents("files")
-    world.publisher.history.reset("files")  # before anything is looked at: no later time is known to the catalog yet
+    world.publisher.reset_history("files")  # before anything is looked at: no later time is known to the catalog yet
     world.clock.sleep(60)
     world.publish()
     assert _is_gap(world, position)
@@ -296,7 +296,7 @@ def test_a_reset_that_is_cut_off_removes_no_closed_list(
         with monkeypatch.context() as patch:
             patch.setattr(world.catalog, "note", _killed)
             with pytest.raises(InterruptedError):
-                world.publisher.history.reset("files")
+                world.publisher.reset_history("files")
     world.publish()
     assert closed.items() <= _closed(world).items()
     assert _open(world) == _open_named(world)

@@ -49,6 +49,8 @@ from headwater.publish.publication_state import (
     ArchivedResourceDump,
     ArchivedResourceList,
     ArchiveState,
+    PagePackages,
+    ResourcePackage,
     offers,
     uri_fingerprint,
 )
@@ -56,7 +58,7 @@ from headwater.publish.site import SetSettings, Site, capability_list_name, chan
 from headwater.publish.store_writer import DocumentMark, PublicationJob, changes_between, render_document
 from headwater.publish.whole_lists import ListForm, write_whole_list
 from headwater.spec.kinds import Kind
-from headwater.spec.records import Document, Entry, Link
+from headwater.spec.records import Document, Entry
 from headwater.storage.object_store import StoredObject
 
 # Names and content: states in, records out
@@ -77,18 +79,18 @@ _ARCHIVES = {
     "resource_dumps": RESOURCE_DUMP_ARCHIVE,
 }
 """The archives, by the field of `ArchiveState` with what they list."""
-_ROWS: dict[type[Archived], Capability] = {
-    ArchivedChangeList: CHANGE_LIST_ARCHIVE,
-    ArchivedChangeDump: CHANGE_DUMP_ARCHIVE,
-    ArchivedResourceList: RESOURCE_LIST_ARCHIVE,
-    ArchivedResourceDump: RESOURCE_DUMP_ARCHIVE,
+_PATTERNS: dict[type[Archived], str] = {
+    ArchivedChangeList: CHANGE_LIST_ARCHIVE.others[0].name,
+    ArchivedChangeDump: CHANGE_DUMP_ARCHIVE.others[0].name,
+    ArchivedResourceList: RESOURCE_LIST_ARCHIVE.others[0].name,
+    ArchivedResourceDump: RESOURCE_DUMP_ARCHIVE.others[0].name,
 }
 
 
 def archived_name(set_name: str, one: Archived) -> str:
     """The name of an archived document, or of its index."""
     key = one.key if isinstance(one, ArchivedResourceList | ArchivedResourceDump) else ""
-    return f"{set_name}/{filled_name(_ROWS[type(one)].others[0].name, one.number, key)}"
+    return f"{set_name}/{filled_name(_PATTERNS[type(one)], one.number, key)}"
 
 
 def snapshot_page_name(set_name: str, one: ArchivedResourceList, page: int) -> str:
@@ -105,9 +107,13 @@ def document_names(set_name: str, one: Archived) -> Iterator[str]:
         for package in one.packages:
             yield from change_package_names(set_name, package.segment, package.hash)
     elif isinstance(one, ArchivedResourceDump):
-        for page in one.pages:
-            for part, resources in enumerate(page.packages):
-                yield from resource_package_names(set_name, page.number, part, resources.hash)
+        for page, part, resources in _parts(one):
+            yield from resource_package_names(set_name, page.number, part, resources.hash)
+
+
+def _parts(one: ArchivedResourceDump) -> Iterator[tuple[PagePackages, int, ResourcePackage]]:
+    """The packages of an archived Resource Dump, each with its page and its number there."""
+    yield from ((page, part, package) for page in one.pages for part, package in enumerate(page.packages))
 
 
 def listed_in(state: ArchiveState) -> dict[str, Sequence[Archived]]:
@@ -127,10 +133,8 @@ def all_archived(state: ArchiveState) -> tuple[Archived, ...]:
     return tuple(chain.from_iterable(listed_in(state).values()))
 
 
-def archive_names(set_name: str, state: ArchiveState | None, offered: Container[str] = ()) -> Iterator[str]:
+def archive_names(set_name: str, state: ArchiveState, offered: Container[str] = ()) -> Iterator[str]:
     """The names of all archived documents and packages, and of the archives that are `offered`."""
-    if state is None:
-        return
     for one in all_archived(state):
         yield from document_names(set_name, one)
     for row, listed in archives_of(offered, state):
@@ -175,25 +179,6 @@ def _entries(site: Site, set_name: str, listed: Iterable[Archived]) -> list[Entr
     ]
 
 
-def change_dump(site: Site, set_name: str, one: ArchivedChangeDump) -> tuple[Document, list[Entry]]:
-    """An archived Change Dump: closed, with the packages of one segment (RS-ARC-26)."""
-    head = head_of(Kind.CHANGE_DUMP, set_links(site, set_name, None), from_=one.from_, until=one.until)
-    return head, [change_package_entry(site, set_name, package) for package in one.packages]
-
-
-def resource_dump(site: Site, set_name: str, one: ArchivedResourceDump) -> tuple[Document, list[Entry]]:
-    """An archived Resource Dump."""
-    head = head_of(Kind.RESOURCE_DUMP, set_links(site, set_name, None), at=one.at, completed=one.completed)
-    packages = [(page, part, package) for page in one.pages for part, package in enumerate(page.packages)]
-    return head, [resource_package_entry(site, set_name, *package) for package in packages]
-
-
-def change_list(site: Site, set_name: str, one: ArchivedChangeList) -> Document:
-    """The head of an archived Change List: it is in no index any more (RS-ARC-31)."""
-    links: tuple[Link, ...] = set_links(site, set_name, None)
-    return head_of(Kind.CHANGE_LIST, links, from_=one.from_, until=one.until)
-
-
 MOST_PACKAGES = 10_000
 """Packages that archived dumps may name: they are in the note that each publication writes."""
 
@@ -210,12 +195,14 @@ def within_bounds(state: ArchiveState, settings: SetSettings, now: dt.datetime) 
     """
     ordered = sorted(all_archived(state), key=lambda one: (shown_at(one), one.number))
     uses: Counter[str] = Counter()
-    octets = packages = 0
+    octets, counts = 0, dict[Archived, int]()
     for one in ordered:
+        is_dump = isinstance(one, ArchivedChangeDump | ArchivedResourceDump)
+        counts[one] = len(list(sizes(one))) if is_dump else 0
         for hash_, size in sizes(one):
             octets += size if not uses[hash_] else 0
             uses[hash_] += 1
-        packages += _package_count(one)
+    packages = sum(counts.values())
     line = now - dt.timedelta(seconds=settings.archive_kept_seconds)
     gone = 0
     for one in ordered:
@@ -223,7 +210,7 @@ def within_bounds(state: ArchiveState, settings: SetSettings, now: dt.datetime) 
         if shown_at(one) >= line and not is_much and packages <= MOST_PACKAGES:
             break
         gone += 1
-        packages -= _package_count(one)
+        packages -= counts[one]
         for hash_, size in sizes(one):
             uses[hash_] -= 1
             octets -= size if not uses[hash_] else 0
@@ -237,13 +224,7 @@ def sizes(one: Archived) -> Iterator[tuple[str, int]]:
     elif isinstance(one, ArchivedChangeDump):
         yield from ((package.hash, package.octets) for package in one.packages)
     else:
-        yield from ((package.hash, package.octets) for page in one.pages for package in page.packages)
-
-
-def _package_count(one: Archived) -> int:
-    if isinstance(one, ArchivedChangeDump):
-        return len(one.packages)
-    return sum(len(page.packages) for page in one.pages) if isinstance(one, ArchivedResourceDump) else 0
+        yield from ((package.hash, package.octets) for _page, _part, package in _parts(one))
 
 
 def without(state: ArchiveState, gone: list[Archived]) -> ArchiveState:
@@ -287,30 +268,25 @@ class Archives:
         state = within_bounds(state, job.settings, job.now)
         is_other = before is None or listed_in(state) != listed_in(before)
         if is_other or job.refresh is Refresh.ALL:
-            self._write(state)
-            live = set(archive_names(job.name, state, offers(job.settings)))
+            offered = offers(job.settings)
+            for row, listed in archives_of(offered, state):  # components come before their index (AMB-63)
+                for document in archive_documents(self._site, job.name, row, listed):
+                    job.store_writer.document(*document)
+            live = set(archive_names(job.name, state, offered))
             self.dropped = tuple(one for one in self._store.names(f"{job.name}/archive/") if one not in live)
         return state
 
-    def _write(self, state: ArchiveState) -> None:
-        """Write the archives: what they name is there, components come before their index (AMB-63)."""
-        for row, listed in archives_of(offers(self._job.settings), state):
-            for name, head, entries in archive_documents(self._site, self._job.name, row, listed):
-                self._job.store_writer.document(name, head, entries)
-
-    def _document(self, name: str, head: Document, entries: Iterable[Entry]) -> StoredObject:
+    def _document(self, one: Archived, head: Document, entries: Iterable[Entry]) -> StoredObject:
         """Write an archived document, which never changes."""
-        writer = self._job.store_writer
-        return writer.blocks(name, render_document(head, entries, writer.profile), self._mark(head).encode)
-
-    def _mark(self, head: Document) -> DocumentMark:
-        latest = head.completed or head.until or head.at or self._job.now
-        return DocumentMark(generation=self._job.store_writer.generation, latest=latest, is_closed=True)
+        writer, latest = self._job.store_writer, head.completed or head.until or head.at or self._job.now
+        mark = DocumentMark(generation=writer.generation, latest=latest, is_closed=True)
+        name = archived_name(self._job.name, one)
+        return writer.blocks(name, render_document(head, entries, writer.profile), mark.encode)
 
     # what leaves the Change Lists and the Change Dump
 
     def _with_changes(self, state: ArchiveState) -> ArchiveState:
-        job = self._job
+        job, dump = self._job, self._job.publication.change_dump
         known = {one.number for one in state.change_lists}
         leaving = [
             one
@@ -321,8 +297,12 @@ class Archives:
         ]
         if not leaving or job.publication.is_first:
             return state
-        lists = tuple(self._change_list(one) for one in leaving)
-        dumps = tuple(self._change_dumps({one.number for one in leaving}))
+        lists, dumps = tuple(self._change_list(one) for one in leaving), list[ArchivedChangeDump]()
+        numbers = {one.number for one in leaving}
+        packages = [] if dump is None else [one for one in dump.final if one.segment in numbers]
+        for number, some in groupby(packages, lambda one: one.segment):
+            dumps.append(ArchivedChangeDump(number=number, packages=tuple(some)))
+            self._write_dump(dumps[-1])
         return msgspec.structs.replace(
             state, change_lists=(*state.change_lists, *lists), change_dumps=(*state.change_dumps, *dumps)
         )
@@ -336,23 +316,22 @@ class Archives:
         rows = changes_between(catalog, job.name, segment.first - 1, segment.last)
         linked = added.to(rows, EntryPlace.CHANGE_LIST, segment.weight)
         entries = change_entries(linked, self._site.resource_prefix(job.name), self._site.profile)
-        head = change_list(self._site, job.name, one)
-        stored = self._document(archived_name(job.name, one), head, entries)
+        links = set_links(self._site, job.name, None)
+        head = head_of(Kind.CHANGE_LIST, links, from_=one.from_, until=one.until)
+        stored = self._document(one, head, entries)
         patches = patches_between(catalog, job.name, segment.first, segment.last)
         return msgspec.structs.replace(one, octets=stored.octets + sum(patch.octets for patch in patches))
 
-    def _change_dumps(self, numbers: set[int]) -> Iterator[ArchivedChangeDump]:
-        dump = self._job.publication.change_dump
-        packages = [] if dump is None else [one for one in dump.final if one.segment in numbers]
-        for number, some in groupby(packages, lambda one: one.segment):
-            one = ArchivedChangeDump(number=number, packages=tuple(some))
-            self._write_dump(one)
-            yield one
-
     def _write_dump(self, one: ArchivedChangeDump | ArchivedResourceDump) -> None:
-        render = change_dump if isinstance(one, ArchivedChangeDump) else resource_dump
-        head, entries = render(self._site, self._job.name, one)  # type: ignore[arg-type]
-        self._document(archived_name(self._job.name, one), head, entries)
+        """Write the document that names the packages: of one segment, closed (RS-ARC-26), or of all resources."""
+        site, name = self._site, self._job.name
+        links = set_links(site, name, None)
+        if isinstance(one, ArchivedChangeDump):
+            head = head_of(Kind.CHANGE_DUMP, links, from_=one.from_, until=one.until)
+            self._document(one, head, [change_package_entry(site, name, package) for package in one.packages])
+        else:
+            head = head_of(Kind.RESOURCE_DUMP, links, at=one.at, completed=one.completed)
+            self._document(one, head, [resource_package_entry(site, name, *part) for part in _parts(one)])
 
     # what is archived as it is
 

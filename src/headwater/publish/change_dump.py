@@ -16,7 +16,6 @@ import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import chain
 
 import msgspec
 
@@ -26,11 +25,11 @@ from headwater.progress import Notice, Progress, of_set
 from headwater.publish import documents
 from headwater.publish.added_links import EntryPlace
 from headwater.publish.capabilities import CHANGE_DUMP
-from headwater.publish.dump_packer import NOTHING_PACKED, DumpKind, Packing, PackResult
+from headwater.publish.dump_packer import NOTHING_PACKED, Packing, PackResult
 from headwater.publish.package_builder import SpooledPackage, entry_octets, file_name
 from headwater.publish.patches import packed_patch
 from headwater.publish.plan import Refresh
-from headwater.publish.publication_state import ChangeDumpState, ChangePackage, PublicationState, decode_publication
+from headwater.publish.publication_state import ChangeDumpState, ChangePackage, decode_publication
 from headwater.publish.site import SetSettings, Site, change_package_names
 from headwater.publish.store_writer import PublicationJob, StoreWriter, changes_between
 from headwater.spec.records import ChangeKind, Link
@@ -56,11 +55,6 @@ class PackagePlan(msgspec.Struct, frozen=True, kw_only=True):
     until: dt.datetime | None
 
 
-def begun(segments: Sequence[Segment]) -> ChangeDumpState:
-    """The Change Dump of a set that offers one from now on: it begins with the open segment."""
-    return ChangeDumpState(first=segments[-1].first, from_=segments[-1].from_)
-
-
 def kept(state: ChangeDumpState, segments: Sequence[Segment], first: int) -> ChangeDumpState:
     """The Change Dump without what is of segments before number `first`: they have left the Change Lists."""
     begin = next((one for one in segments if one.number >= first), segments[-1])
@@ -77,17 +71,11 @@ def without_damaged(state: ChangeDumpState, damaged: Sequence[ChangePackage]) ->
 
     One that is not final is made anew.
     """
-    lost = [one for one in damaged if one.is_final]
-    if not lost:
-        packages = tuple(one for one in state.packages if one not in damaged)
-        return msgspec.structs.replace(state, packages=packages, packed_at=None) if damaged else state
-    packages = tuple(one for one in state.packages if one.first > lost[-1].first and one not in damaged)
-    return ChangeDumpState(first=lost[-1].last + 1, from_=lost[-1].until, packages=packages)
-
-
-def begin_after(change: Change) -> ChangeDumpState:
-    """The Change Dump that begins anew after a change whose octets cannot be had (RS-CDM-10)."""
-    return ChangeDumpState(first=change.seq + 1, from_=change.at + TICK)
+    packages = [one for one in state.packages if one not in damaged]
+    if lost := [one for one in damaged if one.is_final]:
+        later = tuple(one for one in packages if one.first > lost[-1].first)
+        return ChangeDumpState(first=lost[-1].last + 1, from_=lost[-1].until, packages=later)
+    return msgspec.structs.replace(state, packages=tuple(packages), packed_at=None) if damaged else state
 
 
 def next_package(
@@ -103,118 +91,78 @@ def next_package(
             return plan
         is_known = bool(held) and held[-1].last == one.last
         is_full = one.last - first + 1 > settings.package_entries
-        return plan if not is_known and (at_once or is_full or _is_time(state, settings, now)) else None
+        is_time = (
+            state.packed_at is None
+            or abs((now - state.packed_at).total_seconds()) >= settings.change_dump_seconds  # the clock may be set back
+        )
+        return plan if not is_known and (at_once or is_full or is_time) else None
     return None
 
 
-def _is_time(state: ChangeDumpState, settings: SetSettings, now: dt.datetime) -> bool:
-    if state.packed_at is None:
-        return True
-    return abs((now - state.packed_at).total_seconds()) >= settings.change_dump_seconds  # the clock may be set back
-
-
-def package_of(plan: PackagePlan, last: Change) -> ChangePackage:
-    """The package that was made by a plan and holds the changes up to `last`, before its octets are known."""
-    is_cut = last.seq < plan.last
-    until = plan.until if plan.until is not None and not is_cut else end_after(last)
-    return ChangePackage(
-        segment=plan.segment,
-        first=plan.first,
-        last=last.seq,
-        from_=plan.from_,
-        until=until,
-        octets=0,
-        hash="",
-        is_final=is_cut or plan.until is not None,
-    )
-
-
-def end_after(change: Change) -> dt.datetime:
-    """The end of a package whose last change this is: no other change has that time or an earlier one."""
-    return change.at + TICK
-
-
-def with_package(state: ChangeDumpState, one: ChangePackage, now: dt.datetime) -> ChangeDumpState:
-    """The Change Dump with one more package, which takes the place of the one that was not final."""
-    return msgspec.structs.replace(state, packages=(*state.final, one), packed_at=now)
-
-
-def change_dump_names(name: str, publication: PublicationState) -> Iterator[str]:
+def change_dump_names(name: str, state: ChangeDumpState) -> Iterator[str]:
     """The Change Dump, or its index and the parts, and the packages with the copies of their manifests."""
-    if publication.change_dump is not None:
-        packages = publication.change_dump.packages
-        yield from documents.dump_part_names(name, CHANGE_DUMP, len(packages))
-        for one in packages:
-            yield from change_package_names(name, one.segment, one.hash)
+    yield from documents.dump_part_names(name, CHANGE_DUMP, len(state.packages))
+    for one in state.packages:
+        yield from change_package_names(name, one.segment, one.hash)
 
 
-def publish_change_dump(job: PublicationJob) -> ChangeDumpState | None:
+def publish_change_dump(job: PublicationJob) -> ChangeDumpState:
     """Take out of the Change Dump what has left the Change Lists; the new state.
 
     Nothing is packed here, so that Change Lists never wait for packages.
     """
-    if not job.settings.change_dump:
-        return None
     before, segments = job.publication.change_dump, job.snapshot.segments
-    state = kept(before or begun(segments), segments, max(job.first, job.publication.history))
+    begun = ChangeDumpState(first=segments[-1].first, from_=segments[-1].from_)
+    state = kept(before or begun, segments, max(job.first, job.publication.history))
     if job.refresh is Refresh.ALL:
-        state = without_damaged(state, [one for one in state.packages if not _is_sound(job, one)])
+        is_sound = job.integrity.is_as_left
+        damaged = [
+            one
+            for one in state.packages
+            if not all(map(is_sound, change_package_names(job.name, one.segment, one.hash)))
+        ]
+        state = without_damaged(state, damaged)
     if state != before or job.refresh is Refresh.ALL:
         write_change_dump(job.store_writer, job.context.site, job.name, state)
     return state
-
-
-def _is_sound(job: PublicationJob, one: ChangePackage) -> bool:
-    return all(job.integrity.is_as_left(name) for name in change_package_names(job.name, one.segment, one.hash))
-
-
-_DUMP = DumpKind("change_dump", "changedump/", change_dump_names)
 
 
 def pack_changes(
     packing: Packing, contents: KeptContents, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]
 ) -> PackResult:
     """Make the package of the set's Change Dump that is due, and name it (`Publisher.pack_changes`)."""
-    found = packing.look(settings)
-    if found is None or found.publication.change_dump is None or not settings.change_dump:
+    found = packing.look(settings) if settings.change_dump else None
+    before = None if found is None else found[1].change_dump
+    if found is None or before is None:
         return NOTHING_PACKED
-    before, context = found.publication.change_dump, packing.context
-    due = next_package(before, found.snapshot.segments, settings, context.clock(), at_once=at_once)
+    (snapshot, publication), context, name = found, packing.context, settings.name
+    due = next_package(before, snapshot.segments, settings, context.clock(), at_once=at_once)
     if due is None:
         return NOTHING_PACKED
-    package: SpooledPackage[Change] = packing.package(settings, found, EntryPlace.CHANGE_DUMP_MANIFEST, stop)
+    place = EntryPlace.CHANGE_DUMP_MANIFEST
+    package: SpooledPackage[Change] = packing.package(settings, publication.generation, place, stop)
     with closing(package):
         names: tuple[str, ...] = ()
-        unpacked = _take_changes(package, contents, due, stop)
+        for change in changes_between(context.catalog, name, due.first - 1, due.last):
+            stop()
+            if not _take(package, contents, change):
+                break  # there is no room for it, or no octets
+            if len(package.packed) % _TELL_EVERY == 0:
+                of_set(context.listener, name)(Progress("packing", len(package.packed), due.last - due.first + 1))
         if package.packed:
             one = _put(package, due)
-            state = with_package(before, one, context.clock())
-            names = change_package_names(settings.name, one.segment, one.hash)
-        else:
-            assert unpacked is not None
-            text = f"the octets of change {unpacked.seq:,} cannot be had: Change Dumps begin anew after it"
-            context.listener(Notice("HW-PUB-13", text, f"{settings.name}: {unpacked.uri[:200]}"))
-            state = begin_after(unpacked)
+            state = msgspec.structs.replace(before, packages=(*before.final, one), packed_at=context.clock())
+            names = change_package_names(name, one.segment, one.hash)
+        else:  # begin anew after a change whose octets cannot be had (RS-CDM-10)
+            text = f"the octets of change {change.seq:,} cannot be had: Change Dumps begin anew after it"
+            context.listener(Notice("HW-PUB-13", text, f"{name}: {change.uri[:200]}"))
+            state = ChangeDumpState(first=change.seq + 1, from_=change.at + TICK)
 
     def write(store_writer: StoreWriter) -> None:
-        write_change_dump(store_writer, context.site, settings.name, state)
+        write_change_dump(store_writer, context.site, name, state)
 
-    packing.name(_DUMP, settings, found, state, names, write)
+    packing.name(settings, publication, state, change_dump_names, names, write)
     return PackResult(is_done=True)
-
-
-def _take_changes(
-    package: SpooledPackage[Change], contents: KeptContents, due: PackagePlan, stop: Callable[[], None]
-) -> Change | None:
-    """Pack the changes that are due; the first one for which there is no room or no octets."""
-    context, name = package.context, package.settings.name
-    for change in changes_between(context.catalog, name, due.first - 1, due.last):
-        stop()
-        if not _take(package, contents, change):
-            return change
-        if len(package.packed) % _TELL_EVERY == 0:
-            of_set(context.listener, name)(Progress("packing", len(package.packed), due.last - due.first + 1))
-    return None
 
 
 def _take(package: SpooledPackage[Change], contents: KeptContents, change: Change) -> bool:
@@ -236,23 +184,37 @@ def _take(package: SpooledPackage[Change], contents: KeptContents, change: Chang
         return False
     # RS-CDM-07: every bitstream has a type
     stated = {"path": path, "type": change.metadata.type or UNKNOWN_TYPE}
-    package.packed.append((change, stated, _packed_patch(package, change)))
+    links: tuple[Link, ...] = ()
+    context, name = package.context, package.settings.name
+    has_patch = change.change is ChangeKind.UPDATED and bool(package.settings.patch)
+    found = packed_patch(context.catalog, context.store, name, change) if has_patch else None
+    if found is not None:
+        patch, octets = found
+        path = f"/patches/{change.seq:010d}.{patch.suffix}"
+        package.take(path, octets, Metadata(type=patch.media_type, length=len(octets)))
+        link = patch.link(context.site, name, change)
+        package.builder.add(len(octets), len(link.href) + _PATCH_LINK_OCTETS)
+        links = (msgspec.structs.replace(link, path=path),)  # in a manifest it has a path (RS-CDM-11)
+    package.packed.append((change, stated, links))
     return True
 
 
-def _packed_patch(package: SpooledPackage[Change], change: Change) -> tuple[Link, ...]:
-    """The link to the patch of a change, which is packed as well: in a manifest it has a path (RS-CDM-11)."""
-    context, name = package.context, package.settings.name
-    if change.change is not ChangeKind.UPDATED or not package.settings.patch:
-        return ()
-    if (found := packed_patch(context.catalog, context.store, name, change)) is None:
-        return ()
-    patch, octets = found
-    path = f"/patches/{change.seq:010d}.{patch.suffix}"
-    package.take(path, octets, Metadata(type=patch.media_type, length=len(octets)))
-    link = patch.link(context.site, name, change)
-    package.builder.add(len(octets), len(link.href) + _PATCH_LINK_OCTETS)
-    return (msgspec.structs.replace(link, path=path),)
+def package_of(plan: PackagePlan, last: Change) -> ChangePackage:
+    """The package that was made by a plan and holds the changes up to `last`, before its octets are known.
+
+    It ends with its segment, or right after its last change: no other has that time or an earlier one.
+    """
+    is_cut = last.seq < plan.last
+    return ChangePackage(
+        segment=plan.segment,
+        first=plan.first,
+        last=last.seq,
+        from_=plan.from_,
+        until=plan.until if plan.until is not None and not is_cut else last.at + TICK,
+        octets=0,
+        hash="",
+        is_final=is_cut or plan.until is not None,
+    )
 
 
 def _put(package: SpooledPackage[Change], due: PackagePlan) -> ChangePackage:
@@ -291,19 +253,12 @@ class KeptContents:
         """The octets of a created or updated change: of the version, else of the resource as the change has left it."""
         if strongest_digest(change.metadata) is None:
             return NoContent(Absence.CHANGED)
-        content: OpenContent | None = None
-        if sha256 := sha256_of(change.metadata.hash):
-            content = self._version(sha256, change)
-        return content or self._present(set_name, change)
-
-    def _version(self, sha256: str, change: Change) -> OpenContent | None:
-        content = self._versions.open(sha256)
-        if content is not None and change.metadata.length not in (None, content.octets):
-            content.close()  # cut off by whatever has damaged the disk
-            return None
-        return content
-
-    def _present(self, set_name: str, change: Change) -> OpenContent | NoContent:
+        sha256 = sha256_of(change.metadata.hash)
+        content = self._versions.open(sha256) if sha256 else None
+        if content is not None and change.metadata.length in (None, content.octets):
+            return content
+        if content is not None:  # cut off by whatever has damaged the disk
+            content.close()
         held = self._catalog.get(set_name, [change.uri]).get(change.uri)
         if held is None or held.seq != change.seq:
             return NoContent(Absence.CHANGED)
@@ -315,27 +270,18 @@ def needed_versions(catalog: Catalog) -> DigestSet:
 
     Raises the catalog's StoreFaults.
     """
-    return DigestSet(chain(_needed(catalog), _patchable(catalog), _remembered(catalog)))
+    return DigestSet(filter(None, _needed(catalog)))
 
 
 def _needed(catalog: Catalog) -> Iterator[str]:
     for state in catalog.sets():
-        dump = decode_publication(state.notes).change_dump
-        if dump is None:
-            continue
-        changes = changes_between(catalog, state.name, dump.next_first - 1, catalog.state(state.name).last_seq)
-        yield from (digest for row in changes if (digest := sha256_of(row.metadata.hash)))
-
-
-def _patchable(catalog: Catalog) -> Iterator[str]:
-    for state in catalog.sets():
-        kinds, after = decode_publication(state.notes).patch, ""
-        while kinds and (rows := catalog.resources(state.name, after, _ROWS_AT_ONCE)):
-            keeps = Predecessors(kinds).keeps
-            yield from (digest for row in rows if keeps(row.metadata) and (digest := sha256_of(row.metadata.hash)))
+        publication, name = decode_publication(state.notes), state.name
+        if (dump := publication.change_dump) is not None:
+            for change in changes_between(catalog, name, dump.next_first - 1, catalog.state(name).last_seq):
+                yield sha256_of(change.metadata.hash)
+        keeps, after = Predecessors(publication.patch).keeps, ""
+        while publication.patch and (rows := catalog.resources(name, after, _ROWS_AT_ONCE)):
+            yield from (sha256_of(row.metadata.hash) for row in rows if keeps(row.metadata))
             after = rows[-1].uri
-
-
-def _remembered(catalog: Catalog) -> Iterator[str]:
     for name in has_history(catalog):
         yield from needed_digests(History(catalog, name))

@@ -22,6 +22,7 @@ from headwater.publish.plan import ChangePlan, Refresh, plan_changes
 from headwater.publish.publication_state import ArchiveState, OpenList, PublicationState
 from headwater.publish.site import change_list_name, change_segment_name, open_change_list_name
 from headwater.publish.store_writer import DocumentMark, PublicationJob, changes_between, render_entries
+from headwater.spec.writer import DocumentWriter
 from headwater.storage.object_store import OpenObject, octets_of
 
 
@@ -55,47 +56,42 @@ class ChangeLists:
         self._segments: Sequence[Segment] = ()
         self._added = AddedLinks(self._site, job.settings, job.context.catalog, has_patches=self._has_patches)
 
-    def publish(self) -> None:
-        """Write what is due by the job's snapshot."""
-        self._publish(self._job.snapshot.segments)
-
     def catch_up(self) -> None:
         """Write what is due by now: before a page becomes visible, all that it shows is said."""
-        self._publish(self._job.context.catalog.snapshot_of(self._name).segments)
+        self.publish(self._job.context.catalog.snapshot_of(self._name).segments)
 
     def result(self, publication: PublicationState) -> PublicationState:
         """The state with the open list; patches go that neither a Change List nor an archived one names any more."""
-        self._drop_patches(publication.archive)
+        if self._has_patches:
+            self._drop_patches(publication.archive)
         kinds, has_patches = self._job.settings.patch, self._has_patches
         return msgspec.structs.replace(publication, open=self._open, patch=kinds, has_patches=has_patches)
 
-    def _publish(self, segments: Sequence[Segment]) -> None:
+    def publish(self, segments: Sequence[Segment]) -> None:
         """Write closed segments, the open one, their index, and the copy of the open one (AMB-63)."""
-        first = self._job.first
+        first, top = self._job.first, change_list_name(self._name)
         begin = self._job.publication.history if self._job.settings.dataset else 0
         plan = plan_changes(segments, self._open, first, begin)
-        self._make_patches(segments[-1].last)
+        last = segments[-1].last
+        maker, settings = self._patch_maker, self._job.settings
+        is_new = last > self._patched_seq and not self._job.publication.is_first
+        if maker is not None and settings.patch and is_new:  # those that no list has named yet (RS-REL-04)
+            maker.make(settings, self._store_writer, self._rows(self._patched_seq, last))
+        self._patched_seq = max(last, self._patched_seq)
         for segment in plan.closed:
             name = change_segment_name(self._name, segment.number)
             if segment.number >= self._job.publication.open.number or not self._job.integrity.is_as_left(name):
                 self._write(segment, name, plan)
         if plan.write_open:
-            open_name = change_segment_name(self._name, plan.open.number) if plan.indexed else self._top
+            open_name = change_segment_name(self._name, plan.open.number) if plan.indexed else top
             self._write(plan.open, open_name, plan)
         if plan.write_index:
             named = [self._stated(one) for one in plan.named]
-            self._store_writer.document(self._top, *documents.change_list_index(self._site, self._name, named))
+            self._store_writer.document(top, *documents.change_list_index(self._site, self._name, named))
         if plan.write_open:
             self._store_writer.copy(self._open.name, open_change_list_name(self._name))
         self._open = msgspec.structs.replace(self._open, first=first)
         self._segments = segments
-
-    def _make_patches(self, last: int) -> None:
-        """Before a list names them, make the patches of the changes that none has named yet (RS-REL-04)."""
-        maker, settings = self._patch_maker, self._job.settings
-        if maker is not None and settings.patch and last > self._patched_seq and not self._job.publication.is_first:
-            maker.make(settings, self._store_writer, self._rows(self._patched_seq, last))
-        self._patched_seq = max(last, self._patched_seq)
 
     def patches(self) -> list[str]:
         """Where strays are looked for, the names of the patches that are none."""
@@ -106,8 +102,6 @@ class ChangeLists:
     def _drop_patches(self, archive: ArchiveState | None) -> None:
         """Forget the patches of changes before the first one that a list still says, present or archived."""
         segments = self._segments
-        if not self._has_patches or not segments:
-            return
         kept = [one.number for one in archive.change_lists] if archive is not None else []
         number = min([self._job.first, *kept])
         first = next((one.first for one in segments if one.number >= number), segments[-1].first)
@@ -119,14 +113,10 @@ class ChangeLists:
             context.catalog.record(self._name, [], self._job.now, state=update)
             self.dropped = tuple(one.name(self._name) for one in gone)
 
-    @property
-    def _top(self) -> str:
-        return change_list_name(self._name)
-
     def _write(self, segment: Segment, name: str, plan: ChangePlan) -> None:
         """Write one segment's document, taking over what the stored open list says of it already."""
         stated = documents.change_list(self._site, self._name, self._stated(segment), indexed=plan.indexed)
-        writer = self._store_writer.writer(stated)
+        writer = DocumentWriter(stated, self._store_writer.profile)
         head, tail = writer.head(), writer.tail()
         before = self._open if self._open.number == segment.number else OpenList()
         changed: dt.datetime | None = None

@@ -13,7 +13,7 @@ baseline now misses nothing, and sees no gap (RS-TIME-08).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from headwater.catalog.interface import Change, Segment
@@ -21,14 +21,14 @@ from headwater.progress import Notice
 from headwater.publish import documents
 from headwater.publish.capabilities import CLASSIC_CHANGE_LIST, CLASSIC_RESOURCE_LIST
 from headwater.publish.plan import Refresh
-from headwater.publish.publication_state import ClassicState, LongChangeList, PageViewState, PublicationState
+from headwater.publish.publication_state import ClassicState, LongChangeList, PageViewState
 from headwater.publish.resource_lists import ResourceLists
-from headwater.publish.site import SetSettings, Site, classic_capability_list_name, source_description_name
+from headwater.publish.site import classic_capability_list_name, source_description_name
 from headwater.publish.store_writer import DocumentMark, PublicationJob, changes_between, render_entries
 from headwater.publish.whole_lists import follows_pages, form_of, list_names, write_whole_list
 from headwater.spec.kinds import Kind
 from headwater.spec.markup import md5_alone
-from headwater.spec.records import Document, Entry, Link
+from headwater.spec.records import Entry, Link
 from headwater.spec.writer import DocumentWriter, Profile
 
 _TICK = dt.timedelta(microseconds=1)
@@ -53,16 +53,10 @@ def first_change(before: int | None, retained: int, last: int, shown: int, limit
     return start if last - start < limit else None
 
 
-def is_far_behind(last: int, shown: int, limit: int) -> bool:
-    """Whether the Resource List has to show more soon, so that the Change List can begin anew in time."""
-    return last - shown > limit // 2
-
-
-def classic_names(name: str, publication: PublicationState) -> Iterator[str]:
+def classic_names(name: str, state: ClassicState) -> Iterator[str]:
     """The documents for old harvesters."""
-    if publication.classic is not None:
-        lists = list_names(name, CLASSIC_RESOURCE_LIST, publication.classic.resources)
-        yield from (classic_capability_list_name(name), _change_list_name(name), *lists)
+    yield from (classic_capability_list_name(name), _change_list_name(name))
+    yield from list_names(name, CLASSIC_RESOURCE_LIST, state.resources)
 
 
 class ClassicLists:
@@ -71,34 +65,21 @@ class ClassicLists:
     def __init__(self, job: PublicationJob, lists: ResourceLists) -> None:
         self._job = job
         self._lists = lists
-        up = classic_capability_list_name(job.name)
-        self._form = form_of(job.name, CLASSIC_RESOURCE_LIST, up, md5_alone)
 
-    def publish(self) -> ClassicState | None:
-        """Write what is due; the new state."""
+    def publish(self) -> ClassicState:
+        """Write what is due; the new state.
+
+        Changes come first, so that they say all that the Resource List shows. A Change List that begins anew comes
+        after it: the Resource List is never older than its `from`.
+        """
         job = self._job
         before = None if job.refresh is Refresh.ALL else job.publication.classic
-        if not job.settings.classic:
-            return None
-        if before is not None and before.form == _FORM:
-            return self._next(before)
-        name = classic_capability_list_name(job.name)
-        job.store_writer.document(name, *_capability_list(job.context.site, job.settings))
-        return self._first(before)
-
-    def _first(self, before: ClassicState | None) -> ClassicState:
-        """The lists where there were none, or none of this form."""
-        resources = write_whole_list(self._job, self._form).state
-        self._tell_of_index(resources, None)
-        listed = None if before is None else before.changes
-        return ClassicState(resources=resources, changes=self._begun_anew(listed, resources.seq), form=_FORM)
-
-    def _next(self, before: ClassicState) -> ClassicState:
-        """The lists brought up to date: changes first, so that they say all that the Resource List shows.
-
-        A Change List that begins anew comes after it: the Resource List is never older than its `from`.
-        """
-        job, resources = self._job, before.resources
+        if before is None or before.form != _FORM:
+            self._write_capability_list()
+            resources = self._write_resources(None, None)
+            listed = None if before is None else before.changes
+            return ClassicState(resources=resources, changes=self._begun_anew(listed, resources.seq), form=_FORM)
+        resources = before.resources
         segments = self._newest_segments() if self._lists.rendered else job.snapshot.segments
         changes = self._extended(segments, before.changes, resources.seq)
 
@@ -107,13 +88,34 @@ class ClassicLists:
             if changes is not None:
                 changes = self._extended(self._newest_segments(), changes, before.resources.seq)
 
-        is_late = changes is None or is_far_behind(segments[-1].last, resources.seq, self._limit)
+        # The Resource List has to show more soon, so that the Change List can begin anew in time.
+        is_late = changes is None or segments[-1].last - resources.seq > self._limit // 2
         if is_late or follows_pages(self._lists):
-            resources = write_whole_list(job, self._form, catch_up).state
-            self._tell_of_index(resources, before.resources)
+            resources = self._write_resources(before.resources, catch_up)
         if changes is None:
             changes = self._begun_anew(before.changes, resources.seq)
         return ClassicState(resources=resources, changes=changes, form=_FORM)
+
+    def _write_capability_list(self) -> None:
+        """Write the Capability List for old harvesters."""
+        settings, site = self._job.settings, self._job.context.site
+        up = Link(rel="up", href=site.url(source_description_name(site, settings.name)))
+        about = () if settings.describedby is None else (Link(rel="describedby", href=settings.describedby),)
+        rows = (CLASSIC_RESOURCE_LIST, CLASSIC_CHANGE_LIST)
+        entries = [Entry(loc=site.url(f"{settings.name}/{row.top.name}"), capability=row.name) for row in rows]
+        head = documents.head_of(Kind.CAPABILITY_LIST, (*about, up))
+        self._job.store_writer.document(classic_capability_list_name(settings.name), head, entries)
+
+    def _write_resources(self, before: PageViewState | None, last: Callable[[], None] | None) -> PageViewState:
+        """Write the Resource List, and tell when it has become an index."""
+        job, name = self._job, self._job.name
+        form = form_of(name, CLASSIC_RESOURCE_LIST, classic_capability_list_name(name), md5_alone)
+        resources = write_whole_list(job, form, last or (lambda: None)).state
+        if resources.is_indexed and (before is None or not before.is_indexed):
+            count = job.snapshot.state.count
+            text = f"the Resource List of {name!r} for old harvesters is an index: {count:,} resources"
+            job.context.listener(Notice("HW-PUB-16", text, set_name=name))
+        return resources
 
     def _newest_segments(self) -> Sequence[Segment]:
         """With the changes that came since the publication began: resources that are read now show them."""
@@ -132,9 +134,8 @@ class ClassicLists:
         segments = self._newest_segments()
         last, retained = segments[-1].last, self._retained(segments)
         start = first_change(None if before is None else before.first, retained.first, last, shown, self._limit)
-        if start is None:
-            start = max(shown, 1)
-        while (written := self._written(start, self._from(segments, start), last)) is None:
+        start = max(shown, 1) if start is None else start
+        while (written := self._written(start, self._from(segments, retained, start), last)) is None:
             newer = min(last - (last - start) // 2 + 1, max(shown, 1))
             assert newer > start, "a Change List with the changes of one publication is never too long"
             start = newer
@@ -147,9 +148,8 @@ class ClassicLists:
     def _retained(self, segments: Sequence[Segment]) -> Segment:
         return next(one for one in segments if one.number >= self._job.first)
 
-    def _from(self, segments: Sequence[Segment], start: int) -> dt.datetime:
+    def _from(self, segments: Sequence[Segment], retained: Segment, start: int) -> dt.datetime:
         """Since when a list that begins with change `start` has all changes."""
-        retained = self._retained(segments)
         if start == retained.first:
             return retained.from_
         if start == 1:
@@ -190,12 +190,6 @@ class ClassicLists:
             return LongChangeList(first=first, seq=last, from_=from_)
         return None
 
-    def _tell_of_index(self, resources: PageViewState, before: PageViewState | None) -> None:
-        if resources.is_indexed and (before is None or not before.is_indexed):
-            count = self._job.snapshot.state.count
-            text = f"the Resource List of {self._job.name!r} for old harvesters is an index: {count:,} resources"
-            self._job.context.listener(Notice("HW-PUB-16", text, set_name=self._job.name))
-
 
 class _TooLong(Exception):
     """The Change List would take more octets than it may."""
@@ -203,12 +197,3 @@ class _TooLong(Exception):
 
 def _change_list_name(set_name: str) -> str:
     return f"{set_name}/{CLASSIC_CHANGE_LIST.top.name}"
-
-
-def _capability_list(site: Site, settings: SetSettings) -> tuple[Document, list[Entry]]:
-    """The Capability List for old harvesters."""
-    up = Link(rel="up", href=site.url(source_description_name(site, settings.name)))
-    about = () if settings.describedby is None else (Link(rel="describedby", href=settings.describedby),)
-    rows = (CLASSIC_RESOURCE_LIST, CLASSIC_CHANGE_LIST)
-    entries = [Entry(loc=site.url(f"{settings.name}/{row.top.name}"), capability=row.name) for row in rows]
-    return documents.head_of(Kind.CAPABILITY_LIST, (*about, up)), entries

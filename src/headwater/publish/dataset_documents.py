@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +14,6 @@ from headwater.datasets.dataset_folder import DatasetFolder, blocks_of
 from headwater.datasets.rows import (
     DATASET_TYPE,
     PATCH_TYPE,
-    DatasetCounts,
-    DatasetPatch,
     DatasetState,
     patches_from,
     read_dataset,
@@ -49,13 +46,25 @@ def description(site: Site, settings: SetSettings, state: DatasetState, at: dt.d
     lines = [f"@prefix {prefix}: <{iri}> ." for prefix, iri in _PREFIXES.items()]
     lines += ["", f"<{about}> a void:DatasetDescription ;", f"    foaf:primaryTopic <{about}#dataset> .", ""]
     lines.append(f"<{about}#dataset> a void:Dataset, dcat:Dataset ;")
-    lines.append(f"    dcterms:title {_text(settings.title or name)} ;")
+    title = "".join(_ESCAPES.get(one, one if one.isprintable() else " ") for one in settings.title or name)
+    lines.append(f'    dcterms:title "{title}" ;')
     if settings.licence is not None:
         lines.append(f"    dcterms:license <{settings.licence}> ;")
     lines.append(f'    dcterms:modified "{format_datetime(at)}"^^xsd:dateTime ;')
     lines.append(f"    void:triples {state.quads} ;")
     lines.append(f"    void:dataDump <{dataset}> ;")
-    lines += [f"    {line}" for line in _counted(state.counts)]
+    counts = state.counts
+    if "properties" not in counts.incomplete:
+        lines.append(f"    void:properties {len(counts.properties)} ;")
+    if "classes" not in counts.incomplete:
+        lines.append(f"    void:classes {len(counts.classes)} ;")
+    for iri, count in _largest(counts.classes):
+        lines.append(f"    void:classPartition [ void:class <{iri}> ; void:entities {count} ] ;")
+    for iri, count in _largest(counts.properties):
+        lines.append(f"    void:propertyPartition [ void:property <{iri}> ; void:triples {count} ] ;")
+    for iri, count in _largest(counts.graphs):
+        graph = f"sd:graph [ a void:Dataset ; void:triples {count} ]"
+        lines.append(f"    sd:namedGraph [ sd:name <{iri}> ; {graph} ] ;")
     lines.append(f"    dcat:distribution <{about}#dump> .")
     lines += [
         "",
@@ -73,26 +82,9 @@ def description(site: Site, settings: SetSettings, state: DatasetState, at: dt.d
     return "\n".join(lines).encode()
 
 
-def _counted(counts: DatasetCounts) -> Iterator[str]:
-    if "properties" not in counts.incomplete:
-        yield f"void:properties {len(counts.properties)} ;"
-    if "classes" not in counts.incomplete:
-        yield f"void:classes {len(counts.classes)} ;"
-    for iri, count in _largest(counts.classes):
-        yield f"void:classPartition [ void:class <{iri}> ; void:entities {count} ] ;"
-    for iri, count in _largest(counts.properties):
-        yield f"void:propertyPartition [ void:property <{iri}> ; void:triples {count} ] ;"
-    for iri, count in _largest(counts.graphs):
-        yield f"sd:namedGraph [ sd:name <{iri}> ; sd:graph [ a void:Dataset ; void:triples {count} ] ] ;"
-
-
 def _largest(counts: dict[str, int]) -> list[tuple[str, int]]:
     fit = [(iri, count) for iri, count in counts.items() if not _UNFIT.search(iri)]
     return sorted(fit, key=lambda one: (-one[1], one[0]))[:MOST_PARTITIONS]
-
-
-def _text(text: str) -> str:
-    return '"' + "".join(_ESCAPES.get(one, one if one.isprintable() else " ") for one in text) + '"'
 
 
 _DATASET: Final = ObjectKind(DATASET_TYPE, has_gzip=True)
@@ -105,9 +97,9 @@ class DatasetDocuments:
     Patches come first: when the dataset is replaced, what leads to it is there; then the lists follow.
     """
 
-    def __init__(self, job: PublicationJob, state: Path | None) -> None:
+    def __init__(self, job: PublicationJob, state: Path) -> None:
         self._job = job
-        self._folder = DatasetFolder(state, job.name) if job.settings.dataset and state is not None else None
+        self._folder = DatasetFolder(state, job.name)
         self.patches: list[str] = []
         """The names of all patches of the series."""
 
@@ -117,38 +109,26 @@ class DatasetDocuments:
         Raises BrokenSeries, and the store's faults.
         """
         job, folder = self._job, self._folder
-        state = None if folder is None else read_dataset(job.context.catalog, job.name)
-        if folder is None or state is None:
+        generation, is_as_left = job.store_writer.generation, job.integrity.is_as_left
+        state = read_dataset(job.context.catalog, job.name)
+        if state is None:
             return ()
         for patch in patches_from(job.context.catalog, job.name, state.first):
-            self._put_patch(folder, patch)
+            name = dataset_patch_name(job.name, patch.seq, patch.sha256)
+            self.patches.append(name)
+            if not is_as_left(name):
+                mark = DocumentMark(generation=generation, latest=job.now, seq=patch.seq, is_closed=True)
+                job.store_writer.blocks(name, blocks_of(folder.patch_of(patch)), mark.encode, _PATCH)
         changes = job.context.catalog.changes(job.name, state.seq - 1, 1)
-        self._put_dataset(folder, state, changes[0].metadata.lastmod if changes else None)
+        lastmod, name = changes[0].metadata.lastmod if changes else None, dataset_name(job.name)
+        held = decode_mark(job.context.store.mark(name))
+        if held is None or (held.generation, held.seq) != (generation, state.seq) or not is_as_left(name):
+            mark = DocumentMark(generation=generation, latest=job.now, seq=state.seq, changed=lastmod)
+            job.store_writer.blocks(name, blocks_of(folder.dataset_of(state)), mark.encode, _DATASET)
         at = job.snapshot.state.last_at if state.seq == job.snapshot.state.last_seq else None
         text = description(job.context.site, job.settings, state, changes[0].at if changes else at or job.now)
         name = description_name(job.name)
-        mark = DocumentMark(generation=job.store_writer.generation, latest=job.now, seq=state.seq)
+        mark = DocumentMark(generation=generation, latest=job.now, seq=state.seq)
         if not job.store_writer.says(name, [text]):
             job.store_writer.blocks(name, [text], mark.encode, TURTLE)
         return dataset_name(job.name), name
-
-    def _put_patch(self, folder: DatasetFolder, patch: DatasetPatch) -> None:
-        job, name = self._job, dataset_patch_name(self._job.name, patch.seq, patch.sha256)
-        self.patches.append(name)
-        if not job.integrity.is_as_left(name):
-            mark = self._mark(patch.seq, is_closed=True)
-            job.store_writer.blocks(name, blocks_of(folder.patch_of(patch)), mark.encode, _PATCH)
-
-    def _put_dataset(self, folder: DatasetFolder, state: DatasetState, lastmod: dt.datetime | None) -> None:
-        job, name = self._job, dataset_name(self._job.name)
-        mark = decode_mark(job.context.store.mark(name))
-        is_there = mark is not None and (mark.generation, mark.seq) == (job.store_writer.generation, state.seq)
-        if not is_there or not job.integrity.is_as_left(name):
-            made = self._mark(state.seq, lastmod)
-            job.store_writer.blocks(name, blocks_of(folder.dataset_of(state)), made.encode, _DATASET)
-
-    def _mark(self, seq: int, lastmod: dt.datetime | None = None, *, is_closed: bool = False) -> DocumentMark:
-        job = self._job
-        return DocumentMark(
-            generation=job.store_writer.generation, latest=job.now, seq=seq, changed=lastmod, is_closed=is_closed
-        )

@@ -79,21 +79,16 @@ def source_descriptions(site: Site, published: Iterable[str]) -> Iterator[tuple[
 
 def _source_description(site: Site, published: Iterable[str], links: tuple[Link, ...]) -> tuple[Document, list[Entry]]:
     known = {one.name: one for one in site.sets}
-    entries = [
-        entry for name in published for entry in _described_set(site, name, known.get(name, SetSettings(name=name)))
-    ]
+    entries: list[Entry] = []
+    for name in published:
+        settings, own = known.get(name, SetSettings(name=name)), site.url(capability_list_name(name))
+        about = _described(settings.describedby)
+        entries.append(Entry(loc=own, capability="capabilitylist", links=about))
+        if settings.classic:  # the lists for old harvesters say that they are the same set's
+            links = (*about, Link(rel="canonical", href=own))
+            loc = site.url(classic_capability_list_name(name))
+            entries.append(Entry(loc=loc, capability="capabilitylist", links=links))
     return head_of(Kind.SOURCE_DESCRIPTION, (*_described(site.describedby), *links)), entries
-
-
-def _described_set(site: Site, name: str, settings: SetSettings) -> Iterator[Entry]:
-    """The entry of a set; the lists for old harvesters have one beside it, which says that they are the same set's."""
-    own, about = site.url(capability_list_name(name)), _described(settings.describedby)
-    yield Entry(loc=own, capability="capabilitylist", links=about)
-    if settings.classic:
-        canonical = Link(rel="canonical", href=own)
-        yield Entry(
-            loc=site.url(classic_capability_list_name(name)), capability="capabilitylist", links=(*about, canonical)
-        )
 
 
 def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> tuple[Document, list[Entry]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -29,15 +29,6 @@ from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import PublishContext, StoreWriter
 
 
-class DumpKind(NamedTuple):
-    """A kind of dump: the field of the publication state with its state, the folder of its packages below that of the
-    set, and what names its documents and packages."""
-
-    field: str
-    folder: str
-    names: Callable[[str, PublicationState], Iterator[str]]
-
-
 class PackResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a look at a dump.
 
@@ -54,13 +45,6 @@ class PackResult(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING_PACKED: Final = PackResult(is_done=False)
 
 
-class PublishedSet(NamedTuple):
-    """A set with dumps as it was published last."""
-
-    snapshot: SetSnapshot
-    publication: PublicationState
-
-
 class Packing(NamedTuple):
     """What packages of all sets are made with.
 
@@ -72,46 +56,50 @@ class Packing(NamedTuple):
     etags: dict[str, str]
     spool: Path | None
 
-    def look(self, settings: SetSettings) -> PublishedSet | None:
+    def look(self, settings: SetSettings) -> tuple[SetSnapshot, PublicationState] | None:
         """The set as it was published; None where it has to be published first."""
         with self.locks[settings.name]:
             snapshot = self.context.catalog.snapshot_of(settings.name)
         publication = decode_publication(snapshot.state.notes)
-        return PublishedSet(snapshot, publication) if publication.is_of(self.context.site, settings) else None
+        return (snapshot, publication) if publication.is_of(self.context.site, settings) else None
 
     def package(
-        self, settings: SetSettings, found: PublishedSet, place: EntryPlace, stop: Callable[[], None]
+        self, settings: SetSettings, generation: str, place: EntryPlace, stop: Callable[[], None]
     ) -> SpooledPackage[Row]:
         """A new package; nothing names it yet."""
-        store_writer = self._writer(found.publication.generation, {})
-        return SpooledPackage(self.context, settings, store_writer, self.spool, stop, place)
+        return SpooledPackage(self.context, settings, self._writer(generation, {}), self.spool, stop, place)
 
     def name(
         self,
-        kind: DumpKind,
         settings: SetSettings,
-        found: PublishedSet,
+        before: PublicationState,
         state: ResourceDumpState | ChangeDumpState,
+        names: Callable[[str, Any], Iterator[str]],
         packed: Iterable[str],
         write: Callable[[StoreWriter], None],
     ) -> None:
-        """Name what was packed in the dump, which `write` writes, unless that is another one by now."""
-        with self.locks[settings.name]:
-            context, name, before = self.context, settings.name, found.publication
+        """Name what was packed in the dump, which `write` writes, unless that is another one by now.
+
+        `names` tells the documents and packages of a state of the dump.
+        """
+        context, name = self.context, settings.name
+        field = "resource_dump" if isinstance(state, ResourceDumpState) else "change_dump"
+        with self.locks[name]:
             snapshot = context.catalog.snapshot_of(name)
             publication = decode_publication(snapshot.state.notes)
-            is_same = getattr(publication, kind.field) == getattr(before, kind.field)
-            if not is_same or publication.generation != before.generation:
+            held = getattr(publication, field)
+            if held != getattr(before, field) or publication.generation != before.generation:
                 return  # what was packed is to be cleaned away
             if any(context.store.stat(one) is None for one in packed):
                 return  # packed so long that it was taken for what a killed process has left: it is packed again
             write(self._writer(publication.generation, self.etags))
-            known = {*kind.names(name, publication), *context.store.names(f"{name}/{kind.folder}")}
-            publication = msgspec.structs.replace(publication, **{kind.field: state})
-            live = {*kind.names(name, publication), *archive_names(name, publication.archive)}
+            known = {*names(name, held), *context.store.names(f"{name}/{field.replace('_', '')}/")}
+            live = set(names(name, state))
+            if publication.archive is not None:
+                live.update(archive_names(name, publication.archive))
             retired = with_retired(publication, known, live, context.clock())
             context.may_write()
-            publication = msgspec.structs.replace(publication, retired=retired)
+            publication = msgspec.structs.replace(publication, retired=retired, **{field: state})
             PublicationNotes(context.catalog, snapshot.state).write(publication)
 
     def _writer(self, generation: str, etags: dict[str, str]) -> StoreWriter:

@@ -72,18 +72,25 @@ class HistoryReset:
     def reset_if_due(self, snapshot: SetSnapshot) -> SetSnapshot:
         """The set, its history started anew when it cannot be continued. Repeated after a crash that does no harm."""
         state, publication = snapshot.state, decode_publication(snapshot.state.notes)
-        why = None if state.opened_at is None else self._reason(state, publication)
-        if why is None:
+        if state.opened_at is None:
+            return snapshot
+        if publication.is_first:  # what a publication has left that was cut off has the generation that it noted
+            stored = self._stored(state.name)
+            is_foreign = bool(stored.generations - {publication.generation or "none"})
+            if not is_foreign and (stored.last is None or self._is_logged(state, stored.last)):
+                return snapshot
+            why = "the catalog is new and knows nothing of what was published; was it lost?"
+        elif publication.open.name and publication.is_moved(self._site, state.name):
+            why = "the base URL of the source, or of its resources, is another one"
+        elif self._is_newer(state, publication):
+            why = "the catalog knows less than was published; was an older copy of it restored?"
+        else:
             return snapshot
         self._may_write()
         text = f"Change Lists of the set {state.name!r} begin anew, and copies compare all they have: {why}"
         self._listener(Notice("HW-PUB-17", text, set_name=state.name))
         self._catalog.note(state.name, encode_publication(self._reset(state.name, publication)))
         return self._catalog.snapshot_of(state.name)
-
-    def reset(self, name: str) -> None:
-        """Do that for the set `name`, before the outside world is looked at: what is published then is true."""
-        self.reset_if_due(self._catalog.snapshot_of(name))
 
     def restart(self, name: str) -> None:
         """Let the Change Lists of the set begin anew, because that was asked for."""
@@ -107,19 +114,6 @@ class HistoryReset:
         self._may_write()
         self._catalog.note(name, encode_publication(publication))
         return publication
-
-    def _reason(self, state: SetState, publication: PublicationState) -> str | None:
-        """Why the history cannot be continued; None where it can."""
-        if publication.is_first:  # what a publication has left that was cut off has the generation that it noted
-            stored = self._stored(state.name)
-            is_foreign = bool(stored.generations - {publication.generation or "none"})
-            is_new = is_foreign or (stored.last is not None and not self._is_logged(state, stored.last))
-            return "the catalog is new and knows nothing of what was published; was it lost?" if is_new else None
-        if publication.open.name and publication.is_moved(self._site, state.name):
-            return "the base URL of the source, or of its resources, is another one"
-        if self._is_newer(state, publication):
-            return "the catalog knows less than was published; was an older copy of it restored?"
-        return None
 
     def _is_newer(self, state: SetState, publication: PublicationState) -> bool:
         """After a crash the documents are other ones than was noted, too; but then the log has what they tell."""
@@ -168,30 +162,23 @@ class HistoryReset:
         Its entries stay as they were published, so their octets are taken over. An open one without a mark, or damaged,
         is removed, which sends who polls it to the index as well.
         """
-        mark = decode_mark(self._store.mark(name))
-        if self._is_closed(name) if mark is None else mark.is_closed:
-            return
-        is_known = mark is not None and mark.from_ is not None and self._store.noted_etag(name) is not None
-        held = self._store.open(name) if is_known else None
-        if mark is None or mark.from_ is None or held is None:
-            self._store.delete(name)
-            return
-        segment = Segment(number=mark.number, first=0, last=-1, from_=mark.from_, until=until, weight=0)
-        set_name = name.partition("/")[0]
-        writer = DocumentWriter(documents.change_list(self._site, set_name, segment, indexed=True), self._site.profile)
-        head = writer.head()
-        new = msgspec.structs.replace(mark, latest=until, head_octets=len(head), is_closed=True)
-        with held:
-            entries = octets_of(held, mark.head_octets, held.octets)
-            self._store.put(name, chain([head], entries), mark=lambda: new.encode())
-
-    def _is_closed(self, name: str) -> bool:
-        """Whether a Change List without a mark is closed: what a reset has removed that was cut off was newer."""
-        held = self._store.open(name)
+        mark, held = decode_mark(self._store.mark(name)), self._store.open(name)
         if held is None:
-            return False
+            return
         with held:
-            return b" until=" in held.read(0, _HEAD_OCTETS).partition(b"<url>")[0]
+            # What a reset has removed that was cut off was newer, and this one is closed.
+            head = held.read(0, _HEAD_OCTETS).partition(b"<url>")[0] if mark is None else b""
+            if mark.is_closed if mark is not None else b" until=" in head:
+                return
+            if mark is None or mark.from_ is None or self._store.noted_etag(name) is None:
+                self._store.delete(name)
+                return
+            segment = Segment(number=mark.number, first=0, last=-1, from_=mark.from_, until=until, weight=0)
+            head_of = documents.change_list(self._site, name.partition("/")[0], segment, indexed=True)
+            head = DocumentWriter(head_of, self._site.profile).head()
+            new = msgspec.structs.replace(mark, latest=until, head_octets=len(head), is_closed=True)
+            entries = octets_of(held, mark.head_octets, held.octets)
+            self._store.put(name, chain([head], entries), mark=new.encode)
 
     def _stored(self, name: str) -> StoredHistory:
         """The history that the documents of a set in the store tell."""

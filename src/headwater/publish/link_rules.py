@@ -1,7 +1,7 @@
 """The rules by which the entries of a set get links when they are rendered: settings, as values.
 
 They travel as JSON to the processes that render (`publish/resource_lists.py`). What they lead to is found in
-`publish/added_links.py`, a source of links for each kind of rule.
+`publish/added_links.py`.
 
 Some rules are about resources that belong together by their names: a metadata record and what it describes (RS-REL-05,
 RS-REL-06), and the representations of one generic URI (RS-REL-02, RS-REL-03).
@@ -16,7 +16,7 @@ from __future__ import annotations
 import mimetypes
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Final
 
@@ -133,53 +133,47 @@ def partner_links(
     variants: tuple[Variant, ...],
     row: Resource | Change,
     there: Mapping[str, Resource],
-    absolute: Callable[[str], str],
+    prefix: str,
 ) -> tuple[Link, ...]:
-    """The links of a resource with those of its partners that are `there`."""
+    """The links of a resource with those of its partners that are `there`; URIs are below `prefix`.
+
+    A variant has `canonical` to the generic URI, where no resource of its own has it, and `alternate` to the others.
+    """
     uri, links = row.uri, list[Link]()
     if "://" in uri:
         return ()
     for rule in described:
         record, content = _other(rule.content, rule.record, uri), _other(rule.record, rule.content, uri)
         if record in there and record != uri:
-            links.append(Link(rel="describedby", href=absolute(str(record))))
+            links.append(Link(rel="describedby", href=f"{prefix}{record}"))
         if content in there and content != uri:
-            links.append(Link(rel="describes", href=absolute(str(content))))
+            links.append(Link(rel="describes", href=f"{prefix}{content}"))
             if rule.profile is not None:
                 links.append(Link(rel="profile", href=rule.profile))
-    links += _variant_links(variants, row, there, absolute)
+    found = generic_of(uri, variants)
+    if found is None or not is_variant(row, found[1]) or found[0] in there:
+        return tuple(links)
+    generic, own = found
+    links.append(Link(rel="canonical", href=prefix + generic))
+    for one in variants:
+        other = there.get(f"{generic}.{one.suffix}")
+        if one != own and other is not None and is_variant(other, one):
+            stated = other.metadata
+            link = Link(
+                rel="alternate",
+                href=prefix + other.uri,
+                hash=stated.hash,
+                length=stated.length,
+                modified=stated.lastmod,
+                type=stated.type,
+            )
+            links.append(link)
     return tuple(links)
 
 
 def is_variant(resource: Resource | Change, variant: Variant) -> bool:
     """Whether a resource is of the type that its variant has."""
     return variant.type is None or resource.metadata.type == variant.type
-
-
-def _variant_links(
-    variants: tuple[Variant, ...],
-    row: Resource | Change,
-    there: Mapping[str, Resource],
-    absolute: Callable[[str], str],
-) -> Iterator[Link]:
-    """`canonical` to the generic URI, where no resource of its own has it, and `alternate` to the others."""
-    found = generic_of(row.uri, variants)
-    if found is None or not is_variant(row, found[1]) or found[0] in there:
-        return
-    generic, own = found
-    yield Link(rel="canonical", href=absolute(generic))
-    for one in variants:
-        other = there.get(f"{generic}.{one.suffix}")
-        if one != own and other is not None and is_variant(other, one):
-            stated = other.metadata
-            yield Link(
-                rel="alternate",
-                href=absolute(other.uri),
-                hash=stated.hash,
-                length=stated.length,
-                modified=stated.lastmod,
-                type=stated.type,
-            )
 
 
 def _other(ours: str, theirs: str, uri: str) -> str | None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Change
+from headwater.catalog.interface import Catalog
 from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST, NUMBER, RESOURCE_DUMP, Capability
@@ -57,11 +57,14 @@ def change_payload(
     Its `from` is where the one before ended, its `until` the time of its last change (RS-CN-05, RS-CN-07). The hub
     takes `most_octets`. Raises the catalog's faults.
     """
-    rows = catalog.changes(name, after, min(most, last - after))
+    settings, rows = site.settings(name), catalog.changes(name, after, min(most, last - after))
+    added = AddedLinks(site, settings, catalog, has_patches=bool(settings.patch))
     while True:
         until = rows[-1].at
         head = documents.change_notification(site, name, from_, until)
-        octets = b"".join(render_document(head, _entries(site, catalog, name, rows), site.profile))
+        linked = added.to(rows, EntryPlace.CHANGE_LIST)  # as in a Change List (RS-CN-10…14)
+        entries = documents.change_entries(linked, site.resource_prefix(name), site.profile)
+        octets = b"".join(render_document(head, entries, site.profile))
         if len(octets) <= most_octets:
             return ChangePayload(last=rows[-1].seq, until=until, octets=octets)
         if len(rows) == 1:
@@ -69,14 +72,6 @@ def change_payload(
             octets = b"".join(render_document(head, (), site.profile))
             return ChangePayload(last=rows[0].seq, until=until, octets=octets)
         rows = rows[: len(rows) // 2]
-
-
-def _entries(site: Site, catalog: Catalog, name: str, rows: list[Change]) -> list[Entry]:
-    """The entries as a Change List has them, with the links of the set's rules and to patches (RS-CN-10…14)."""
-    settings = site.settings(name)
-    added = AddedLinks(site, settings, catalog, has_patches=bool(settings.patch))
-    linked = added.to(rows, EntryPlace.CHANGE_LIST)
-    return list(documents.change_entries(linked, site.resource_prefix(name), site.profile))
 
 
 DESCRIPTION: Final = "description"
@@ -182,33 +177,25 @@ def framework_payload(
 ) -> FrameworkPayload:
     """The notification of as many of the changes as it has room for."""
     while True:
-        head = head_of(Kind.FRAMEWORK_NOTIFICATION, tuple(_up(site, set_name, changes)))
-        octets = b"".join(render_document(head, _document_entries(site, changes, changed_at), site.profile))
+        capabilities = {one.document.capability for one in changes}
+        up: tuple[str, ...] = ()  # what is above all that has changed (RS-FN-04)
+        if capabilities == {CAPABILITY_LIST.name}:
+            is_ours = any(one.name == set_name for one in site.sets)
+            up = (source_description_name(site, set_name) if is_ours else SOURCE_DESCRIPTION,)
+        elif not capabilities & {CAPABILITY_LIST.name, DESCRIPTION}:
+            up = (capability_list_name(set_name),)
+        head = head_of(Kind.FRAMEWORK_NOTIFICATION, tuple(Link(rel="up", href=site.url(one)) for one in up))
+        entries = [
+            Entry(
+                loc=site.url(one.document.name),
+                capability=one.document.capability,
+                change=one.kind,
+                datetime=None if one.kind is ChangeKind.DELETED else changed_at(one.document.name),
+                links=() if one.document.index is None else (Link(rel="index", href=site.url(one.document.index)),),
+            )
+            for one in changes
+        ]
+        octets = b"".join(render_document(head, entries, site.profile))
         if len(octets) <= most_octets or len(changes) == 1:
             return FrameworkPayload(tuple(changes), octets)
         changes = changes[: len(changes) // 2]
-
-
-def _up(site: Site, set_name: str, changes: Sequence[DocumentChange]) -> Iterator[Link]:
-    """What is above all that has changed: the Capability List, or for that the Source Description (RS-FN-04)."""
-    capabilities = {one.document.capability for one in changes}
-    if capabilities == {CAPABILITY_LIST.name}:
-        is_ours = any(one.name == set_name for one in site.sets)
-        name = source_description_name(site, set_name) if is_ours else SOURCE_DESCRIPTION
-        yield Link(rel="up", href=site.url(name))
-    elif not capabilities & {CAPABILITY_LIST.name, DESCRIPTION}:
-        yield Link(rel="up", href=site.url(capability_list_name(set_name)))
-
-
-def _document_entries(
-    site: Site, changes: Iterable[DocumentChange], changed_at: Callable[[str], dt.datetime | None]
-) -> Iterator[Entry]:
-    for one in changes:
-        index = one.document.index
-        yield Entry(
-            loc=site.url(one.document.name),
-            capability=one.document.capability,
-            change=one.kind,
-            datetime=None if one.kind is ChangeKind.DELETED else changed_at(one.document.name),
-            links=() if index is None else (Link(rel="index", href=site.url(index)),),
-        )

@@ -68,15 +68,6 @@ class PackageBounds(msgspec.Struct, frozen=True, kw_only=True):
     manifest_octets: int
 
 
-def bounds_of(settings: SetSettings) -> PackageBounds:
-    """What one package of the dumps of a set holds at most."""
-    return PackageBounds(
-        entries=settings.package_entries,
-        octets=settings.package_octets,
-        manifest_octets=min(MANIFEST_OCTETS, settings.links.document_octets),
-    )
-
-
 class PackageBuilder:
     """The members of one package. With `deflates` those are deflated for which that pays; with `by_digest` only a
     digest tells whether octets are the recorded ones.
@@ -272,7 +263,12 @@ class SpooledPackage(Generic[Row]):
         """The spool lies in `folder`, or where temporary files lie; `place` is the kind of manifest."""
         self.packed: list[tuple[Row, dict[str, Any], tuple[Link, ...]]] = []
         """What is packed, each with what its entry in the manifest states besides, and with links of its own."""
-        self.builder = PackageBuilder(bounds_of(settings), by_digest=place is EntryPlace.CHANGE_DUMP_MANIFEST)
+        bounds = PackageBounds(
+            entries=settings.package_entries,
+            octets=settings.package_octets,
+            manifest_octets=min(MANIFEST_OCTETS, settings.links.document_octets),
+        )
+        self.builder = PackageBuilder(bounds, by_digest=place is EntryPlace.CHANGE_DUMP_MANIFEST)
         self.context = context
         self.settings = settings
         self._place = place
@@ -296,7 +292,9 @@ class SpooledPackage(Generic[Row]):
         self._stop()
         try:
             while True:
-                self._write(next(blocks))
+                block = next(blocks)
+                self._file.write(block)
+                self._look_for_room(len(block))
                 self._stop()
                 is_long = True
         except StopIteration as ended:
@@ -322,37 +320,39 @@ class SpooledPackage(Generic[Row]):
         segment it holds. Returns its octets and that. Raises the store's faults.
         """
         added = AddedLinks(self.context.site, self.settings, self.context.catalog)
-        more = [(stated, links) for _row, stated, links in self.packed]
         rows = added.to((row for row, _stated, _links in self.packed), self._place, self.builder.manifest_octets)
-        manifest = b"".join(render_document(head, _completed(entries_of(rows), more), self._store_writer.profile))
+        entries = (
+            msgspec.structs.replace(entry, **stated, links=entry.links + links)
+            for entry, (_row, stated, links) in zip(entries_of(rows), self.packed, strict=True)
+        )
+        manifest = b"".join(render_document(head, entries, self._store_writer.profile))
         self._file.flush()
         members = self.builder.zip.octets
         first = self.builder.zip.insert_first(MANIFEST, manifest, deflate=True)
         end = self.builder.zip.end()
+
+        def blocks() -> Iterator[bytes]:
+            for block in chain([first], self._read(members), [end]):
+                self._stop()
+                yield block
+
         hasher = hashlib.sha256()
-        for block in chain([first], self._read(members), [end]):
-            self._stop()
+        for block in blocks():
             hasher.update(block)
         sha256 = hasher.hexdigest()
+
+        def placed() -> Iterator[bytes]:
+            for block in blocks():
+                self._look_for_room(len(block))  # the store may be on the same disk
+                yield block
+
         mark = DocumentMark(generation=self._store_writer.generation, latest=latest, is_closed=True)  # it never changes
         if segment is not None:
             mark = msgspec.structs.replace(mark, number=segment.segment, from_=segment.from_, seq=segment.last)
         package, copy = names(sha256)
         self._store_writer.blocks(copy, [manifest], mark.encode, XML)
-        blocks = chain([first], self._read(members), [end])
-        self._store_writer.blocks(package, self._placed(blocks), mark.encode, ZIP)
+        self._store_writer.blocks(package, placed(), mark.encode, ZIP)
         return self.builder.zip.octets, sha256
-
-    def _placed(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """The octets on their way into the store, which may be on the same disk."""
-        for block in blocks:
-            self._stop()
-            self._look_for_room(len(block))
-            yield block
-
-    def _write(self, octets: bytes) -> None:
-        self._file.write(octets)
-        self._look_for_room(len(octets))
 
     def _look_for_room(self, written: int) -> None:
         self._unlooked += written
@@ -367,8 +367,3 @@ class SpooledPackage(Generic[Row]):
             yield block
         if begin < end:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-def _completed(entries: Iterable[Entry], more: Iterable[tuple[dict[str, Any], tuple[Link, ...]]]) -> Iterator[Entry]:
-    for entry, (stated, links) in zip(entries, more, strict=True):
-        yield msgspec.structs.replace(entry, **stated, links=(*entry.links, *links))

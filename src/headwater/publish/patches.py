@@ -78,20 +78,17 @@ def patches_of(catalog: Catalog, name: str, changes: Iterable[Change]) -> dict[i
     return {one.seq: one for one in map(decode, catalog.rows(name, keys).values())} if keys else {}
 
 
-def patches_between(catalog: Catalog, name: str, first: int, last: int) -> Iterator[PublishedPatch]:
-    """The patches of the changes with these numbers, oldest first."""
-    return _patches(catalog, name, StateRow(KIND, "~", rank=first - 1), last)
+def patches_between(catalog: Catalog, name: str, first: int, last: int | None) -> Iterator[PublishedPatch]:
+    """The patches of the changes with these numbers, oldest first; None: to the newest."""
+    after = StateRow(KIND, "~", rank=first - 1)
+    while rows := catalog.rows_of(name, KIND, after=after, until=last, limit=_AT_ONCE):
+        yield from map(decode, rows)
+        after = rows[-1]
 
 
 def patches_until(catalog: Catalog, name: str, last: int | None = None) -> Iterator[PublishedPatch]:
     """The patches of changes up to the number `last`, oldest first."""
-    return _patches(catalog, name, None, last)
-
-
-def _patches(catalog: Catalog, name: str, after: StateRow | None, last: int | None) -> Iterator[PublishedPatch]:
-    while rows := catalog.rows_of(name, KIND, after=after, until=last, limit=_AT_ONCE):
-        yield from map(decode, rows)
-        after = rows[-1]
+    return patches_between(catalog, name, 0, last)
 
 
 def packed_patch(
@@ -138,31 +135,32 @@ class PatchMaker:
         while rows := list(islice(source, _ROWS)):
             keys = row_keys([one for one in rows if one.change is ChangeKind.UPDATED])
             noted = self._context.catalog.rows(settings.name, keys.values())
-            made = list(self._patches(settings, store_writer, _with_bases(rows, keys, noted, newest), until))
+            made: list[PublishedPatch] = []
+            for change in rows:
+                # Of the change before, else as was noted, is the SHA-256 of the state before an update.
+                base, digest = newest.pop(change.uri, ""), sha256_of(change.metadata.hash)
+                if digest and change.change is not ChangeKind.DELETED:
+                    newest[change.uri] = digest
+                row = noted.get(keys[change.seq]) if change.seq in keys else None
+                base = base or ("" if row is None else row.value.hex())
+                is_made = change.change is ChangeKind.UPDATED and base and digest and digest != base
+                if not is_made or time.monotonic() > until:
+                    continue
+                try:
+                    if (patch := self._patch(settings, store_writer, change, base)) is not None:
+                        made.append(patch)
+                except (StoreFault, OSError) as fault:
+                    where = f"{settings.name}: {change.uri[:200]}"
+                    self._context.listener(Notice("HW-PUB-15", f"no patch is published: {fault}", where))
             self._note(settings.name, made, noted)
-
-    def _patches(
-        self, settings: SetSettings, store_writer: StoreWriter, changes: Iterable[tuple[Change, str]], until: float
-    ) -> Iterator[PublishedPatch]:
-        for change, base in changes:
-            if time.monotonic() > until:
-                continue
-            try:
-                patch = self._patch(settings, store_writer, change, base)
-            except (StoreFault, OSError) as fault:
-                where = f"{settings.name}: {change.uri[:200]}"
-                self._context.listener(Notice("HW-PUB-15", f"no patch is published: {fault}", where))
-                continue
-            if patch is not None:
-                yield patch
 
     def _patch(
         self, settings: SetSettings, store_writer: StoreWriter, change: Change, base: str
     ) -> PublishedPatch | None:
-        kind, digest = format_of(change.metadata, settings.patch), sha256_of(change.metadata.hash)
-        if kind is None or not digest or digest == base:
+        kind = format_of(change.metadata, settings.patch)
+        if kind is None:
             return None
-        old, new = self._octets(base), self._octets(digest)
+        old, new = self._octets(base), self._octets(sha256_of(change.metadata.hash))
         octets = None if old is None or new is None else kind.make(old, new)
         if octets is None:
             return None
@@ -187,24 +185,6 @@ class PatchMaker:
     def _note(self, name: str, made: list[PublishedPatch], noted: dict[RowKey, StateRow]) -> None:
         """Remember patches; the notes that they were made by are of no more use."""
         if made or noted:
-            context = self._context
-            context.may_write()
+            self._context.may_write()
             update = StateUpdate([one.row() for one in made], list(noted))
-            context.catalog.record(name, [], context.clock(), state=update)
-
-
-def _with_bases(
-    rows: Iterable[Change], keys: dict[int, RowKey], noted: dict[RowKey, StateRow], newest: dict[str, str]
-) -> Iterator[tuple[Change, str]]:
-    """The updates, each with the SHA-256 of the state before it: of the change before, else as was noted.
-
-    `newest` is what the changes so far have left.
-    """
-    for one in rows:
-        before = newest.pop(one.uri, None)
-        digest = sha256_of(one.metadata.hash)
-        if digest and one.change is not ChangeKind.DELETED:
-            newest[one.uri] = digest
-        row = noted.get(keys[one.seq]) if one.seq in keys else None
-        if one.change is ChangeKind.UPDATED and (before or row is not None):
-            yield one, before or ("" if row is None else row.value.hex())
+            self._context.catalog.record(name, [], self._context.clock(), state=update)

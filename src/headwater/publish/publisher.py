@@ -233,9 +233,9 @@ class Publisher:
         return packed
 
     def reset_history(self, name: str) -> None:
-        """Let the published history begin anew where it cannot be continued (`HistoryReset.reset`)."""
+        """Let the published history begin anew where it cannot be continued, before the outside world is looked at."""
         with self._locks[name]:
-            self.history.reset(name)
+            self.history.reset_if_due(self._context.catalog.snapshot_of(name))
 
     def restart_history(self, name: str) -> None:
         """Let the published history begin anew, because that was asked for."""
@@ -265,38 +265,48 @@ class Publisher:
     def _publish(self, job: PublicationJob, *, check: bool, looked_at: dt.datetime | None) -> PublishResult:
         if job.refresh is Refresh.ALL:
             self.site_documents.set_incomplete(job.name)  # until it is whole again
-        dataset, archives = DatasetDocuments(job, self._state), Archives(job)
+        settings, site, before = job.settings, job.context.site, job.publication
         changes = ChangeLists(job, self.patch_maker)
         pages = ResourceLists(job, changes.catch_up, self._render_pool)
-        dataset_names, archive = dataset.publish(), archives.publish()
-        changes.publish()
+        dataset = DatasetDocuments(job, self._state) if settings.dataset and self._state is not None else None
+        dataset_names = dataset.publish() if dataset is not None else ()
+        archives = Archives(job) if settings.archive or before.archive is not None else None
+        archive = archives.publish() if archives is not None else None
+        changes.publish(job.snapshot.segments)
         pages.publish()
-        resource_dump, is_withdrawn = publish_resource_dump(job)
-        change_dump = publish_change_dump(job)
-        classic, sitemap = ClassicLists(job, pages).publish(), publish_sitemap(job, pages)
+        resource_dump, is_withdrawn = publish_resource_dump(job) if settings.dump else (None, False)
         publication = msgspec.structs.replace(
-            job.publication,
-            offers=offers(job.settings),
+            before,
+            offers=offers(settings),
             dataset=dataset_names,
             archive=archive,
             resource_dump=resource_dump,
-            change_dump=change_dump,
-            classic=classic,
-            sitemap=sitemap,
+            change_dump=publish_change_dump(job) if settings.change_dump else None,
+            classic=ClassicLists(job, pages).publish() if settings.classic else None,
+            sitemap=publish_sitemap(job, pages) if settings.sitemap else None,
         )
         publication = pages.result(changes.result(publication))
-        live = {*published_names(job.name, publication), *dataset.patches, *changes.patches()}
+        live = {*published_names(job.name, publication), *(dataset.patches if dataset else ()), *changes.patches()}
         if check or is_withdrawn or job.refresh is Refresh.ALL:  # something else may be offered than before
             with_later = publication.resource_dump is not None and publication.resource_dump.is_offered
-            content = documents.capability_list(job.context.site, job.settings, with_later=with_later)
+            content = documents.capability_list(site, settings, with_later=with_later)
             job.store_writer.document(capability_list_name(job.name), *content)
-        retired = self._retired(job, live, {*archives.dropped, *changes.dropped})
+        known = {*published_names(job.name, before), *(archives.dropped if archives else ()), *changes.dropped}
+        if job.refresh is Refresh.ALL:  # strays
+            known |= {one for one in job.context.store.names(f"{job.name}/") if is_part_name(job.name, one)}
+        retired = plan.with_retired(before, known, live, job.now)
         stored = job.context.store.names(f"{job.name}/resourcedump/") if is_withdrawn else ()
         over = [name for name, _since in retired] if self._forget else plan.expired(retired, job.now)
         removed = (*over, *(one for one in stored if one not in live))
         self._remove(removed)
-        kept = tuple(one for one in retired if one[0] not in removed)
-        self._note(job, msgspec.structs.replace(publication, retired=kept).with_look(looked_at), pages.rendered)
+        publication = msgspec.structs.replace(
+            publication,
+            retired=tuple(one for one in retired if one[0] not in removed),
+            fingerprint=fingerprint(site, settings),
+            base_url=site.base_url,
+            uris=uri_fingerprint(site.base_url, site.resource_prefix(job.name)),
+        )
+        self._note(job, publication.with_look(looked_at), pages.rendered)
         return PublishResult(
             name=job.name,
             written=tuple(job.store_writer.written),
@@ -310,7 +320,7 @@ class Publisher:
             pages_rendered=len(pages.rendered),
             pages_stale=pages.stale,
             pages_left=pages.left,
-            due_in_seconds=max(SOONEST_SECONDS, job.settings.refresh_seconds) if pages.stale else math.inf,
+            due_in_seconds=max(SOONEST_SECONDS, settings.refresh_seconds) if pages.stale else math.inf,
         )
 
     def _job(
@@ -325,15 +335,16 @@ class Publisher:
         publication = self.history.with_generation(settings.name, decode_publication(snapshot.state.notes))
         is_other = publication.fingerprint != fingerprint(context.site, settings)
         is_other = is_other or settings.archive == (publication.archive is None)  # what is current links to archives
-        if is_other or (check and self._is_damaged(publication, snapshot)):
+        is_sound = self._integrity.is_as_left
+        if is_other or (check and not all(map(is_sound, published_names(settings.name, publication)))):
             refresh = Refresh.ALL
         elif refresh not in (Refresh.ALL, Refresh.CHANGES) and _shows_withdrawn(context.catalog, snapshot):
             refresh = Refresh.STALE
         at = plan.true_at(at, snapshot.state, publication)
-        begins_dump = settings.change_dump and publication.change_dump is None
-        if plan.must_close(snapshot.segments[-1], publication, settings, now) or (
-            begins_dump and _has_changes(snapshot)
-        ):
+        newest = snapshot.segments[-1]
+        # A Change Dump begins with a segment of which there are no changes whose octets were not kept.
+        begins_dump = settings.change_dump and publication.change_dump is None and newest.last >= newest.first
+        if begins_dump or plan.must_close(newest, publication, settings, now):
             context.catalog.close_segment(settings.name, now)
             snapshot = context.catalog.snapshot_of(settings.name)
         publication = plan.adjusted_to_clock(publication, snapshot.segments[-1], now)
@@ -358,17 +369,12 @@ class Publisher:
             note=notes.write,
         )
 
-    def _is_damaged(self, publication: PublicationState, snapshot: SetSnapshot) -> bool:
-        """Whether a document that was published is no longer in the store, or not as it was written."""
-        return not all(map(self._integrity.is_as_left, published_names(snapshot.state.name, publication)))
-
-    def _retired(self, job: PublicationJob, live: set[str], dropped: set[str]) -> tuple[tuple[str, dt.datetime], ...]:
-        """Documents that are no longer live, and since when; Refresh.ALL looks for strays in the store, too."""
-        before = {*published_names(job.name, job.publication), *dropped}
-        if job.refresh is Refresh.ALL:
-            stored = job.context.store.names(f"{job.name}/")
-            before |= {one for one in stored if is_part_name(job.name, one)}
-        return plan.with_retired(job.publication, before, live, job.now)
+    def _note(self, job: PublicationJob, publication: PublicationState, rendered: Sequence[Rendered]) -> None:
+        """Note in the catalog what is published now."""
+        job.context.may_write()
+        if rendered:
+            job.context.catalog.rendered(job.name, rendered)
+        job.note(publication)
 
     def _make_room(self, job: PublicationJob) -> None:
         """Remove what is to go now, although the publication has failed: a full disk would be full for ever.
@@ -386,21 +392,6 @@ class Publisher:
             self._context.store.delete(name)
             self._integrity.etags.pop(name, None)
 
-    def _note(self, job: PublicationJob, publication: PublicationState, rendered: Sequence[Rendered]) -> None:
-        """Note in the catalog what is published now."""
-        site, name = job.context.site, job.name
-        job.context.may_write()
-        if rendered:
-            job.context.catalog.rendered(name, rendered)
-        job.note(
-            msgspec.structs.replace(
-                publication,
-                fingerprint=fingerprint(site, job.settings),
-                base_url=site.base_url,
-                uris=uri_fingerprint(site.base_url, site.resource_prefix(name)),
-            )
-        )
-
 
 def _shows_withdrawn(catalog: Catalog, snapshot: SetSnapshot) -> bool:
     """Whether a page lists what the settings have taken out of the set since it was rendered."""
@@ -409,20 +400,19 @@ def _shows_withdrawn(catalog: Catalog, snapshot: SetSnapshot) -> bool:
     return any(row.rank >= stale.get(int(row.key), row.rank + 1) for row in rows)
 
 
-def _has_changes(snapshot: SetSnapshot) -> bool:
-    """Whether the open segment has changes: a Change Dump begins with one that has none whose octets were not kept."""
-    return snapshot.segments[-1].last >= snapshot.segments[-1].first
-
-
 def published_names(name: str, publication: PublicationState) -> Iterator[str]:
     """The documents of a set that were published."""
     yield capability_list_name(name)
     yield from publication.dataset
-    yield from archive_names(name, publication.archive, publication.offers)
+    if publication.archive is not None:
+        yield from archive_names(name, publication.archive, publication.offers)
     yield from change_list_names(name, publication)
     yield from resource_list_names(name, publication)
-    yield from resource_dump_names(name, publication)
-    yield from change_dump_names(name, publication)
-    yield from classic_names(name, publication)
+    if publication.resource_dump is not None:
+        yield from resource_dump_names(name, publication.resource_dump)
+    if publication.change_dump is not None:
+        yield from change_dump_names(name, publication.change_dump)
+    if publication.classic is not None:
+        yield from classic_names(name, publication.classic)
     if publication.sitemap is not None:
         yield from list_names(name, SITEMAP, publication.sitemap)

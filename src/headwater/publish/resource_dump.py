@@ -14,7 +14,7 @@ of it then, which is later than the dump, or it is as it was after all. The page
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from typing import Final
@@ -28,12 +28,11 @@ from headwater.progress import Notice, Progress
 from headwater.publish import documents
 from headwater.publish.added_links import EntryPlace
 from headwater.publish.capabilities import RESOURCE_DUMP
-from headwater.publish.dump_packer import NOTHING_PACKED, DumpKind, Packing, PackResult, PublishedSet
+from headwater.publish.dump_packer import NOTHING_PACKED, Packing, PackResult
 from headwater.publish.package_builder import ResourcePaths, SpooledPackage, entry_octets
 from headwater.publish.plan import Refresh, completed_at
 from headwater.publish.publication_state import (
     PagePackages,
-    PublicationState,
     ResourceDumpState,
     ResourcePackage,
     fingerprint,
@@ -69,85 +68,49 @@ def next_packing(
     moment = snapshot.state.last_at or snapshot.state.opened_at
     assert moment is not None
     packed = {one.number: one for one in state.pages}
-    for page in snapshot.pages:
-        if page.count and page.number not in packed:
-            return PackingPlan(page=page, filled=filled, at=moment)
-    if not state.is_offered:
-        return PackingPlan(page=None, filled=filled, at=moment)
+    new = next((page for page in snapshot.pages if page.count and page.number not in packed), None)
+    if new is not None or not state.is_offered:
+        return PackingPlan(page=new, filled=filled, at=moment)
     due: list[tuple[dt.datetime, int, PackingPlan]] = []
     for page in snapshot.pages:
         if (held := packed.get(page.number)) is None:
             continue
-        if _is_due(page, held, settings, now):
-            at = moment
-        elif _is_retried(page, held, now, at_once=at_once):
-            at = held.at
-        else:
-            continue
-        due.append((held.completed, page.number, PackingPlan(page=page, filled=filled, at=at)))
+        # Where the clock was set back, nothing waits until it has caught up.
+        age = abs((now - (held.packed_at or held.completed)).total_seconds())
+        changed = page.touched - held.touched
+        is_changed = changed > 0 and (
+            not page.count or changed >= settings.dump_share * page.count or age >= settings.dump_seconds
+        )
+        # What was left out, and of which no change has told since, is looked for the later the more there is to pack.
+        retry_seconds = RETRY_SECONDS + sum(one.octets for one in held.packages) / 1_000_000
+        if is_changed or age >= settings.renew_seconds:
+            due.append((held.completed, page.number, PackingPlan(page=page, filled=filled, at=moment)))
+        elif held.left_out and not changed and (at_once or age >= retry_seconds):
+            due.append((held.completed, page.number, PackingPlan(page=page, filled=filled, at=held.at)))
     return min(due)[2] if due else None
 
 
-def _is_due(page: Page, held: PagePackages, settings: SetSettings, now: dt.datetime) -> bool:
-    age = _age(held, now)
-    if age >= settings.renew_seconds:
-        return True
-    changed = page.touched - held.touched
-    if changed <= 0:
-        return False
-    return not page.count or changed >= settings.dump_share * page.count or age >= settings.dump_seconds
-
-
-def _is_retried(page: Page, held: PagePackages, now: dt.datetime, *, at_once: bool) -> bool:
-    """Whether to look again for resources that were left out, and of which no change has told since: the more there is
-    to pack again, the later."""
-    if not held.left_out or page.touched != held.touched:
-        return False
-    octets = sum(one.octets for one in held.packages)
-    return at_once or _age(held, now) >= RETRY_SECONDS + octets / 1_000_000
-
-
-def _age(held: PagePackages, now: dt.datetime) -> float:
-    """The seconds since they were packed; where the clock was set back, nothing waits until it has caught up."""
-    return abs((now - (held.packed_at or held.completed)).total_seconds())
-
-
-def with_page(state: ResourceDumpState, plan: PackingPlan, packed: PagePackages | None) -> ResourceDumpState:
-    """The dump with what was packed in the place of what the page had; offered when no page is missing."""
-    pages: Sequence[PagePackages] = state.pages
-    if plan.page is not None:
-        number = plan.page.number
-        others = [one for one in pages if one.number != number]
-        pages = sorted([*others, packed] if packed else others, key=lambda one: one.number)
-    is_whole = plan.filled <= {one.number for one in pages} | ({plan.page.number} if plan.page else set())
-    return msgspec.structs.replace(
-        state, pages=tuple(pages), at=plan.at if not pages else state.at, is_offered=state.is_offered or is_whole
-    )
-
-
-def resource_dump_names(name: str, publication: PublicationState) -> Iterator[str]:
+def resource_dump_names(name: str, state: ResourceDumpState) -> Iterator[str]:
     """The dump, or its index and parts, once it is offered; the packages with the copies of their manifests."""
-    state = publication.resource_dump
-    if state is not None and state.is_offered:
+    if state.is_offered:
         packages = sum(len(page.packages) for page in state.pages)
         yield from documents.dump_part_names(name, RESOURCE_DUMP, packages)
-    for page in () if state is None else state.pages:
+    for page in state.pages:
         yield from package_names(name, page)
 
 
-def publish_resource_dump(job: PublicationJob) -> tuple[ResourceDumpState | None, bool]:
+def publish_resource_dump(job: PublicationJob) -> tuple[ResourceDumpState, bool]:
     """Forget packages that were lost or have another shape; the new state, and whether packages are withdrawn.
 
-    These hold what must not be shown any more: they go at once. Nothing is packed here, so that Change Lists never wait
-    for packages.
+    These hold what the settings have taken out of the set since, which must not be shown any more: they go at once.
+    Nothing is packed here, so that Change Lists never wait for packages.
     """
-    if not job.settings.dump:
-        return None, False
     shape = f"{job.publication.generation} {fingerprint(job.context.site, job.settings)}"
     state = job.publication.resource_dump
     if state is None or state.shape != shape:
         state = ResourceDumpState(shape=shape, at=job.at)
-    shown = _without_withdrawn(job, state)
+    newest = {int(row.key): row.rank for row in job.context.catalog.rows_of(job.name, WITHDRAWN)} if state.pages else {}
+    shown = tuple(one for one in state.pages if to_microseconds(one.at) > newest.get(one.number, -1))
     is_withdrawn = len(shown) < len(state.pages)
     if job.refresh is Refresh.ALL:
         is_sound = job.integrity.is_as_left
@@ -157,17 +120,6 @@ def publish_resource_dump(job: PublicationJob) -> tuple[ResourceDumpState | None
     if job.refresh is Refresh.ALL and state.is_offered:
         write_resource_dump(job.store_writer, job.context.site, job.name, state)
     return state, is_withdrawn
-
-
-def _without_withdrawn(job: PublicationJob, state: ResourceDumpState) -> tuple[PagePackages, ...]:
-    """The pages whose packages hold nothing that the settings have taken out of the set since."""
-    if not state.pages:
-        return ()
-    newest = {int(row.key): row.rank for row in job.context.catalog.rows_of(job.name, WITHDRAWN)}
-    return tuple(one for one in state.pages if to_microseconds(one.at) > newest.get(one.number, -1))
-
-
-_DUMP = DumpKind("resource_dump", "resourcedump/", resource_dump_names)
 
 
 class ResourceDumpPacker:
@@ -182,21 +134,36 @@ class ResourceDumpPacker:
     def pack(self, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]) -> PackResult:
         """Make the packages of the page that is due, and name them (`Publisher.pack_resources`)."""
         packing, name = self._packing, settings.name
-        found = packing.look(settings)
-        if found is None or found.publication.resource_dump is None or not settings.dump:
+        found = packing.look(settings) if settings.dump else None
+        before = None if found is None else found[1].resource_dump
+        if found is None or before is None:
             return NOTHING_PACKED
-        before, context = found.publication.resource_dump, packing.context
-        due = next_packing(before, found.snapshot, settings, context.clock(), at_once=at_once)
+        (snapshot, publication), context = found, packing.context
+        due = next_packing(before, snapshot, settings, context.clock(), at_once=at_once)
         if due is None:
             return NOTHING_PACKED
-        packages, absent = None, dict[str, Absence]()
+        packed, absent = None, dict[str, Absence]()
+        pages = list(before.pages)
+        if due.page is not None:
+            pages = [one for one in pages if one.number != due.page.number]
         if due.page is not None and due.page.count:
-            packages, absent = self._pack_page(settings, found, due, due.page, stop)
-            if _is_mass(packages, is_all=due.filled <= {due.page.number}):
-                self._hold_back(name, packages)
+            packed, absent = self._pack_page(settings, publication.generation, due, due.page, stop)
+            ours = sum(one.entries for one in packed.packages) + packed.left_out
+            # As many as would be held back if they were deleted (DST-F9): a disk that is not mounted looks so. A few
+            # never count, unless they are all that the set has.
+            is_much = packed.left_out > FLOOR or due.filled <= {due.page.number}
+            if is_much and needs_consent(packed.left_out, ours):
+                if name not in self._held_back:
+                    self._held_back.add(name)
+                    text = f"the Resource Dump stays as it is: {packed.left_out:,} resources of one page cannot be had"
+                    context.listener(Notice("HW-PUB-14", text, set_name=name))
                 return NOTHING_PACKED
             self._held_back.discard(name)
-        state = with_page(before, due, packages)
+            pages = sorted([*pages, packed], key=lambda one: one.number)
+        is_whole = due.filled <= {one.number for one in pages} | ({due.page.number} if due.page else set())
+        state = msgspec.structs.replace(
+            before, pages=tuple(pages), at=before.at if pages else due.at, is_offered=before.is_offered or is_whole
+        )
 
         def write(store_writer: StoreWriter) -> None:
             """Write the dump once it is whole; from then on the Capability List names it."""
@@ -206,37 +173,37 @@ class ResourceDumpPacker:
                     content = documents.capability_list(context.site, settings, with_later=True)
                     store_writer.document(capability_list_name(name), *content)
 
-        names = () if packages is None else package_names(name, packages)
-        packing.name(_DUMP, settings, found, state, names, write)
+        names = () if packed is None else package_names(name, packed)
+        packing.name(settings, publication, state, resource_dump_names, names, write)
         doubted = tuple(uri for uri, why in absent.items() if why in (Absence.CHANGED, Absence.GONE))
         return PackResult(is_done=True, doubted=doubted, is_offered=before.is_offered)
 
-    def _hold_back(self, name: str, packages: PagePackages) -> None:
-        if name not in self._held_back:
-            self._held_back.add(name)
-            text = f"the Resource Dump stays as it is: {packages.left_out:,} resources of one page cannot be had"
-            self._packing.context.listener(Notice("HW-PUB-14", text, set_name=name))
-
     def _pack_page(
-        self, settings: SetSettings, found: PublishedSet, due: PackingPlan, page: Page, stop: Callable[[], None]
+        self, settings: SetSettings, generation: str, due: PackingPlan, page: Page, stop: Callable[[], None]
     ) -> tuple[PagePackages, dict[str, Absence]]:
         """Make the packages of a page and put them, with copies of their manifests, into the store (RS-RDM-01 … 07).
 
         A resource whose octets cannot be read, or are not the recorded ones, is left out: by its URI, why. Raises
         OSError of the spool, the store's and the catalog's faults; the packages are then made again the next time.
         """
-        context, name = self._packing.context, settings.name
+        context, name, site = self._packing.context, settings.name, self._packing.context.site
         listed = list(context.catalog.page(name, page.number))
         packages: list[ResourcePackage] = []
         absent: dict[str, Absence] = {}
 
         def new_package() -> SpooledPackage[Resource]:
-            return self._packing.package(settings, found, EntryPlace.RESOURCE_DUMP_MANIFEST, stop)
+            return self._packing.package(settings, generation, EntryPlace.RESOURCE_DUMP_MANIFEST, stop)
 
         def finish() -> None:
             with closing(package):
                 if package.packed:
-                    packages.append(_put(package, due, page.number, len(packages)))
+                    octets, sha256 = package.put(
+                        documents.resource_dump_manifest(site, name, due.at),
+                        lambda rows: documents.resource_entries(rows, site.resource_prefix(name)),
+                        partial(resource_package_names, name, page.number, len(packages)),
+                        latest=due.at,
+                    )
+                    packages.append(ResourcePackage(entries=len(package.packed), octets=octets, hash=sha256))
 
         package, paths = new_package(), ResourcePaths()
         try:
@@ -278,27 +245,6 @@ class ResourceDumpPacker:
             packed_at=now,
         )
         return made, absent
-
-
-def _is_mass(packages: PagePackages, *, is_all: bool) -> bool:
-    """Whether so many of the resources cannot be had as would be held back if they were deleted (DST-F9).
-
-    A disk that is not mounted looks so. A few never count, unless they are all that the set has.
-    """
-    ours = sum(one.entries for one in packages.packages) + packages.left_out
-    return (packages.left_out > FLOOR or is_all) and needs_consent(packages.left_out, ours)
-
-
-def _put(package: SpooledPackage[Resource], due: PackingPlan, number: int, part: int) -> ResourcePackage:
-    """Put a package of a page into the store."""
-    site, name = package.context.site, package.settings.name
-    octets, sha256 = package.put(
-        documents.resource_dump_manifest(site, name, due.at),
-        lambda rows: documents.resource_entries(rows, site.resource_prefix(name)),
-        partial(resource_package_names, name, number, part),
-        latest=due.at,
-    )
-    return ResourcePackage(entries=len(package.packed), octets=octets, hash=sha256)
 
 
 def package_names(name: str, page: PagePackages) -> Iterator[str]:

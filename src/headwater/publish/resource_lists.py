@@ -11,7 +11,7 @@ import datetime as dt
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import chain, cycle, islice
 from pathlib import Path
@@ -26,9 +26,9 @@ from headwater.files.file_copies import write_all
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.progress import Progress
 from headwater.publish import documents
-from headwater.publish.added_links import AddedLinks, EntryPlace, partner_finder
+from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.documents import PageTimes
-from headwater.publish.link_rules import LinkRules
+from headwater.publish.link_rules import LinkRules, partners, variants_of
 from headwater.publish.plan import PagePlan, Refresh, completed_at, is_stale, must_rotate, plan_pages
 from headwater.publish.publication_state import PageRound, PublicationState
 from headwater.publish.site import Site, resource_list_name, resource_page_name
@@ -73,7 +73,11 @@ def page(catalog: Catalog, order: RenderJob, number: int, clock: Callable[[], dt
     first = list(islice(rows, 1))  # the snapshot is taken by the first read; its time is known from here on
     completed = completed_at(at, clock(), catalog.state(name))
     head = documents.resource_list(site, name, at, completed, indexed=order.indexed)
-    linked = _linked(AddedLinks(site, site.settings(name), catalog), chain(first, rows))
+    added = AddedLinks(site, site.settings(name), catalog)
+    linked: Iterator[Resource] = chain(first, rows)
+    if added.is_on:  # they are held to be weighed
+        held = list(linked)
+        linked = added.to(held, EntryPlace.RESOURCE_LIST, sum(weight(row.uri, row.metadata) for row in held))
     entries = documents.resource_entries(linked, site.resource_prefix(name))
     return completed, render_document(head, entries, site.profile)
 
@@ -88,35 +92,12 @@ def _there_before(catalog: Catalog, order: RenderJob, rows: Iterator[Resource]) 
     for row in rows:
         if row.seq > seq:
             changed = [row, *rows]  # the rest of a page
-            come = _created(catalog, order, {one.uri: one.seq for one in changed if one.seq > seq})
+            newest = {one.uri: one.seq for one in changed if one.seq > seq}
+            since = changes_between(catalog, order.name, seq, max(newest.values()))
+            come = {one.uri for one in since if one.change is ChangeKind.CREATED and one.uri in newest}
             yield from (one for one in changed if one.uri not in come)
             return
         yield row
-
-
-def _created(catalog: Catalog, order: RenderJob, newest: dict[str, int]) -> set[str]:
-    """Which of these, whose last change has this number, were created since the round began."""
-    changes = changes_between(catalog, order.name, order.round.seq, max(newest.values()))
-    return {one.uri for one in changes if one.change is ChangeKind.CREATED and one.uri in newest}
-
-
-def _linked(added: AddedLinks, rows: Iterable[Resource]) -> Iterable[Resource]:
-    """The rows of a page with the links that its set's rules add: they are held to be weighed, while no others are."""
-    if not added.is_on:
-        return rows
-    held = list(rows)
-    return added.to(held, EntryPlace.RESOURCE_LIST, sum(weight(row.uri, row.metadata) for row in held))
-
-
-def _write_page(blocks: Iterator[bytes], descriptor: int) -> int:
-    """Make these blocks all that the file holds; returns how many octets that are."""
-    os.ftruncate(descriptor, 0)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    octets = 0
-    for block in blocks:
-        octets += len(block)
-        write_all(descriptor, block)
-    return octets
 
 
 def page_renderer(request: bytes) -> Callable[[tuple[int, int]], tuple[int, int]]:
@@ -130,7 +111,13 @@ def page_renderer(request: bytes) -> Callable[[tuple[int, int]], tuple[int, int]
     def render(job: tuple[int, int]) -> tuple[int, int]:
         number, file = job
         completed, blocks = page(catalog, told.order, number, lambda: dt.datetime.now(dt.UTC))
-        return _write_page(blocks, file), to_microseconds(completed)
+        os.ftruncate(file, 0)
+        os.lseek(file, 0, os.SEEK_SET)
+        octets = 0
+        for block in blocks:
+            octets += len(block)
+            write_all(file, block)
+        return octets, to_microseconds(completed)
 
     return render
 
@@ -288,7 +275,14 @@ class ResourceLists:
         )
 
     def _render(self, plan: PagePlan, began: dt.datetime) -> None:
-        self._intend(plan)
+        publication = self._job.publication
+        # Which documents may be newer than their rows, and their `at`, is said before they are: the next run goes on.
+        writing = tuple(sorted({*publication.writing, *plan.render}))
+        pending = tuple(sorted({*publication.pending, *writing, *plan.drop, *plan.left}))
+        self._context.may_write()
+        self._job.note(
+            msgspec.structs.replace(publication, pending=pending, writing=writing, at=self._round.at, round=self._round)
+        )
         done: list[Rendered] = []
         for one in self._rendered(plan):
             done.append(one)
@@ -302,16 +296,6 @@ class ResourceLists:
         if done:
             self._page_seconds = max((ended - began).total_seconds() / len(done), 0.0)
 
-    def _intend(self, plan: PagePlan) -> None:
-        """Say which documents may be newer than their rows, and their `at`, before they are: the next run goes on."""
-        publication = self._job.publication
-        writing = tuple(sorted({*publication.writing, *plan.render}))
-        pending = tuple(sorted({*publication.pending, *writing, *plan.drop, *plan.left}))
-        self._context.may_write()
-        self._job.note(
-            msgspec.structs.replace(publication, pending=pending, writing=writing, at=self._round.at, round=self._round)
-        )
-
     def _rendered(self, plan: PagePlan) -> Iterator[Rendered]:
         """Print the pages and put each into its place, in the order of their numbers."""
         store_writer, clock = self._job.store_writer, self._context.clock
@@ -323,9 +307,13 @@ class ResourceLists:
                 completed, blocks = next(rendering, None) or page(self._context.catalog, order, number, clock)
                 name = resource_page_name(self._name, number) if plan.indexed else resource_list_name(self._name)
                 mark = DocumentMark(generation=store_writer.generation, latest=completed)
-                store_writer.blocks(name, _then(blocks, self._catch_up), mark.encode)
+                store_writer.blocks(name, self._caught_up(blocks), mark.encode)
                 touched = began.touched if number == began.last else known[number].touched
                 yield Rendered(number, touched, began.at, completed)
+
+    def _caught_up(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        yield from blocks
+        self._catch_up()  # before they are seen
 
     def _top(self, done: list[Rendered], plan: PagePlan) -> None:
         """The index, once its parts are there; or the empty list of a set without resources (AMB-03)."""
@@ -345,12 +333,6 @@ class ResourceLists:
             self._job.store_writer.document(name, head, ())
 
 
-def _then(blocks: Iterator[bytes], last: Callable[[], None]) -> Iterator[bytes]:
-    """The blocks; what has to be done before they are seen is done after the last of them."""
-    yield from blocks
-    last()
-
-
 _CHANGES = 5_000
 _URIS = 1_000
 
@@ -362,12 +344,13 @@ def with_stale_pages(
 
     Raises the catalog's faults.
     """
-    find, name, last = partner_finder(rules), snapshot.state.name, snapshot.state.last_seq
-    if find is None or publication.linked_seq >= last:
+    name, last = snapshot.state.name, snapshot.state.last_seq
+    if not (rules.described or rules.variants) or publication.linked_seq >= last:
         return publication
+    variants = variants_of(rules.variants)
     since, after = dict(publication.stale_links), publication.linked_seq
     while after < last and (changes := catalog.changes(name, after, _CHANGES)):
-        uris = list(dict.fromkeys(other for one in changes for other in find(one.uri)))
+        uris = list(dict.fromkeys(other for one in changes for other in partners(rules.described, variants, one.uri)))
         for start in range(0, len(uris), _URIS):
             for other in catalog.get(name, uris[start : start + _URIS]).values():
                 since.setdefault(other.page, now)
@@ -380,10 +363,9 @@ def as_stale(pages: Sequence[Page], publication: PublicationState) -> Sequence[P
     since = dict(publication.stale_links)
     if not since:
         return pages
-    return [_as_stale(page, since[page.number]) if page.number in since else page for page in pages]
-
-
-def _as_stale(page: Page, since: dt.datetime) -> Page:
-    if page.touched > page.rendered:
-        return page
-    return msgspec.structs.replace(page, touched=page.rendered + 1, stale_at=since)
+    return [
+        msgspec.structs.replace(page, touched=page.rendered + 1, stale_at=since[page.number])
+        if page.number in since and page.touched <= page.rendered
+        else page
+        for page in pages
+    ]

@@ -65,8 +65,11 @@ class SiteDocuments:
         With `check`, what names it is looked at, too.
         """
         self._published.add(name)
-        if check and not self._is_description_sound(name):
-            self._named = None
+        if check:  # the publications of the others see to what names these
+            names = {source_description_name(self._site, name), SOURCE_DESCRIPTION}
+            is_named = all(self._store.noted_etag(one) is not None for one in names)
+            if not is_named or self._store.stat(ROBOTS) is None:
+                self._named = None
         if self._named is not None and name in self._named:
             return
         if self._is_whole() or (self._named is not None and len(self._named) <= NAMED_AT_ONCE):
@@ -92,7 +95,12 @@ class SiteDocuments:
             top = self._store.stat(SOURCE_DESCRIPTION)
             if top is not None and plan.is_over(top.modified, self._context.clock()):  # parts of what was a larger site
                 store_writer.sweep(DESCRIPTION_PARTS, {name for name, _head, _entries in descriptions})
-            if self._owns_robots():
+            held = self._store.open(ROBOTS)
+            begin = _ROBOTS_MARK.encode()
+            if held is not None:
+                with held:
+                    begin = held.read(0, 200)
+            if begin.startswith(_ROBOTS_MARK.encode()):
                 store_writer.blocks(ROBOTS, [_robots(site, published)], kind=TEXT)
             else:
                 lines = _robots(site, published).decode().splitlines()
@@ -126,13 +134,6 @@ class SiteDocuments:
         self._looked = True
         if not published <= (self._named or frozenset()):
             self.publish_site()
-
-    def _owns_robots(self) -> bool:
-        held = self._store.open(ROBOTS)
-        if held is None:
-            return True
-        with held:
-            return held.read(0, 200).startswith(_ROBOTS_MARK.encode())
 
     def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set may be shown: its documents are there, and the Source Description names it."""
@@ -181,12 +182,6 @@ class SiteDocuments:
             ):
                 self._named = frozenset(names)
         return self._named is not None
-
-    def _is_description_sound(self, name: str) -> bool:
-        """Whether what names this set is there; the publications of the others see to theirs."""
-        names = {source_description_name(self._site, name), SOURCE_DESCRIPTION}
-        is_named = all(self._store.noted_etag(one) is not None for one in names)
-        return is_named and self._store.stat(ROBOTS) is not None
 
     def _published_names(self) -> tuple[str, ...]:
         """The sets to name; in an order that does not depend on which of them this run is about."""

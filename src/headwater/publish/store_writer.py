@@ -102,10 +102,6 @@ class StoreWriter:
         self.written: dict[str, None] = {}
         self._etags = {} if etags is None else etags
 
-    def writer(self, head: Document) -> DocumentWriter:
-        """The writer of one document in this writer's profile."""
-        return DocumentWriter(head, self.profile)
-
     def document(self, name: str, head: Document, entries: Iterable[Entry]) -> StoredObject:
         """Write a document."""
         times = [one for one in (head.at, head.completed, head.from_, head.until) if one is not None]

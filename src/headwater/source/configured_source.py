@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headwater.catalog import catalog_url
 from headwater.catalog.content import ContentReader
-from headwater.catalog.interface import Catalog, Event, Limits, SetState, Upsert
+from headwater.catalog.interface import Catalog, Limits, SetState, Upsert
 from headwater.files.file_copies import free_octets
 from headwater.files.folder_marks import TREE_MARK, mark_folder
 from headwater.ingest.content import ContentRoot, FileContentReader
@@ -43,7 +43,6 @@ from headwater.versions.predecessors import Predecessors
 from headwater.versions.store import VersionStore
 
 if TYPE_CHECKING:
-    from headwater.catalog.catalog_url import Credentials
     from headwater.ingest.dit.follower import DitFollower
     from headwater.ingest.push.feed import Feed
     from headwater.source.health import PushTarget
@@ -55,14 +54,6 @@ INDEX_PATIENCE_SECONDS = 3.0
 """How long one look at an index is tried: the next one comes soon enough, and publishing waits meanwhile."""
 
 
-def _tokens_of(config: SetConfig) -> AccessTokens:
-    try:
-        return config.tokens()
-    except BadToken as fault:
-        fault.where = f"{fault.where} of set {config.name!r}" if fault.where else f"set {config.name!r}"
-        raise
-
-
 class PushSets:
     """The push sets among `sets`; nothing is made on disk when there are none."""
 
@@ -72,7 +63,13 @@ class PushSets:
         self._catalog = catalog
         self._clock = clock
         self._configs = {one.name: one for one in sets if one.feed is not None}
-        self._tokens = {name: _tokens_of(one) for name, one in self._configs.items()}
+        self._tokens: dict[str, AccessTokens] = {}
+        for name, one in self._configs.items():
+            try:
+                self._tokens[name] = one.tokens()
+            except BadToken as fault:
+                fault.where = f"{fault.where} of set {name!r}" if fault.where else f"set {name!r}"
+                raise
         self.tell: Callable[[str], None] = lambda _name: None
         """Told of a set in which something was recorded."""
         self.by_set: dict[str, Feed] = {}
@@ -94,36 +91,36 @@ class PushSets:
 
     def followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], DitFollower]]:
         """What reads the index of each set that follows one, made when it is called. Raises UsageFault."""
-        from headwater.ingest.dit.index import index_credentials
-
         following = [one for one in self._configs.values() if one.index is not None]
-        credentials = index_credentials(os.environ, [str(one.index) for one in following])
-        return {one.name: partial(self._follower, one, credentials, listener, stop) for one in following}
-
-    def _follower(
-        self, config: SetConfig, credentials: Credentials, listener: Listener, stop: Callable[[], bool]
-    ) -> DitFollower:
+        if not following:
+            return {}
         from headwater.ingest.dit.follower import DitFollower
-        from headwater.ingest.dit.index import index_at
+        from headwater.ingest.dit.index import index_at, index_credentials
 
-        names = config.resource_sets or (config.name,)
-        index = index_at(str(config.index), listener, credentials, patience_seconds=INDEX_PATIENCE_SECONDS)
-        return DitFollower(self.by_set[config.name], index, frozenset(names), listener=listener, stop=stop)
+        credentials = index_credentials(os.environ, [str(one.index) for one in following])
+
+        def follower(config: SetConfig) -> DitFollower:
+            names = config.resource_sets or (config.name,)
+            index = index_at(str(config.index), listener, credentials, patience_seconds=INDEX_PATIENCE_SECONDS)
+            return DitFollower(self.by_set[config.name], index, frozenset(names), listener=listener, stop=stop)
+
+        return {one.name: partial(follower, one) for one in following}
 
     def targets(self) -> dict[str, PushTarget]:
         """The sets as targets of push."""
-        return {name: self._target(config) for name, config in self._configs.items()}
-
-    def _target(self, config: SetConfig) -> PushTarget:
+        if not self._configs:
+            return {}
         from headwater.source.health import PushTarget
 
-        names = frozenset(config.resource_sets or (config.name,)) if config.feed == "dit" else frozenset[str]()
-        return PushTarget(
-            feed=self.by_set[config.name],
-            tokens=self._tokens[config.name],
-            resource_sets=names,
-            news=lambda: self.tell(config.name),
-        )
+        return {
+            name: PushTarget(
+                feed=self.by_set[name],
+                tokens=self._tokens[name],
+                resource_sets=frozenset((one.resource_sets or (name,)) if one.feed == "dit" else ()),
+                news=lambda name=name: self.tell(name),  # type: ignore[misc]
+            )
+            for name, one in self._configs.items()
+        }
 
 
 # The source
@@ -361,8 +358,4 @@ def keep_versions(
     contents = FileContentReader({feed.name: ContentRoot(prefix=feed.locations.prefix, folder=root)})
     feed.keep_versions(kept, contents, listener)
     if root is None and kept.store is not None:
-        feed.keep = _nothing_kept
-
-
-def _nothing_kept(events: Iterable[Event]) -> set[str]:
-    return {sha256_of(one.metadata.hash) for one in events if isinstance(one, Upsert)}
+        feed.keep = lambda events: {sha256_of(one.metadata.hash) for one in events if isinstance(one, Upsert)}

@@ -18,7 +18,7 @@ from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.set_problems import set_problems
-from headwater.publish.publication_state import decode_publication
+from headwater.publish.publication_state import PublicationState, decode_publication
 from headwater.publish.site import Site
 from headwater.source.hubs_and_tokens import AccessTokens
 from headwater.source.set_health import fault_words
@@ -96,6 +96,7 @@ def report(source: ServableSource) -> tuple[int, bytes]:
     told = source.health()
     working = {one.get("name"): one for one in records(told.get("sets"))}
     waiting = waits(source, states)
+    notes = {name: decode_publication(state.notes) for name, state in states.items()}
     problems = set_problems(source.catalog)
     held = {one.set: one.reason for one in problems.held_back}
     lost = {one.set: one.count for one in problems.lost_versions}
@@ -106,15 +107,21 @@ def report(source: ServableSource) -> tuple[int, bytes]:
             "held_back": held.get(one.name) or working.get(one.name, {}).get("held_back"),
             "unreadable_files": closed.get(one.name, 0),
             "lost_versions": lost.get(one.name, 0),
-            **_set(one.name, states.get(one.name), ready=shows(source, one.name, states)),
+            "name": one.name,
+            "ready": shows(source, one.name, states),
+            **(_counts(states[one.name], notes[one.name]) if one.name in states else {}),
             "waiting": one.name in waiting,
         }
         for one in source.site.sets
     ]
     is_named = source.is_site_published() or all(one["waiting"] for one in sets)
-    new = {one.name for one in source.site.sets if _is_new(states.get(one.name))}
+    new = {one.name for one in source.site.sets if one.name not in states or notes[one.name].is_first}
     ready = is_named and all(one["ready"] or one["waiting"] or one["name"] in new for one in sets)
-    failing = {one["name"] for one in sets if _has_failed(one)}
+    failing = set()
+    for one in sets:  # where the clock was set back since it began to fail, nobody knows for how long: it has
+        if isinstance(since := one.get("failing_since"), str):
+            seconds = (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(since)).total_seconds()
+            failing |= {one["name"]} if not 0 <= seconds < FAILING_SECONDS else set()
     if not source.has_room():
         told = {**told, "error": "no room is left on a disk of the source", "error_code": StoreFault.code}
     troubled = any(one["held_back"] or one["unreadable_files"] or one["lost_versions"] for one in sets)
@@ -168,19 +175,6 @@ def waits(source: ServableSource, states: Mapping[str, SetState]) -> frozenset[s
     return frozenset(name for name, state in found if state is None or state.opened_at is None)
 
 
-def _is_new(state: SetState | None) -> bool:
-    return state is None or decode_publication(state.notes).is_first
-
-
-def _has_failed(told: Mapping[str, object]) -> bool:
-    """Whether a set has been failing for long. Where the clock was set back since it began to, nobody knows: it has."""
-    since = told.get("failing_since")
-    if not isinstance(since, str):
-        return False
-    seconds = (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(since)).total_seconds()
-    return not 0 <= seconds < FAILING_SECONDS
-
-
 def shows(source: ServableSource, name: str, states: Mapping[str, SetState]) -> bool:
     """Whether a set's documents may be shown, by the states of all sets: of thousands none is asked for by itself."""
     state = states.get(name)
@@ -192,13 +186,8 @@ def records(value: object) -> list[dict[str, object]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _set(name: str, state: SetState | None, *, ready: bool) -> dict[str, object]:
-    if state is None:
-        return {"name": name, "ready": False}
-    note = decode_publication(state.notes)
+def _counts(state: SetState, note: PublicationState) -> dict[str, object]:
     return {
-        "name": name,
-        "ready": ready,
         "resources": state.count,
         "changes": state.last_seq,
         "last_at": state.last_at,

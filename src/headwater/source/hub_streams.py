@@ -22,7 +22,6 @@ from headwater.progress import Listener
 from headwater.publish.capabilities import CHANGE_CHANNEL, FRAMEWORK_CHANNEL, RESOURCE_DUMP, Channel
 from headwater.publish.notifications import (
     PAYLOAD_OCTETS,
-    DocumentChange,
     FrameworkDocument,
     change_payload,
     document_changes,
@@ -246,7 +245,11 @@ class ChangeStream(NotificationStream[HubPosition]):
         is_new = position is None and self._first_visible.history == visible.history
         begin = chain_begin(position, self._first_visible if is_new else visible)
         if begin is not None:  # nothing is sent for it
-            self._write(HubPosition(history=visible.history, after=begin, seq=begin, until=self._time_after(begin)))
+            # A time that this change is not after, and all later ones are: where the interval of these begins.
+            catalog = self._context.catalog
+            times = [one.from_ for one in catalog.segments(self.name) if one.first == begin + 1]
+            times += [one.at for one in catalog.changes(self.name, begin - 1, 1)] if begin > 0 else []
+            self._write(HubPosition(history=visible.history, after=begin, seq=begin, until=max(times)))
             position = self.position
         assert position is not None
         if position.seq >= visible.last:
@@ -275,13 +278,6 @@ class ChangeStream(NotificationStream[HubPosition]):
         if position.since is None:
             return None
         return msgspec.structs.replace(position, seq=position.after, until=position.since, is_taken=True)
-
-    def _time_after(self, seq: int) -> dt.datetime:
-        """A time that the change `seq` is not after, and all later ones are: where the interval of these begins."""
-        catalog = self._context.catalog
-        times = [one.from_ for one in catalog.segments(self.name) if one.first == seq + 1]
-        times += [one.at for one in catalog.changes(self.name, seq - 1, 1)] if seq > 0 else []
-        return max(times)
 
 
 class FrameworkPosition(LastPayload, frozen=True, kw_only=True):
@@ -330,22 +326,28 @@ class FrameworkStream(NotificationStream[FrameworkPosition]):
         if not self.has_news:
             return None
         self.has_news = self._is_waited_for = False
-        there = {} if self._is_gone else self._documents_there()
-        if there is None:
-            self.has_news = True
-            return None
+        context, name = self._context, self.name
+        there: dict[FrameworkDocument, str] = {}
+        if not self._is_gone:
+            if not context.is_shown(name):
+                self.has_news = True
+                return None
+            etags = {one: context.store.noted_etag(one.name) for one in framework_documents(name, self._names())}
+            there = {one: etag for one, etag in etags.items() if etag is not None}
         told = {} if position is None else position.documents
-        changes = document_changes(told, there, self.name)
+        changes = document_changes(told, there, name)
         if not changes:
             return None
-        context = self._context
-        payload = framework_payload(context.site, self.name, changes, self._changed_at, self.most_octets)
-        is_all = len(payload.changes) == len(changes)
-        if not is_all:  # else it stays as it is: more may have been written meanwhile
+        payload = framework_payload(context.site, name, changes, self._changed_at, self.most_octets)
+        documents = {one.name: digest for one, digest in there.items()}
+        if len(payload.changes) < len(changes):  # else it stays as it is: more may have been written meanwhile
             self.has_news = self._is_waited_for = True
+            gone = {one.document.name for one in payload.changes if one.kind is ChangeKind.DELETED}
+            more = {one.document.name: there[one.document] for one in payload.changes if one.document in there}
+            documents = {one: digest for one, digest in {**told, **more}.items() if one not in gone}
         self._told_before = told
         return FrameworkPosition(
-            documents=_documents_told(told, there, payload.changes, is_all=is_all),
+            documents=documents,
             until=context.clock(),
             payload=payload.octets,
             is_taken=False,
@@ -354,14 +356,6 @@ class FrameworkStream(NotificationStream[FrameworkPosition]):
     def _before(self, position: FrameworkPosition) -> FrameworkPosition:
         self.has_news = self._is_waited_for = True
         return msgspec.structs.replace(position, documents=dict(self._told_before), is_taken=True)
-
-    def _documents_there(self) -> dict[FrameworkDocument, str] | None:
-        """The documents of the set that can be had, with their digests; None while the set is not shown."""
-        context, name = self._context, self.name
-        if not context.is_shown(name):
-            return None
-        etags = {one: context.store.noted_etag(one.name) for one in framework_documents(name, self._names())}
-        return {one: etag for one, etag in etags.items() if etag is not None}
 
     def _names(self) -> Iterator[str]:
         """The documents that are published: what the catalog has noted after they and their indexes were written."""
@@ -382,18 +376,3 @@ class FrameworkStream(NotificationStream[FrameworkPosition]):
         if held is None:
             return None
         return held.modified if mark is None else max(held.modified, mark.latest)
-
-
-def _documents_told(
-    told: Mapping[str, str],
-    there: Mapping[FrameworkDocument, str],
-    changes: Iterable[DocumentChange],
-    *,
-    is_all: bool,
-) -> dict[str, str]:
-    """The documents of which the hub knows when it has the notification; `is_all`: of all that there are."""
-    if is_all:
-        return {one.name: digest for one, digest in there.items()}
-    gone = {one.document.name for one in changes if one.kind is ChangeKind.DELETED}
-    more = {one.document.name: there[one.document] for one in changes if one.document in there}
-    return {name: digest for name, digest in {**told, **more}.items() if name not in gone}

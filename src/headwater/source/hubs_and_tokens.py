@@ -45,7 +45,7 @@ class AccessTokens:
     """The tokens that one set accepts; without any it accepts none."""
 
     def __init__(self, tokens: Iterable[str]) -> None:
-        self._digests = tuple(_digest(_checked(token)) for token in tokens)
+        self._digests = tuple(hashlib.sha256(_checked(token).encode("ascii")).digest() for token in tokens)
 
     @property
     def is_empty(self) -> bool:
@@ -99,10 +99,6 @@ def _checked(token: str, where: str | None = None) -> str:
     if not token.isascii() or not token.isprintable() or " " in token:
         raise BadToken("a token has a space, or a character that is not printable ASCII", where=where)
     return token
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("ascii")).digest()
 
 
 # The tables, and the options of `headwater hub`

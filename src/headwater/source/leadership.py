@@ -168,37 +168,30 @@ class Leadership:
         assert lease is not None
         begun: int | None = None
         while not self._stopping.is_set():
-            has = self._ask(lease)
+            try:
+                lease.take()
+            except HeadwaterError as fault:
+                if self.error is None:
+                    self._listener(Notice(fault.code, fault.what, fault.where))
+                self.error = fault
+            else:
+                self.error, self._was_ours = None, lease.holds()
             if self._stopping.is_set():
                 return
+            has = lease.holds()
             turn = lease.turn if has else None
             if begun is not None and begun != turn:  # also when it is ours again: it may have been another one's
                 end()
                 begun = None
             if turn is not None and begun is None:
-                has = self._has_begun(begin)
-                begun = turn if has else None
+                try:
+                    begin()
+                except Exception as fault:  # noqa: BLE001 - a thread's last frame: else we would stand by for ever
+                    self.failed.add(fault, self._listener, "this process cannot begin to publish, and tries again")
+                    self.release()  # others may lead until then
+                    has = False
+                else:
+                    self.failed.clear()
+                    begun = turn
             pause = renewal_seconds(lease.seconds)
             self._stopping.wait(pause if has else min(pause, _LOOK_SECONDS))
-
-    def _has_begun(self, begin: Callable[[], None]) -> bool:
-        """Begin; when that fails, it is tried again the next time, and others may lead until then."""
-        try:
-            begin()
-        except Exception as fault:  # noqa: BLE001 - a thread's last frame: without it we would stand by for ever
-            self.failed.add(fault, self._listener, "this process cannot begin to publish, and tries again")
-            self.release()
-            return False
-        self.failed.clear()
-        return True
-
-    def _ask(self, lease: Lease) -> bool:
-        try:
-            lease.take()
-        except HeadwaterError as fault:
-            if self.error is None:
-                self._listener(Notice(fault.code, fault.what, fault.where))
-            self.error = fault
-        else:
-            self.error, self._was_ours = None, lease.holds()
-        return lease.holds()

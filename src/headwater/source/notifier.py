@@ -15,6 +15,7 @@ import datetime as dt
 import random
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Final
 
 import msgspec
@@ -138,61 +139,50 @@ class HubSender:
             await asyncio.to_thread(stream.settle)
 
     async def _follow(self, one: AnyStream) -> None:
+        """Send what there is to tell of a stream, and what comes meanwhile; whatever fails is tried again."""
+        loop, is_more = asyncio.get_running_loop(), True
         try:
-            while await self._go_on(one):
-                pass
+            while is_more or one.news.is_set():
+                # Until there is enough for a notification, or the last one is long enough ago.
+                while (left := one.pause(loop.time() - one.made_at)) > 0:
+                    one.news.clear()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(left):
+                            await one.news.wait()
+                one.news.clear()
+                try:
+                    async with self._places:
+                        is_more = await self._step(one)
+                    one.faults, pause = 0, 0.0
+                    if is_more and one.refusals:
+                        pause = pause_seconds(PostOutcome.REFUSED, one.refusals, random.random())
+                except Exception as fault:  # noqa: BLE001 - whatever it was, it is tried again
+                    self.health.add(fault, self._context.listener, f"set {one.name!r}, hub {self._hub}")
+                    one.faults += 1
+                    is_more, pause = True, PAUSES.seconds(one.faults)
+                if is_more:
+                    await asyncio.sleep(pause)
         finally:  # without waiting, so that no news comes in between
             del self._tasks[one]
 
-    async def _go_on(self, one: AnyStream) -> bool:
-        """Do what is next for a stream; False: nothing is."""
-        await self._gather(one)
-        pause = 0.0
-        one.news.clear()
-        try:
-            async with self._places:
-                is_more = await self._step(one)
-            one.faults = 0
-        except Exception as fault:  # noqa: BLE001 - whatever it was, it is tried again
-            self.health.add(fault, self._context.listener, f"set {one.name!r}, hub {self._hub}")
-            one.faults += 1
-            pause = PAUSES.seconds(one.faults)
-        else:
-            if not is_more:
-                return one.news.is_set()
-            if one.refusals:
-                pause = pause_seconds(PostOutcome.REFUSED, one.refusals, random.random())
-        await asyncio.sleep(pause)
-        return True
-
-    async def _gather(self, one: AnyStream) -> None:
-        """Wait until there is enough for a notification, or the last one is long enough ago."""
-        loop = asyncio.get_running_loop()
-        while (left := one.pause(loop.time() - one.made_at)) > 0:
-            one.news.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await one.news.wait()
-
     async def _step(self, one: AnyStream) -> bool:
-        """Send the next payload of a stream; False: there is none."""
-        at = asyncio.get_running_loop().time()
+        """Send the next payload of a stream; False: there is none. While the hub fails, one request at a time asks."""
+        loop = asyncio.get_running_loop()
+        at = loop.time()
         payload = await asyncio.to_thread(one.next_payload)
         if payload is None:
             await asyncio.to_thread(one.settle)
             return False
         one.made_at = at
-        if await self._submit(one, payload):
+        if not self._failures:
+            is_taken = await self._post(one, payload)
+        else:
+            async with self._probe:
+                await asyncio.sleep(self._not_before - loop.time() if self._failures else 0.0)
+                is_taken = await self._post(one, payload)
+        if is_taken:
             one.taken()
         return True
-
-    async def _submit(self, one: AnyStream, payload: bytes) -> bool:
-        """Send a payload; True: it was taken. While the hub fails, one request at a time asks it."""
-        if not self._failures:
-            return await self._post(one, payload)
-        async with self._probe:
-            await asyncio.sleep(self._not_before - asyncio.get_running_loop().time() if self._failures else 0.0)
-            return await self._post(one, payload)
 
     async def _post(self, one: AnyStream, payload: bytes) -> bool:
         self._context.may_send()
@@ -200,11 +190,12 @@ class HubSender:
         site, token = self._context.site, self._context.token
         topic, capability_list = topic_url(site, one.name, one.channel), site.url(capability_list_name(one.name))
         head = payload_head(self._hub, topic, capability_list, token)
-        answer = None if self._takes_no_payloads else await self._ask(head, payload)
+        ask = partial(self._client.request, "POST", self._hub, _BOUNDS)
+        answer = None if self._takes_no_payloads else await ask(head, payload)
         is_refused = isinstance(answer, HttpAnswer) and is_not_understood(answer.status)
         self._takes_payloads |= isinstance(answer, HttpAnswer) and answer.ok
         if answer is None or (is_refused and not self._takes_payloads):
-            pinged = await self._ask(*ping(topic, token))
+            pinged = await ask(*ping(topic, token))
             self._takes_no_payloads = isinstance(pinged, HttpAnswer) and pinged.ok
             answer = pinged if answer is None or self._takes_no_payloads else answer
         if isinstance(answer, HttpFailure):
@@ -218,9 +209,6 @@ class HubSender:
             self._failures -= 1  # requests that fail at one time are one failure
         self._judge(one, outcome, said, asked)
         return outcome is PostOutcome.TAKEN
-
-    async def _ask(self, head: bytes, body: bytes) -> HttpAnswer | HttpFailure:
-        return await self._client.request("POST", self._hub, _BOUNDS, head, body)
 
     def _judge(self, one: AnyStream, outcome: PostOutcome, said: str, asked: float) -> None:
         """Keep what came of a request, and when the next one may be."""
@@ -273,7 +261,8 @@ class Notifier:
         """Take note of what is published of a set now. Never waits."""
         with self._lock:
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._note, changes)
+                for sender in self._senders:
+                    self._loop.call_soon_threadsafe(sender.note, changes)
 
     def wrote(self, name: str | None, documents: Sequence[str]) -> None:
         """Take note that documents of a set, or (None) of the source, have been written. Never waits.
@@ -282,7 +271,8 @@ class Notifier:
         """
         with self._lock:
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._wrote, name, documents)
+                for sender in self._senders:
+                    self._loop.call_soon_threadsafe(sender.wrote, name, documents)
 
     def start(self) -> None:
         """Begin to send; of what another process has sent meanwhile the catalog tells."""
@@ -301,14 +291,6 @@ class Notifier:
         if self._thread is not None:
             self._thread.join(timeout)
         return self._thread is None or not self._thread.is_alive()
-
-    def _note(self, changes: Publication) -> None:
-        for sender in self._senders:
-            sender.note(changes)
-
-    def _wrote(self, name: str | None, documents: Sequence[str]) -> None:
-        for sender in self._senders:
-            sender.wrote(name, documents)
 
     async def _tell_of_gone_sets(self) -> None:
         """Sets that were published here and are not configured any more; others may share the catalog."""

@@ -186,18 +186,8 @@ class VersionCollection:
 
     urgency = Urgency.LONG
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        store: VersionStore,
-        retention: VersionRetention,
-        clock: Callable[[], dt.datetime],
-        histories: Mapping[str, VersionRetention],
-        listener: Listener,
-    ) -> None:
-        self._collect: Callable[[], VersionCounts] = partial(
-            collect_versions, catalog, store, retention, clock, histories
-        )
+    def __init__(self, collect: Callable[[], None], listener: Listener) -> None:
+        self._collect = collect
         self._listener = listener
         self.due_at = time.monotonic() + FIRST_SECONDS
 

@@ -21,7 +21,7 @@ from headwater.catalog.interface import Catalog, UnknownSet
 from headwater.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
 from headwater.errors import HeadwaterError
 from headwater.files.patterns import Selection
-from headwater.ingest.copy_intake import CopyIntake, CopyOutcome, CopyPlace, Omission
+from headwater.ingest.copy_intake import CopyIntake, CopyPlace, Omission
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import Walk
@@ -87,7 +87,20 @@ class PublishedCopy(Intake):
         with closing(CopyStateReader(self._copy)) as state:
             outcome = self.intake.round(state)
         self._is_current = self.is_open
-        self._tell(outcome)
+        told = outcome.left_out
+        if outcome.is_compared:
+            self._remarks = {}
+        for why, count in told.counts.items():
+            code = CODES[why]
+            if code not in self._remarks:
+                files = "1 file of the copy is" if count == 1 else f"{count:,} files of the copy are"
+                text = f"{files} left out: {why.value}"
+                self._context.listener(Notice(code, f"{self.name}: {text}", told.examples[why]))
+            self._remarks[code] = self._remarks.get(code, 0) + count
+        if outcome.is_held_back and not self.was_held_back:
+            text = f"{self.name}: the copy is being made anew; deletions wait for the end of its baseline"
+            self._context.listener(Notice("HW-CPY-15", text))
+        self.was_held_back = self.intake.is_partial
         return Looked(
             at=at,
             is_changed=not was_open or self.last_seq() != before,
@@ -127,22 +140,6 @@ class PublishedCopy(Intake):
         removed = self._tree.sweep()
         self._tree.end()
         return removed
-
-    def _tell(self, outcome: CopyOutcome) -> None:
-        told = outcome.left_out
-        if outcome.is_compared:
-            self._remarks = {}
-        for why, count in told.counts.items():
-            code = CODES[why]
-            if code not in self._remarks:
-                files = "1 file of the copy is" if count == 1 else f"{count:,} files of the copy are"
-                text = f"{files} left out: {why.value}"
-                self._context.listener(Notice(code, f"{self.name}: {text}", told.examples[why]))
-            self._remarks[code] = self._remarks.get(code, 0) + count
-        if outcome.is_held_back and not self.was_held_back:
-            text = f"{self.name}: the copy is being made anew; deletions wait for the end of its baseline"
-            self._context.listener(Notice("HW-CPY-15", text))
-        self.was_held_back = self.intake.is_partial
 
 
 class CopyWatch:
@@ -184,11 +181,20 @@ class CopyWatch:
             state.close()
 
     def _tell_sets(self) -> None:
-        state = self._open()
+        if self._state is not None and self._state.is_replaced:
+            self.close()
+        if self._state is None:  # for the first time, or another one has taken its place
+            self._state = CopyStateReader(self._root)
+            self._journal = ("", 0)
+        state = self._state
         if not state.has_changed():
             return
         with state.read() as t:
-            self._tell_new({one.name for one in copied_sets(t)})
+            names = frozenset(one.name for one in copied_sets(t))
+            if self._known_sets and (new := names - self._known_sets):  # those that we wait for are none
+                text = f"the copy has sets that are not published: {', '.join(sorted(new)[:5])}"
+                self._listener(Notice("HW-CPY-16", text, str(self._root)))
+            self._known_sets = names | (self._known_sets or frozenset())
             end = journal_end(t)
             journal, seq = self._journal
             is_whole = journal != end.id or end.last < seq or end.first > seq + 1
@@ -197,23 +203,6 @@ class CopyWatch:
         for one in self._sets:
             if is_whole or one.is_unsettled or self._copies[one.name].set_id in noted:
                 one.look_now(is_other_input=True)  # what was missing may be there by now
-
-    def _tell_new(self, names: set[str]) -> None:
-        """Say which sets the copy has got that were not known; those that we wait for are none."""
-        known = self._known_sets
-        self._known_sets = frozenset(names) | (known or frozenset())
-        if known and (new := names - known):
-            text = f"the copy has sets that are not published: {', '.join(sorted(new)[:5])}"
-            self._listener(Notice("HW-CPY-16", text, str(self._root)))
-
-    def _open(self) -> CopyStateReader:
-        """The state, opened anew where another one has taken its place. Raises HW-CPY-01, and faults of it."""
-        if self._state is not None and self._state.is_replaced:
-            self.close()
-        if self._state is None:
-            self._state = CopyStateReader(self._root)
-            self._journal = ("", 0)
-        return self._state
 
 
 def count_changes(catalog: Catalog, name: str, after: int, scanned: ScanResult) -> None:

@@ -61,12 +61,8 @@ def names_in_copy(copy: Path) -> dict[str, str]:
 
     if not has_copy(copy):
         return {}
-    state = CopyStateReader(copy)
-    try:
-        with state.read() as t:
-            names = [one.name for one in copied_sets(t)]
-    finally:
-        state.close()
+    with closing(CopyStateReader(copy)) as state, state.read() as t:
+        names = [one.name for one in copied_sets(t)]
     found: dict[str, str] = {}
     for name in names:
         plain = _UNFIT.sub("-", name.lower()).strip("-._")[:_LONGEST_NAME] or "set"
@@ -139,18 +135,28 @@ def scan_settings(config: SetConfig, site: Site, tree: StaticTree | None, whole:
             if root == place or root.startswith(place + b"/"):
                 raise FolderOverlap("the folder is where its own files would be placed", where=config.files)
     _refuse_state(root, ours, config.files)
+    # Octets of changes are found by their SHA-256, and old harvesters know MD5 alone.
+    algorithms, canonical = config.hashes, None
+    if config.classic and "md5" not in algorithms:
+        algorithms = ("md5", *algorithms)
+    needs_sha256 = config.change_dump or config.patch or config.versions or config.canonical_hash is not None
+    if needs_sha256 and VERSION_ALGORITHM not in algorithms:
+        algorithms = (*algorithms, VERSION_ALGORITHM)
+    prefix = site.resource_prefix(config.name)
+    if config.canonical_hash is not None:
+        canonical = CanonicalHashes(prefix=prefix, replaces=config.canonical_hash == "instead")
     return Folder(
         root=os.fsencode(config.files),
         selection=Selection(config.include, config.exclude, hidden=config.hidden),
-        algorithms=_algorithms(config),
+        algorithms=algorithms,
         max_delete=config.max_delete,
         avoid=(*(one for one in ours if one.startswith(root.rstrip(b"/") + b"/")), *own_files(whole)),
         base_url=site.base_url,
         place=place,
         place_mode=(tree.mode if tree is not None else None) or "link",
-        uri_prefix_length=len(site.resource_prefix(config.name)),
+        uri_prefix_length=len(prefix),
         settle_seconds=config.settle_seconds,
-        canonical=_canonical_hashes(config, site),
+        canonical=canonical,
     )
 
 
@@ -164,23 +170,6 @@ def own_files(config: SourceConfig) -> list[bytes]:
     if isinstance(catalog, Path):
         found += [f"{catalog}{end}" for end in ("", "-wal", "-shm", "-journal")]
     return [os.path.realpath(os.fsencode(one)) for one in found if one is not None]
-
-
-def _canonical_hashes(config: SetConfig, site: Site) -> CanonicalHashes | None:
-    if config.canonical_hash is None:
-        return None
-    return CanonicalHashes(prefix=site.resource_prefix(config.name), replaces=config.canonical_hash == "instead")
-
-
-def _algorithms(config: SetConfig) -> tuple[str, ...]:
-    """The digests to state; octets of changes are found by their SHA-256, and old harvesters know MD5 alone."""
-    algorithms = config.hashes
-    if config.classic and "md5" not in algorithms:
-        algorithms = ("md5", *algorithms)
-    needs_sha256 = config.change_dump or config.patch or config.versions or config.canonical_hash is not None
-    if needs_sha256 and VERSION_ALGORITHM not in algorithms:
-        algorithms = (*algorithms, VERSION_ALGORITHM)
-    return algorithms
 
 
 class _PushPathFilter(PathFilter):

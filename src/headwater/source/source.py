@@ -20,7 +20,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from headwater.catalog import catalog_url
-from headwater.catalog.lease import Lease, SharedCatalog
+from headwater.catalog.lease import SharedCatalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.comparison import ScanResult, memos_of
 from headwater.ingest.folder.scanner import dry_run
@@ -33,6 +33,7 @@ from headwater.publish.resource_lists import RenderPool
 from headwater.retry import TimeShare
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
+from headwater.source.hubs_and_tokens import NotifyConfig
 from headwater.source.leadership import Leadership, StateLock, make_state
 from headwater.source.packing_and_version_removal import (
     COLLECTED,
@@ -100,13 +101,18 @@ class Source(ConfiguredSource):
         self._lock = StateLock(self._state)
         try:
             self._open(clock, listener)
-            self.push_sets.tell = self._tell
             note_catalog(config)
-            self.leadership = Leadership(self._lease(), listener)
+            lease = None
+            if isinstance(self.catalog, SharedCatalog):
+                who = f"process {os.getpid()} on {socket.gethostname()}"
+                lease = self.catalog.lease(f"publish {self.site.base_url}", who)
+            self.leadership = Leadership(lease, listener)
+            # Processes can print what is in a file, at the system's time.
+            place = catalog_url.place_of(config.catalog or str(self._state / CATALOG))
             options = PublisherOptions(
                 keep_others=tree is not None,
                 may_write=self.leadership.check,
-                render_pool=self._render_pool(),
+                render_pool=RenderPool(place if isinstance(place, Path) and clock is utc_now else None),
                 contents=self.contents,
                 change_contents=KeptContents(self.versions, self.catalog, self.contents),
                 spool=self._state,
@@ -126,8 +132,10 @@ class Source(ConfiguredSource):
                 may_record=self.leadership.check,
                 name_published=self._name_published,
             )
-            self.events.listen(self._heard)
-            self._notifier = self._made_notifier()
+            self.push_sets.tell = lambda name: self._workers[name].tell() if name in self._workers else None
+            self.events.listen(self._pack_soon)
+            if config.notify is not None and tree is None:
+                self._notifier = self._made_notifier(config.notify)
         except BaseException:
             self._lock.release()
             raise
@@ -146,21 +154,25 @@ class Source(ConfiguredSource):
         self.store.clean()
         self._clean_versions()
         self.publisher.patch_maker.seconds = _PATCH_SECONDS
-        worked = [self._packed(one, self._work(one)) for one in self.config.sets if one.is_scanned]
+        worked = [self._scan_and_pack(one) for one in self.config.sets if one.is_scanned]
         worked += [self._worker(one).once() for one in self.config.sets if one.is_dataset]
-        worked += [self._copy_once(one) for one in self.config.sets if self._takes_copy(one)]
+        # For servers that follow copies anyway, one that is not there yet is left.
+        takes_copies = self._tree is not None
+        worked += [
+            self._copy_once(one)
+            for one in self.config.sets
+            if one.copy is not None and (takes_copies or has_copy(Path(one.copy)))
+        ]
         for one in worked:
             while self.publisher.pack_changes(one.name, at_once=True).is_done:
                 pass
         if self.has_versions and is_due(self._state / VERSIONS / COLLECTED):
-            collect_versions(
-                self.catalog, self.versions, self.config.version_retention, self._clock, self.config.kept_versions
-            )
+            self._collect_versions()
         return worked
 
-    def _takes_copy(self, config: SetConfig) -> bool:
-        """Whether it publishes a copy now. For servers that follow copies anyway, what is not there yet is left."""
-        return config.copy is not None and (self._tree is not None or has_copy(Path(config.copy)))
+    def _collect_versions(self) -> None:
+        config = self.config
+        collect_versions(self.catalog, self.versions, config.version_retention, self._clock, config.kept_versions)
 
     def _copy_once(self, config: SetConfig) -> SetResult:
         """Publish a copy, into the static tree where there is one."""
@@ -176,15 +188,30 @@ class Source(ConfiguredSource):
         self._pack_resources(config.name, at_once=False)
         return made
 
-    def _packed(self, config: SetConfig, worked: SetResult) -> SetResult:
-        """Pack the set's resources; where files turn out to be others meanwhile, the folder is scanned again.
+    def _scan_and_pack(self, config: SetConfig) -> SetResult:
+        """Publish a folder and pack its resources; where files turn out to be others meanwhile, it is scanned again.
 
         So changes tell of what the packages lack, or it is packed by the next round: nothing follows this run (AMB-90).
         """
+        name, tree = config.name, self._tree
+        if tree is not None and tree.mode is None and (left := tree.folder / name / "resources").is_dir():
+            text = "what an earlier run placed stays, and is no longer kept current"
+            self._listener(Notice("HW-PUB-12", text, str(left)))
+        worked = self._scan(config)
         for number in range(_PACKING_ROUNDS):
-            if not self._pack_resources(config.name, at_once=number > 0):
+            if not self._pack_resources(name, at_once=number > 0):
                 break
-            worked = _together(worked, self._work(config))
+            worked = _together(worked, self._scan(config))
+        return worked
+
+    def _scan(self, config: SetConfig) -> SetResult:
+        worker = self._worker(config)
+        worked = worker.once()
+        for _round in range(_SETTLING_ROUNDS):
+            if not worked.scanned.unsettled:
+                break
+            time.sleep(min(config.settle_seconds, _SETTLING_SECONDS) * 0.6)
+            worked = _together(worked, worker.look_again(worked.scanned.unsettled))
         return worked
 
     def _pack_resources(self, name: str, *, at_once: bool) -> bool:
@@ -203,27 +230,6 @@ class Source(ConfiguredSource):
         for history in self.histories.values():
             history.begin()
 
-    def _heard(self, publication: Publication) -> None:
-        for one in self._packing.get(publication.name, ()):
-            one.news()
-
-    def _work(self, config: SetConfig) -> SetResult:
-        self._tell_left_resources(config.name)
-        worker = self._worker(config)
-        worked = worker.once()
-        for _round in range(_SETTLING_ROUNDS):
-            if not worked.scanned.unsettled:
-                break
-            time.sleep(min(config.settle_seconds, _SETTLING_SECONDS) * 0.6)
-            worked = _together(worked, worker.look_again(worked.scanned.unsettled))
-        return worked
-
-    def _tell_left_resources(self, name: str) -> None:
-        tree = self._tree
-        if tree is not None and tree.mode is None and (left := tree.folder / name / "resources").is_dir():
-            text = "what an earlier run placed stays, and is no longer kept current"
-            self._listener(Notice("HW-PUB-12", text, str(left)))
-
     def survey(self, name: str) -> ScanResult:
         """What `run_once` would find to do for a set; nothing is read, recorded or written."""
         config = next(one for one in self.config.sets if one.name == name)
@@ -238,16 +244,6 @@ class Source(ConfiguredSource):
         held = memos_of(self.catalog, name) if known else ()
         return dry_run(folder, held, count, self._listener, guard, self.kept_of(config))
 
-    def _render_pool(self) -> RenderPool:
-        """Processes can print what is in a file, at the system's time."""
-        place = catalog_url.place_of(self.config.catalog or str(self._state / CATALOG))
-        return RenderPool(place if isinstance(place, Path) and self._clock is utc_now else None)
-
-    def _lease(self) -> Lease | None:
-        if not isinstance(self.catalog, SharedCatalog):
-            return None
-        return self.catalog.lease(f"publish {self.site.base_url}", f"process {os.getpid()} on {socket.gethostname()}")
-
     def start(self) -> None:
         """Keep all sets current until `stop`, by the tasks of one scheduler, while we lead (decision 028)."""
         if closed := self.push_sets.closed:
@@ -256,11 +252,8 @@ class Source(ConfiguredSource):
             self._listener(Notice("HW-CFG-11", text))
         self.leadership.whenever(self._begin, self._end)
 
-    def _made_notifier(self) -> Notifier | None:
-        """Who tells the hubs; None where there are none. Raises UsageFault."""
-        notify = self.config.notify
-        if notify is None or self._tree is not None:
-            return None
+    def _made_notifier(self, notify: NotifyConfig) -> Notifier:
+        """Who tells the hubs. Raises UsageFault."""
         # With it come an HTTP client and an event loop, which a source without hubs does not need.
         from headwater.source.hub_streams import NotifyContext
         from headwater.source.notifier import Notifier
@@ -290,7 +283,13 @@ class Source(ConfiguredSource):
         self._clean_versions()
         with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
             self.publisher.site_documents.name_earlier()
-        self._schedule_dumps(scheduler)
+        self._packing = {}
+        for job in packing_jobs(self.site, self.publisher):
+            packing = DumpPacking(job, scheduler.stopping, scheduler.wake, self._listener, self._hint)
+            self._packing.setdefault(job.name, []).append(packing)
+            scheduler.add(packing)
+        if self.has_versions:
+            scheduler.add(VersionCollection(self._collect_versions, self._listener))
         self._schedule_sets(scheduler)
         scheduler.start()
 
@@ -311,7 +310,6 @@ class Source(ConfiguredSource):
             if one.is_scanned and one.watch:
                 watch = SetWatch(self._folders[one.name], worker, scheduler.stopping, of_set(self._listener, one.name))
                 scheduler.add_loop(watch.run, watch.end)
-                worker.wait_for_watch(WATCH_PAUSE)
         if copies:
             from headwater.source.published_copy import CopyWatch
 
@@ -334,7 +332,8 @@ class Source(ConfiguredSource):
         if scheduler is None:
             return SetWorker(self._context, self._intake(config, None))
         stop = scheduler.stopping.is_set
-        return SetWorker(self._context, self._intake(config, stop), stop, scheduler.wake)
+        watched_seconds = WATCH_PAUSE if config.is_scanned and config.watch else 0.0
+        return SetWorker(self._context, self._intake(config, stop), stop, scheduler.wake, watched_seconds)
 
     def _intake(self, config: SetConfig, stop: Callable[[], bool] | None) -> Intake:
         """What a set is made of; without `stop`, for one round.
@@ -373,28 +372,14 @@ class Source(ConfiguredSource):
 
         return PublishedDataset(context, config, stop or (lambda: False), waits=stop is None)
 
-    def _tell(self, name: str) -> None:
-        if (one := self._workers.get(name)) is not None:
-            one.tell()
+    def _pack_soon(self, publication: Publication) -> None:
+        for one in self._packing.get(publication.name, ()):
+            one.news()
 
     def _hint(self, name: str, uris: Iterable[str]) -> None:
         """Have the files of these resources looked at: they are not as they were recorded."""
         if name in self._folders and (one := self._workers.get(name)) is not None:
             one.hint([unquote_to_bytes(uri) for uri in uris if "://" not in uri])
-
-    def _schedule_dumps(self, scheduler: Scheduler) -> None:
-        self._packing = {}
-        for job in packing_jobs(self.site, self.publisher):
-            packing = DumpPacking(job, scheduler.stopping, scheduler.wake, self._listener, self._hint)
-            self._packing.setdefault(job.name, []).append(packing)
-            scheduler.add(packing)
-        if self.has_versions:
-            retention = self.config.version_retention
-            scheduler.add(
-                VersionCollection(
-                    self.catalog, self.versions, retention, self._clock, self.config.kept_versions, self._listener
-                )
-            )
 
     def _name_published(self) -> None:
         """A set that fails does not hide the others: the Source Description names those that are there.

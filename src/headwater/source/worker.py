@@ -18,6 +18,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -241,7 +242,9 @@ class SetWorker:
         intake: Intake,
         stop: Callable[[], bool] = lambda: False,
         wake: Callable[[SetWorker], None] = lambda _worker: None,
+        watched_seconds: float = 0.0,
     ) -> None:
+        """It begins when it is watched, or after `watched_seconds`: what changes during the first look is hinted at."""
         self.name = intake.name
         self.intake = intake
         self.health = SetHealth(name=intake.name, phase=intake.waiting_phase)
@@ -258,7 +261,8 @@ class SetWorker:
         self._noted: str | None = ""
         """The fault that the intake has noted; empty: not known."""
         self._lock = threading.Lock()
-        self._schedule = Schedule(publish_at=time.monotonic() + TICK_SECONDS)
+        now = time.monotonic()
+        self._schedule = Schedule(publish_at=now + TICK_SECONDS, retry_at=now + watched_seconds)
         if intake.is_told:
             self._schedule = Schedule(is_begun=True, look_at=math.inf, publish_at=math.inf)
         self._is_older = False
@@ -277,10 +281,6 @@ class SetWorker:
         return not self.has_looked or bool(self.failures) or self.health.held_back is not None
 
     # What is told from outside
-
-    def wait_for_watch(self, seconds: float) -> None:
-        """Begin when the watch is there, or after so long: what changes during the first look is to be hinted at."""
-        self._schedule.retry_at = time.monotonic() + seconds
 
     def hint(self, paths: Iterable[bytes]) -> None:
         """Something may have changed at these relative paths; the empty path stands for everything."""
@@ -389,37 +389,30 @@ class SetWorker:
             self._noted = fault
 
     def _round(self) -> None:
-        now = time.monotonic()
-        with self._lock:
-            work, _at = self._schedule.next_work(now)
-            paths = self._schedule.take_hints(now) if work is SetWork.HINTS else set()
-        try:
-            self._do(work, paths)
-        except Stopped:
-            return
+        """Do what is due.
 
-    def _do(self, work: SetWork, paths: set[bytes]) -> None:
-        if work is SetWork.BEGIN:
-            self._begin()
-        elif work is SetWork.LOOK:
-            self._look_and_publish()
-        elif work is SetWork.HINTS:
-            self._follow(paths)
-        else:
-            self._repair()
-
-    def _begin(self) -> None:
-        """What a run before recorded and did not publish, or published for another base URL, comes first.
-
-        A catalog that is older than what was published knows nothing of the time between: the whole is looked at first.
+        What a run before recorded and did not publish, or published for another base URL, comes first. A catalog that
+        is older than what was published knows nothing of the time between: then the whole is looked at first.
         """
-        self.intake.begin()
-        if self.intake.is_open:
-            self.health.phase = "publishing"
-            self._is_older = self._publisher.history.is_older_than_documents(self.name)
-            self._publisher.reset_history(self.name)
-            self._repair()
-        self._schedule.is_begun = True
+        now, schedule = time.monotonic(), self._schedule
+        with self._lock:
+            work, _at = schedule.next_work(now)
+            paths = schedule.take_hints(now) if work is SetWork.HINTS else set()
+        with suppress(Stopped):
+            if work is SetWork.LOOK:
+                self._look_and_publish()
+            elif work is SetWork.HINTS:
+                self._follow(paths)
+            elif work is SetWork.PUBLISH:
+                self._repair()
+            else:
+                self.intake.begin()
+                if self.intake.is_open:
+                    self.health.phase = "publishing"
+                    self._is_older = self._publisher.history.is_older_than_documents(self.name)
+                    self._publisher.reset_history(self.name)
+                    self._repair()
+                schedule.is_begun = True
 
     def _repair(self) -> None:
         """Publish what is due by time, and restore documents; the next time is later where that takes long."""
