@@ -14,8 +14,8 @@ from headwater.publish.capabilities import FRAMEWORK_CHANNEL
 from headwater.source.config import SourceConfig
 from headwater.source.configured_source import utc_now
 from headwater.source.health import records
-from headwater.source.hub_streams import FrameworkStream, NotifyContext, latest_payload
 from headwater.source.hubs_and_tokens import NotifyConfig
+from headwater.source.notifier import FrameworkStream, NotifyContext, latest_payload
 from tests.notify.subscriber import Answer, Subscriber
 from tests.notify.test_framework import told
 from tests.notify.test_publisher import is_chain, names

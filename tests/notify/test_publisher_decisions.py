@@ -16,7 +16,7 @@ from headwater.notify.websub import PostOutcome, outcome_of, pause_seconds, payl
 from headwater.publish.notifications import PAYLOAD_OCTETS, change_payload
 from headwater.publish.site import SetSettings, Site
 from headwater.source.config import read_config
-from headwater.source.hub_streams import HubPosition, batch_pause, chain_begin
+from headwater.source.notifier import HubPosition, batch_pause, chain_begin
 from headwater.source.set_health import Publication
 from headwater.spec.records import Link
 from tests.support.documents import read_bytes

@@ -46,7 +46,7 @@ _ROWS: Final = 1_000
 _ROW_OCTETS: Final = 1 << 20
 """Rows are read and loaded by so many at a time, and so many octets: on a cluster a batch of them is one document."""
 _OF_HUBS: Final = {RULES[kind].capability for kind in (Kind.CHANGE_NOTIFICATION, Kind.FRAMEWORK_NOTIFICATION)}
-"""The rows of how far hubs were told stay: what they are told begins anew with the log (`source.hub_streams`)."""
+"""The rows of how far hubs were told stay: what they are told begins anew with the log (`source.notifier`)."""
 
 _Moment = Annotated[dt.datetime, msgspec.Meta(tz=True)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]

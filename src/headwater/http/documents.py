@@ -30,7 +30,6 @@ from headwater.publish.site import (
     topic_url,
 )
 from headwater.publish.store_writer import IntegrityCheck, decode_mark
-from headwater.source.hub_streams import latest_payload
 from headwater.storage.folder_store import FolderStore
 from headwater.storage.object_store import Coding, OpenObject, StoredObject
 
@@ -225,6 +224,8 @@ def topic_routes(hubs: tuple[str, ...]) -> Iterator[Route]:
 
 async def _topic(channel: Channel, hubs: tuple[str, ...], request: HttpRequest) -> Response:
     """The newest payload, or nothing (RS-NT-02), with `self` and every hub in one `Link` header (WS-P-02)."""
+    from headwater.source.notifier import latest_payload  # with it comes an HTTP client: sources without hubs need none
+
     name, source = request.match.set_name, request.access.source
     assert name is not None
     body = await request.access.ask(latest_payload, source.catalog, name, channel, hubs)

@@ -9,7 +9,6 @@ the copy is not put there; what the tree has of it stays as it is, for the next 
 from __future__ import annotations
 
 import datetime as dt
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from headwater.catalog.interface import Catalog, UnknownSet
+from headwater.catalog.interface import Catalog
 from headwater.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
 from headwater.errors import HeadwaterError
 from headwater.files.patterns import Selection
@@ -28,7 +27,6 @@ from headwater.ingest.folder.walk import Walk
 from headwater.progress import Listener, Notice
 from headwater.source.scheduler import Urgency
 from headwater.source.set_folders import FolderOverlap
-from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 from headwater.spec.records import ChangeKind
 
@@ -53,7 +51,7 @@ class PublishedCopy(Intake):
     def __init__(
         self, context: SourceContext, place: CopyPlace, stop: Callable[[], bool], tree: SetTree | None
     ) -> None:
-        self.name = place.name
+        super().__init__(context, place.name)
         self._copy = place.root
         self._root = os.fsencode(place.root / place.folder)
         """The folder of its files."""
@@ -61,18 +59,9 @@ class PublishedCopy(Intake):
         self.intake.may_record = context.may_record
         self._tree = tree
         self.was_held_back = False
-        self._context = context
         self._is_current = False
         """Whether the last look went well: nothing is known of the time since the copy could be read last."""
         self._remarks: dict[str, int] = {}
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the first load is complete."""
-        try:
-            return self._context.catalog.state(self.name).opened_at is not None
-        except UnknownSet:
-            return False
 
     @property
     def set_id(self) -> int | None:
@@ -111,10 +100,6 @@ class PublishedCopy(Intake):
     def last_seq(self) -> int:
         """The number of the newest change."""
         return self._context.catalog.state(self.name).last_seq if self.is_open else 0
-
-    def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
-        """Whoever follows the copy tells when there may be news."""
-        return math.inf
 
     def known_at(self) -> dt.datetime | None:
         """Now: a copy that nobody has changed is as it was looked at last."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from headwater.catalog.interface import UnknownSet
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
 from headwater.datasets.rows import FAULT_KEY, fault_update
 from headwater.ingest import dataset_inputs as inputs
@@ -42,22 +41,13 @@ class PublishedDataset(Intake):
     def __init__(
         self, context: SourceContext, config: SetConfig, stop: Callable[[], bool], *, waits: bool = False
     ) -> None:
-        self.name = config.name
+        super().__init__(context, config.name)
         self._pause_seconds = config.dataset_pause
-        self._context = context
         self._intake = dataset_intake(context, config, stop)
         self._waits = waits
         self._is_continued = self._is_unsettled = False
         self._at: dt.datetime | None = None
         """When the dataset was looked at last."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a first state."""
-        try:
-            return self._context.catalog.state(self.name).opened_at is not None
-        except UnknownSet:
-            return False
 
     @property
     def phase(self) -> str:

@@ -6,18 +6,14 @@ A set that follows an index has a task of its own besides, which takes what is n
 from __future__ import annotations
 
 import datetime as dt
-import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from headwater.catalog.interface import UnknownSet
 from headwater.ingest.push.feed import Feed
 from headwater.progress import silent
 from headwater.retry import TimeShare
 from headwater.source.scheduler import Urgency
-from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 
 if TYPE_CHECKING:
@@ -35,13 +31,12 @@ class PublishedFeed(Intake):
     is_told = True
 
     def __init__(self, context: SourceContext, feed: Feed, *, has_index: bool) -> None:
-        self.name = feed.name
+        super().__init__(context, feed.name)
         self.feed = feed
         self.seen_seq: int | None = None
         """The newest change that was seen in the catalog: another number is news."""
         self.polled_at: dt.datetime | None = None
         """All that its index had then is recorded."""
-        self._context = context
         self._has_index = has_index
         self._was_open = False
         self.waiting_phase = "loading" if has_index else "waiting for its first records"
@@ -49,9 +44,7 @@ class PublishedFeed(Intake):
     @property
     def is_open(self) -> bool:
         """Whether the first load is complete."""
-        if not self._was_open:
-            with suppress(UnknownSet):
-                self._was_open = self._context.catalog.state(self.name).opened_at is not None
+        self._was_open = self._was_open or super().is_open
         return self._was_open
 
     @property
@@ -62,10 +55,6 @@ class PublishedFeed(Intake):
     def look(self) -> Looked:
         """Nothing: others have recorded it."""
         return Looked()
-
-    def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
-        """It is told."""
-        return math.inf
 
     def known_at(self) -> dt.datetime | None:
         """Now, or when its index was asked last."""

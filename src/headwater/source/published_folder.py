@@ -52,12 +52,10 @@ class PublishedFolder(Intake):
         stop: Callable[[], bool] | None = None,
         kept: KeptChanges = NOTHING_KEPT,
     ) -> None:
-        self.name = name
+        super().__init__(context, name)
         self._folder = folder
         self._kept = kept
         self._rescan_seconds = rescan_seconds
-        self._context = context
-        self._catalog = context.catalog
         self._fence: int | None = None
         self._placement = None
         if folder.place is not None:
@@ -92,12 +90,15 @@ class PublishedFolder(Intake):
 
     def begin(self) -> None:
         """Refuse what an older process still has in hand."""
-        self._put_up_fence()
+        if isinstance(self._catalog, SharedCatalog):
+            self._catalog.create(self.name)
+            self._context.may_record()
+            self._fence = self._catalog.fence(self.name)
 
     def look(self) -> Looked:
         """Scan the whole folder. Raises what the scanner and the catalog raise."""
         before = self._catalog.create(self.name).last_seq
-        self._put_up_fence()
+        self.begin()
         history = self._kept.history
         if history is not None:
             history.begin()
@@ -116,7 +117,7 @@ class PublishedFolder(Intake):
         """Scan these relative paths."""
         before = self._catalog.state(self.name).last_seq
         if self._fence is None:
-            self._put_up_fence()
+            self.begin()
         scanned = self._scanner.rescan(paths)
         self._note_versions(scanned)
         if scanned.held_back is not None:
@@ -170,12 +171,6 @@ class PublishedFolder(Intake):
         if update is not None:
             self._context.may_record()
             self._catalog.record(self.name, (), self._context.clock(), after=self._seen(), state=update)
-
-    def _put_up_fence(self) -> None:
-        if isinstance(self._catalog, SharedCatalog):
-            self._catalog.create(self.name)
-            self._context.may_record()
-            self._fence = self._catalog.fence(self.name)
 
     def _before_change(self) -> None:
         self._context.may_record()

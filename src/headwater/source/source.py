@@ -255,8 +255,7 @@ class Source(ConfiguredSource):
     def _made_notifier(self, notify: NotifyConfig) -> Notifier:
         """Who tells the hubs. Raises UsageFault."""
         # With it come an HTTP client and an event loop, which a source without hubs does not need.
-        from headwater.source.hub_streams import NotifyContext
-        from headwater.source.notifier import Notifier
+        from headwater.source.notifier import Notifier, NotifyContext
 
         context = NotifyContext(
             catalog=self.catalog,

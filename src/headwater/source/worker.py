@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.interface import Catalog
+from headwater.catalog.interface import Catalog, UnknownSet
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.processes.pool import Stopped
@@ -107,7 +107,6 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 class Intake:
     """What a set is made of, as its worker sees it; one thread at a time."""
 
-    name: str
     refresh: Refresh = Refresh.DUE
     """Which pages a look refreshes that has found something."""
     is_told = False
@@ -120,10 +119,18 @@ class Intake:
     looking_phase: str | None = None
     """What health says during a look."""
 
+    def __init__(self, context: SourceContext, name: str) -> None:
+        self.name = name
+        self._context = context
+        self._catalog = context.catalog
+
     @property
     def is_open(self) -> bool:
         """Whether the first load is complete."""
-        raise NotImplementedError
+        try:
+            return self._catalog.state(self.name).opened_at is not None
+        except UnknownSet:
+            return False
 
     @property
     def phase(self) -> str:
@@ -142,8 +149,8 @@ class Intake:
         raise NotImplementedError
 
     def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
-        """How long after a look the next one is due, where nothing hints at one."""
-        raise NotImplementedError
+        """How long after a look the next one is due, where nothing hints at one; others may tell when there is news."""
+        return math.inf
 
     def known_at(self) -> dt.datetime | None:
         """All that has happened until then is recorded, as is known without a look; None: only looks tell."""
