@@ -117,7 +117,7 @@ _ROWS = 1_000
 class PatchMaker:
     """Does that for all sets, from the versions that are kept. `seconds` is the time in one publication."""
 
-    def __init__(self, context: PublishContext, versions: VersionStore | None) -> None:
+    def __init__(self, context: PublishContext, versions: VersionStore) -> None:
         self._context = context
         self._versions = versions
         self.seconds = SECONDS
@@ -127,8 +127,6 @@ class PatchMaker:
 
         Raises the catalog's faults.
         """
-        if not settings.patch or self._versions is None:
-            return
         until = time.monotonic() + self.seconds
         newest: dict[str, str] = {}
         source = iter(changes)
@@ -172,7 +170,6 @@ class PatchMaker:
 
     def _octets(self, digest: str) -> bytes | None:
         """The octets of a version; None where they are not kept, or no longer what they were."""
-        assert self._versions is not None
         content = self._versions.open(digest)
         if content is None:
             return None

@@ -25,7 +25,7 @@ from enum import Enum, auto
 
 import msgspec
 
-from headwater.catalog.interface import Page, Segment, SetSnapshot, SetState
+from headwater.catalog.interface import Page, Segment, SetState
 from headwater.publish.publication_state import ClockBehind, OpenList, PageRound, PublicationState
 from headwater.publish.site import SetSettings
 from headwater.retry import TimeShare
@@ -247,15 +247,6 @@ def plan_changes(segments: Sequence[Segment], written: OpenList, first: int = 0,
         write_index=indexed and (rotated or first != written.first),
         named=tuple(one for one in segments if one.number >= first) if indexed else (),
     )
-
-
-def retained(
-    snapshot: SetSnapshot, publication: PublicationState, settings: SetSettings, now: dt.datetime
-) -> tuple[PublicationState, int]:
-    """The note with what is to be known for retention later, and the first segment that stays in the index."""
-    if must_record_shown(snapshot.segments, publication, settings, now):
-        publication = with_shown(publication, snapshot.pages, settings, now)
-    return publication, first_retained(snapshot.segments, publication, settings, now)
 
 
 def first_retained(

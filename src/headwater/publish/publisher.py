@@ -149,9 +149,11 @@ class Publisher:
         self._checked: set[str] = set()
         self._integrity = IntegrityCheck(store)
         self._packing = Packing(self._context, self._locks, self._integrity.etags, options.spool)
-        self._resource_packer = ResourceDumpPacker(self._packing, options.contents) if options.contents else None
+        contents = options.contents if any(one.dump for one in site.sets) else None
+        self._resource_packer = ResourceDumpPacker(self._packing, contents) if contents is not None else None
         self._change_contents = options.change_contents
-        self.patch_maker = PatchMaker(self._context, options.versions)
+        versions = options.versions if any(one.patch for one in site.sets) else None
+        self.patch_maker = PatchMaker(self._context, versions) if versions is not None else None
         self.history = HistoryReset(self._context)
         self._written = options.written
         self._forget = options.forget
@@ -348,7 +350,9 @@ class Publisher:
             context.catalog.close_segment(settings.name, now)
             snapshot = context.catalog.snapshot_of(settings.name)
         publication = plan.adjusted_to_clock(publication, snapshot.segments[-1], now)
-        publication, first = plan.retained(snapshot, publication, settings, now)
+        if plan.must_record_shown(snapshot.segments, publication, settings, now):
+            publication = plan.with_shown(publication, snapshot.pages, settings, now)
+        first = plan.first_retained(snapshot.segments, publication, settings, now)
         if is_other:
             publication = msgspec.structs.replace(publication, linked_seq=snapshot.state.last_seq, stale_links=())
         publication = with_stale_pages(context.catalog, settings.links, snapshot, publication, now)

@@ -234,12 +234,7 @@ def source_description_name(site: Site, set_name: str) -> str:
     """
     if len(site.sets) <= site.sets_per_description:
         return SOURCE_DESCRIPTION
-    return source_description_part_name(site.position(set_name) // site.sets_per_description)
-
-
-def source_description_part_name(number: int) -> str:
-    """One Source Description of many, which the index at the well-known place groups."""
-    return f"{DESCRIPTION_PARTS}{number:05d}.xml"
+    return f"{DESCRIPTION_PARTS}{site.position(set_name) // site.sets_per_description:05d}.xml"
 
 
 def _top_name(row: Capability, set_name: str) -> str:

@@ -109,12 +109,13 @@ class Source(ConfiguredSource):
             self.leadership = Leadership(lease, listener)
             # Processes can print what is in a file, at the system's time.
             place = catalog_url.place_of(config.catalog or str(self._state / CATALOG))
+            has_change_dumps = any(one.change_dump for one in config.sets)
             options = PublisherOptions(
                 keep_others=tree is not None,
                 may_write=self.leadership.check,
                 render_pool=RenderPool(place if isinstance(place, Path) and clock is utc_now else None),
                 contents=self.contents,
-                change_contents=KeptContents(self.versions, self.catalog, self.contents),
+                change_contents=KeptContents(self.versions, self.catalog, self.contents) if has_change_dumps else None,
                 spool=self._state,
                 versions=self.versions,
                 forget=forget,
@@ -153,7 +154,8 @@ class Source(ConfiguredSource):
         self.leadership.take()
         self.store.clean()
         self._clean_versions()
-        self.publisher.patch_maker.seconds = _PATCH_SECONDS
+        if (maker := self.publisher.patch_maker) is not None:
+            maker.seconds = _PATCH_SECONDS
         worked = [self._scan_and_pack(one) for one in self.config.sets if one.is_scanned]
         worked += [self._worker(one).once() for one in self.config.sets if one.is_dataset]
         # For servers that follow copies anyway, one that is not there yet is left.
