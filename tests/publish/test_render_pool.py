@@ -17,7 +17,6 @@ from headwater.publish import resource_lists as pages
 from headwater.publish.publication_state import PageRound
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.resource_lists import RenderJob, RenderPool
-from headwater.publish.store_writer import always
 from headwater.storage.folder_store import FolderStore
 from headwater.storage.object_store import CannotWrite
 from tests.support.documents import read_bytes
@@ -48,7 +47,7 @@ def world(tmp_path: Path) -> PublishedCatalog:
 
 
 def publisher(
-    world: PublishedCatalog, documents: str, listener: Listener = silent, may_write: Callable[[], None] = always
+    world: PublishedCatalog, documents: str, listener: Listener = silent, may_write: Callable[[], None] = lambda: None
 ) -> Publisher:
     store = FolderStore(world.folder / documents, durable=False)
     where = world.folder / "catalog.sqlite"

@@ -51,12 +51,8 @@ DUMP_ENTRIES = 10_000
 _DUMP_INDEXES = {Kind.RESOURCE_DUMP: Kind.RESOURCE_DUMP_INDEX, Kind.CHANGE_DUMP: Kind.CHANGE_DUMP_INDEX}
 
 
-class PageTimes(msgspec.Struct, frozen=True, gc=False):
-    """One component of a Resource List Index and its document's times."""
-
-    number: int
-    at: dt.datetime
-    completed: dt.datetime
+PageTimes = tuple[int, dt.datetime, dt.datetime]
+"""The number of one component of a Resource List Index, with its document's `at` and `completed`."""
 
 
 def source_descriptions(site: Site, published: Iterable[str]) -> Iterator[tuple[str, Document, list[Entry]]]:
@@ -140,14 +136,13 @@ def resource_list_index(site: Site, name: str, pages: Sequence[PageTimes]) -> tu
     head = head_of(
         Kind.RESOURCE_LIST_INDEX,
         (*set_links(site, name, None), *archives_link(site, name, Kind.RESOURCE_LIST)),
-        at=min(page.at for page in pages),
-        completed=max(page.completed for page in pages),
+        at=min(at for _number, at, _completed in pages),
+        completed=max(completed for _number, _at, completed in pages),
     )
-    entries = [
-        Entry(loc=site.url(resource_page_name(name, page.number)), at=page.at, completed=page.completed)
-        for page in pages
+    return head, [
+        Entry(loc=site.url(resource_page_name(name, number)), at=at, completed=completed)
+        for number, at, completed in pages
     ]
-    return head, entries
 
 
 def change_list(site: Site, name: str, segment: Segment, *, indexed: bool) -> Document:

@@ -66,7 +66,7 @@ from headwater.publish.site import (
     resource_dump_name,
 )
 from headwater.publish.site_documents import SiteDocuments
-from headwater.publish.store_writer import IntegrityCheck, PublicationJob, PublishContext, StoreWriter, always, nobody
+from headwater.publish.store_writer import IntegrityCheck, PublicationJob, PublishContext, StoreWriter
 from headwater.publish.whole_lists import list_names, publish_sitemap
 from headwater.spec.times import to_microseconds
 from headwater.storage.folder_store import FolderStore
@@ -117,13 +117,13 @@ class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     keep_others: bool = False
-    may_write: Callable[[], None] = always
+    may_write: Callable[[], None] = lambda: None
     render_pool: RenderPool = RenderPool(None)
     contents: ContentReader | None = None
     change_contents: KeptContents | None = None
     spool: Path | None = None
     versions: VersionStore | None = None
-    written: Callable[[str | None, tuple[str, ...]], None] = nobody
+    written: Callable[[str | None, tuple[str, ...]], None] = lambda _name, _documents: None
     forget: bool = False
 
 
@@ -163,7 +163,7 @@ class Publisher:
 
     def begin(self) -> None:
         """Others may have published since: the next publication of each set looks at its documents again."""
-        self._integrity.forget()
+        self._integrity.etags.clear()  # what is there now counts as left
         self._checked.clear()
 
     def publish(

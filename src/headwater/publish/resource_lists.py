@@ -27,7 +27,6 @@ from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.progress import Progress
 from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
-from headwater.publish.documents import PageTimes
 from headwater.publish.link_rules import LinkRules, partners, variants_of
 from headwater.publish.plan import PagePlan, Refresh, completed_at, is_stale, must_rotate, plan_pages
 from headwater.publish.publication_state import PageRound, PublicationState
@@ -45,19 +44,13 @@ from headwater.typed_decoding import from_json
 
 
 class RenderJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pages of one publication have in common."""
+    """What the pages of one publication have in common; processes are told which SQLite file is their `catalog`."""
 
     site: Site
     name: str
     round: PageRound
     indexed: bool
-
-
-class RenderRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is told first: what pages have in common, and the SQLite file to read."""
-
-    order: RenderJob
-    catalog: str
+    catalog: str = ""
 
 
 RenderedPage = tuple[dt.datetime, Iterator[bytes]]
@@ -105,12 +98,12 @@ def page_renderer(request: bytes) -> Callable[[tuple[int, int]], tuple[int, int]
 
     It answers with the page's size in octets, and when its snapshot had been taken, in microseconds.
     """
-    told = from_json(request, RenderRequest)
+    told = from_json(request, RenderJob)
     catalog = SqliteCatalog(told.catalog)
 
     def render(job: tuple[int, int]) -> tuple[int, int]:
         number, file = job
-        completed, blocks = page(catalog, told.order, number, lambda: dt.datetime.now(dt.UTC))
+        completed, blocks = page(catalog, told, number, lambda: dt.datetime.now(dt.UTC))
         os.ftruncate(file, 0)
         os.lseek(file, 0, os.SEEK_SET)
         octets = 0
@@ -157,15 +150,15 @@ class RenderPool:
             return
         try:
             site = msgspec.structs.replace(order.site, sets=(order.site.settings(order.name),))
-            request = RenderRequest(order=msgspec.structs.replace(order, site=site), catalog=str(self._catalog))
-            with ExitStack() as files, closing(_pages(request, numbers, count, files)) as pages:
+            job = msgspec.structs.replace(order, site=site, catalog=str(self._catalog))
+            with ExitStack() as files, closing(_pages(job, numbers, count, files)) as pages:
                 yield pages
         finally:
             self._turn.release()
 
 
 def _pages(
-    request: RenderRequest, numbers: Sequence[int], processes: int, stack: ExitStack
+    job: RenderJob, numbers: Sequence[int], processes: int, stack: ExitStack
 ) -> Generator[RenderedPage | None, None, None]:
     """The pages as processes render them; None in the place of one that none has rendered."""
     try:
@@ -175,7 +168,7 @@ def _pages(
         return
     program = WorkerProgram(
         function=page_renderer,
-        settings=msgspec.json.encode(request),
+        settings=msgspec.json.encode(job),
         libraries=True,
         descriptors=tuple(file.fileno() for file in files),
     )
@@ -322,7 +315,7 @@ class ResourceLists:
             times = {page.number: (page.at, page.completed) for page in self._pages}
             times |= {row.number: (row.at, row.completed) for row in done}
             parts = [
-                PageTimes(number, moment or at, completed or at)
+                (number, moment or at, completed or at)
                 for number in plan.listed
                 for moment, completed in [times[number]]
             ]

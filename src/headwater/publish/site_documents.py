@@ -94,7 +94,9 @@ class SiteDocuments:
                 store_writer.document(name, head, entries)
             top = self._store.stat(SOURCE_DESCRIPTION)
             if top is not None and plan.is_over(top.modified, self._context.clock()):  # parts of what was a larger site
-                store_writer.sweep(DESCRIPTION_PARTS, {name for name, _head, _entries in descriptions})
+                for name in set(self._store.names(DESCRIPTION_PARTS)) - {name for name, _head, _some in descriptions}:
+                    self._context.may_write()
+                    self._store.delete(name)
             held = self._store.open(ROBOTS)
             begin = _ROBOTS_MARK.encode()
             if held is not None:

@@ -130,12 +130,6 @@ class StoreWriter:
         with document:
             return b"".join(octets_of(document, 0, document.octets)) == b"".join(blocks)
 
-    def sweep(self, prefix: str, live: set[str]) -> None:
-        """Remove the documents whose names begin with `prefix`, but for those that are `live`."""
-        for name in set(self._store.names(prefix)) - live:
-            self._may_write()
-            self._store.delete(name)
-
     def copy(self, source: str, name: str) -> None:
         """Write under `name` what the document `source` says."""
         document = self._store.open(source)
@@ -187,10 +181,6 @@ class IntegrityCheck:
         self.etags: dict[str, str] = {}
         """The digests of what was put there, or found there first."""
 
-    def forget(self) -> None:
-        """Others may have published since: what is there now counts as left."""
-        self.etags.clear()
-
     def is_as_left(self, name: str) -> bool:
         """Whether a document is sound and the one that was left.
 
@@ -222,14 +212,6 @@ class IntegrityCheck:
 # what writes the documents and gives the state that the next publication finds, and what names them by that state.
 
 
-def always() -> None:
-    """Nobody else writes."""
-
-
-def nobody(_name: str | None, _documents: tuple[str, ...]) -> None:
-    """Nobody wants to know what was written."""
-
-
 class PublishContext(msgspec.Struct, frozen=True):
     """The parts. `may_write` is called before anything is put in its place, and raises when this process must not."""
 
@@ -238,7 +220,7 @@ class PublishContext(msgspec.Struct, frozen=True):
     site: Site
     clock: Callable[[], dt.datetime]
     listener: Listener = silent
-    may_write: Callable[[], None] = always
+    may_write: Callable[[], None] = lambda: None
 
 
 class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):

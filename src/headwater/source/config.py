@@ -39,52 +39,21 @@ ON_DEMAND = DumpLimits(resources=50_000, octets=4 << 30, requests=8)
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
-DATASET_KEYS: Final = (
-    "dataset",
-    "sparql",
-    "sparql_authorization_env",
-    "oxigraph",
-    "syntax",
-    "base_iri",
-    "blank_nodes",
-    "genid",
-    "licence",
-    "dataset_seconds",
-    "may_be_empty",
+_FOLDER_KEYS: Final = "include exclude hidden hashes canonical_hash watch rescan_seconds settle_seconds"
+_PUSH_KEYS: Final = "index pair_seconds poll_seconds resource_root resource_sets token token_env token_file"
+_DATASET_KEYS: Final = (
+    "dataset sparql sparql_authorization_env oxigraph syntax base_iri blank_nodes genid licence dataset_seconds"
+    " may_be_empty"
 )
-"""Keys that mean nothing to other sets."""
-UNFIT_KEYS: Final = (
-    "resource_base",
-    "retention_seconds",
-    "dump",
-    "change_dump",
-    "patch",
-    "archive",
-    "versions",
-    "mirrors",
-    "variants",
-    "described",
-    "links",
-    "classic",
+"""Keys of one kind of set that mean nothing to the others."""
+_UNFIT_KEYS: Final = (
+    "resource_base retention_seconds dump change_dump patch archive versions mirrors variants described links classic"
 )
-"""Keys that would break what the profile promises: one link an entry, every change for ever, one Capability List."""
+"""Keys that would break what a dataset promises: one link an entry, every change for ever, one Capability List."""
 _BASE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\x00-\x20<>\"{}|\\^`#]+")
 _FILE_SECONDS: Final = 1.0
 _STORE_SECONDS: Final = 60.0
 _ENDPOINT_SECONDS: Final = 300.0
-
-PUSH_KEYS = (
-    "index",
-    "pair_seconds",
-    "poll_seconds",
-    "resource_root",
-    "resource_sets",
-    "token",
-    "token_env",
-    "token_file",
-)
-FOLDER_KEYS = ("include", "exclude", "hidden", "hashes", "canonical_hash", "watch", "rescan_seconds", "settle_seconds")
-"""Keys of one kind of set that mean nothing to the other."""
 
 
 class BadDatasetConfig(UsageFault):
@@ -255,18 +224,20 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                     'a set with a dataset has profile = "rdf-dataset", and neither files, feed nor copy'
                 )
             raise BadPushConfig("a set has either files or a feed, or a copy, or is a dataset")
-        others: list[tuple[tuple[str, ...], str]] = [(PUSH_KEYS, "push set")] if self.feed is None else []
-        others += [(FOLDER_KEYS, "set with a folder")] if not self.files else []
-        others += [(("max_delete",), "set with a folder, or a push set")] if not (self.files or self.feed) else []
-        others += [(("copy_set",), "set with a copy")] if self.copy is None else []
-        others += [(DATASET_KEYS, 'set with profile = "rdf-dataset"')] if not self.is_dataset else []
         defaults = _defaults()
-        for keys, whose in others:
-            if wrong := next((one for one in keys if getattr(self, one) != defaults[one]), None):
-                raise BadPushConfig(f"{wrong} belongs to a {whose}")
-        unfit = UNFIT_KEYS if self.is_dataset else ()
-        if wrong := next((one for one in unfit if getattr(self, one) != defaults[one]), None):
-            raise BadDatasetConfig(f"{wrong} does not go with a dataset")
+        for is_its, keys, whose in (
+            (self.feed, _PUSH_KEYS, "push set"),
+            (self.files, _FOLDER_KEYS, "set with a folder"),
+            (self.files or self.feed, "max_delete", "set with a folder, or a push set"),
+            (self.copy is not None, "copy_set", "set with a copy"),
+            (self.is_dataset, _DATASET_KEYS, 'set with profile = "rdf-dataset"'),
+            (not self.is_dataset, _UNFIT_KEYS, None),
+        ):
+            wrong = () if is_its else [one for one in keys.split() if getattr(self, one) != defaults[one]]
+            if wrong and whose is None:
+                raise BadDatasetConfig(f"{wrong[0]} does not go with a dataset")
+            if wrong:
+                raise BadPushConfig(f"{wrong[0]} belongs to a {whose}")
         if self.index is not None and self.feed != "dit":
             raise BadPushConfig('only a set with feed = "dit" follows an index')
 
@@ -440,19 +411,16 @@ def read_config(path: Path) -> SourceConfig:
     data = _spelled_out(data, path.absolute().parent)
     for number, table in enumerate(data["set"] if isinstance(data.get("set"), list) else [], 1):
         name = table.get("name", DEFAULT_SET) if isinstance(table, dict) else ""
-        _read_set(table, f"{path}, [[set]] {number} {name!r}")
+        where = f"{path}, [[set]] {number} {name!r}"
+        one = _read(table, SetConfig, where)
+        try:
+            Site(base_url="http://localhost", sets=(one.settings("http://localhost"),))
+        except UsageFault as fault:
+            fault.where = where
+            raise
     if "configuration" in data:
         raise BadConfiguration("unknown key: configuration", where=str(path))
     return msgspec.structs.replace(_read(data, SourceConfig, str(path)), configuration=str(path.absolute()))
-
-
-def _read_set(table: object, where: str) -> None:
-    one = _read(table, SetConfig, where)
-    try:
-        Site(base_url="http://localhost", sets=(one.settings("http://localhost"),))
-    except UsageFault as fault:
-        fault.where = where
-        raise
 
 
 def _read(data: object, kind: type[Config], where: str) -> Config:
@@ -482,12 +450,9 @@ def refusal(words: str, kind: type[msgspec.Struct]) -> str:
         what = "write [[set]], in double brackets: there may be several"
     elif missing := _MISSING.match(what):
         what = f"{f'there is no [[{missing[1]}]] table' if missing[1] == 'set' else f'the key {missing[1]} is missing'}"
-    what = re.sub(r"`([a-z]+(?: \| [a-z]+)*)`", lambda told: _kinds(told[1]), what)
+    kinds = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
+    what = kinds.sub(lambda told: ", or ".join(_KINDS.get(name, name) for name in told[1].split(" | ")), what)
     return f"{key}: {what[:1].lower()}{what[1:]}" if key else what
-
-
-def _kinds(told: str) -> str:
-    return ", or ".join(_KINDS.get(name, name) for name in told.split(" | "))
 
 
 def _values(kind: type[msgspec.Struct], place: str) -> list[str]:

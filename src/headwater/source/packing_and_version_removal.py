@@ -39,10 +39,6 @@ DUTY: Final = TimeShare(0.25)
 """How much of the time what there is already may be packed anew."""
 
 
-def nobody(_name: str, _uris: Iterable[str]) -> None:
-    """Nobody scans the resources."""
-
-
 class PackingHealth(FailureState, kw_only=True):
     """How a dump of one set is: what fails at present, and how often this process has packed something."""
 
@@ -82,7 +78,7 @@ class DumpPacking:
         stopping: Event,
         wake: Callable[[Task], None],
         listener: Listener,
-        hint: Callable[[str, Iterable[str]], None] = nobody,
+        hint: Callable[[str, Iterable[str]], None] = lambda _name, _uris: None,
     ) -> None:
         """`hint` is told of resources of a set that are not as they were recorded."""
         self.health = PackingHealth(name=job.name, dump=job.dump)

@@ -119,7 +119,10 @@ class PublishedDataset(Intake):
             return False
         if is_asked:
             self._context.publisher.restart_history(self.name)
-        if not is_asked and state.first >= self._history_first():
+        catalog = self._catalog  # the number of the first change that the Change Lists may name
+        history = decode_publication(catalog.state(self.name).notes).history
+        first = next((one.first for one in catalog.segments(self.name) if one.number >= history), 0)
+        if not is_asked and state.first >= first:
             return False
         self._intake.begin_anew()
         self._at = self._context.clock()  # a Resource List of before that change would leave a gap to the Change List
@@ -137,12 +140,6 @@ class PublishedDataset(Intake):
                 catalog.load(self.name, (), state=update)
             else:
                 catalog.record(self.name, (), self._context.clock(), state=update)
-
-    def _history_first(self) -> int:
-        """The number of the first change that the Change Lists may name."""
-        catalog = self._context.catalog
-        history = decode_publication(catalog.state(self.name).notes).history
-        return next((one.first for one in catalog.segments(self.name) if one.number >= history), 0)
 
 
 def dataset_intake(context: SourceContext, config: SetConfig, stop: Callable[[], bool]) -> DatasetIntake:

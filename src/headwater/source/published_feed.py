@@ -137,16 +137,14 @@ class FeedWatch:
         if len(found) < len(self._workers) or any(one.failures for one in self._workers.values()):
             self._context.name_published()
         for name, seq in found.items():
-            self._tell(self._workers[name], seq)
+            worker = self._workers[name]
+            feed = _feed(worker)
+            is_first, is_other = feed.seen_seq is None, seq != feed.seen_seq
+            feed.seen_seq = seq
+            if is_other and seq != worker.published_seq:
+                worker.tell(seq, is_news=not is_first)
         took = time.thread_time() - began
         self.due_at = time.monotonic() + max(LOOK_SECONDS, LOOKS.pause_after(took))
-
-    def _tell(self, worker: SetWorker, seq: int) -> None:
-        feed = _feed(worker)
-        is_first, is_other = feed.seen_seq is None, seq != feed.seen_seq
-        feed.seen_seq = seq
-        if is_other and seq != worker.published_seq:
-            worker.tell(seq, is_news=not is_first)
 
 
 def _feed(worker: SetWorker) -> PublishedFeed:

@@ -69,18 +69,6 @@ class SetHealth(FailureState, kw_only=True):
     """When the first of the present failures was."""
     watch_error: str | None = None
 
-    def failed(self, fault: Exception, at: dt.datetime, listener: Listener) -> None:
-        """Something went wrong at this time, and is tried again."""
-        self.add(fault, listener, f"the set {self.name!r} cannot be brought up to date, and is tried again")
-        self.phase = "failing"
-        self.error_at = at
-        self.failing_since = self.failing_since or at
-
-    def recovered(self) -> None:
-        """Nothing fails any more."""
-        self.clear()
-        self.failing_since = None
-
 
 class Failures:
     """What fails of a set at present: shown by its health until it goes well, told when it is new."""
@@ -110,7 +98,10 @@ class Failures:
         That another process publishes by now is no failure: the turn is about to end.
         """
         if not isinstance(fault, NotLeader):
-            self._health.failed(fault, self._clock(), listener or self._listener)
+            health, at = self._health, self._clock()
+            text = f"the set {health.name!r} cannot be brought up to date, and is tried again"
+            health.add(fault, listener or self._listener, text)
+            health.phase, health.error_at, health.failing_since = "failing", at, health.failing_since or at
         self._failing[what] = count = self._failing.get(what, 0) + 1
         return PAUSES.seconds(count)
 
@@ -118,7 +109,8 @@ class Failures:
         """It goes well; the health is clear when nothing else fails."""
         self._failing.pop(what, None)
         if not self:
-            self._health.recovered()
+            self._health.clear()
+            self._health.failing_since = None
 
 
 # Publications: which changes have become visible, and who is told
@@ -146,22 +138,6 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         return self.last - self.first + 1
 
 
-def publication_of(result: PublishResult, told: Publication | None) -> Publication | None:
-    """What has become visible since that was `told`; None when that is nothing."""
-    if told is not None and (told.history, told.last) == (result.history, result.seq):
-        return None
-    goes_on = told is not None and told.history == result.history and told.last < result.seq
-    return Publication(
-        name=result.name,
-        is_first=not goes_on,
-        resources=result.resources,
-        first=told.last + 1 if goes_on and told is not None else result.history_first,
-        last=result.seq,
-        history=result.history,
-        history_first=result.history_first,
-    )
-
-
 class PublicationEvents:
     """Tells those who listen of each publication that has made changes visible. Safe for several threads.
 
@@ -185,8 +161,18 @@ class PublicationEvents:
     def published(self, result: PublishResult) -> None:
         """A set was published."""
         with self._lock:  # in the order of the publications
-            event = publication_of(result, self._told.get(result.name))
-            if event is not None:
-                self._told[result.name] = event
-                for listener in self._listeners:
-                    listener(event)
+            told, history = self._told.get(result.name), result.history
+            if told is not None and (told.history, told.last) == (history, result.seq):
+                return  # nothing has become visible since
+            goes_on = told is not None and told.history == history and told.last < result.seq
+            event = self._told[result.name] = Publication(
+                name=result.name,
+                is_first=not goes_on,
+                resources=result.resources,
+                first=told.last + 1 if goes_on and told is not None else result.history_first,
+                last=result.seq,
+                history=history,
+                history_first=result.history_first,
+            )
+            for listener in self._listeners:
+                listener(event)
