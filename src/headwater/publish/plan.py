@@ -158,7 +158,9 @@ def _round(pages: Sequence[Page], publication: PublicationState, settings: SetSe
     """The pages of a new round, or none when it is not due or would cost too much yet."""
     listed = set(publication.listed)
     stale = [page for page in pages if is_stale(page) and (page.count or page.number in listed)]
-    old = [page for page in pages if page.number in listed and not is_stale(page) and is_old(page, settings, now)]
+    fresh = [page for page in pages if page.number in listed and not is_stale(page) and page.at is not None]
+    # The `at` of some may lie so far back that new destinations replay more than they should.
+    old = [page for page in fresh if page.at and (now - page.at).total_seconds() >= settings.renew_seconds]
     if not old and not any(is_due(page, settings, now) for page in stale):
         return set()
     allowed = affordable_pages(publication, now)
@@ -198,11 +200,6 @@ def is_due(page: Page, settings: SetSettings, now: dt.datetime) -> bool:
     if page.touched - page.rendered >= settings.refresh_changes:
         return True
     return page.stale_at is not None and _apart(now, page.stale_at) >= settings.refresh_seconds
-
-
-def is_old(page: Page, settings: SetSettings, now: dt.datetime) -> bool:
-    """Whether a page's `at` lies so far back that new destinations replay more than they should."""
-    return page.at is not None and (now - page.at).total_seconds() >= settings.renew_seconds
 
 
 def affordable_pages(publication: PublicationState, now: dt.datetime) -> int | None:

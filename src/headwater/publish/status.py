@@ -149,7 +149,7 @@ def _status(
         pages=len(pages),
         pages_stale=len(stale),
         pages_pending=len(publication.pending),
-        pages_lag_seconds=_pages_lag(stale, now),
+        pages_lag_seconds=max((_seconds(now, page.stale_at) for page in stale if page.stale_at), default=0.0),
         resource_list_at=publication.at,
         refreshed_at=publication.refreshed_at,
         last_look_at=publication.looked_at,
@@ -205,10 +205,6 @@ def _archive(archive: ArchiveState | None) -> ArchiveStatus | None:
         octets=sum(dict(size for one in all_archived(archive) for size in sizes(one)).values()),
         since=min(begins, default=None),
     )
-
-
-def _pages_lag(stale: Sequence[Page], now: dt.datetime) -> float:
-    return max((_seconds(now, page.stale_at) for page in stale if page.stale_at is not None), default=0.0)
 
 
 def _seconds(now: dt.datetime, then: dt.datetime) -> float:

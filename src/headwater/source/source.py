@@ -334,7 +334,7 @@ class Source(ConfiguredSource):
             return SetWorker(self._context, self._intake(config, None))
         stop = scheduler.stopping.is_set
         watched_seconds = WATCH_PAUSE if config.is_scanned and config.watch else 0.0
-        return SetWorker(self._context, self._intake(config, stop), stop, scheduler.wake, watched_seconds)
+        return SetWorker(self._context, self._intake(config, stop), scheduler.wake, watched_seconds)
 
     def _intake(self, config: SetConfig, stop: Callable[[], bool] | None) -> Intake:
         """What a set is made of; without `stop`, for one round.

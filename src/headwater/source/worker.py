@@ -238,16 +238,12 @@ class Schedule(msgspec.Struct, kw_only=True):
 
 
 class SetWorker:
-    """Keeps one set current, as a task of the scheduler; `wake` has that ask anew when it is due.
-
-    `stop` says whether what is under way has to end.
-    """
+    """Keeps one set current, as a task of the scheduler; `wake` has that ask anew when it is due."""
 
     def __init__(
         self,
         context: SourceContext,
         intake: Intake,
-        stop: Callable[[], bool] = lambda: False,
         wake: Callable[[SetWorker], None] = lambda _worker: None,
         watched_seconds: float = 0.0,
     ) -> None:
@@ -255,7 +251,6 @@ class SetWorker:
         self.name = intake.name
         self.intake = intake
         self.health = SetHealth(name=intake.name, phase=intake.waiting_phase)
-        self.is_stopping = stop
         self.has_looked = False
         """Whether the whole was looked at in this process."""
         self.published_seq: int | None = None
