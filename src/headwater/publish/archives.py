@@ -195,22 +195,22 @@ def within_bounds(state: ArchiveState, settings: SetSettings, now: dt.datetime) 
     """
     ordered = sorted(all_archived(state), key=lambda one: (shown_at(one), one.number))
     uses: Counter[str] = Counter()
-    octets, counts = 0, dict[Archived, int]()
+    octets, counts = 0, list[int]()
     for one in ordered:
         is_dump = isinstance(one, ArchivedChangeDump | ArchivedResourceDump)
-        counts[one] = len(list(sizes(one))) if is_dump else 0
+        counts.append(len(list(sizes(one))) if is_dump else 0)
         for hash_, size in sizes(one):
             octets += size if not uses[hash_] else 0
             uses[hash_] += 1
     packages = sum(counts.values())
     line = now - dt.timedelta(seconds=settings.archive_kept_seconds)
     gone = 0
-    for one in ordered:
+    for one, count in zip(ordered, counts, strict=True):
         is_much = len(ordered) - gone > settings.archive_documents or octets > settings.archive_octets
         if shown_at(one) >= line and not is_much and packages <= MOST_PACKAGES:
             break
         gone += 1
-        packages -= counts[one]
+        packages -= count
         for hash_, size in sizes(one):
             uses[hash_] -= 1
             octets -= size if not uses[hash_] else 0

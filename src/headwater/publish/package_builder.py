@@ -292,9 +292,7 @@ class SpooledPackage(Generic[Row]):
         self._stop()
         try:
             while True:
-                block = next(blocks)
-                self._file.write(block)
-                self._look_for_room(len(block))
+                self._write(next(blocks))
                 self._stop()
                 is_long = True
         except StopIteration as ended:
@@ -353,6 +351,10 @@ class SpooledPackage(Generic[Row]):
         self._store_writer.blocks(copy, [manifest], mark.encode, XML)
         self._store_writer.blocks(package, placed(), mark.encode, ZIP)
         return self.builder.zip.octets, sha256
+
+    def _write(self, octets: bytes) -> None:
+        self._file.write(octets)
+        self._look_for_room(len(octets))
 
     def _look_for_room(self, written: int) -> None:
         self._unlooked += written
