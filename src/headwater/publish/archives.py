@@ -202,7 +202,7 @@ def within_bounds(state: ArchiveState, settings: SetSettings, now: dt.datetime) 
         for hash_, size in sizes(one):
             octets += size if not uses[hash_] else 0
             uses[hash_] += 1
-    packages = sum(counts.values())
+    packages = sum(counts)
     line = now - dt.timedelta(seconds=settings.archive_kept_seconds)
     gone = 0
     for one, count in zip(ordered, counts, strict=True):

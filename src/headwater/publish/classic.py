@@ -75,7 +75,14 @@ class ClassicLists:
         job = self._job
         before = None if job.refresh is Refresh.ALL else job.publication.classic
         if before is None or before.form != _FORM:
-            self._write_capability_list()
+            # The Capability List for old harvesters.
+            settings, site = job.settings, job.context.site
+            up = Link(rel="up", href=site.url(source_description_name(site, job.name)))
+            about = () if settings.describedby is None else (Link(rel="describedby", href=settings.describedby),)
+            rows = (CLASSIC_RESOURCE_LIST, CLASSIC_CHANGE_LIST)
+            entries = [Entry(loc=site.url(f"{job.name}/{row.top.name}"), capability=row.name) for row in rows]
+            head = documents.head_of(Kind.CAPABILITY_LIST, (*about, up))
+            job.store_writer.document(classic_capability_list_name(job.name), head, entries)
             resources = self._write_resources(None, None)
             listed = None if before is None else before.changes
             return ClassicState(resources=resources, changes=self._begun_anew(listed, resources.seq), form=_FORM)
@@ -95,16 +102,6 @@ class ClassicLists:
         if changes is None:
             changes = self._begun_anew(before.changes, resources.seq)
         return ClassicState(resources=resources, changes=changes, form=_FORM)
-
-    def _write_capability_list(self) -> None:
-        """Write the Capability List for old harvesters."""
-        settings, site = self._job.settings, self._job.context.site
-        up = Link(rel="up", href=site.url(source_description_name(site, settings.name)))
-        about = () if settings.describedby is None else (Link(rel="describedby", href=settings.describedby),)
-        rows = (CLASSIC_RESOURCE_LIST, CLASSIC_CHANGE_LIST)
-        entries = [Entry(loc=site.url(f"{settings.name}/{row.top.name}"), capability=row.name) for row in rows]
-        head = documents.head_of(Kind.CAPABILITY_LIST, (*about, up))
-        self._job.store_writer.document(classic_capability_list_name(settings.name), head, entries)
 
     def _write_resources(self, before: PageViewState | None, last: Callable[[], None] | None) -> PageViewState:
         """Write the Resource List, and tell when it has become an index."""

@@ -66,23 +66,10 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
-def _name_pattern(name: str) -> str:
-    pattern = re.escape(name)
-    for placeholder, expression in _PLACEHOLDERS.items():
-        pattern = pattern.replace(re.escape(placeholder), expression)
-    return pattern
-
-
-_PART = re.compile(
-    "(?:"
-    + "|".join(
-        _name_pattern(one.name)
-        for row in CAPABILITIES
-        for one in row.documents
-        if any(placeholder in one.name for placeholder in _PLACEHOLDERS)
-    )
-    + r")\Z"
-)
+_NAMES = "|".join(re.escape(one.name) for row in CAPABILITIES for one in row.documents if "{" in one.name)
+for _placeholder, _expression in _PLACEHOLDERS.items():
+    _NAMES = _NAMES.replace(re.escape(_placeholder), _expression)
+_PART = re.compile(rf"(?:{_NAMES})\Z")
 _URL_TEXT = re.compile(r"[!-~]+\Z")
 _UNFIT_IN_URL = re.compile(r"[\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
 
@@ -224,7 +211,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def resource_prefix(self, set_name: str) -> str:
         """What precedes a relative URI of the set, with its last slash."""
         elsewhere = self.settings(set_name).resource_base
-        return elsewhere.rstrip("/") + "/" if elsewhere else resource_prefix(self.base_url, set_name)
+        return elsewhere.rstrip("/") + "/" if elsewhere else f"{self.base_url}/{set_name}/resources/"
 
 
 def source_description_name(site: Site, set_name: str) -> str:
@@ -311,11 +298,6 @@ def top_names(settings: SetSettings) -> tuple[str, ...]:
 def is_part_name(set_name: str, name: str) -> bool:
     """Whether `name` is that of a page, a numbered segment or a package of the set: what may be a stray."""
     return name.startswith(f"{set_name}/") and bool(_PART.match(name.removeprefix(f"{set_name}/")))
-
-
-def resource_prefix(base_url: str, set_name: str) -> str:
-    """What precedes the relative URIs of resources that this source serves itself."""
-    return f"{base_url}/{set_name}/resources/"
 
 
 def check_url(text: str) -> str:
