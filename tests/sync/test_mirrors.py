@@ -13,9 +13,9 @@ import pytest
 from headwater.errors import Exit
 from headwater.spec.records import Entry, Link
 from headwater.sync.lists.entries import KEPT_RELATIONS, kept_links, links_of
-from headwater.sync.transfer import way_choice as rules
-from headwater.sync.transfer.way_choice import Mirror, MirrorHealth, Turn
-from headwater.transport.fetch import FailureKind, FetchFailure
+from headwater.sync.transfer import work_queue as rules
+from headwater.sync.transfer.work_queue import Mirrors, Turn
+from headwater.transport.fetch import FailureKind, Fetch, Fetched, FetchFailure
 from tests.support.copying import IMPATIENT, go, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, ln, redirect, reset, sha, url
 
@@ -227,52 +227,48 @@ def test_links_that_cannot_be_asked_for_are_not_kept() -> None:
 # what is learnt of mirrors
 
 
+HOST, ONE = "http://m:80", "http://m/r"
+
+
 def test_a_host_that_has_not_answered_gets_few_requests() -> None:
-    health, one = MirrorHealth(), Mirror("http://m:80", "http://m")
+    mirrors = Mirrors()
     for _ in range(rules.UNPROVEN_AT_ONCE):
-        assert health.turn(one, 0.0) is Turn.ASK
-        health.asked(one, 0.0)
-    assert health.turn(one, 1.0) is Turn.WAIT
-    assert health.turn(one, rules.PATIENCE_SECONDS) is Turn.PASS
-    health.sent(one)
-    assert health.turn(one, 100.0) is Turn.ASK
+        assert mirrors.turn(HOST, 0.0) is Turn.ASK
+    assert mirrors.turn(HOST, 1.0) is Turn.WAIT
+    assert mirrors.turn(HOST, rules.PATIENCE_SECONDS) is Turn.PASS
+    mirrors.sent(ONE)
+    assert mirrors.turn(HOST, 100.0) is Turn.ASK
 
 
 def test_a_host_that_has_answered_is_not_given_up_for_one_loss() -> None:
-    health, one = MirrorHealth(), Mirror("http://m:80", "http://m")
-    lost = FetchFailure(FailureKind.STALLED, "too slow", passing=True)
+    mirrors = Mirrors()
+    lost = Fetched(Fetch(ONE), failure=FetchFailure(FailureKind.STALLED, "too slow", passing=True))
     said: list[str] = []
-    health.asked(one, 0.0)
-    health.sent(one)
+    assert mirrors.turn(HOST, 0.0) is Turn.ASK
+    mirrors.sent(ONE)
     for number in range(3):
-        assert health.turn(one, 0.0) is Turn.ASK, number
-        health.asked(one, 0.0)
-        health.failed(one, lost, 0, "http://m/r", lambda _rule, told, _where: said.append(told))
-    assert health.turn(one, 0.0) is Turn.PASS
+        assert mirrors.turn(HOST, 0.0) is Turn.ASK, number
+        mirrors.failed(ONE, lost, lambda _rule, told, _where: said.append(told), mismatch=False)
+    assert mirrors.turn(HOST, 0.0) is Turn.PASS
     assert len(said) == 1
 
 
 def test_so_many_hosts_are_asked_and_no_more() -> None:
     """A list may name a mirror of its own for each resource."""
-    health = MirrorHealth()
-    turns = []
-    for number in range(2 * rules.MOST_HOSTS):
-        one = Mirror(f"http://m{number}:80", f"http://m{number}")
-        turns.append(health.turn(one, 0.0))
-        if turns[-1] is Turn.ASK:
-            health.asked(one, 0.0)
+    mirrors = Mirrors()
+    turns = [mirrors.turn(f"http://m{number}:80", 0.0) for number in range(2 * rules.MOST_HOSTS)]
     assert turns.count(Turn.ASK) == rules.MOST_HOSTS
 
 
-def test_of_a_host_with_a_lying_mirror_the_others_are_asked() -> None:
-    """DST-F11, and all of them are given up after a number of lies."""
-    health = MirrorHealth()
+def test_a_host_that_lies_is_not_asked_for_long() -> None:
+    """DST-F11: nor later, when a request that was under way brings what is listed."""
+    mirrors = Mirrors()
     said: list[str] = []
-    for number in range(8):
-        one = Mirror("http://m:80", f"http://m/{number}")
-        assert health.turn(one, 0.0) is Turn.ASK
-        health.asked(one, 0.0)
-        health.differed(one, "http://m/r", lambda _rule, told, _where: said.append(told))
-        assert health.turn(one, 0.0) is Turn.PASS
-    assert health.turn(Mirror("http://m:80", "http://m/other"), 0.0) is Turn.PASS
-    assert len(said) == 8
+    mirrors.turn(HOST, 0.0)
+    answer = Fetched(Fetch(ONE), status=200)
+    for _ in range(4):
+        assert mirrors.turn(HOST, 0.0) is Turn.ASK
+        mirrors.failed(ONE, answer, lambda rule, told, _where: said.append(f"{rule}: {told}"), mismatch=True)
+    mirrors.sent(ONE)
+    assert mirrors.turn(HOST, 0.0) is Turn.PASS
+    assert said == [f"DST-F11: the mirror {HOST} sends something else than listed; it is not asked again in this run"]

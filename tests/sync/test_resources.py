@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from headwater.sync.transfer.way_choice import mirror_base
 from tests.support.copying import DONE, FAILED, go, is_clean, tree
 from tests.support.documents import zeros_in_gzip
 from tests.support.fake_source import (
@@ -420,20 +419,6 @@ def test_mirrors_stand_in_by_priority(source: Source, site: Site, dest: Path) ->
     assert go(source.base, dest).status == DONE
     assert [path for path in source.requests() if path.startswith("/m")] == ["/m1", "/m2"]
     assert tree(dest)["f2.txt"] == BODY
-
-
-@pytest.mark.parametrize(
-    ("href", "base"),
-    [
-        ("http://m/copy/d/f", "http://m/copy"),
-        ("http://m/copy/else", "http://m/copy/else"),
-        ("http://m/d/f", "http://m"),
-        ("http://h/d/f", "http://h"),
-    ],
-)
-def test_a_mirror_is_what_its_links_have_in_common(href: str, base: str) -> None:
-    """DST-F11: one host may hold several mirrors."""
-    assert mirror_base("http://h/d/f", href) == base
 
 
 def test_a_mirror_that_cannot_be_checked_is_not_used(source: Source, site: Site, dest: Path) -> None:

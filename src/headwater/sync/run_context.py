@@ -11,7 +11,7 @@ from headwater.storage.database import Database
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.documents import Documents
 from headwater.sync.options import SyncOptions
-from headwater.sync.transfer.way_choice import MirrorHealth
+from headwater.sync.transfer.work_queue import Mirrors
 from headwater.transport.transport import Transport
 
 
@@ -34,5 +34,5 @@ class RunContext(msgspec.Struct, kw_only=True):
     """The open file by which the run holds the folder of the copy; a process of the run holds it as well."""
 
     adopt: bool
-    mirrors: MirrorHealth = msgspec.field(default_factory=MirrorHealth)
+    mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
     """What this run has learnt of mirrors (DST-F11)."""

@@ -69,7 +69,7 @@ from headwater.sync.state import (
     refused_entries,
 )
 from headwater.sync.transfer.verification import digests_of, strongest_text
-from headwater.sync.transfer.work_queue import ADD_WORK, PlannedFetch, clear_plan
+from headwater.sync.transfer.work_queue import clear_plan
 from headwater.sync.update.difference import contradicted
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
 
@@ -351,7 +351,8 @@ class SetComparison:
             is_as_recorded = self._moment is None or fact(t, AS_OF) == str(self._moment)
             t.run(_RECORD, (self._row.id, is_as_recorded))
             unnamed = t.rows("SELECT uri FROM temp.expected WHERE path IS NULL")
-            t.many(ADD_WORK, (PlannedFetch(uri, uri, paths.path(uri)) for (uri,) in unnamed))
+            named = ((uri, uri, paths.path(uri)) for (uri,) in unnamed)
+            t.many("INSERT INTO temp.work(uri, loc, path) VALUES (?, ?, ?)", named)
             paths.settle(t)
             t.run(_NAME)
             t.run("DELETE FROM temp.spared")

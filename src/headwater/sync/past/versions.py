@@ -25,6 +25,7 @@ from headwater.sync.source_times import SECOND, format_micros, http_date_micros
 from headwater.sync.transfer.resources import ReceivedContent, ResourceTransfer
 from headwater.sync.transfer.verification import Judgement, Verdict, digests_of
 from headwater.sync.transfer.work_queue import (
+    PAST_CACHES,
     Attempt,
     KnownOfState,
     PastAttempt,
@@ -272,7 +273,7 @@ class VersionTransfer(ResourceTransfer):
         return super()._place(work, fetched, content, newer=newer)
 
     def _after(self, work: Work, fetched: Fetched, *, mismatch: bool) -> tuple[Attempt, ...]:
-        others = self._ways.after(work, fetched, mismatch=mismatch, may_repeat=False)
+        others = tuple(one for one in super()._after(work, fetched, mismatch=mismatch) if one != PAST_CACHES)
         if others or isinstance(work.attempt, PastAttempt):
             return others
         known = KnownOfState(has_hash=bool(digests_of(work.hash)), asked_at=self.moment)

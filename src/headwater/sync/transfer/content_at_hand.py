@@ -23,12 +23,7 @@ from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.transfer.result_log import PlacedFile
 from headwater.sync.transfer.verification import digests_of, strongest_of
-from headwater.sync.transfer.work_queue import (
-    ADD_WORK,
-    PAST_CACHES,
-    Work,
-    encode_attempts,
-)
+from headwater.sync.transfer.work_queue import ADD_WORK, PAST_CACHES, Work
 from headwater.typed_decoding import from_msgpack
 
 UNCONFIRMED = "newer than listed, and no list tells of it yet"
@@ -111,11 +106,8 @@ class UnconfirmedContent:
             work = from_msgpack(encoded, Work)
             counts.created += work.held is None
             counts.updated += work.held is not None
-            fetch = work.planned(
-                work.path, work.held, changed_at=work.changed_at, known_at=work.known_at, tries=work.tries
-            )
-            t.run(ADD_WORK, fetch)
-        t.run("UPDATE temp.work SET attempt_json = ?", (encode_attempts((PAST_CACHES,)),))
+            known = {"changed_at": work.changed_at, "known_at": work.known_at, "tries": work.tries}
+            t.run(ADD_WORK, work.planned(work.path, work.held, **known, attempts=(PAST_CACHES,)))
 
     def clear(self) -> None:
         """Remove what is left: it stays remembered as failed."""

@@ -45,14 +45,16 @@ from headwater.sync.transfer.verification import (
     judge,
     strongest_of,
 )
-from headwater.sync.transfer.way_choice import WayChoice, is_conditional, request_headers
 from headwater.sync.transfer.work_queue import (
     COLUMNS,
+    FIRST,
     Attempt,
     MirrorAttempt,
     PatchAttempt,
     Work,
+    attempts_after,
     octet_limit,
+    request_headers,
 )
 from headwater.transport.access import REFUSED, Presented
 from headwater.transport.transport import FailureKind, Fetch, Fetched, FetchFailure
@@ -106,7 +108,6 @@ class ResourceTransfer:
         self._unconfirmed = unconfirmed
         self._objection = objection
         self._each = context.each
-        self._ways = WayChoice(context.options, context.mirrors, context.transport.options.monotonic, warn)
         types = context.options.prefer_types
         self._negotiated = (("Accept", accept_header(types)),) if types else ()
         self._noted: dict[tuple[str, str], tuple[str, int]] = {}
@@ -156,7 +157,8 @@ class ResourceTransfer:
 
     def _fetches(self) -> Iterator[Fetch | None]:
         for work in self._works():
-            while (ready := self._ways.ready(work)) is None:
+            clock = self._transport.options.monotonic
+            while (ready := self._context.mirrors.ready(work, self._context.options, clock())) is None:
                 yield None
             yield self._fetch(ready)
 
@@ -236,7 +238,11 @@ class ResourceTransfer:
             self._tree.discard(before.name)
         if failure is None and fetched.status in _GOOD:
             self._arrived(work, wanted, fetched, before)
-        elif failure is None and fetched.status == 304 and is_conditional(work):
+        elif (
+            failure is None
+            and fetched.status == 304
+            and (work.attempt == FIRST and (work.etag or work.last_modified) and work.held is not None)
+        ):
             self._counts.updated -= 1
             self._counts.unchanged += 1
             self._results.confirmed(work, self._touched(work))
@@ -301,7 +307,9 @@ class ResourceTransfer:
             self._tree.discard(name)
             self._next(work, verdict.reason, fetched, mismatch=True)
             return
-        self._counts.from_mirrors += self._ways.came(work)
+        if isinstance(work.attempt, MirrorAttempt):
+            self._context.mirrors.sent(work.target)
+            self._counts.from_mirrors += 1
         modified = fetched.headers.get("last-modified")
         listed_state = verdict.judgement is Judgement.GOOD  # what is newer than listed is told of as that
         self._advise(work, fetched.headers.get("content-type", ""), modified if listed_state else None)
@@ -463,7 +471,9 @@ class ResourceTransfer:
 
     def _after(self, work: Work, fetched: Fetched, *, mismatch: bool) -> tuple[Attempt, ...]:
         """The attempts after the one that came to nothing."""
-        return self._ways.after(work, fetched, mismatch=mismatch)
+        if isinstance(work.attempt, MirrorAttempt):
+            self._context.mirrors.failed(work.target, fetched, self._warn, mismatch=mismatch)
+        return attempts_after(work, mismatch=mismatch)
 
     def _fail(self, work: Work, reason: str, fetched: Fetched) -> None:
         self._counts.failed += 1

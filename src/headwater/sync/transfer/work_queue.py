@@ -1,22 +1,25 @@
 """The work queue of one set (`temp.work`): resources that are to be fetched, and the attempts at each, in their order.
 
-Whoever plans adds a `PlannedFetch`; who fetches takes a `Work`. Both have the columns of a listed resource in common
-(`ListedColumns`), in the same order as every query that reads them.
+Mirrors are asked first, by `pri` and by what the run has learnt of their hosts (DST-S2, DST-F11), then `loc`.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Callable
+from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import msgspec
 
 from headwater.spec.kinds import PATCH
-from headwater.storage.transaction import Transaction
+from headwater.storage.transaction import Row, Transaction
 from headwater.sync.lists.entries import links_of, without_links
+from headwater.sync.options import SyncOptions
 from headwater.sync.state import Validators
 from headwater.sync.transfer.verification import digests_of
+from headwater.transport.fetch import FailureKind, Fetched
+from headwater.transport.scheduler import site_of
 from headwater.typed_decoding import from_json
 
 _ROOM_FOR_GROWTH = 64 << 20
@@ -166,41 +169,6 @@ def _decode_attempts(encoded: str) -> tuple[Attempt, ...]:
     return from_json(encoded, tuple[Attempt, ...])
 
 
-class PlannedFetch(NamedTuple):
-    """A row to be added to `temp.work`; the fields are its columns."""
-
-    uri: str
-    loc: str
-    path: bytes
-    held: int | None = None
-    """The row of `resources` of the copy that is held."""
-
-    lastmod: int | None = None
-    length: int | None = None
-    hash: str | None = None
-    type: str | None = None
-    encoding: str | None = None
-    links: str | None = None
-    extra: str | None = None
-    changed_at: int | None = None
-    known_at: int | None = None
-    """The moment that the list or the change speaks of."""
-
-    etag: str | None = None
-    last_modified: str | None = None
-    tries: int | None = None
-    """How often it has failed in earlier runs; None: it has not."""
-
-    attempt_json: str | None = None
-    """The attempts in their order, where they are others than to ask its mirrors and `loc`."""
-
-
-ADD_WORK = (
-    f"INSERT OR REPLACE INTO temp.work({', '.join(PlannedFetch._fields)})"  # noqa: S608
-    f" VALUES ({', '.join('?' * len(PlannedFetch._fields))})"
-)
-
-
 class ListedColumns(msgspec.Struct, frozen=True, gc=False):
     """What a list, a change or a remembered failure says of one resource."""
 
@@ -231,11 +199,15 @@ class ListedColumns(msgspec.Struct, frozen=True, gc=False):
         known_at: int | None,
         tries: int | None,
         validators: Validators = Validators(),  # noqa: B008  frozen
-    ) -> PlannedFetch:
-        """The row of `temp.work` for this resource."""
-        return PlannedFetch(
-            self.uri, self.loc, path, held, self.lastmod, self.length, self.hash, self.type, self.encoding,
-            self.links, self.extra, changed_at, known_at, validators.etag, validators.last_modified, tries,
+        attempts: tuple[Attempt, ...] = (),
+    ) -> Row:
+        """The row that `ADD_WORK` adds for this resource. `held`: the row of `resources` of the copy that is held;
+        `known_at`: the moment that the list or the change speaks of; `tries`: how often it has failed in earlier runs;
+        `attempts`: where others come before its mirrors and `loc`."""
+        return (
+            self.uri, self.loc, self.lastmod, self.length, self.hash, self.type, self.encoding, self.links, self.extra,
+            path, held, changed_at, known_at, validators.etag, validators.last_modified, tries,
+            encode_attempts(attempts),
         )  # fmt: skip
 
 
@@ -284,6 +256,9 @@ class Work(ListedColumns, frozen=True, gc=False):
 COLUMNS = tuple(name for name in Work.__struct_fields__ if name != "intent")
 """Those of `temp.work` that make a `Work`, in its order."""
 
+_ADDED = (*COLUMNS[: COLUMNS.index("n")], "attempt_json")
+ADD_WORK = f"INSERT OR REPLACE INTO temp.work({', '.join(_ADDED)}) VALUES ({', '.join('?' * len(_ADDED))})"  # noqa: S608
+
 ELIGIBLE = "round = 0 AND attempt_json IS NULL AND etag IS NULL AND last_modified IS NULL AND encoding IS NULL"
 """Work that a package can settle: not asked for yet, wanted whatever is held, and in no content coding of its own."""
 
@@ -312,6 +287,18 @@ def attempts_with_mirrors(work: Work) -> tuple[Attempt, ...]:
     return (FIRST, *mirrors) if work.etag or work.last_modified else (*mirrors, FIRST)
 
 
+def request_headers(work: Work) -> tuple[tuple[str, str], ...]:
+    """Request headers of the present attempt: as listed, conditional for what is held, or past all caches."""
+    if work.is_first and not (work.etag or work.last_modified or work.encoding):
+        return ()  # as most are
+    wanted = [("Accept-Encoding", work.encoding)]
+    if work.attempt == FIRST:
+        wanted += [("If-None-Match", work.etag), ("If-Modified-Since", work.last_modified)]
+    elif work.attempt == PAST_CACHES:
+        wanted += [("Cache-Control", "no-cache"), ("Pragma", "no-cache")]
+    return tuple((name, value) for name, value in wanted if value)
+
+
 def attempts_after(work: Work, *, mismatch: bool) -> tuple[Attempt, ...]:
     """The attempts that are left after one that has brought nothing, or something else (`mismatch`).
 
@@ -330,3 +317,110 @@ def clear_plan(t: Transaction) -> None:
     """Empty what an earlier plan of this run has left."""
     for table in ("work", "deletions", "folders", "stamps"):
         t.run(f"DELETE FROM temp.{table}")  # noqa: S608
+
+
+# what a run learns of mirrors
+
+UNPROVEN_AT_ONCE = 4
+"""Requests at a time to a host that has not answered yet."""
+
+PATIENCE_SECONDS = 3.0
+"""So long its first answer is waited for before resources go another way."""
+
+MOST_FAULTS = 16
+"""A host with so many faults in a row is given up. An answer without content (404, 503 …) is one."""
+
+_FAULTS_OF_A_LOSS = 6
+"""Of a host that had answered before, when nothing comes of a request."""
+
+_FAULTS_OF_A_LIE = 4
+"""Of a host that sends something else than listed; it may hold several mirrors (DST-F11)."""
+
+MOST_HOSTS = 64
+"""A list may name a mirror of its own for each resource: so many hosts are asked in a run, and no more."""
+
+_UNANSWERED = frozenset({FailureKind.CONNECT, FailureKind.TIMEOUT, FailureKind.STALLED, FailureKind.TLS})
+_FORBIDDEN = frozenset({FailureKind.ADDRESS_REFUSED, FailureKind.PROTOCOL})
+
+
+class Turn(Enum):
+    """What is to be done with a mirror now."""
+
+    ASK = "ask"
+    WAIT = "wait"
+    PASS = "pass"  # noqa: S105  no secret
+
+
+class _Host(msgspec.Struct):
+    first_asked_at: float
+    open: int = 0
+    is_proven: bool = False
+    faults: int = 0
+
+
+class Mirrors:
+    """The hosts of mirrors in one run. One that sends something else than listed is soon asked no more (DST-F11)."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, _Host] = {}
+
+    def turn(self, site: str | None, now: float) -> Turn:
+        """Whether a request to this host (`site_of`) is made now, which counts as begun, waits, or is not made."""
+        host = self._hosts.get(site or "")
+        if host is None:
+            if site is None or len(self._hosts) >= MOST_HOSTS:
+                return Turn.PASS
+            host = self._hosts[site] = _Host(now)
+        if host.faults >= MOST_FAULTS:
+            return Turn.PASS
+        if not host.is_proven and host.open >= UNPROVEN_AT_ONCE:
+            return Turn.WAIT if now - host.first_asked_at < PATIENCE_SECONDS else Turn.PASS
+        if not host.open:
+            host.first_asked_at = now
+        host.open += 1
+        return Turn.ASK
+
+    def ready(self, work: Work, options: SyncOptions, now: float) -> Work | None:
+        """A resource with the attempt that is made now, which counts as begun; None: it waits for a mirror."""
+        if work.links is None:
+            return work
+        attempts = work.attempts
+        if work.is_first and options.mirrors == "on" and may_use_mirrors(work, trusted=options.trust_mirrors):
+            attempts = attempts_with_mirrors(work)
+        while isinstance(attempts[0], MirrorAttempt):
+            turn = self.turn(site_of(attempts[0].href), now)
+            if turn is Turn.WAIT:
+                return None
+            if turn is Turn.ASK:
+                break
+            attempts = attempts[1:] or (FIRST,)
+        if attempts == work.attempts:
+            return work
+        return msgspec.structs.replace(work, attempt_json=encode_attempts(attempts))
+
+    def sent(self, href: str) -> None:
+        """A mirror has sent what is listed."""
+        host = self._over(href)
+        host.is_proven = True
+        host.faults = host.faults if host.faults >= MOST_FAULTS else 0
+
+    def failed(self, href: str, fetched: Fetched, tell: Callable[[str, str, str], None], *, mismatch: bool) -> None:
+        """Nothing came of a mirror, or something else (`mismatch`); `tell` hears when its host is given up."""
+        host, failure, rule = self._over(href), fetched.failure, "DST-S2"
+        if mismatch:
+            faults, told, rule = _FAULTS_OF_A_LIE, "sends something else than listed", "DST-F11"
+        elif failure is not None and (not host.is_proven or failure.kind in _FORBIDDEN | _UNANSWERED):
+            is_lost = host.is_proven and failure.kind in _UNANSWERED
+            faults, told = _FAULTS_OF_A_LOSS if is_lost else MOST_FAULTS, f"is out: {failure.text}"
+        else:
+            why = failure.text if failure is not None else f"HTTP status {fetched.status}"
+            faults, told = 1, f"has not sent {MOST_FAULTS} resources in a row ({why})"
+        host.is_proven = host.is_proven or mismatch or failure is None
+        before, host.faults = host.faults, host.faults + faults
+        if before < MOST_FAULTS <= host.faults:
+            tell(rule, f"the mirror {site_of(href)} {told}; it is not asked again in this run", href)
+
+    def _over(self, href: str) -> _Host:
+        host = self._hosts[site_of(href) or ""]
+        host.open -= 1
+        return host

@@ -13,7 +13,7 @@ from typing import Final
 
 from headwater.patches import N_QUADS_DIFF
 from headwater.spec.kinds import PATCH
-from headwater.storage.transaction import Transaction
+from headwater.storage.transaction import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.held_files import digest_of_path, is_intact
 from headwater.sync.lists.entries import BY_URI, IS_FOLLOWED
@@ -27,8 +27,6 @@ from headwater.sync.transfer.work_queue import (
     ADD_WORK,
     ListedColumns,
     PatchAttempt,
-    PlannedFetch,
-    encode_attempts,
     listed_columns,
 )
 from headwater.sync.update.patches import PENDING_CHANGES, HeldState, PendingChange, planned_patches
@@ -232,7 +230,7 @@ class Difference:
         """Remember what `temp.refused` tells of resources that are refused (DST-S12)."""
         self.counts.left_out += keep_changed(t, self._set.id, reached, self._paths.takes_refused, skipped)
 
-    def _new(self, t: Transaction, at: int | None) -> Iterator[PlannedFetch]:
+    def _new(self, t: Transaction, at: int | None) -> Iterator[Row]:
         query = f"""
             SELECT {listed_columns("l")}, {_CHANGED_AT}, {_FAILED_AT}, f.tries
             FROM temp.listed l
@@ -250,7 +248,7 @@ class Difference:
             self.counts.created += 1
             yield row.planned(path, changed_at=None, known_at=at, tries=row.tries)
 
-    def _different(self, t: Transaction, at: int | None, confirmed: _Confirmations) -> Iterator[PlannedFetch]:
+    def _different(self, t: Transaction, at: int | None, confirmed: _Confirmations) -> Iterator[Row]:
         query = f"""
             SELECT {listed_columns("l")}, {_LOCAL_COLUMNS}, r.path, {_DOOMED_AT}, r.listed_length, {_FAILED_AT},
                 f.tries, r.recovered, {_STATED_COLUMNS}
@@ -342,7 +340,7 @@ class Difference:
             (self._set.id,),
         )
 
-    def _changed(self, t: Transaction, confirmed: _Confirmations) -> Iterator[PlannedFetch]:
+    def _changed(self, t: Transaction, confirmed: _Confirmations) -> Iterator[Row]:
         query = f"""
             SELECT {listed_columns("c")}, {_LOCAL_COLUMNS}, r.path, c.at, c.latest, c.exact, f.tries,
                 c.asked IS 'held'
@@ -372,11 +370,10 @@ class Difference:
             may_ask = row.hash is None or row.is_asked  # else 304 would confirm what is not there
             ask = may_ask and not row.newer and present
             patches = self._patches(t, row) if present and self._objection is not None else ()
-            fetch = row.planned(
-                path, row.key, changed_at=known, known_at=row.at, tries=row.tries,
+            yield row.planned(
+                path, row.key, changed_at=known, known_at=row.at, tries=row.tries, attempts=patches,
                 validators=Validators(row.etag, row.last_modified) if ask else _NO_VALIDATORS,
             )  # fmt: skip
-            yield fetch._replace(attempt_json=encode_attempts(patches))
 
     def _patches(self, t: Transaction, row: _ChangedRow) -> tuple[PatchAttempt, ...]:
         """The patches by which a change is done, where the copy is known to be a state before it (DST-S1)."""
