@@ -74,12 +74,6 @@ def test_one_process_that_is_helped_gives_all_answers_in_order() -> None:
     assert list(pool.answers(numbers(500))) == [(f"job {number}", ("x", 2 * number)) for number in range(500)]
 
 
-def test_without_a_job_no_process_is_started(started: list[subprocess.Popen[bytes]]) -> None:
-    pool: ProcessPool[str] = ProcessPool(program(echo), here, processes=2, ahead=2)
-    assert list(pool.answers(())) == []
-    assert started == []
-
-
 def test_no_more_jobs_are_taken_than_there_is_room_for() -> None:
     taken = 0
 

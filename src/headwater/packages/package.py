@@ -72,6 +72,11 @@ class PackageFile:
         """The head of the manifest: final when the entries are exhausted."""
         return self.reader.document
 
+    @property
+    def manifest_digest(self) -> str:
+        """Tells the octets of this manifest from those of any other that is not made to be taken for it."""
+        return f"crc-32:{self._manifest.record.crc:08x} {self._manifest.octets}"
+
     def entries(self) -> Iterator[PackagedEntry]:
         """The entries in the order of the manifest, each with its member; once. Raises BadManifest, BadPackage."""
         for entries in self.listed():

@@ -16,7 +16,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, closing, suppress
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
@@ -51,7 +50,7 @@ class WorkerProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessPool(Generic[T]):
-    """Does jobs in processes, which are started with the first job and end with the last answer.
+    """Does jobs in processes, which are started when the first answer is asked for and end with the last.
 
     Each has up to `ahead` jobs in hand. Jobs of one that has died, and all where none can be started, are done `here`;
     with `helps` also up to `ahead` more, rather than that an answer is waited for.
@@ -81,10 +80,6 @@ class ProcessPool(Generic[T]):
         each process are in hand, twice as many where this process helps.
         """
         source = iter(jobs)
-        first = next(source, None)
-        if first is None:
-            return
-        source = chain((first,), source)
         answered = threading.Condition()
         waiting: deque[tuple[T, _Task]] = deque()
         with ExitStack() as stack:

@@ -29,7 +29,7 @@ from headwater.sync.copy.file_tree import Backup, DestinationLocked, FileTree, b
 from headwater.sync.copy.held_files import CrashRecovery
 from headwater.sync.lists.documents import Documents
 from headwater.sync.options import SyncOptions, given_options
-from headwater.sync.packages.package_download import remove_kept_packages
+from headwater.sync.packages.dump_documents import remove_kept_packages
 from headwater.sync.reports import SetReport, SyncReport, gravest_status, keep_fault, keep_report
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.polling import PollHistory, PollingHints, PollInterval, asked_first, next_wait, polled_by

@@ -225,10 +225,6 @@ class EasyHandle:
         """How long it took to connect for the transfer that has ended; 0 where the connection was there already."""
         return float(self.curl.getinfo(pycurl.CONNECT_TIME))
 
-    def octets_per_second(self) -> float:
-        """How quickly the body of the transfer that has ended came, from its request on."""
-        return float(self.curl.getinfo(pycurl.SPEED_DOWNLOAD_T))
-
     def judge(self, code: int, text: str) -> FetchFailure | None:
         """What libcurl's result and the reception's own objections make of a transfer; None: it is complete."""
         reception = self.reception

@@ -298,7 +298,6 @@ class HostQueue:
         "limit",
         "losses",
         "lost_at",
-        "octets_per_second",
         "pace",
         "resume_at",
         "silent_since",
@@ -312,7 +311,6 @@ class HostQueue:
         self.silent_since = 0.0  # when the first of them was sent
         self.lost_at = 0.0  # when the last of them was given up
         self.active = 0
-        self.octets_per_second = 0.0  # the most that a body of some size has come with
         self.resume_at = 0.0
         self.waiting: deque[ScheduledFetch] = deque()
 
@@ -409,11 +407,6 @@ class RequestScheduler:
     def _forget(self) -> None:
         if len(self._hosts) >= _MANY_HOSTS:
             self._hosts = {site: host for site, host in self._hosts.items() if host.active or host.waiting}
-
-    def octets_per_second(self, uri: str) -> float:
-        """Of the quickest body that the host of a URI has sent so far; 0: not known."""
-        host = self._hosts.get(site_of(uri) or "")
-        return 0.0 if host is None or not host.limit.usual_seconds else host.octets_per_second
 
     def next(self, now: float, *, room: bool) -> ScheduledFetch | None:
         """The next job that may start at `now`, counted as in flight from here; hosts take turns.

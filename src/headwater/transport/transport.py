@@ -206,7 +206,6 @@ __all__ = [
 ]
 
 MAX_CONCURRENCY = 256  # select(2) holds 1,024 descriptors; 256 connections hide 20 ms of latency altogether
-MEASURED_OCTETS = 256 << 10  # of a body by which the speed of its host is measured
 TURN_SECONDS = 0.25  # how long it may take until a wish to stop is seen
 
 
@@ -257,10 +256,6 @@ class Transport:
             handle.close()
         self._idle.clear()
         self._multi.close()
-
-    def octets_per_second(self, uri: str) -> float:
-        """Of the quickest body that the host of a URI has sent so far; 0: not known."""
-        return self._queue.octets_per_second(uri)
 
     def keep_pace(self, uri: str, seconds: float) -> None:
         """Let so much time pass between the beginnings of two requests to the host of a URI, up to a bound."""
@@ -499,8 +494,6 @@ class Transport:
         misfits = job.part is not None and (reception.misfit is not None or status == 416)
         job.whole = job.whole or reception.voided
         progressed = self._take_part(job, reception.what_is_left(failure))
-        if failure is None and reception.octets >= MEASURED_OCTETS:
-            job.host.octets_per_second = max(job.host.octets_per_second, handle.octets_per_second())
         if (
             now - job.sent_at > ACCEPT_SECONDS
             and handle.connect_seconds() > job.host.limit.best_seconds + ACCEPT_SECONDS

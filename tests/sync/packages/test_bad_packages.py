@@ -373,7 +373,7 @@ def test_dst_p6_a_member_that_is_longer_than_listed_fills_no_disk(
     dumps: Dumps, dest: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
     """Not more of it is written than is listed, however much comes."""
-    monkeypatch.setattr("headwater.sync.packages.transfer_plan.LEAST_PREFERRED_SHARE", 0.0)
+    monkeypatch.setattr("headwater.sync.packages.package_transfer.LEAST_PREFERRED_SHARE", 0.0)
     written: list[int] = []
     monkeypatch.setattr("headwater.sync.packages.placing.write_all", lambda _file, octets: written.append(len(octets)))
     right = dumps.site.files["d0/f0.txt"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.sync.packages.transfer_plan import LEAST_RESOURCES, Demand, Prefer, choose_packages, why_on_demand
+from headwater.sync.packages.package_transfer import LEAST_RESOURCES, Demand, Prefer, choose_packages, why_on_demand
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -60,7 +60,8 @@ def publish(dumps: Dumps, chance: random.Random) -> None:
 
 PROCESS = """
 from headwater.sync.packages import placing
-placing.PROCESS_FROM, placing.processors = 1, lambda: 2
+from headwater.sync.transfer import request_processes
+placing.PROCESS_FROM, request_processes.processors = 1, lambda: 2
 """
 """A process verifies and places, however few the files and the processors are."""
 

@@ -335,7 +335,7 @@ def test_credentials_go_with_a_request_on_demand_to_their_origin_alone(dumps: Du
 def test_of_a_dump_that_holds_other_states_nothing_is_placed(
     dumps: Dumps, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.sync.packages.transfer_plan.LEAST_PREFERRED_SHARE", 0.0)
+    monkeypatch.setattr("headwater.sync.packages.package_transfer.LEAST_PREFERRED_SHARE", 0.0)
     site = dumps.site
     octets = dumps.package(deflate=False)
     for name in list(site.files):

@@ -23,7 +23,7 @@ from headwater.processes.pool import ProcessPool, WorkerProgram
 from headwater.storage.lock import lock_exclusive
 from headwater.sync.packages.placing import placer
 base = Path(sys.argv[1])
-settings = os.fsencode(base / "copy"), os.fsencode(base / "temp"), 0
+settings = ((os.fsencode(base / "copy"), os.fsencode(base / "temp"), 0),)
 lock = lock_exclusive(base / "lock")
 program = WorkerProgram(function=placer, settings=settings, libraries=True, descriptors=(lock,))
 

@@ -1,17 +1,25 @@
-"""Dumps: which packages they list (RS-RD, RS-CD), and how they are read where lists are read (DST-D).
+"""Dumps: the packages they list (RS-RD, RS-CD), the download of one, and how dumps are read as lists (DST-D).
 
 A dump has few entries, each of a large package; they are held. For whoever reads lists, a Resource Dump is an index of
-Resource Lists and a Change Dump one of Change Lists: the manifests of the packages are the lists. So dumps are read by
-the same rules: the earliest `at` is the position (AMB-24), what cannot be read makes a snapshot incomplete, and what
+Resource Lists and a Change Dump one of Change Lists: the manifests inside the packages are the lists. So dumps are read
+by the same rules: the earliest `at` is the position (AMB-24), what cannot be read makes a snapshot incomplete, and what
 changes while it is read is read again (DST-F13), and a Change Dump applied is the Change List applied. Who is listed
 there is all that is taken from manifests; the content comes by the packages, or one by one.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.files.file_copies import free_octets
+from headwater.quantities import human_octets
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.sync.connection import Unreachable, WrongDocument
@@ -21,66 +29,55 @@ from headwater.sync.lists.documents import (
     EntryConsumer,
     MissingDocument,
     UnchangedDocument,
-    read_head,
 )
-from headwater.sync.packages.package_download import ListedPackage, PackageUnavailable, PackageUnchanged, package_of
 from headwater.sync.state import Validators
-from headwater.transport.fetch import Objection
+from headwater.sync.transfer.verification import strongest_of
+from headwater.transport.fetch import FailureKind, Fetch, Objection
+from headwater.transport.transport import Transport
 
 MOST_PACKAGES = 100_000
 MOST_COMPONENTS = 10_000
 """Bounds on what is held of one dump."""
 
-_DUMPS = (Kind.RESOURCE_DUMP, Kind.CHANGE_DUMP)
+MANIFESTS = {
+    Kind.RESOURCE_DUMP: Kind.RESOURCE_DUMP_MANIFEST,
+    Kind.CHANGE_DUMP: Kind.CHANGE_DUMP_MANIFEST,
+}
+"""The kind of the manifests in the packages of a dump (DST-P7)."""
+
 _INDEXES = {Kind.RESOURCE_DUMP_INDEX: Kind.RESOURCE_DUMP, Kind.CHANGE_DUMP_INDEX: Kind.CHANGE_DUMP}
 """What an index is one of."""
 
 
-class DumpRead(msgspec.Struct, frozen=True, kw_only=True):
-    """The packages of a dump, with those of the components of its index."""
+def read_dump(documents: Documents, uri: str, objection: Objection) -> tuple[Kind, list[Entry]]:
+    """Read the dump at `uri` whole: whether it is of resources or of changes, and its packages.
 
-    kind: Kind
-    """`RESOURCE_DUMP` or `CHANGE_DUMP`, whether there was an index or not."""
-
-    packages: tuple[ListedPackage, ...]
-
-    @property
-    def octets(self) -> int | None:
-        """Of all packages together; None where one has no listed length."""
-        lengths = [package.length for package in self.packages]
-        return None if None in lengths else sum(length for length in lengths if length is not None)
-
-
-def read_dump(documents: Documents, uri: str, objection: Objection) -> DumpRead:
-    """Read the dump at `uri` whole. Raises SourceFault where that cannot be done.
-
-    `objection`: what the scope says of documents and redirects.
+    `objection`: what the scope says of documents and redirects. Raises SourceFault where that cannot be done.
     """
-    consumer = _DumpEntries()
-    kind = _read(documents, uri, consumer, objection)
-    packages = consumer.entries
+    kind, packages = _read(documents, uri, objection)
     if kind in _INDEXES:
         if len(packages) > MOST_COMPONENTS:
             raise SourceFault(f"an index of more than {MOST_COMPONENTS:,} dumps", where=uri, rule="DST-P6")
-        packages = []
-        for component in consumer.entries:
-            part = _DumpEntries()
-            if _read(documents, component.loc, part, objection) not in _DUMPS:
+        components, packages = packages, []
+        for component in components:
+            part_kind, part = _read(documents, component.loc, objection)
+            if part_kind not in MANIFESTS:
                 raise WrongDocument("an index of dumps in an index of dumps", where=component.loc, rule="RS-RDI-01")
-            packages += part.entries
+            packages += part
             if len(packages) > MOST_PACKAGES:
                 raise SourceFault(f"a dump of more than {MOST_PACKAGES:,} packages", where=uri, rule="DST-P6")
-    return DumpRead(kind=_INDEXES.get(kind, kind), packages=tuple(map(package_of, packages)))
+    return _INDEXES.get(kind, kind), packages
 
 
-def _read(documents: Documents, uri: str, consumer: _DumpEntries, objection: Objection) -> Kind:
-    """Read one document of a dump; its kind."""
+def _read(documents: Documents, uri: str, objection: Objection) -> tuple[Kind, list[Entry]]:
+    """Read one document of a dump: its kind and entries."""
+    consumer = _DumpEntries()
     read = documents.read(uri, consumer, objection=objection)
     if not isinstance(read, DocumentRead):
         raise Unreachable("the dump that is offered is not there", where=uri, rule="DST-F1")
-    if read.document.kind not in (*_DUMPS, *_INDEXES):
+    if read.document.kind not in MANIFESTS and read.document.kind not in _INDEXES:
         raise WrongDocument(f"it is no dump but {read.document.called}", where=uri, rule="DST-A7")
-    return read.document.kind
+    return read.document.kind, consumer.entries
 
 
 class _DumpEntries:
@@ -97,12 +94,98 @@ class _DumpEntries:
             self._others.begin()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
-        if self._others is not None and document.kind not in _DUMPS:
-            self._others.take(as_list(document), entries)
+        if self._others is not None and document.kind not in MANIFESTS:
+            self._others.take(_as_list(document), entries)
             return
         self.entries += entries
         if len(self.entries) > MOST_PACKAGES:
             raise SourceFault(f"a dump of more than {MOST_PACKAGES:,} packages", rule="DST-P6")
+
+
+# packages
+
+LARGEST_PACKAGE = 1 << 40
+"""Octets of a package whose dump states no length."""
+
+_PREFIX = "package-"
+_KEPT_SHARE = 10
+"""A package may be kept for a second reading where it takes less than this share of what is free on the disk."""
+
+
+class PackageUnavailable(SourceFault):
+    """A package could not be fetched whole. `status`: what HTTP says, where there was an answer."""
+
+    code = "HW-PKG-11"
+    status: int | None = None
+
+
+class OtherPackage(SourceFault):
+    """A package is not the one that the dump lists, by its length or its hash (DST-P1)."""
+
+    code = "HW-PKG-12"
+
+
+def fetch_package(
+    transport: Transport, package: Entry, folder: str, objection: Objection, came: Callable[[int], None]
+) -> str:
+    """The file of a package in `folder`: as an earlier reading has left it, or fetched and held to what is listed.
+
+    Packages pass the guard of scope as documents do (DST-S12, AMB-60). One without a listed length may take half of
+    what is free on the disk, so that none that never ends fills it. `came` is called with the octets of a request.
+    Raises PackageUnavailable and OtherPackage; then there is no such file.
+    """
+    uri, length, digest = package.loc, package.length, strongest_of(package.hash)
+    name = hashlib.sha256(f"{uri}\n{length}\n{package.hash}".encode()).hexdigest()[:32]
+    path = f"{folder}/{_PREFIX}{name}.zip"
+    if os.path.exists(path):
+        return path
+    if reason := objection(uri):
+        raise PackageUnavailable(f"a package is not requested: {reason}", where=uri, rule="DST-S12")
+    free = free_octets(folder)
+    if length is not None and length > free:
+        what = f"a package of {human_octets(length)} has no room on the disk"
+        raise PackageUnavailable(what, where=uri, rule="DST-P6")
+    algorithms = (digest.algorithm,) if digest is not None else ()
+    most = length if length is not None else min(LARGEST_PACKAGE, free // 2)
+    fetched = transport.one(Fetch(uri, into=path, algorithms=algorithms, max_octets=most, objection=objection))
+    came(fetched.octets)
+    other = ""
+    if fetched.failure is not None:
+        if fetched.failure.kind is not FailureKind.TOO_LARGE:
+            raise PackageUnavailable(f"a package cannot be fetched: {fetched.failure.text}", where=uri, rule="DST-F1")
+        if length is None:
+            what = "a package without a listed length has no room on the disk"
+            raise PackageUnavailable(what, where=uri, rule="DST-P6")
+        other = fetched.failure.text
+    elif fetched.status != 200:
+        remove_package(path)
+        fault = PackageUnavailable(
+            f"a package cannot be fetched: HTTP status {fetched.status}", where=uri, rule="DST-F1"
+        )
+        fault.status = fetched.status
+        raise fault
+    elif length is not None and fetched.octets != length:
+        other = f"{fetched.octets} octets came, {length} are listed"
+    elif digest is not None and (found := fetched.digests[digest.algorithm]) != digest.hex:
+        other = f"its {digest.algorithm} is {found}, listed is {digest.hex}"
+    if other:
+        remove_package(path)
+        raise OtherPackage(f"a package is not the one listed: {other}", where=uri, rule="DST-P1")
+    return path
+
+
+def remove_package(path: str) -> None:
+    """Remove the file of a package."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def remove_kept_packages(folder: str) -> None:
+    """Remove the packages whose manifests were read and whose content nobody has asked for."""
+    with suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            if name.startswith(_PREFIX):
+                os.unlink(f"{folder}/{name}")
 
 
 # dumps read as lists
@@ -122,23 +205,20 @@ _BY_HASH = "package with "
 and without a request."""
 
 _GONE = (404, 410)
-
-
-class _KnownPackage(msgspec.Struct, frozen=True):
-    """A package as its dump lists it, and that dump."""
-
-    entry: Entry
-    dump: DocumentRead
+_MOST_UNDECIDED = 20_000
+"""Entries that come before the root's rs:md, against schema order, and must wait for it."""
 
 
 class DumpLists:
-    """The documents of a source, of which those of dumps are read as lists. `temp`: a folder for temporary files."""
+    """The documents of a source, of which those of dumps are read as lists. `temp`: a folder for temporary files, in
+    which a package may be kept for the transfer that follows."""
 
     def __init__(self, documents: Documents, temp: str | None = None) -> None:
         self._documents = documents
         self.probe, self.warn = documents.probe, documents.warn
         self._temp = temp
-        self._packages: dict[str, _KnownPackage] = {}
+        self._packages: dict[str, tuple[Entry, DocumentRead]] = {}
+        """What dumps list: each package, and its dump."""
 
     def read(
         self,
@@ -150,100 +230,99 @@ class DumpLists:
         objection: Objection | None = None,
     ) -> DocumentRead | UnchangedDocument | MissingDocument:
         """`Documents.read`; a dump is an index of its packages, a package the list that its manifest is."""
+        held = (validators and validators.etag) or ""
         if (known := self._packages.get(uri)) is not None:
-            return self._package(known, consumer, validators, objection)
-        if validators is not None and (validators.etag or "").startswith(_BY_HASH):
+            package, dump = known
+            digest = strongest_of(package.hash)
+            state = None if digest is None else f"{_BY_HASH}{digest}"
+            if state is not None and held == state:
+                return UnchangedDocument(uri)
+            try:
+                read = self._read_manifest(package, dump, consumer, objection or (lambda _uri: None))
+            except PackageUnavailable as fault:
+                if fault.status in _GONE:
+                    return MissingDocument(uri, fault.status)
+                raise
+            return msgspec.structs.replace(read, etag=state)
+        if held.startswith(_BY_HASH):
             return UnchangedDocument(uri)  # the dump has just said that it is what it was
         parts = _DumpEntries(consumer)
         answer = self._documents.read(uri, parts, validators, fresh=fresh, objection=objection)
         if not isinstance(answer, DocumentRead) or answer.document.kind not in _AS_LISTS:
             return answer
-        document = as_list(answer.document)
-        if answer.document.kind in _DUMPS:
-            entries = [self._component(entry, answer, objection) for entry in parts.entries]
-            if entries:
-                consumer.take(document, entries)
+        document = _as_list(answer.document)
+        if answer.document.kind in MANIFESTS and parts.entries:
+            self._packages |= {entry.loc: (entry, answer) for entry in parts.entries}
+            # what the manifest says of its moment counts, not the dump (DST-P8)
+            consumer.take(document, [msgspec.structs.replace(one, at=None, completed=None) for one in parts.entries])
         return msgspec.structs.replace(answer, document=document, own_kind=answer.document.kind)
 
-    def _component(self, entry: Entry, dump: DocumentRead, objection: Objection | None) -> Entry:
-        """A package as a component of an index. What the manifest says of its moment counts, not the dump (DST-P8)."""
-        if dump.document.kind is Kind.CHANGE_DUMP and entry.from_ is None and entry.until is None:
-            head = self._head(entry, objection)
-            entry = msgspec.structs.replace(entry, from_=head.from_, until=head.until) if head is not None else entry
-        self._packages[entry.loc] = _KnownPackage(entry, dump)
-        return msgspec.structs.replace(entry, at=None, completed=None)
+    def _read_manifest(
+        self, package: Entry, dump: DocumentRead, consumer: EntryConsumer, objection: Objection
+    ) -> DocumentRead:
+        """Give the entries of the manifest inside a package to `consumer`, as those of a list.
 
-    def _head(self, entry: Entry, objection: Objection | None) -> Document | None:
-        """The head of the manifest beside a package whose dump does not say which changes it holds (DST-D)."""
-        contents = entry.link("contents")
-        if contents is None:
-            return None
-        try:
-            return read_head(self._documents, contents.href, objection)
-        except SourceFault:
-            return None  # told when the package is read
+        As a list it is taken only when the package is whole and what the dump states of it: a list that is believed may
+        say what is to be deleted (DST-P1, DST-P2). Raises SourceFault where there is no manifest to be believed.
+        """
+        from headwater.packages.package import read_package  # loaded here: most sources offer lists
 
-    def _package(
-        self, known: _KnownPackage, consumer: EntryConsumer, held: Validators | None, objection: Objection | None
-    ) -> DocumentRead | UnchangedDocument | MissingDocument:
-        # imported here: they take long to load, and most sources offer lists
-        from headwater.sync.packages.package_content import read_manifest
+        documents, kind, octets = self._documents, MANIFESTS[dump.document.kind], 0
 
-        package = package_of(known.entry)
-        validators = _by_hash(package)
-        if held is not None and validators is not None and held == validators:
-            return UnchangedDocument(package.uri)
-        if held is not None and (validators is not None or (held.etag or "").startswith(_BY_HASH)):
-            held = None
-        listed = _ManifestAsList(consumer, known)
-        try:
-            read = read_manifest(
-                self._documents, package, known.dump, listed, objection=objection or _nothing_against, held=held,
-                temp=self._temp,
-            )  # fmt: skip
-        except PackageUnchanged:
-            return UnchangedDocument(package.uri)
-        except PackageUnavailable as fault:
-            if fault.status in _GONE:
-                return MissingDocument(package.uri, fault.status)
-            raise
-        read = msgspec.structs.replace(read, document=_list_of(read.document, known))
-        if validators is None:
-            return read
-        return msgspec.structs.replace(read, etag=validators.etag, last_modified=validators.last_modified)
+        def came(count: int) -> None:
+            nonlocal octets
+            octets += count
+            documents.requests += 1
+            documents.octets += count
+
+        with (
+            tempfile.TemporaryDirectory(prefix="headwater-") if self._temp is None else nullcontext(self._temp) as temp
+        ):
+            path = fetch_package(documents.transport, package, temp, objection, came)
+            try:
+                consumer.begin()
+                waiting: list[Entry] = []
+                with open(path, "rb") as file:
+                    inside = read_package(file, kind=kind, base_uri=package.loc)
+                    for entries in inside.listed():
+                        waiting += entries
+                        if inside.document is not None:
+                            consumer.take(_list_of(inside.document, package, dump), waiting)
+                            waiting = []
+                        elif len(waiting) > _MOST_UNDECIDED:
+                            raise SourceFault("the root's rs:md comes after too many entries", rule="AMB-04")
+                if os.stat(path).st_size > free_octets(temp) // _KEPT_SHARE:
+                    remove_package(path)
+            except SourceFault:
+                remove_package(path)
+                raise
+        document, reader = inside.document, inside.reader
+        assert document is not None
+        tell_moments(documents.warn, package, document)
+        return DocumentRead(
+            uri=package.loc, final=package.loc, document=_list_of(document, package, dump), read_at=dump.read_at,
+            count=reader.entry_count, skipped=reader.skipped_count, octets=octets, moved_to=None,
+            digest=inside.manifest_digest, own_kind=kind,
+        )  # fmt: skip
 
 
-def as_list(document: Document) -> Document:
+def _as_list(document: Document) -> Document:
     """The head of a document of a dump as that of a list."""
     return msgspec.structs.replace(document, kind=_AS_LISTS.get(document.kind, document.kind))
 
 
-def _list_of(manifest: Document, known: _KnownPackage) -> Document:
+def _list_of(manifest: Document, package: Entry, dump: DocumentRead) -> Document:
     """The head of a manifest as that of a list; what it does not say of its time the dump may say."""
-    entry, dump = known.entry, known.dump.document
-    if dump.kind is Kind.RESOURCE_DUMP:
-        return msgspec.structs.replace(as_list(manifest), at=manifest.at or entry.at or dump.at)
+    if dump.document.kind is Kind.RESOURCE_DUMP:
+        return msgspec.structs.replace(_as_list(manifest), at=manifest.at or package.at or dump.document.at)
     return msgspec.structs.replace(
-        as_list(manifest), from_=manifest.from_ or entry.from_, until=manifest.until or entry.until
+        _as_list(manifest), from_=manifest.from_ or package.from_, until=manifest.until or package.until
     )
 
 
-def _by_hash(package: ListedPackage) -> Validators | None:
-    digest = package.digest
-    return None if digest is None else Validators(f"{_BY_HASH}{digest.algorithm}:{digest.hex}")
-
-
-def _nothing_against(_uri: str) -> None:
-    """No scope bounds what is asked for."""
-
-
-class _ManifestAsList:
-    """Passes the entries of a manifest on as those of a list (an `EntryConsumer`)."""
-
-    def __init__(self, consumer: EntryConsumer, known: _KnownPackage) -> None:
-        self.begin = consumer.begin
-        self._consumer = consumer
-        self._known = known
-
-    def take(self, document: Document, entries: list[Entry]) -> None:
-        self._consumer.take(_list_of(document, self._known), entries)
+def tell_moments(warn: Callable[[str, str, str | None], None], package: Entry, manifest: Document) -> None:
+    """What the dump says of the package's moment, the manifest should say: a difference is told (DST-P8)."""
+    pairs = (("at", package.at, manifest.at), ("from", package.from_, manifest.from_))
+    for name, listed, said in (*pairs, ("until", package.until, manifest.until)):
+        if listed is not None and said is not None and said != listed:
+            warn("DST-P8", f"the manifest of a package has another `{name}` than the dump gives for it", package.loc)

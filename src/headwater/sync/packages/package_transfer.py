@@ -1,16 +1,20 @@
 """The transfer by packages: before single requests, what is planned comes by packages of dumps and on demand.
 
-On demand, what is wanted and not large is asked for in batches by POST, several under way at a time. Whatever a package
-does not bring, or brings otherwise than listed, stays in the work for single requests, in the same run
-(`transfer/resources`). A package that fails costs a notice, and nothing else.
+Packages of a dump are fetched where a quarter of their octets is wanted, a tenth for who prefers dumps. What is left
+and smaller than 1 MiB comes on demand where the source offers that, from a dozen resources on: it is asked for in
+batches by POST, two under way at a time. Whatever a package does not bring, or brings otherwise than listed, stays in
+the work for single requests, in the same run (`transfer/resources`). A package that fails costs a notice, and nothing
+else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import suppress
+from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,28 +22,136 @@ from headwater.errors import SourceFault
 from headwater.packages.faults import PackageLimits
 from headwater.packages.package import read_package
 from headwater.progress import Progress
+from headwater.quantities import human_octets
 from headwater.spec.extensions import DumpOffer
-from headwater.spec.kinds import Kind
-from headwater.storage.database import Database
-from headwater.storage.transaction import Row
+from headwater.spec.kinds import RULES, Kind
+from headwater.spec.records import Entry
 from headwater.sync.connection import Scope
-from headwater.sync.packages.package_content import MANIFESTS, PackageContent, Warn
-from headwater.sync.packages.package_download import PackageDownload
+from headwater.sync.packages.dump_documents import MANIFESTS, fetch_package, read_dump, remove_package
+from headwater.sync.packages.package_content import PackageContent, Warn
 from headwater.sync.packages.placing import MemberBlock, MemberPlacing
-from headwater.sync.packages.transfer_plan import DUMPS, LARGE_OCTETS, BatchBounds, ChosenPackage, TransferPlan
 from headwater.sync.reports import SetReport, TransferWay
 from headwater.sync.run_context import RunContext
-from headwater.sync.state import Offer, SetRow
+from headwater.sync.source_times import micros
+from headwater.sync.state import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import ELIGIBLE
-from headwater.transport.transport import Fetch, Fetched, Transport
+from headwater.transport.transport import Fetch, Fetched
 from headwater.typed_decoding import from_json
 
+# the rules, over values
+
+LEAST_RESOURCES = 12
+"""Fewer are not worth a look at any package: single requests have them at once."""
+
+LARGE_OCTETS = 1 << 20
+"""A resource of this size or more goes by a single request: then octets are what takes time, a break costs only the
+rest, and several come at the same time."""
+
+USUAL_OCTETS = 16 << 10
+"""What a resource without a listed length is taken for."""
+
+LEAST_SHARE, LEAST_PREFERRED_SHARE = 0.25, 0.1
+"""Packages of which less is wanted are left. Who prefers dumps gets one up to LARGE_OCTETS for any share of it."""
+
+_HEADER_OCTETS = 150
+"""What a member takes in a package beside its content: of many tiny resources most of a package is headers."""
+
+
+class Prefer(Enum):
+    """What a user says of the ways (`--prefer`). ONLY_DUMPS: resources may be in packages alone."""
+
+    AUTO = "auto"
+    LISTS = "lists"
+    DUMPS = "dumps"
+    ONLY_DUMPS = "only dumps"
+
+
+class Demand(NamedTuple):
+    """Resources that are wanted, and their octets together."""
+
+    resources: int
+    octets: int
+
+
+class WayDecision(NamedTuple):
+    """Whether a way is taken that was considered, and the sentence that says why."""
+
+    taken: bool
+    why: str
+
+
+def choose_packages(length: int | None, wanted: Demand, prefer: Prefer) -> WayDecision | None:
+    """Whether packages of `length` octets in all are fetched for `wanted`, rather than what else there is.
+
+    None: they are not considered, as nothing is wanted of them, or too few resources.
+    """
+    if not wanted.resources or (prefer is Prefer.AUTO and wanted.resources < LEAST_RESOURCES):
+        return None
+    said = "1 resource is wanted of it" if wanted.resources == 1 else f"{wanted.resources:,} resources are wanted of it"
+    if prefer is Prefer.ONLY_DUMPS:
+        return WayDecision(taken=True, why=f"{said}, which only dumps list")
+    is_preferred = prefer is Prefer.DUMPS
+    least = LEAST_PREFERRED_SHARE if is_preferred else LEAST_SHARE
+    is_enough = (
+        length is None
+        or (is_preferred and length <= LARGE_OCTETS)
+        or wanted.octets + wanted.resources * _HEADER_OCTETS >= least * length
+    )
+    share = "" if length is None else f", {human_octets(wanted.octets)} of {human_octets(length)}"
+    if is_enough:
+        return WayDecision(taken=True, why=f"{said}, dumps are preferred" if is_preferred else f"{said}{share}")
+    return WayDecision(taken=False, why=f"{said}{share}: less than a {'tenth' if is_preferred else 'quarter'}")
+
+
+def why_on_demand(wanted: Demand, prefer: Prefer) -> str | None:
+    """Why resources that are not large are asked for on demand, rather than one by one; None: they are not."""
+    if wanted.resources < (1 if prefer is Prefer.DUMPS else LEAST_RESOURCES):
+        return None
+    count = "1 resource that is" if wanted.resources == 1 else f"{wanted.resources:,} resources that are"
+    return f"{count} not large, dumps are preferred" if prefer is Prefer.DUMPS else f"{count} not large"
+
+
+# the transfer
+
 ON_DEMAND, SINGLE = "on demand", "single requests"
+_DUMPS = (CHANGE_DUMP, RESOURCE_DUMP)
+"""In the order in which they are looked at: what changes have brought is in few packages of a Change Dump."""
 
 _MOST_FAILED, _MOST_BROKEN = 3, 2
 """So many packages of a dump, in a row, and answers on demand may fail."""
+
+_BATCH_RESOURCES, _BATCH_OCTETS = 2_000, 16 << 20
+"""Of one request on demand, where the limits allow it: enough that a request costs little beside them, so few that
+requests overlap and a failure costs little."""
+
+_MOST_UNDER_WAY = 2
+"""Answers that are asked for at a time: while one is read the next is made, sent and buffered."""
+
+_ROOM_OCTETS = 64 << 20
+"""What an answer may have beyond twice the listed octets: names, manifest, and resources that grew."""
+
+_OF_CHANGES = " AND changed_at IS NOT NULL"
+_OF_BASELINES = " AND changed_at IS NULL"
+_SMALL = " AND hash IS NOT NULL AND coalesce(length, 0) < ?"
+_WANTED = f"SELECT count(*), sum(coalesce(length, {USUAL_OCTETS})) FROM temp.work WHERE {ELIGIBLE}"  # noqa: S608
+_ANY_WANTED = f"SELECT 1 FROM temp.work WHERE {ELIGIBLE}"  # noqa: S608  our own names
+_NEXT = f"SELECT n, loc, length, hash, tries FROM temp.work WHERE n > ? AND {ELIGIBLE}{_SMALL} ORDER BY n LIMIT ?"  # noqa: S608
+
+
+class _ChosenPackages(NamedTuple):
+    """Packages of a dump of some kind that are worth their octets, in the order in which they are fetched, and why."""
+
+    kind: Kind
+    why: str
+    packages: list[Entry]
+
+
+class _Refusal(msgspec.Struct):
+    """What a refused request says of the limits."""
+
+    limits: dict[str, int] = {}
 
 
 class PackageTransfer:
@@ -49,17 +161,15 @@ class PackageTransfer:
         self, context: RunContext, row: SetRow, offer: Offer, counts: SetReport, scope: Scope, warn: Warn
     ) -> None:
         self._context = context
+        self._set = row
+        self._offer = offer
         self._counts = counts
         self._scope = scope
         self._warn = warn
-        self._plan = TransferPlan(context, row, offer, scope, warn)
-        self._results = results = ResultLog(
-            context.database,
-            row,
-            context.run_number,
-            lambda done: context.listener(Progress("transferring", done, results.total, counts.octets)),
-        )
-        self._placing = MemberPlacing(context, results, counts)
+        self._prefer = Prefer(context.options.prefer)
+        self._not_taken: list[TransferWay] = []
+        """What is offered and was not taken, and why."""
+
         self._failed = 0
         """How many packages have failed, one after the other."""
 
@@ -68,39 +178,56 @@ class PackageTransfer:
 
     def preview(self) -> list[TransferWay]:
         """What would be taken, and why, for a dry run."""
-        if not self._plan.is_worth_a_look():
+        if not self._is_worth_a_look():
             return []
-        ways: dict[str, TransferWay] = {}
-        for chosen in next(filter(None, map(self._plan.packages, DUMPS)), []):
-            way = ways.setdefault(chosen.way, TransferWay(way=chosen.way, why=chosen.why, taken=True))
-            way.packages += 1
-            way.octets += chosen.package.length or 0
-        if not ways and (demand := self._plan.demand()) is not None:
-            ways[ON_DEMAND] = TransferWay(way=ON_DEMAND, why=demand[0], taken=True)
-        return [*ways.values(), *self._plan.not_taken]
+        ways: list[TransferWay] = []
+        for capability in _DUMPS:
+            if not ways and (chosen := self._chosen(capability)) is not None:
+                octets = sum(package.length or 0 for package in chosen.packages)
+                ways.append(
+                    TransferWay(
+                        way=RULES[chosen.kind].title, why=chosen.why, taken=True, packages=len(chosen.packages),
+                        octets=octets,
+                    )
+                )  # fmt: skip
+        if not ways and (why := self._why_on_demand()) is not None:
+            ways.append(TransferWay(way=ON_DEMAND, why=why, taken=True))
+        return [*ways, *self._not_taken]
 
     def run(self, at: str | None = None) -> list[TransferWay]:
         """Go the ways that pay; returns what came of each. `at`: resources are wanted as they were at that moment.
 
         Then they are asked for on demand, from a source that offers it, and by no dump.
         """
-        if not self._plan.is_worth_a_look():
+        if not self._is_worth_a_look():
             return []
+        context, counts = self._context, self._counts
+        self._results = results = ResultLog(
+            context.database,
+            self._set,
+            context.run_number,
+            lambda done: context.listener(Progress("transferring", done, results.total, counts.octets)),
+        )
+        self._placing = MemberPlacing(context, results, counts)
         ways: list[TransferWay] = []
         try:
-            asked = DUMPS if at is None else ()
-            ways += [self._by_dump(packages) for one in asked if (packages := self._plan.packages(one))]
-            ways += self._by_demand(at)
+            for capability in _DUMPS if at is None else ():
+                if (chosen := self._chosen(capability)) is not None:
+                    ways.append(way := TransferWay(way=RULES[chosen.kind].title, why=chosen.why, taken=True))
+                    self._place(way, self._blocks_of_dump(chosen, way))
+            if (why := self._why_on_demand()) is not None and self._offer.on_demand is not None:
+                ways.append(way := TransferWay(way=ON_DEMAND, why=why, taken=True))
+                self._place(way, self._blocks_on_demand(self._offer.on_demand, at, way))
         finally:
-            self._results.flush()
-        return [*ways, *self._plan.not_taken]
+            results.flush()
+        return [*ways, *self._not_taken]
 
     def _place(self, way: TransferWay, blocks: Iterator[MemberBlock]) -> None:
         """Place what a way brings, and count it."""
         before = self._placing.placed_count
         self._failed = 0
         try:
-            self._placing.place(blocks, self._plan.wanted().resources)
+            self._placing.place(blocks, self._wanted().resources)
         finally:
             self._results.flush()
             way.resources = self._placing.placed_count - before
@@ -112,82 +239,200 @@ class PackageTransfer:
         way.fault = way.fault or str(fault)
         self._warn(fault.rule or fault.code, fault.what, fault.where or uri)
 
+    # the plan, as the work now is
+
+    def _is_worth_a_look(self) -> bool:
+        """Whether enough is wanted to look at packages, and there are any on offer."""
+        if self._prefer is Prefer.LISTS:
+            return False
+        dumps = any(self._preference(kind) is not Prefer.AUTO for kind in MANIFESTS)
+        documents = self._offer.documents
+        is_offered = self._offer.on_demand is not None or not documents.keys().isdisjoint(_DUMPS)
+        return is_offered and self._are_wanted(count=1 if dumps else LEAST_RESOURCES)
+
+    def _wanted(self, also: str = "", *values: int) -> Demand:
+        """What of the work packages may bring; `also`: a further condition on it."""
+        with self._context.database.write() as t:
+            resources, octets = t.one(_WANTED + also, values) or (0, 0)
+        return Demand(resources, octets or 0)
+
+    def _are_wanted(self, also: str = "", *, count: int = 1) -> bool:
+        """Whether there are so many of them, which is sooner known than how many there are."""
+        with self._context.database.write() as t:
+            return t.one(f"{_ANY_WANTED}{also} LIMIT 1 OFFSET ?", (count - 1,)) is not None
+
+    def _is_list(self, kind: Kind) -> bool:
+        """Whether a dump of this kind stands for a list that the source does not offer (DST-D)."""
+        listed = self._offer.resource_list if kind is Kind.RESOURCE_DUMP else self._offer.change_list
+        return listed is None and RULES[kind].capability in self._offer.documents
+
+    def _preference(self, kind: Kind) -> Prefer:
+        """What only a dump lists may be in its packages alone: then they are taken, unless the user says other."""
+        of_kind = _OF_CHANGES if kind is Kind.CHANGE_DUMP else _OF_BASELINES
+        return Prefer.ONLY_DUMPS if self._is_list(kind) and self._are_wanted(of_kind) else self._prefer
+
+    def _chosen(self, capability: str) -> _ChosenPackages | None:
+        """The packages of the dump of this capability that are worth their octets.
+
+        Of a Resource Dump all or none: what is wanted lies in all of them alike, as far as can be known before. Of a
+        Change Dump those whose interval holds changes that are wanted (DST-D); the newest first, whose states count.
+        """
+        uri = self._offer.documents.get(capability)
+        if uri is None or not self._are_wanted(_OF_CHANGES if capability == CHANGE_DUMP else ""):
+            return None
+        try:
+            kind, packages = read_dump(self._context.documents, uri, self._scope.objection)
+        except SourceFault as fault:
+            self._warn(fault.rule or fault.code, f"a dump is passed over: {fault.what}", fault.where or uri)
+            return None
+        if RULES[kind].capability != capability:
+            said = f"a dump is passed over: it is offered as another than it is, a {RULES[kind].title}"
+            self._warn("DST-A7", said, uri)
+            return None
+        lengths = [package.length for package in packages if package.length is not None]
+        groups: list[tuple[list[Entry], int | None, Demand]] = []
+        if kind is Kind.RESOURCE_DUMP and packages:
+            ordered = packages[::-1] if self._is_list(kind) else packages  # the later one counts (DST-B3)
+            groups = [(ordered, sum(lengths) if len(lengths) == len(packages) else None, self._wanted())]
+        for package in reversed(packages) if kind is Kind.CHANGE_DUMP else ():
+            interval = micros(package.from_) or 0, 1 << 62 if package.until is None else micros(package.until) or 0
+            groups.append(([package], package.length, self._wanted(" AND changed_at BETWEEN ? AND ?", *interval)))
+        choices = [(some, choose_packages(length, wanted, self._preference(kind))) for some, length, wanted in groups]
+        taken = [(some, choice.why) for some, choice in choices if choice is not None and choice.taken]
+        if taken:
+            return _ChosenPackages(kind, taken[0][1], [package for some, _ in taken for package in some])
+        if missed := [choice.why for _, choice in choices if choice is not None]:
+            self._not_taken.append(TransferWay(way=RULES[kind].title, why=missed[-1]))
+        return None
+
+    def _why_on_demand(self) -> str | None:
+        """Why the rest that is not large is asked for on demand; None: it is not."""
+        offer = self._offer.on_demand
+        if offer is None:
+            return None
+        return why_on_demand(self._wanted(_SMALL, min(LARGE_OCTETS, offer.limits.octets)), self._prefer)
+
     # packages of dumps
 
-    def _by_dump(self, packages: list[ChosenPackage]) -> TransferWay:
-        way = TransferWay(way=packages[0].way, why=packages[0].why, taken=True)
-        self._place(way, self._blocks_of_dump(packages, way))
-        return way
-
-    def _blocks_of_dump(self, packages: list[ChosenPackage], way: TransferWay) -> Iterator[MemberBlock]:
+    def _blocks_of_dump(self, chosen: _ChosenPackages, way: TransferWay) -> Iterator[MemberBlock]:
         """What is wanted of each package; after some in a row that fail no more are fetched."""
-        for chosen in packages:
-            failed = self._failed
+
+        def came(octets: int) -> None:
+            way.octets += octets
+            way.requests += 1
+
+        for listed in chosen.packages:
+            failed, note = self._failed, partial(self._note_failure, way, listed.loc)
             self._results.flush()
-            is_over = not self._plan.are_wanted() and not self._results.is_any_open
-            if failed >= _MOST_FAILED or is_over:
+            if failed >= _MOST_FAILED or not (self._are_wanted() or self._results.is_any_open):
                 return
+            way.packages += 1
+            path = ""
             try:
-                yield from self._blocks_of_package(chosen, way)
+                path = fetch_package(self._context.transport, listed, self._context.temp, self._scope.objection, came)
+                with open(path, "rb", buffering=1 << 20) as file:
+                    package = read_package(file, kind=MANIFESTS[chosen.kind], base_uri=listed.loc)
+                    content = PackageContent(
+                        package, listed, self._scope, self._warn, note,
+                        is_list=lambda: self._is_list(chosen.kind) and not self._lost,
+                    )  # fmt: skip
+                    yield from content.blocks(self._results, self._placing)
+                if (count := content.unverifiable) and strongest_of(listed.hash) is None:
+                    said = f"neither {count:,} resources nor their package have a hash: its CRCs verify them"
+                    self._warn("DST-P1", said, listed.loc)
             except SourceFault as fault:
-                self._note_failure(way, chosen.package.uri, fault)
+                note(fault)
+            finally:
+                remove_package(path)
             if self._failed == failed:
                 self._failed = 0
 
-    def _blocks_of_package(self, chosen: ChosenPackage, way: TransferWay) -> Iterator[MemberBlock]:
-        """Fetch one package; what is wanted of it. Raises SourceFault."""
-        listed = chosen.package
-        download = PackageDownload(self._context.transport, listed, self._context.temp, self._scope.objection)
-        failed = partial(self._note_failure, way, listed.uri)
-        way.packages += 1
-        try:
-            download.fetch()
-            with open(download.path, "rb", buffering=1 << 20) as file:
-                package = read_package(file, kind=MANIFESTS[chosen.kind], base_uri=listed.uri)
-                content = PackageContent(
-                    package, listed, self._scope, self._warn, failed,
-                    is_list=lambda: self._plan.is_list(chosen.kind) and not self._lost,
-                )  # fmt: skip
-                yield from content.blocks(self._results, self._placing)
-            if content.unverifiable and listed.digest is None:
-                said = f"neither {content.unverifiable:,} resources nor their package have a hash: its CRCs verify them"
-                self._warn("DST-P1", said, listed.uri)
-        finally:
-            download.remove()
-            way.octets += download.octets
-            way.requests += download.requests
+    # packages on demand
 
-    # on demand
-
-    def _by_demand(self, at: str | None) -> list[TransferWay]:
-        demand, offer = self._plan.demand(), self._plan.offer.on_demand
-        if demand is None or offer is None:
-            return []
-        why, bounds = demand
-        way = TransferWay(way=ON_DEMAND, why=why, taken=True)
-        self._place(way, self._blocks_on_demand(offer, msgspec.structs.replace(bounds, at=at), way))
-        return [way]
-
-    def _blocks_on_demand(self, offer: DumpOffer, bounds: BatchBounds, way: TransferWay) -> Iterator[MemberBlock]:
+    def _blocks_on_demand(self, offer: DumpOffer, at: str | None, way: TransferWay) -> Iterator[MemberBlock]:
         """What is wanted of each answer; after some in a row that fail no more are asked for."""
-        context = self._context
         failed = partial(self._note_failure, way, offer.href)
-        demand = _OnDemand(context.transport, context.database, offer, context.temp, self._scope.objection)
-        with closing(demand.answers(bounds)) as answers:
-            for answer in answers:
-                way.packages, way.requests, way.octets = demand.requests, demand.requests, demand.octets
+        if objection := self._scope.objection(offer.href):
+            failed(SourceFault(f"not requested: {objection}", code="HW-PKG-14", where=offer.href, rule="DST-S12"))
+            return
+        under_way: set[Path] = set()
+        answers = self._context.transport.many(self._batches(offer, at, way, under_way))
+        try:
+            for fetched in answers:
+                path = Path(fetched.fetch.into or "")
+                under_way.discard(path)
+                way.octets += fetched.octets
                 try:
-                    if isinstance(answer, SourceFault):
-                        raise answer
-                    path, limits = answer
+                    if reason := _refusal(fetched):
+                        what = f"no package on demand: {reason}"
+                        raise SourceFault(what, code="HW-PKG-14", where=offer.href, rule="DST-F1")
+                    limits = PackageLimits(octets=fetched.fetch.max_octets)
                     with path.open("rb", buffering=1 << 20) as file:
                         package = read_package(file, limits, kind=Kind.RESOURCE_DUMP_MANIFEST, base_uri=offer.href)
                         content = PackageContent(package, None, self._scope, self._warn, failed)
                         yield from content.blocks(self._results, self._placing)
                 except SourceFault as fault:
                     failed(fault)
+                finally:
+                    path.unlink(missing_ok=True)
                 if self._failed >= _MOST_BROKEN:
                     return
+        finally:
+            answers.close()
+            for path in under_way:
+                path.unlink(missing_ok=True)
+
+    def _batches(
+        self, offer: DumpOffer, at: str | None, way: TransferWay, under_way: set[Path]
+    ) -> Iterator[Fetch | None]:
+        """The request for each batch; None as long as enough are `under_way`."""
+        limits, options, last_n = offer.limits, self._context.options, 0
+        asked: dict[str, object] = {} if at is None else {"at": at}
+        if options.bwlimit is None and self._context.transport.guard.source_is_near:
+            asked["deflate"] = False  # it would cost both sides more than it saves
+        while True:
+            if len(under_way) >= min(limits.requests, _MOST_UNDER_WAY, options.concurrency):
+                yield None
+                continue
+            uris: list[str] = []
+            count = octets = room = 0
+            with self._context.database.write() as t:
+                most = min(LARGE_OCTETS, limits.octets), min(limits.resources, _BATCH_RESOURCES)
+                for n, loc, length, hash_, tries in t.rows(_NEXT, (last_n, *most)):
+                    octets += length or 0
+                    if count and octets > min(limits.octets, _BATCH_OCTETS):
+                        break
+                    last_n, count, room = n, count + 1, room + (LARGE_OCTETS if length is None else length)
+                    if strongest_of(hash_) is not None and (tries is None or self._scope.objection(loc) is None):
+                        uris.append(loc)
+            if not count:
+                return
+            if uris:
+                path = Path(self._context.temp, f"demand-{way.requests}.zip")
+                under_way.add(path)
+                way.requests += 1
+                way.packages += 1
+                yield Fetch(
+                    offer.href,
+                    (("Content-Type", "application/json"), ("Accept", "application/zip")),
+                    method="POST",
+                    body=msgspec.json.encode({"uris": uris, **asked}),
+                    into=str(path),
+                    max_octets=2 * room + _ROOM_OCTETS,
+                    objection=self._scope.objection,
+                )
+
+
+def _refusal(fetched: Fetched) -> str:
+    """Why an answer is none; empty: it is one."""
+    if fetched.failure is not None:
+        return fetched.failure.text
+    if fetched.status == 200:
+        return ""
+    limits = _Refusal()
+    with suppress(msgspec.MsgspecError):
+        limits = from_json(fetched.body, _Refusal)
+    return f"HTTP status {fetched.status}" + (f"; its limits are {limits.limits}" if limits.limits else "")
 
 
 def merged_ways(ways: list[TransferWay], more: list[TransferWay]) -> list[TransferWay]:
@@ -204,130 +449,3 @@ def merged_ways(ways: list[TransferWay], more: list[TransferWay]) -> list[Transf
             setattr(before, name, getattr(before, name) + getattr(way, name))
         before.fault = before.fault or way.fault
     return list(merged.values())
-
-
-# packages on demand
-
-_ROOM_OCTETS = 64 << 20
-"""What an answer may have beyond twice the listed octets: names, manifest, and resources that grew."""
-
-_NEXT = (
-    f"SELECT n, loc, length, hash, tries FROM temp.work WHERE n > ? AND {ELIGIBLE} AND hash IS NOT NULL"  # noqa: S608
-    " AND coalesce(length, 0) < ? ORDER BY n LIMIT ?"
-)
-
-
-class _Refusal(msgspec.Struct):
-    """What a refused request says of the limits."""
-
-    limits: dict[str, int] = {}
-
-
-class _OnDemand:
-    """Asks for all work that may come on demand."""
-
-    def __init__(
-        self,
-        transport: Transport,
-        database: Database,
-        offer: DumpOffer,
-        temp: str,
-        objection: Callable[[str], str | None],
-    ) -> None:
-        self._transport = transport
-        self._database = database
-        self._offer = offer
-        self._temp = temp
-        self._objection = objection
-        self._last_n = 0
-        self._under_way: set[Path] = set()
-        self.requests = self.octets = 0
-
-    def answers(self, bounds: BatchBounds) -> Generator[tuple[Path, PackageLimits] | SourceFault, None, None]:
-        """Ask for everything; each answer as a file, which is removed afterwards, or why there is none."""
-        if objection := self._objection(self._offer.href):
-            what = f"not requested: {objection}"
-            yield SourceFault(what, code="HW-PKG-14", where=self._offer.href, rule="DST-S12")
-            return
-        answers = self._transport.many(self._fetches(bounds))
-        try:
-            for fetched in answers:
-                path = Path(fetched.fetch.into or "")
-                self._under_way.discard(path)
-                self.octets += fetched.octets
-                try:
-                    yield self._refusal(fetched) or (path, PackageLimits(octets=fetched.fetch.max_octets))
-                finally:
-                    path.unlink(missing_ok=True)
-        finally:
-            answers.close()
-            for path in self._under_way:
-                path.unlink(missing_ok=True)
-
-    def _fetches(self, bounds: BatchBounds) -> Iterator[Fetch | None]:
-        """The request for each batch; None as long as enough are under way."""
-        while True:
-            if len(self._under_way) >= bounds.under_way:
-                yield None
-            elif (fetch := self._next(bounds)) is not None:
-                self.requests += 1
-                yield fetch
-            else:
-                return
-
-    def _next(self, bounds: BatchBounds) -> Fetch | None:
-        """The request for the next batch; None: there is nothing more to ask for."""
-        uris: list[str] = []
-        while not uris:
-            rows = self._rows(bounds)
-            if not rows:
-                return None
-            self._last_n = rows[-1][0]
-            uris = [
-                loc
-                for _, loc, _, hash_, tries in rows
-                if strongest_of(hash_) is not None and (tries is None or self._objection(loc) is None)
-            ]
-        octets = sum(LARGE_OCTETS if length is None else length for _, _, length, *_ in rows)
-        asked: dict[str, object] = {"uris": uris}
-        if not bounds.deflate:
-            asked["deflate"] = False
-        if bounds.at is not None:
-            asked["at"] = bounds.at
-        path = Path(self._temp, f"demand-{self.requests}.zip")
-        self._under_way.add(path)
-        return Fetch(
-            self._offer.href,
-            (("Content-Type", "application/json"), ("Accept", "application/zip")),
-            method="POST",
-            body=msgspec.json.encode(asked),
-            into=str(path),
-            max_octets=2 * octets + _ROOM_OCTETS,
-            objection=self._objection,
-        )
-
-    def _rows(self, bounds: BatchBounds) -> list[Row]:
-        rows: list[Row] = []
-        octets = 0
-        with self._database.write() as t:
-            for row in t.rows(_NEXT, (self._last_n, bounds.large_octets, bounds.resources)):
-                octets += row[2] or 0
-                if rows and octets > bounds.octets:
-                    break
-                rows.append(row)
-        return rows
-
-    def _refusal(self, fetched: Fetched) -> SourceFault | None:
-        """Why an answer is none; None: it is one."""
-        if fetched.failure is not None:
-            return self._refused(fetched.failure.text)
-        if fetched.status == 200:
-            return None
-        limits = _Refusal()
-        with suppress(msgspec.MsgspecError):
-            limits = from_json(fetched.body, _Refusal)
-        said = f"; its limits are {limits.limits}" if limits.limits else ""
-        return self._refused(f"HTTP status {fetched.status}{said}")
-
-    def _refused(self, reason: str) -> SourceFault:
-        return SourceFault(f"no package on demand: {reason}", code="HW-PKG-14", where=self._offer.href, rule="DST-F1")

@@ -11,22 +11,20 @@ killed, no other can begin before the process has ended, which it does at the ne
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
-from itertools import chain
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 
-from headwater.files.file_copies import Room, write_all
+from headwater.files.file_copies import write_all
 from headwater.files.hashing import HASHERS
 from headwater.packages.faults import BadPackage
 from headwater.packages.zip_reader import unpacked
-from headwater.processes.pool import ProcessPool, processors
+from headwater.processes.pool import ProcessPool
 from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied, printable_path
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import mtime_ns
-from headwater.sync.transfer.request_processes import may_use_processes, placing_program
+from headwater.sync.transfer.request_processes import may_use_processes, opened_tree, placing_program
 from headwater.sync.transfer.result_log import PlacedFile, ResultLog
 from headwater.sync.transfer.work_queue import Work
 
@@ -36,9 +34,6 @@ PROCESS_FROM = 3_000
 _BLOCK_FILES, _BLOCK_OCTETS, _AHEAD = 64, 1 << 20, 8
 """Members of one block and their octets, and blocks that are in the hands of the process: of 4 KiB each, that is what a
 pipe holds, so that the run seldom waits in it and places members itself instead."""
-
-_FOLDER = "placing"
-"""The folder of the process' temporary files."""
 
 MemberFile = tuple[str, bytes, "int | None", bytes, int, int, bool, str, "str | None"]
 """A member to be placed, as it goes to the process: its temporary name, its place, its modification time (ns); its
@@ -77,9 +72,11 @@ class MemberPlacing:
     """Verifies members and gives them their places."""
 
     def __init__(self, context: RunContext, results: ResultLog, counts: SetReport) -> None:
+        assert context.tree is not None
         self._context = context
+        self._tree = context.tree
         self._results = results
-        self._plan = counts
+        self._counts = counts
         self.largest = context.options.largest
         self.placed_count = 0
 
@@ -88,8 +85,17 @@ class MemberPlacing:
 
         With a process, blocks are read ahead of those that are placed: the next package is fetched meanwhile.
         """
-        with closing(self._answers(((block, block.files) for block in blocks), count)) as answers:
-            for block, outcomes in answers:
+        tree = self._tree
+        with ExitStack() as stack:
+            if count >= PROCESS_FROM and may_use_processes(self._context):
+                program = stack.enter_context(placing_program(self._context, placer, "placing"))
+                pool: ProcessPool[MemberBlock] = ProcessPool(
+                    program, lambda files: place_files(tree, files), processes=1, ahead=_AHEAD, helps=True
+                )
+                answers = pool.answers((block, block.files) for block in blocks)
+            else:
+                answers = ((block, place_files(tree, block.files)) for block in blocks)
+            for block, outcomes in stack.enter_context(closing(answers)):
                 for work, (outcome, size, time_ns, said) in zip(block.works, outcomes, strict=True):
                     if outcome == PLACED:
                         self._placed(work, size, time_ns, said)
@@ -100,24 +106,9 @@ class MemberPlacing:
                     elif outcome == UNUSABLE:
                         raise DestinationUnusable(said, where=self._context.destination)
 
-    def _answers(
-        self, blocks: Iterator[tuple[MemberBlock, list[MemberFile]]], count: int
-    ) -> Generator[tuple[MemberBlock, list[Outcome]], None, None]:
-        """What came of each block: by a process where that pays and does no harm, else here."""
-        context, tree = self._context, _tree(self._context)
-        if count < PROCESS_FROM or processors() < 2 or not may_use_processes(context):
-            yield from ((block, place_files(tree, files)) for block, files in blocks)
-            return
-        with placing_program(context, placer, _FOLDER) as program:
-            pool: ProcessPool[MemberBlock] = ProcessPool(
-                program, lambda files: place_files(tree, files), processes=1, ahead=_AHEAD, helps=True
-            )
-            first = MemberBlock(lambda _fault: None)
-            yield from pool.answers(chain([(first, first.files)], blocks))  # it starts while a package is fetched
-
-    def place_large(self, work: Work, blocks: Iterator[bytes], algorithm: str, digest: str | None) -> None:
+    def place_large(self, work: Work, blocks: Iterable[bytes], algorithm: str, digest: str | None) -> None:
         """Place a member that is written before it is verified. Raises what `blocks` raises."""
-        name, tree = f"{work.n}-member", _tree(self._context)
+        name, tree = f"{work.n}-member", self._tree
         hasher = HASHERS[algorithm]()
         try:
             descriptor = tree.create_temporary(name)
@@ -146,27 +137,19 @@ class MemberPlacing:
 
     def _placed(self, work: Work, size: int, time_ns: int, digest: str) -> None:
         self.placed_count += 1
-        self._plan.octets += size
+        self._counts.octets += size
         if self._context.each is not ignored:
             kind = "created" if work.held is None else "updated"
             self._context.each(Done(kind, work.uri, printable_path(work.path), size))
         self._results.placed(work, PlacedFile(work.path, size, time_ns, digest))
 
 
-def _tree(context: RunContext) -> FileTree:
-    assert context.tree is not None
-    return context.tree
-
-
-def placer(settings: tuple[bytes, bytes, int]) -> Callable[[list[MemberFile]], list[Outcome]]:
-    """What the process does: place a block of members, as long as its owner lives. `settings`: the folders of the copy
-    and of its temporary files, and what is kept free."""
-    root, temp, keep_free = settings
-    tree = FileTree(Path(os.fsdecode(root)), Path(os.fsdecode(temp)), room=Room(root, keep_free))
-    owner = os.getppid()
+def placer(settings: tuple[tuple[bytes, bytes, int]]) -> Callable[[list[MemberFile]], list[Outcome]]:
+    """What the process does: place a block of members, as long as its run lives. `settings`: the copy."""
+    tree, is_alone = opened_tree(settings[0])
 
     def check_owner() -> None:
-        if os.getppid() != owner:
+        if is_alone():
             raise SystemExit
 
     return lambda files: place_files(tree, files, check_owner)
@@ -177,26 +160,21 @@ def place_files(
 ) -> list[Outcome]:
     """Verify members and give them their places; what came of each. `before_each` may end it."""
     outcomes: list[Outcome] = []
-    for file in files:
+    for name, path, time_ns, packed, octets, crc, is_deflated, algorithm, wanted in files:
         before_each()
-        outcomes.append(_place_file(tree, file))
+        outcome: Outcome = LEFT, 0, 0, ""
+        try:
+            content = unpacked(printable_path(path), packed, octets, crc, is_deflated=is_deflated)
+            digest = HASHERS[algorithm](content).hexdigest()
+            if wanted in (None, digest):
+                size, kept_ns = tree.write(name, content, time_ns)
+                tree.place(name, path)
+                outcome = PLACED, size, kept_ns, f"{algorithm}:{digest}"
+        except BadPackage as fault:
+            outcome = DAMAGED, 0, 0, fault.what
+        except PathOccupied:
+            tree.discard(name)
+        except DestinationUnusable as fault:
+            outcome = UNUSABLE, 0, 0, fault.what
+        outcomes.append(outcome)
     return outcomes
-
-
-def _place_file(tree: FileTree, file: MemberFile) -> Outcome:
-    name, path, time_ns, packed, octets, crc, is_deflated, algorithm, wanted = file
-    try:
-        content = unpacked(printable_path(path), packed, octets, crc, is_deflated=is_deflated)
-        digest = HASHERS[algorithm](content).hexdigest()
-        if wanted not in (None, digest):
-            return LEFT, 0, 0, ""
-        size, kept_ns = tree.write(name, content, time_ns)
-        tree.place(name, path)
-    except BadPackage as fault:
-        return DAMAGED, 0, 0, fault.what
-    except PathOccupied:
-        tree.discard(name)
-        return LEFT, 0, 0, ""
-    except DestinationUnusable as fault:
-        return UNUSABLE, 0, 0, fault.what
-    return PLACED, size, kept_ns, f"{algorithm}:{digest}"

@@ -12,16 +12,21 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+from headwater.files.file_copies import Room
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.storage.transaction import Transaction
-from headwater.sync.copy.file_tree import DestinationUnusable
-from headwater.sync.run_context import RunContext
-from headwater.sync.transfer.plain_fetcher import LARGEST, SHARED, Answer, Request, fetcher
+from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied
+from headwater.sync.source_times import mtime_ns, strong_last_modified
 from headwater.sync.transfer.result_log import BATCH, PlacedFile, ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, Work
+from headwater.transport.transport import FailureKind, Fetch, Fetched, Transport, TransportOptions
+
+if TYPE_CHECKING:
+    from headwater.sync.run_context import RunContext
 
 PROCESSES = 2
 FROM = 3_000
@@ -30,14 +35,35 @@ FROM = 3_000
 _BLOCK, _AHEAD = 500, 2
 """Resources that a process is given at a time, and how many times it has so many in hand."""
 
-_FOLDER = "requests"
-"""The folder of the processes' temporary files."""
+_LARGEST = 256 << 10
+"""Octets of a plain resource: they are held until they are placed."""
 
-_PLAIN = f"{ELIGIBLE} AND links IS NULL AND tries IS NULL AND hash IS NOT NULL AND length <= {LARGEST}"
+_MOST_LEFT = 16
+"""A process leaves so many resources for the run; then it leaves all."""
+
+_MAY_BE_LEFT = frozenset({200, 203, 404, 410})
+"""Statuses that say something of one resource, and nothing of the source."""
+
+_SHARED = (
+    "concurrency", "per_host", "shares", "connect_timeout_seconds", "stall_timeout_seconds", "retries", "user_agent",
+    "source", "named_hosts",
+)  # fmt: skip
+"""The options of a transport that its processes have too."""
+
+_PLAIN = f"{ELIGIBLE} AND links IS NULL AND tries IS NULL AND hash IS NOT NULL AND length <= {_LARGEST}"
 _COUNT = f"SELECT count(*), min(loc), max(loc) FROM temp.work WHERE {_PLAIN}"  # noqa: S608
 _NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND {_PLAIN} ORDER BY n LIMIT {BATCH}"  # noqa: S608
 
-Placed = Callable[[Work, PlacedFile, str, "str | None"], None]
+_Request = tuple[str, str, bytes, "int | None", int, str, str]
+"""A resource for a process: its temporary name, address, place, `lastmod` and length, and algorithm and hex of its
+digest."""
+
+_Placement = tuple[int, int, "str | None", "str | None", str, "str | None"]
+"""What has its place: size and time (ns) there, its validators, the media type and `Last-Modified` that were sent."""
+
+_Answer = tuple["list[_Placement | None]", "float | None", str]
+"""What came of each resource, None where it is left; None as long as the source answers with content, else for how many
+seconds it asks for patience; why the copy does not take files, or nothing."""
 
 
 def may_use_processes(context: RunContext) -> bool:
@@ -45,62 +71,66 @@ def may_use_processes(context: RunContext) -> bool:
     tree = context.tree
     assert tree is not None
     counts = tree.room is not None and tree.room.most is not None
-    return context.lock is not None and not tree.keeps_backup and not counts
+    return processors() > 1 and context.lock is not None and not tree.keeps_backup and not counts
 
 
 @contextmanager
 def placing_program(
     context: RunContext, function: Callable[[Any], Callable[[Any], Any]], folder: str, *more: object
 ) -> Iterator[WorkerProgram]:
-    """What a process does that places files of the copy, and holds its lock: `function`, for the folders of the copy
-    and of its own temporary files (`folder`, removed at the end), what is kept free, and `more`."""
+    """What a process does that places files of the copy, and holds its lock: `function`, for what `opened_tree` takes,
+    and `more`. The process' temporary files are in `folder`, which is removed at the end."""
     tree = context.tree
     assert tree is not None
     temp = f"{context.temp}/{folder}"
     os.makedirs(temp, exist_ok=True)
     keep_free = tree.room.keep_free if tree.room is not None else 0
-    settings = (tree.root, os.fsencode(temp), keep_free, *more)
+    settings = ((tree.root, os.fsencode(temp), keep_free), *more)
     try:
         yield WorkerProgram(function=function, settings=settings, libraries=True, descriptors=(context.lock or 0,))
     finally:
         shutil.rmtree(temp, ignore_errors=True)
 
 
-def _is_one_host(first: str, last: str) -> bool:
-    """Whether addresses from the first to the last in their order are of one host: what it has asked for is known."""
-    return first.split("/", 3)[:3] == last.split("/", 3)[:3]
+def opened_tree(place: tuple[bytes, bytes, int]) -> tuple[FileTree, Callable[[], bool]]:
+    """In a process: the copy, by its folder, that of temporary files and what is kept free; whether the run is gone."""
+    root, temp, keep_free = place
+    owner = os.getppid()
+    tree = FileTree(Path(os.fsdecode(root)), Path(os.fsdecode(temp)), room=Room(root, keep_free))
+    return tree, lambda: os.getppid() != owner
 
 
-def fetch_plain(context: RunContext, results: ResultLog, placed: Placed) -> None:
-    """Have processes fetch, verify and place what is plain, where there is enough of it; `placed` is called for each.
-
-    Raises DestinationUnusable, and what `Transport.check` does.
-    """
+def fetch_plain(
+    context: RunContext, results: ResultLog, placed: Callable[[Work, PlacedFile, str, str | None], None]
+) -> None:
+    """Have processes fetch, verify and place what is plain, where there is enough of it at one host; `placed` is called
+    for each. Raises DestinationUnusable, and what `Transport.check` does."""
     with context.database.write() as t:
         count, address, last = t.one(_COUNT) or (0, None, None)
-    pays = count >= FROM and processors() > 1 and context.options.largest >= LARGEST
-    if not pays or not may_use_processes(context) or not _is_one_host(address, last):
+    pays = count >= FROM and context.options.largest >= _LARGEST and may_use_processes(context)
+    if not pays or address.split("/", 3)[:3] != last.split("/", 3)[:3]:
         return
     options = context.transport.share(address, PROCESSES)
     if options is None:
         return
-    shared = {name: getattr(options, name) for name in SHARED}
+    is_answering = True
 
     def stop() -> bool:
         context.transport.check()
         return False
 
-    is_answering = True
-
-    def blocks() -> Iterator[tuple[list[Work], list[Request]]]:
+    def blocks() -> Iterator[tuple[list[Work], list[_Request]]]:
         last = 0
         while is_answering and (works := results.take(partial(Transaction.fetch, sql=_NEXT, values=(last,)))):
             last = works[-1].n
             for some in (works[start : start + _BLOCK] for start in range(0, len(works), _BLOCK)):
                 yield some, [_request(work) for work in some]
 
-    with placing_program(context, fetcher, _FOLDER, shared) as program:
-        pool: ProcessPool[list[Work]] = ProcessPool(program, _none, processes=PROCESSES, ahead=_AHEAD, stop=stop)
+    def none(requests: list[_Request]) -> _Answer:
+        return [None] * len(requests), 0.0, ""
+
+    with placing_program(context, fetcher, "requests", {name: getattr(options, name) for name in _SHARED}) as program:
+        pool: ProcessPool[list[Work]] = ProcessPool(program, none, processes=PROCESSES, ahead=_AHEAD, stop=stop)
         with closing(pool.answers(blocks())) as answers:
             for works, (outcomes, wait, fault) in answers:
                 stop()
@@ -112,22 +142,76 @@ def fetch_plain(context: RunContext, results: ResultLog, placed: Placed) -> None
                         results.left(work)
                     else:
                         size, time_ns, etag, modified, *sent = outcome
-                        file = PlacedFile(work.path, size, time_ns, _digest(work), etag, modified)
+                        file = PlacedFile(work.path, size, time_ns, str(strongest_of(work.hash)), etag, modified)
                         placed(work, file, *sent)
                 if fault:
                     raise DestinationUnusable(fault, where=context.destination)
 
 
-def _none(requests: list[Request]) -> Answer:
-    """What came of resources where there is no process."""
-    return [None] * len(requests), 0.0, ""
-
-
-def _digest(work: Work) -> str:
+def _request(work: Work) -> _Request:
     digest = strongest_of(work.hash)
-    return f"{digest.algorithm}:{digest.hex}" if digest is not None else ""
+    wanted = (digest.algorithm, digest.hex) if digest is not None else ("", "")
+    return work.name, work.loc, work.path, work.lastmod, work.length or 0, *wanted
 
 
-def _request(work: Work) -> Request:
-    algorithm, _, hex_ = _digest(work).partition(":")
-    return work.name, work.loc, work.path, work.lastmod, work.length or 0, algorithm, hex_
+def fetcher(settings: tuple[tuple[bytes, bytes, int], dict[str, Any]]) -> Callable[[list[_Request]], _Answer]:
+    """What a process does: fetch, verify and place resources, as long as its run lives. `settings`: the copy, and the
+    options of its transport."""
+    tree, is_alone = opened_tree(settings[0])
+    return _Fetcher(tree, Transport(TransportOptions(**settings[1], stopped=is_alone))).fetch
+
+
+class _Fetcher:
+    """Fetches plain resources, until the source answers otherwise than with content."""
+
+    def __init__(self, tree: FileTree, transport: Transport) -> None:
+        self._tree = tree
+        self._transport = transport
+        self._left = 0
+        self._wait: float | None = None
+
+    def fetch(self, requests: list[_Request]) -> _Answer:
+        """Fetch, verify and place these."""
+        if self._wait is not None:
+            return [None] * len(requests), self._wait, ""
+        placed: dict[str, _Placement] = {}
+        fault = ""
+        fetches = (
+            Fetch(
+                request[1], algorithms=(request[5],), max_octets=2 * _LARGEST, key=request,
+                objection=lambda _uri: "redirects are left to the run",
+            )
+            for request in requests
+            if request[5]  # a digest that can be computed
+        )  # fmt: skip
+        try:
+            with closing(self._transport.many(fetches)) as answers:
+                for fetched in answers:
+                    if not self._settle(fetched, placed) or self._transport.keeps_pace(fetched.fetch.uri):
+                        self._wait = max(self._wait or 0.0, fetched.retry_after_seconds or 0.0)
+                        break  # what was asked for meanwhile is given up
+        except DestinationUnusable as cause:
+            fault = cause.what
+        return [placed.get(request[0]) for request in requests], self._wait, fault
+
+    def _settle(self, fetched: Fetched, placed: dict[str, _Placement]) -> bool:
+        """Place what is listed, and leave what is not; whether the source answers with content."""
+        self._transport.check()
+        name, _, path, lastmod, length, algorithm, hex_ = cast("_Request", fetched.fetch.key)
+        headers, failure = fetched.headers, fetched.failure
+        modified = headers.get("last-modified")
+        is_content = failure is None and fetched.status == 200 and "content-encoding" not in headers
+        if is_content and fetched.digests[algorithm] == hex_:
+            size, time_ns = self._tree.write(name, fetched.body, mtime_ns(lastmod, modified))
+            try:
+                if size == length:
+                    self._tree.place(name, path)
+                    told, kind = strong_last_modified(headers), headers.get("content-type", "")
+                    placed[name] = size, time_ns, headers.get("etag"), told, kind, modified
+                    return True
+            except PathOccupied:
+                pass
+            self._tree.discard(name)
+        self._left += 1
+        is_of_resource = fetched.status in _MAY_BE_LEFT if failure is None else failure.kind is FailureKind.TOO_LARGE
+        return is_of_resource and self._left <= _MOST_LEFT

@@ -21,7 +21,7 @@ from headwater.sync.copy.held_files import find_damage
 from headwater.sync.lists.archives import CHANGE_LIST_ARCHIVE, lists_over_gap
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import IndexedList, Position, kept_ahead
-from headwater.sync.packages.package_download import OtherPackage
+from headwater.sync.packages.dump_documents import OtherPackage
 from headwater.sync.reports import FailedTransfer, SetReport, gravest_status
 from headwater.sync.run_context import RunContext
 from headwater.sync.sets.moved_sets import CHANGED
