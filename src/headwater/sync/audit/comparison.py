@@ -28,7 +28,6 @@ from headwater.progress import Notice, Progress
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.alternates import keep_representations
 from headwater.sync.audit.findings import ExpectedFile, FoundFile, difference, judge_file, judge_set, proof_of
-from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
@@ -68,7 +67,7 @@ from headwater.sync.state import (
     one_set,
     refused_entries,
 )
-from headwater.sync.transfer.verification import digests_of, strongest_text
+from headwater.sync.transfer.verification import CanonicalFixity, DocumentFixity, digests_of, strongest_text
 from headwater.sync.transfer.work_queue import clear_plan
 from headwater.sync.update.difference import contradicted
 from headwater.sync.update.path_conflicts import PathConflicts, first_base

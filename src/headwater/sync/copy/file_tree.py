@@ -175,11 +175,13 @@ class FileTree:
         with contextlib.suppress(OSError):
             os.unlink(temp, dir_fd=self._temp)
 
-    def touch(self, path: bytes, mtime_ns: int) -> None:
-        """Give a held file another modification time."""
+    def touch(self, path: bytes, mtime_ns: int) -> int | None:
+        """Give a held file another modification time; what the file system makes of it, or None where there is none."""
         with contextlib.suppress(OSError):
             folder, name = _split(path)
             os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=self._existing(folder), follow_symlinks=False)
+        found = self.stat(path)
+        return None if found is None else found.st_mtime_ns
 
     def remove(self, path: bytes) -> None:
         """Remove a held file, if it is there, and the folders that it leaves empty."""

@@ -47,10 +47,8 @@ def is_intact(tree: FileTree | None, path: bytes, size: int, mtime_ns: int) -> b
 
 def stamp(tree: FileTree, t: Transaction, key: int, path: bytes, lastmod: int) -> None:
     """Give a held file the time that is listed, and its row what the file system makes of that."""
-    if (wanted := mtime_ns(lastmod)) is not None:
-        tree.touch(path, wanted)
-        if (found := tree.stat(path)) is not None:
-            t.run("UPDATE resources SET mtime_ns = ? WHERE id = ?", (found.st_mtime_ns, key))
+    if (wanted := mtime_ns(lastmod)) is not None and (kept := tree.touch(path, wanted)) is not None:
+        t.run("UPDATE resources SET mtime_ns = ? WHERE id = ?", (kept, key))
 
 
 def find_damage(database: Database, tree: FileTree | None, now: int, column: str, number: int) -> None:

@@ -241,8 +241,13 @@ class VersionTransfer(ResourceTransfer):
         else:
             self._next(work, reason, fetched, mismatch=False)
 
-    def _reviewed(self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict) -> Verdict:
+    def _reviewed(
+        self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict, body: bytes | None
+    ) -> Verdict:
         """What is newer is not what it was; without a hash a version must say that it is of the moment."""
+        return super()._reviewed(work, wanted, fetched, self._judged_version(work, wanted, fetched, verdict), body)
+
+    def _judged_version(self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict) -> Verdict:
         if verdict.judgement is Judgement.NEWER:
             return msgspec.structs.replace(verdict, judgement=Judgement.DIFFERENT)
         if wanted is not None or verdict.judgement is not Judgement.GOOD:

@@ -133,9 +133,7 @@ def adopt_existing(tree: FileTree, work: Work) -> PlacedFile | None:
     there, digest = found
     kept = mtime_ns(work.lastmod, None)
     if kept is not None and kept != there.st_mtime_ns:
-        tree.touch(work.path, kept)
-        again = tree.stat(work.path)
-        kept = again.st_mtime_ns if again else kept
+        kept = tree.touch(work.path, kept)
     return PlacedFile(work.path, there.st_size, kept or there.st_mtime_ns, digest)
 
 

@@ -18,7 +18,6 @@ from headwater.progress import Done, Progress
 from headwater.spec.records import Digest
 from headwater.sync.alternates import accept_header
 from headwater.sync.connection import origin_of
-from headwater.sync.copy.canonical_fixity import CanonicalFixity, DocumentFixity
 from headwater.sync.copy.file_names import escaped_path
 from headwater.sync.copy.file_tree import DestinationUnusable, PathOccupied, printable_path
 from headwater.sync.copy.held_files import is_intact
@@ -28,7 +27,6 @@ from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns, strong_last_modified
 from headwater.sync.state import SetRow
 from headwater.sync.transfer.content_at_hand import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile, adopt_existing
-from headwater.sync.transfer.content_coding import CannotDecode, decode_file
 from headwater.sync.transfer.partial_downloads import PartialDownloads
 from headwater.sync.transfer.patching import Patching
 from headwater.sync.transfer.request_processes import fetch_plain
@@ -36,9 +34,13 @@ from headwater.sync.transfer.result_log import BATCH, PlacedFile, ResultLog
 from headwater.sync.transfer.verification import (
     GOOD,
     BodyForm,
+    CannotDecode,
+    CanonicalFixity,
+    DocumentFixity,
     Judgement,
     ListedResource,
     Verdict,
+    decode_file,
     differing,
     error_page,
     fits,
@@ -93,37 +95,36 @@ class ResourceTransfer:
         """
         assert context.tree is not None
         self._context = context
-        self._transport = context.transport
-        self._database = context.database
         self._tree = context.tree
         self._temp = context.temp
         self._set = row
         self._counts = counts
-        self._listener = context.listener
         self._warn = warn
-        self._now = context.now
-        self._adopt = context.adopt
         self._largest = context.options.largest
-        self._accepts_html = context.options.accept_html
         self._unconfirmed = unconfirmed
         self._objection = objection
-        self._each = context.each
         types = context.options.prefer_types
         self._negotiated = (("Accept", accept_header(types)),) if types else ()
         self._noted: dict[tuple[str, str], tuple[str, int]] = {}
         self._round = 0
-        self._results = ResultLog(context.database, row, context.run_number, self._told)
+        self._results = results = ResultLog(
+            context.database,
+            row,
+            context.run_number,
+            lambda done: context.listener(Progress("transferring", done, results.total, counts.octets)),
+        )
         self._fixity = CanonicalFixity()
         self._patching = Patching(context.tree, context.temp)
         self._parts = PartialDownloads(context.database, context.temp, row.id, context.now)
 
     def take_what_is_here(self) -> None:
         """Place what needs no request: files that lie in their places, and what came before it was listed (DST-5.3)."""
-        if not self._adopt and not self._unconfirmed.count:
+        adopt = self._context.adopt
+        if not adopt and not self._unconfirmed.count:
             return
         self._results.count()
-        for work in self._results.each(_HERE, int(self._adopt)) if self._results.total else ():
-            if not (self._from_aside(work) or (work.held is None and self._adopted(work))):
+        for work in self._results.each(_HERE, int(adopt)) if self._results.total else ():
+            if not (self._from_aside(work) or (adopt and work.held is None and self._adopted(work))):
                 self._results.left(work)
         self._results.flush()
 
@@ -134,8 +135,8 @@ class ResourceTransfer:
         try:
             if self._round == 0 and not self._unconfirmed.count:
                 fetch_plain(self._context, results, self._placed_beside)
-            while results.has_round(self._round):
-                for fetched in self._transport.many(self._fetches()):
+            while self._round <= results.last_round:
+                for fetched in self._context.transport.many(self._fetches()):
                     self._settle(fetched)
                 results.flush()
                 self._round += 1
@@ -143,28 +144,23 @@ class ResourceTransfer:
         finally:
             self._fixity.close()
             results.flush()
-            self._tell_noted()
+            for (rule, message), (first, count) in self._noted.items():
+                self._warn(rule, message if count == 1 else f"{message}, of {count:,} resources", first)
+            self._noted.clear()
 
     def _placed_beside(self, work: Work, file: PlacedFile, sent: str, modified: str | None) -> None:
         """Record what a process has placed."""
         self._advise(work, sent, modified)
         self._counts.octets += file.size
-        self._each(Done("created" if work.held is None else "updated", work.uri, printable_path(file.path), file.size))
+        kind = "created" if work.held is None else "updated"
+        self._context.each(Done(kind, work.uri, printable_path(file.path), file.size))
         self._results.placed(work, file)
 
-    def _told(self, done: int) -> None:
-        self._listener(Progress("transferring", done, self._results.total, self._counts.octets))
-
     def _fetches(self) -> Iterator[Fetch | None]:
-        for work in self._works():
-            clock = self._transport.options.monotonic
-            while (ready := self._context.mirrors.ready(work, self._context.options, clock())) is None:
-                yield None
-            yield self._fetch(ready)
-
-    def _works(self) -> Iterator[Work]:
-        """What is to be fetched in this round."""
-        for work in self._results.in_round(self._round):
+        """The requests of this round; None while one waits for a mirror."""
+        context = self._context
+        for planned in self._results.in_round(self._round):
+            work = planned
             if self._patching.is_distrusted and isinstance(work.attempt, PatchAttempt):
                 work = msgspec.structs.replace(work, attempt_json=None)
             if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
@@ -172,11 +168,15 @@ class ResourceTransfer:
                 barred = FetchFailure(FailureKind.PROTOCOL, objection)
                 self._fail(work, objection, Fetched(fetch, uri=fetch.uri, failure=barred))
                 continue  # remembered as failed, and not in the scope any more
-            yield work
+            while (
+                ready := context.mirrors.ready(work, context.options, context.transport.options.monotonic())
+            ) is None:
+                yield None
+            yield self._fetch(ready)
 
     def _adopted(self, work: Work) -> bool:
         """Whether the file in its place is what is listed; then it is recorded."""
-        if not self._adopt or (strongest_of(work.hash) is None and canonical_hash_of(work.extra) is not None):
+        if strongest_of(work.hash) is None and canonical_hash_of(work.extra) is not None:
             return False  # neither length nor time say what it says
         found = adopt_existing(self._tree, work)
         if found is None:
@@ -184,7 +184,7 @@ class ResourceTransfer:
         self._counts.adopted += 1
         if self._tree.room is not None:
             self._tree.room.held += found.size
-        self._each(Done("adopted", work.uri, printable_path(work.path)))
+        self._context.each(Done("adopted", work.uri, printable_path(work.path)))
         self._results.placed(work, found)
         return True
 
@@ -198,7 +198,7 @@ class ResourceTransfer:
             self._tree.discard(kept.name)
             return False
         came = Fetched(self._fetch(work), status=200, headers=kept.headers)
-        self._place(work, came, ReceivedContent(kept.name, kept.octets, f"{wanted.algorithm}:{wanted.hex}"))
+        self._place(work, came, ReceivedContent(kept.name, kept.octets, str(wanted)))
         return True
 
     def _fetch(self, work: Work) -> Fetch:
@@ -236,16 +236,14 @@ class ResourceTransfer:
         before = self._unconfirmed.take(work.uri) if not work.is_first else None
         if before is not None:
             self._tree.discard(before.name)
+        is_conditional = work.attempt == FIRST and work.held is not None and bool(work.etag or work.last_modified)
         if failure is None and fetched.status in _GOOD:
             self._arrived(work, wanted, fetched, before)
-        elif (
-            failure is None
-            and fetched.status == 304
-            and (work.attempt == FIRST and (work.etag or work.last_modified) and work.held is not None)
-        ):
+        elif failure is None and fetched.status == 304 and is_conditional:
             self._counts.updated -= 1
             self._counts.unchanged += 1
-            self._results.confirmed(work, self._touched(work))
+            modified = mtime_ns(work.lastmod)  # the time that is listed now, by which an audit knows the file
+            self._results.confirmed(work, None if modified is None else self._tree.touch(work.path, modified))
         else:
             if fetched.ok:
                 self._tree.discard(work.name)
@@ -270,16 +268,8 @@ class ResourceTransfer:
                 self._counts.octets += result.received - octets
                 self._counts.octets_saved += octets - result.received
 
-    def _touched(self, work: Work) -> int | None:
-        """Give a file that is what is listed the time that is listed now, by which an audit knows it; returns that."""
-        wanted = mtime_ns(work.lastmod, None)
-        if wanted is None:
-            return None
-        self._tree.touch(work.path, wanted)
-        found = self._tree.stat(work.path)
-        return None if found is None else found.st_mtime_ns
-
     def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched, before: UnconfirmedFile | None) -> None:
+        """Judge an answer: place it, put it aside until a list confirms it (DST-5.3), or try the next way."""
         algorithm = fetched.fetch.algorithms[0]
         octets, found = fetched.octets, fetched.digests[algorithm]
         name = work.name
@@ -291,32 +281,30 @@ class ResourceTransfer:
         if body is not None and wanted is not None and fits(wanted, work.length, octets, found):
             verdict = GOOD
         else:
-            verdict, octets, found = self._judged(work, wanted, fetched, coding)
-            verdict = self._reviewed(work, wanted, fetched, verdict)
-        if self._negotiated and not verdict.verified and (why := _other_type(work, fetched)):
-            verdict = Verdict(Judgement.DIFFERENT, verdict.form, why)
-        if wanted is None and verdict.judgement is Judgement.GOOD:
-            verdict = self._by_canonical_hash(work, fetched, verdict, body)
-        is_taken = verdict.verified or self._accepts_html or verdict.judgement is not Judgement.GOOD
-        if not is_taken and (why := error_page(work.type, work.uri, fetched.headers.get("content-type"))):
-            verdict = Verdict(Judgement.DIFFERENT, verdict.form, why)
+            forms = {BodyForm.RECEIVED: (octets, found)}
+            if coding in ("", "identity"):
+                verdict = judge(_listed(work), wanted, forms, _own_time(work, fetched))
+            else:
+                verdict = self._decoded(work, wanted, fetched, forms, coding)
+            octets, found = forms[verdict.form]
+            verdict = self._reviewed(work, wanted, fetched, verdict, body)
+        is_good, is_newer = verdict.judgement is Judgement.GOOD, verdict.judgement is Judgement.NEWER
         if verdict.form is BodyForm.DECODED:
             self._tree.discard(name)
             name += "d"
-        if verdict.judgement is Judgement.DIFFERENT or (fetched.resumed_at and verdict.judgement is Judgement.NEWER):
+        if not (is_good or is_newer) or (is_newer and fetched.resumed_at):
             self._tree.discard(name)
             self._next(work, verdict.reason, fetched, mismatch=True)
             return
         if isinstance(work.attempt, MirrorAttempt):
             self._context.mirrors.sent(work.target)
             self._counts.from_mirrors += 1
-        modified = fetched.headers.get("last-modified")
-        listed_state = verdict.judgement is Judgement.GOOD  # what is newer than listed is told of as that
-        self._advise(work, fetched.headers.get("content-type", ""), modified if listed_state else None)
-        digest = f"{algorithm}:{found}"
-        if verdict.judgement is Judgement.GOOD or self._may_stand(work, before, digest, modified):
-            newer = verdict.judgement is Judgement.NEWER
-            self._place(work, fetched, ReceivedContent(name, octets, digest, body), newer=newer)
+        modified, digest = fetched.headers.get("last-modified"), f"{algorithm}:{found}"
+        # what is newer than listed is told of as that
+        self._advise(work, fetched.headers.get("content-type", ""), modified if is_good else None)
+        is_confirmed = before is not None and (before.digest, before.headers.get("last-modified")) == (digest, modified)
+        if is_good or (is_confirmed and not self._unconfirmed.replaces_verified(work)):
+            self._place(work, fetched, ReceivedContent(name, octets, digest, body), newer=is_newer)
             return
         if before is None:
             if body is not None:
@@ -326,51 +314,37 @@ class ResourceTransfer:
             self._tree.discard(name)
         self._fail(work, f"{UNCONFIRMED}: {verdict.reason}", fetched)
 
-    def _reviewed(self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict) -> Verdict:
-        """The verdict, after whatever else has to be said of an answer than hash and length say."""
+    def _reviewed(
+        self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict, body: bytes | None
+    ) -> Verdict:
+        """The verdict, after what else has to be said of an answer than hash and length say: its media type, what it
+        says as RDF, whether it is a page of HTML in the place of something else."""
+        sent = fetched.headers.get("content-type", "")
+        if self._negotiated and not verdict.verified and (why := _other_type(work, sent)):
+            verdict = Verdict(Judgement.DIFFERENT, verdict.form, why)
+        listed = canonical_hash_of(work.extra) if wanted is None and verdict.judgement is Judgement.GOOD else None
+        if listed is not None:
+            path = Path(f"{self._temp}/{work.name}{'d' if verdict.form is BodyForm.DECODED else ''}")
+            judged = self._fixity.judge_answer(listed, work.uri, (work.type, sent or None), path, body)
+            if judged.fixity is DocumentFixity.AS_LISTED:
+                verdict = Verdict(Judgement.GOOD, verdict.form)
+            elif judged.fixity is not DocumentFixity.NOTHING:
+                verdict = differing(_listed(work), _own_time(work, fetched), verdict.form, judged.reason)
+        is_taken = verdict.verified or self._context.options.accept_html or verdict.judgement is not Judgement.GOOD
+        if not is_taken and (why := error_page(work.type, work.uri, sent)):
+            verdict = Verdict(Judgement.DIFFERENT, verdict.form, why)
         return verdict
-
-    def _by_canonical_hash(self, work: Work, fetched: Fetched, verdict: Verdict, body: bytes | None) -> Verdict:
-        """The verdict on an RDF document of which the canonical hash is listed, and no digest."""
-        listed = canonical_hash_of(work.extra)
-        if listed is None:
-            return verdict
-        path = Path(f"{self._temp}/{work.name}{'d' if verdict.form is BodyForm.DECODED else ''}")
-        types = (work.type, fetched.headers.get("content-type"))
-        judged = self._fixity.judge_answer(listed, work.uri, types, path, body)
-        if judged.fixity is DocumentFixity.NOTHING:
-            return verdict
-        if judged.fixity is DocumentFixity.AS_LISTED:
-            return Verdict(Judgement.GOOD, verdict.form)
-        return differing(_listed(work), _own_time(work, fetched), verdict.form, judged.reason)
-
-    def _may_stand(self, work: Work, before: UnconfirmedFile | None, digest: str, modified: str | None) -> bool:
-        """Whether what is newer than listed is placed unconfirmed: equal twice, and no verified copy gives way."""
-        if before is None or before.digest != digest or before.headers.get("last-modified") != modified:
-            return False
-        return not self._unconfirmed.replaces_verified(work)
-
-    def _judged(self, work: Work, wanted: Digest | None, fetched: Fetched, coding: str) -> tuple[Verdict, int, str]:
-        """The verdict, and of the octets that it is about their number and digest."""
-        listed = _listed(work)
-        forms = {BodyForm.RECEIVED: (fetched.octets, fetched.digests[fetched.fetch.algorithms[0]])}
-        if coding in ("", "identity"):
-            verdict = judge(listed, wanted, forms, _own_time(work, fetched))
-        else:
-            verdict = self._decoded(work, listed, wanted, fetched, forms, coding)
-        return verdict, *forms[verdict.form]
 
     def _decoded(
         self,
         work: Work,
-        listed: ListedResource,
         wanted: Digest | None,
         fetched: Fetched,
         forms: dict[BodyForm, tuple[int, str]],
         coding: str,
     ) -> Verdict:
         """An answer with a content coding that nobody, or the entry, asked for (AMB-16)."""
-        modified = _own_time(work, fetched)
+        listed, modified = _listed(work), _own_time(work, fetched)
         first = judge(listed, wanted, forms, modified)
         certain = wanted is not None or work.length is not None or bool(work.encoding)
         if first.judgement is Judgement.GOOD and certain:
@@ -410,11 +384,6 @@ class ResourceTransfer:
         first, count = self._noted.get((rule, message), (work.uri, 0))
         self._noted[rule, message] = first, count + 1
 
-    def _tell_noted(self) -> None:
-        for (rule, message), (first, count) in self._noted.items():
-            self._warn(rule, message if count == 1 else f"{message}, of {count:,} resources", first)
-        self._noted.clear()
-
     def _place(self, work: Work, fetched: Fetched, content: ReceivedContent, *, newer: bool = False) -> bool:
         """Give content its place, where there is room for it; `newer`: it is newer than what is listed."""
         tree, path, name, body = self._tree, work.path, content.name, content.body
@@ -444,7 +413,7 @@ class ResourceTransfer:
             self._counts.unchanged += 1
         else:
             kind = "created" if work.held is None else "updated"
-            self._each(Done(kind, work.uri, printable_path(path), content.octets))
+            self._context.each(Done(kind, work.uri, printable_path(path), content.octets))
         self._results.placed(work, PlacedFile(path, *found, content.digest, headers.get("etag"), told, newer))
         return True
 
@@ -452,7 +421,7 @@ class ResourceTransfer:
         """Whether these octets are held already, in their place: without a listed hash only fetching them tells so."""
         if work.held is None or strongest_of(work.hash) is not None:
             return False
-        with self._database.read() as t:
+        with self._context.database.read() as t:
             row = t.one("SELECT path, digest, size, mtime_ns FROM resources WHERE id = ?", (work.held,))
         if row is None or row[:2] != (work.path, digest):
             return False
@@ -482,17 +451,17 @@ class ResourceTransfer:
         else:
             self._counts.updated -= 1
         asked_to_wait = None if isinstance(work.attempt, MirrorAttempt) else fetched.retry_after_seconds
-        self._each(Done("failed", work.uri, printable_path(work.path), reason=reason))
-        self._results.failed(work, reason, fetched.status, asked_to_wait, self._now())
+        self._context.each(Done("failed", work.uri, printable_path(work.path), reason=reason))
+        self._results.failed(work, reason, fetched.status, asked_to_wait, self._context.now())
 
 
 def _listed(work: Work) -> ListedResource:
     return ListedResource(work.hash, work.length, work.lastmod, work.type, work.encoding, work.known_at)
 
 
-def _other_type(work: Work, fetched: Fetched) -> str | None:
+def _other_type(work: Work, content_type: str) -> str | None:
     """What is wrong with an alternate of which the link says nothing but its type (DST-S3)."""
-    sent = _media_type(fetched.headers.get("content-type", ""))
+    sent = _media_type(content_type)
     if not work.type or not sent or sent == _media_type(work.type) or not links_of(work.links, "canonical"):
         return None
     return f"the media type is {sent[:80]}, listed is {work.type[:80]}"

@@ -104,12 +104,8 @@ class ResultLog:
     def count(self) -> None:
         """Count what is to be done and what is done."""
         with self._database.write() as t:
-            self.total, self._done, self._last_round = map(int, t.one(_COUNTS) or (0, 0, -1))
+            self.total, self._done, self.last_round = map(int, t.one(_COUNTS) or (0, 0, -1))
             self._any_failures = t.one("SELECT 1 FROM failures WHERE set_id = ? LIMIT 1", (self._set,)) is not None
-
-    def has_round(self, number: int) -> bool:
-        """Whether there is anything to be done in this round."""
-        return number <= self._last_round
 
     def in_round(self, number: int) -> Iterator[Work]:
         """The work of a round, taken some at a time."""
@@ -146,16 +142,14 @@ class ResultLog:
 
     def placed(self, work: Work, file: PlacedFile) -> None:
         """A file has its place."""
-        self._placed.append(self._row(work, file))
-        if self._any_failures:  # also of a resource that was planned for another reason than its failure
-            self._cleared.append((self._set, work.uri))
-        self._count(work)
-
-    def _row(self, work: Work, file: PlacedFile) -> Row:
-        return (
+        row = (
             self._set, work.uri, file.path, file.size, file.mtime_ns, file.digest, work.hash, work.length, work.lastmod,
             file.etag, file.last_modified, work.changed_at, int(file.newer), self._run, *work.stated,
         )  # fmt: skip
+        self._placed.append(row)
+        if self._any_failures:  # also of a resource that was planned for another reason than its failure
+            self._cleared.append((self._set, work.uri))
+        self._count(work)
 
     def confirmed(self, work: Work, mtime_ns: int | None) -> None:
         """What is held is what is listed; `mtime_ns`: the modification time that the file was given for that."""
@@ -167,7 +161,7 @@ class ResultLog:
 
     def again(self, work: Work, attempts: tuple[Attempt, ...], number: int, reason: str | None) -> None:
         """Other attempts are to be made, in round `number`; `reason`: why the resource itself was asked in vain."""
-        self._last_round = number
+        self.last_round = number
         self._again.append((encode_attempts(attempts), number, reason, work.n))
         self._count(work, done=0)
 

@@ -1,19 +1,30 @@
-"""Verification: whether the octets received are as listed, by hash, length and time (DST-V, DST-5.3, AMB-16).
+"""Verification: whether octets are as listed, by hash, length and time, or by what they say (DST-V, DST-5.3, AMB-16).
 
-Pure rules over values; nothing is read here. A check is never silently weakened: the strongest digest that was listed
-and can be computed decides; only where none was listed do length and time stand in.
+A check is never silently weakened: the strongest digest that was listed and can be computed decides; only where none
+was listed do length and time stand in. The rules are over values; what reads a file stands at the end: content codings
+are taken off, and RDF documents whose octets vary are compared by the canonical hash that is listed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from headwater.files.file_copies import Room
+from headwater.files.hashing import HASHERS
+from headwater.spec.extensions import EMPTY_DATASET
 from headwater.spec.records import STRONGEST, Digest, parse_hash
 from headwater.sync.source_times import SECOND, http_date_micros
+
+if TYPE_CHECKING:
+    from headwater.rdf.canonical import CanonicalHasher
+    from headwater.rdf.syntaxes import Syntax
 
 _USUAL = re.compile(r"(?:md5:[0-9a-f]{32} )?sha-256:([0-9a-f]{64})\Z")
 """What most lists state, as the standard writes it."""
@@ -198,3 +209,172 @@ def compare(listed: ListedResource, held: LocalCopy) -> CopyState:
         if listed.length is not None and held.length is not None:
             return CopyState.YES
     return CopyState.ASK
+
+
+# content codings (AMB-16)
+
+_CHUNK = 1 << 17
+_MOST = 2  # codings of one answer; nobody needs a third
+_RATIO = 250
+_RATIO_OCTETS = 64 << 20
+_MEMBERS, _MEMBER_OCTETS = 200_000, 4096
+"""So many members of gzip at most where they have less on the average: of empty ones no octet comes out."""
+
+
+class CannotDecode(Exception):
+    """A body cannot be decoded: its content coding is unknown or damaged, or it grows beyond the bounds."""
+
+
+def decode_file(
+    source: str, target: str, coding: str, algorithm: str, most: int, room: Room | None = None
+) -> tuple[int, str]:
+    """Decode `source` into the new file `target`; returns its octets and hex digest.
+
+    Raises CannotDecode, and OSError: among others where there is no `room`.
+    """
+    codings = [name.strip() for name in coding.split(",")]
+    if len(codings) > _MOST or any(name not in ("gzip", "x-gzip", "deflate") for name in codings):
+        raise CannotDecode("unknown")
+    hasher = HASHERS[algorithm]()
+    octets = 0
+    with open(source, "rb") as coded, open(target, "xb") as decoded:
+        pieces = plain = iter(lambda: coded.read(_CHUNK), b"")
+        for name in reversed(codings):
+            pieces = _decoded(filter(None, pieces), name, is_second=pieces is not plain)
+        for piece in pieces:
+            octets += len(piece)
+            if octets > most or (octets > _RATIO_OCTETS and octets > _RATIO * coded.tell()):
+                raise CannotDecode("it grows beyond all measure")
+            if room is not None:
+                room.check(len(piece), octets)
+            hasher.update(piece)
+            decoded.write(piece)
+    return octets, hasher.hexdigest()
+
+
+def _decoded(chunks: Iterator[bytes], coding: str, *, is_second: bool) -> Iterator[bytes]:
+    wanted = 31 if coding.endswith("gzip") else 15
+    inflate = zlib.decompressobj(wanted)
+    begun = False
+    members, content = 1, 0
+    try:
+        for chunk in chunks:
+            if not begun and is_second and coding.endswith("gzip") and not chunk.startswith(b"\x1f\x8b"):
+                yield chunk  # two servers have each written the header, and one has compressed
+                yield from chunks
+                return
+            if not begun and coding == "deflate" and (chunk[0] & 0x0F) != 8:
+                inflate = zlib.decompressobj(-15)  # many servers send raw deflate under this name
+            begun = True
+            data = chunk
+            while data:
+                if inflate.eof:
+                    if coding == "deflate":
+                        raise CannotDecode("there is more after its end")
+                    inflate = zlib.decompressobj(wanted)
+                    members += 1
+                    if members > _MEMBERS and content < members * _MEMBER_OCTETS:
+                        raise CannotDecode("it has too many members with next to no content")
+                piece = inflate.decompress(data, _CHUNK * 8)
+                content += len(piece)
+                yield piece
+                data = inflate.unconsumed_tail or inflate.unused_data
+        yield inflate.flush()
+    except zlib.error as cause:
+        raise CannotDecode("it is damaged") from cause
+    if not inflate.eof:
+        raise CannotDecode("it ends too early")
+
+
+# RDF documents whose octets vary
+
+
+class DocumentFixity(Enum):
+    """What a document says, compared with the canonical hash that is listed."""
+
+    AS_LISTED = "as listed"
+    NOTHING = "nothing"
+    """As is listed, but many other documents say nothing, too: an error as JSON, a beginning that is cut off."""
+    OTHER = "other"
+    UNKNOWN = "unknown"
+    """It costs too much to find out."""
+
+
+class FixityJudgement(NamedTuple):
+    """The judgement on what a document says, and the sentence that explains a refusal."""
+
+    fixity: DocumentFixity
+    reason: str = ""
+
+
+class CanonicalFixity:
+    """Compares what documents say with the canonical hash that is listed. Close it.
+
+    It counts where no digest of the octets is listed that can be computed; one that is listed is never passed over for
+    it (docs/decisions/062-hashes-of-canonical-n-quads.md), and that of the empty dataset verifies nothing
+    (docs/decisions/073-the-empty-dataset-verifies-nothing.md).
+    """
+
+    def __init__(self) -> None:
+        self._hasher: CanonicalHasher | None = None
+
+    def close(self) -> None:
+        """End the process that parses."""
+        if self._hasher is not None:
+            self._hasher.close()
+            self._hasher = None
+
+    def judge_answer(
+        self, listed: str, uri: str, types: Sequence[str | None], path: Path, octets: bytes | None
+    ) -> FixityJudgement:
+        """Judge what was sent, a file or octets. Its syntax is that of the first of the media types, the listed one and
+        that of the answer, that is one of RDF, else that of its URI. Raises OSError."""
+        if not (syntaxes := _told(uri, types)):
+            return FixityJudgement(
+                DocumentFixity.OTHER,
+                "a hash of canonical N-Quads is listed, and neither media type nor name is that of RDF",
+            )
+        judged = self._judge(listed, uri, syntaxes, path, octets)
+        sent = _told(uri, types[-1:])
+        if judged.reason and sent and sent != syntaxes:
+            return judged._replace(reason=f"{judged.reason}; it was sent as {sent[0].title}")
+        return judged
+
+    def judge_file(self, listed: str, uri: str, kind: str | None, path: Path) -> FixityJudgement:
+        """Judge a file that is held. Where neither the listed media type nor the URI tells the syntax, as the answer's
+        may have done, it is as listed if it is so in any of them. Raises OSError."""
+        from headwater.rdf.syntaxes import SYNTAXES
+
+        return self._judge(listed, uri, _told(uri, (kind,)) or SYNTAXES, path, None)
+
+    def _judge(
+        self, listed: str, uri: str, syntaxes: Sequence[Syntax], path: Path, octets: bytes | None
+    ) -> FixityJudgement:
+        from headwater.rdf import BadRdf, RdfTooCostly
+        from headwater.rdf.canonical import CanonicalHasher, RdfDocument
+
+        judged = FixityJudgement(DocumentFixity.UNKNOWN)
+        self._hasher = self._hasher or CanonicalHasher()
+        for syntax in syntaxes:
+            try:
+                digest = self._hasher.digest(RdfDocument(path, syntax, uri, octets))
+            except BadRdf as fault:
+                fixity = DocumentFixity.UNKNOWN if isinstance(fault, RdfTooCostly) else DocumentFixity.OTHER
+                judged = FixityJudgement(fixity, f"a hash of canonical N-Quads is listed, and {fault.what}")
+            else:
+                if digest == listed:
+                    is_empty = digest == EMPTY_DATASET
+                    return FixityJudgement(DocumentFixity.NOTHING if is_empty else DocumentFixity.AS_LISTED)
+                reason = f"sha-256 of canonical N-Quads is {digest}, listed is {listed}"
+                judged = FixityJudgement(DocumentFixity.OTHER, reason)
+            if judged.fixity is DocumentFixity.UNKNOWN:
+                break
+        return judged
+
+
+def _told(uri: str, types: Sequence[str | None]) -> tuple[Syntax, ...]:
+    """The syntax that media types or else the URI tell."""
+    from headwater.rdf.syntaxes import syntax_of
+
+    found = (syntax_of(one, uri) for one in (*types, None))
+    return tuple(one for one in found if one is not None)[:1]
