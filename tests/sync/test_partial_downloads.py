@@ -24,7 +24,7 @@ from headwater.storage.database import Database, Durability
 from headwater.sync.transfer import partial_downloads as parts
 from headwater.transport.transport import Transport, TransportOptions
 from tests.support.copying import DONE, FAILED, check, go, is_clean, run_over, tree
-from tests.support.fake_source import Handler, Reply, Site, Source, at, redirect
+from tests.support.fake_source import Handler, Reply, Site, Source, at
 from tests.support.serving import face
 from tests.support.waiting import until
 
@@ -260,8 +260,7 @@ def test_what_is_of_no_use_is_swept(source: Source, big: tuple[Site, Ranged], de
 
 
 def test_parts_are_bounded(source: Source, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MOST_PARTS", 3)
-    monkeypatch.setattr(parts, "MOST_OCTETS", 2 * CUT)
+    monkeypatch.setattr(parts, "MOST_PARTS", 2)
     site = Site(source)
     for number in range(5):
         site.put(f"big{number}", BIG)
@@ -275,56 +274,18 @@ def test_parts_are_bounded(source: Source, dest: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("digest", ["", '<rs:md hash="quick-1:00"/>'])
-def test_without_a_hash_only_a_tag_goes_on(source: Source, big: tuple[Site, Ranged], dest: Path, digest: str) -> None:
+def test_without_a_hash_nothing_is_kept(source: Source, big: tuple[Site, Ranged], dest: Path, digest: str) -> None:
     """Nothing tells afterwards whether what was put together is one state; nor does a hash that cannot be computed."""
     site, ranged = big
-    ranged.tag = ""
-    ranged.more = {"Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT", "Date": "Fri, 02 Jan 2026 00:00:00 GMT"}
     site.publish_list(
         [site.resource("small"), f"<url><loc>{site.uri('big')}</loc><lastmod>{at(0)}</lastmod>{digest}</url>"]
     )
     site.publish_changes(site.clock, entries=[])
     go(source.base, dest)
+    assert listed(dest) == []
     heal(ranged)
     assert go(source.base, dest).status == DONE
     assert ranged.asked == [None]
-    assert tree(dest)["big"] == BIG
-
-
-@pytest.mark.parametrize(("boot", "asked"), [("before", [f"bytes={CUT}-"]), ("after", [None]), ("", [None])])
-def test_without_a_hash_a_part_of_before_a_power_loss_begins_anew(
-    source: Source, big: tuple[Site, Ranged], dest: Path, monkeypatch: pytest.MonkeyPatch, boot: str, asked
-) -> None:
-    """Parts are not flushed: what the disk has of one may be zeros, and nothing would tell."""
-    site, ranged = big
-    site.publish_list([site.resource("small"), f"<url><loc>{site.uri('big')}</loc><lastmod>{at(0)}</lastmod></url>"])
-    site.publish_changes(site.clock, entries=[])
-    monkeypatch.setattr(parts, "boot_id", lambda: "before")
-    go(source.base, dest)
-    if boot != "before":
-        the_part(dest).write_bytes(bytes(CUT))
-    monkeypatch.setattr(parts, "boot_id", lambda: boot)
-    heal(ranged)
-    assert go(source.base, dest).status == DONE
-    assert ranged.asked == asked
-    assert tree(dest)["big"] == BIG
-
-
-@pytest.mark.parametrize("redirected", [False, True])
-def test_without_a_hash_a_part_is_of_one_origin(
-    source: Source, big: tuple[Site, Ranged], dest: Path, redirected: bool
-) -> None:
-    """With a strong tag it is gone on with; not where it came by a redirect from elsewhere."""
-    site, ranged = big
-    site.publish_list([site.resource("small"), f"<url><loc>{site.uri('big')}</loc><lastmod>{at(0)}</lastmod></url>"])
-    site.publish_changes(site.clock, entries=[])
-    with Source() as other:
-        if redirected:
-            other.pages["/x"], source.pages[PATH] = ranged, redirect(f"{other.base}/x")
-        go(source.base, dest, any_host=True)
-        heal(ranged)
-        assert go(source.base, dest, any_host=True).status == DONE
-    assert ranged.asked == ([None] if redirected else [f"bytes={CUT}-"])
     assert tree(dest)["big"] == BIG
 
 

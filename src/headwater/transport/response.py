@@ -45,8 +45,8 @@ class PartStore(Protocol):
         """What there is of this body, as an earlier run has left it."""
         ...
 
-    def begun(self, fetch: Fetch, validator: str, total: int, site: str) -> str | None:
-        """A body of `total` octets begins to come from `site`: the file that is to keep it, or None."""
+    def begun(self, fetch: Fetch, validator: str, total: int) -> str | None:
+        """A body of `total` octets begins to come: the file that is to keep it, or None."""
         ...
 
 
@@ -368,7 +368,7 @@ class ResponseReceiver:
         total = int(declared) if declared.isdecimal() else None
         lasting = None
         if self.fetch.keeper is not None and total is not None and total >= LASTING_OCTETS:
-            lasting = self.fetch.keeper.begun(self.fetch, validator, total, self._site)
+            lasting = self.fetch.keeper.begun(self.fetch, validator, total)
         self._create(lasting or into)
         self._part = PartialBody(lasting or into, 0, validator, total, self._site, lasting=lasting is not None)
 
