@@ -367,9 +367,9 @@ def _show_package(file: BinaryIO, target: str, make_view: _MakeView, *, show_all
                 {
                     "name": member.name,
                     "octets": member.octets,
-                    "packed_octets": member.record.packed,
-                    "method": "deflated" if member.record.method == DEFLATED else "stored",
-                    "crc": f"{member.record.crc:08x}",
+                    "packed_octets": member.packed,
+                    "method": "deflated" if member.method == DEFLATED else "stored",
+                    "crc": f"{member.crc:08x}",
                 }
                 for member in package.directory.members
             ]
@@ -391,7 +391,7 @@ def _say_package(package: PackageFile, problems: list[PackageProblem], *, is_tex
     """The members, and what is wrong with them, problems first; where entries are lines for a program, that alone."""
     members = package.directory.members
     if is_text:
-        packed = sum(member.record.packed for member in members)
+        packed = sum(member.packed for member in members)
         click.echo(f"{len(members):,} members, {human_octets(packed)} packed")
         for one in members if show_all else members[:_SHOWN]:
             packed_to = f", deflated to {human_octets(one.record.packed)}" if one.record.method == DEFLATED else ""

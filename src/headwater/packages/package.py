@@ -75,7 +75,7 @@ class PackageFile:
     @property
     def manifest_digest(self) -> str:
         """Tells the octets of this manifest from those of any other that is not made to be taken for it."""
-        return f"crc-32:{self._manifest.record.crc:08x} {self._manifest.octets}"
+        return f"crc-32:{self._manifest.crc:08x} {self._manifest.octets}"
 
     def entries(self) -> Iterator[PackagedEntry]:
         """The entries in the order of the manifest, each with its member; once. Raises BadManifest, BadPackage."""

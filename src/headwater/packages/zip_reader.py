@@ -6,9 +6,9 @@ What must be refused is refused, and all is read within limits (DST-P6).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from struct import Struct
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import msgspec
 
@@ -49,75 +49,18 @@ _LOCAL_FACTS = Struct("<6xHH4xIIIHH")
 _CENTRAL_FACTS = Struct("<8xHH4xIIIHHHH2xII")
 """What counts of a local header and of a central record: the rest is skipped."""
 
+WHOLE_OCTETS = 1 << 20
+"""A member up to this size is read at once."""
 
-class LocalHeader(NamedTuple):
-    """The header in front of a member. `packed` and `plain` are its lengths in the file and inflated; with
-    `descriptor` they may be zero, and stand behind the member. `octets` is its own length."""
+_READ = 1 << 18
+_BLOCK = 1 << 18
+"""Most octets of content that come out at a time: a short input may become a thousand times as long."""
 
-    name: bytes
-    flags: int
-    method: int
-    crc: int
-    packed: int
-    plain: int
-    octets: int
+_INPUT = 1 << 14
+"""Octets that are handed to the inflater at a time: it copies what it has not used."""
 
-    @property
-    def descriptor(self) -> bool:
-        """Whether lengths and CRC follow the member."""
-        return bool(self.flags & DESCRIPTOR)
-
-
-class CentralRecord(NamedTuple):
-    """The record of a member in the central directory."""
-
-    name: bytes
-    flags: int
-    method: int
-    crc: int
-    packed: int
-    plain: int
-    offset: int
-
-
-def read_local(octets: bytes, limits: PackageLimits) -> LocalHeader:
-    """The local header with which these octets begin. Raises BadPackage.
-
-    Where they end within it, its name is cut, or its length goes beyond them.
-    """
-    flags, method, crc, packed, plain, name_length, extra_length = _LOCAL_FACTS.unpack_from(octets)
-    _check_lengths(name_length, extra_length, limits)
-    behind_name = LOCAL.size + name_length
-    end = behind_name + extra_length
-    name = octets[LOCAL.size : behind_name]
-    if MOST_32 in (packed, plain):
-        plain, packed = _values64(octets[behind_name:end], [plain, packed])
-    _check_kind(name, flags, method)
-    return LocalHeader(name, flags, method, crc, packed, plain, end)
-
-
-def read_central(file: BinaryIO, limits: PackageLimits) -> CentralRecord:
-    """The record that begins where the file is read. Raises BadPackage; also for links and devices."""
-    head = file.read(CENTRAL.size)
-    if len(head) < CENTRAL.size or not head.startswith(CENTRAL_SIGNATURE):
-        raise BadPackage(
-            "the central directory is damaged, there are several, or it has fewer members than its end says"
-        )
-    flags, method, crc, packed, plain, *lengths, disk, external, offset = _CENTRAL_FACTS.unpack(head)
-    name_length, extra_length, comment_length = lengths
-    _check_lengths(name_length, extra_length + comment_length, limits)
-    rest = file.read(name_length + extra_length + comment_length)
-    name = rest[:name_length]
-    if MOST_32 in (packed, plain, offset) or disk == MOST_16:
-        extra = rest[name_length : name_length + extra_length]
-        plain, packed, offset = _values64(extra, [plain, packed, offset])
-    elif disk:
-        raise BadPackage("a package in several parts (disks)")
-    _check_kind(name, flags, method)
-    kind = (external >> 16) & FILE_KIND
-    if kind not in (0, REGULAR_FILE) and not (kind == FOLDER and name.endswith(b"/")):
-        raise BadPath(f"{shown(name.decode('utf-8', 'replace'))} is a link, a device or another special file")
-    return CentralRecord(name, flags, method, crc, packed, plain, offset)
+_MOST_REST = 25
+"""One more than the longest data descriptor has."""
 
 
 def decoded_name(name: bytes, flags: int) -> str:
@@ -135,32 +78,12 @@ def decoded_name(name: bytes, flags: int) -> str:
     return text.removeprefix(HERE) or text
 
 
-def check_growth(name: str, record: CentralRecord, limits: PackageLimits) -> None:
-    """Refuse a member whose content is too large, or grows too much by inflating (DST-P6). Raises PackageTooLarge."""
-    most = limits.manifest_octets if name == MANIFEST else limits.member_octets
-    if record.plain > most:
-        raise PackageTooLarge(f"{shown(name)} has {record.plain:,} octets, more than {most:,}")
-    if record.plain > limits.ratio_octets and record.plain > limits.ratio * record.packed:
-        raise PackageTooLarge(f"{shown(name)} grows more than {limits.ratio} times by inflating")
-
-
-def check_growth_of_all(members: Sequence[CentralRecord], limits: PackageLimits) -> None:
-    """Refuse members whose content is too large together, or grows too much (DST-P6). Raises PackageTooLarge."""
-    plain = sum(record.plain for record in members)
-    if plain > limits.octets:
-        raise PackageTooLarge(f"more than {limits.octets:,} octets of content")
-    if plain > limits.package_ratio_octets and plain > limits.ratio * sum(record.packed for record in members):
-        raise PackageTooLarge(f"the members together grow more than {limits.ratio} times by inflating")
-
-
-def _check_lengths(name: int, extra: int, limits: PackageLimits) -> None:
-    if name > limits.name_octets:
-        raise PackageTooLarge(f"a name of {name:,} octets")
-    if extra > limits.extra_octets:
-        raise PackageTooLarge(f"extra fields or a comment of {extra:,} octets")
-
-
-def _check_kind(name: bytes, flags: int, method: int) -> None:
+def _check_header(name: bytes, flags: int, method: int, name_octets: int, more: int, limits: PackageLimits) -> None:
+    """Refuse what a local header or a central record may not say. Raises BadPackage, PackageTooLarge."""
+    if name_octets > limits.name_octets:
+        raise PackageTooLarge(f"a name of {name_octets:,} octets")
+    if more > limits.extra_octets:
+        raise PackageTooLarge(f"extra fields or a comment of {more:,} octets")
     if flags & _REFUSED:
         what = "is encrypted" if flags & ~_PATCHED & _REFUSED else "is a patch"
         raise BadPackage(f"{shown(name.decode('utf-8', 'replace'))} {what}")
@@ -168,51 +91,33 @@ def _check_kind(name: bytes, flags: int, method: int) -> None:
         raise BadPackage(f"{shown(name.decode('utf-8', 'replace'))} has the unknown method {method}")
 
 
-def _field64(extra: bytes) -> bytes | None:
-    """The ZIP64 extra field, without its header. Padding of other writers at the end is ignored. Raises BadPackage."""
-    found = None
+def _values64(extra: bytes, said: list[int]) -> list[int]:
+    """The values, those from the ZIP64 field that are too large for the header. Padding of other writers at the end of
+    the extra fields is ignored. Raises BadPackage."""
+    if MOST_32 not in said:
+        return said
+    field = None
     at = 0
     while at + 4 <= len(extra):
         kind, length = int.from_bytes(extra[at : at + 2], "little"), int.from_bytes(extra[at + 2 : at + 4], "little")
         if at + 4 + length > len(extra):
             break
         if kind == ZIP64_FIELD:
-            if found is not None:
+            if field is not None:
                 raise BadPackage("a member has two ZIP64 fields")
-            found = extra[at + 4 : at + 4 + length]
+            field = extra[at + 4 : at + 4 + length]
         at += 4 + length
-    return found
-
-
-def _values64(extra: bytes, said: list[int]) -> list[int]:
-    """The values, those from the ZIP64 field that are too large for the header. Raises BadPackage."""
-    field = _field64(extra)
-    values = []
-    at = 0
-    for value in said:
+    values, at = list(said), 0
+    for index, value in enumerate(said):
         if value == MOST_32:
             if field is None or at + 8 > len(field):
                 raise BadPackage("a member's ZIP64 field is missing or too short")
-            value = int.from_bytes(field[at : at + 8], "little")
+            values[index] = int.from_bytes(field[at : at + 8], "little")
             at += 8
-        values.append(value)
     return values
 
 
-# the content of members, and the central directory that says where they are
-
-WHOLE_OCTETS = 1 << 20
-"""A member up to this size is read at once."""
-
-_READ = 1 << 18
-_BLOCK = 1 << 18
-"""Most octets of content that come out at a time: a short input may become a thousand times as long."""
-
-_INPUT = 1 << 14
-"""Octets that are handed to the inflater at a time: it copies what it has not used."""
-
-_MOST_REST = 25
-"""One more than the longest data descriptor has."""
+# the content of members
 
 
 class Inflation:
@@ -285,13 +190,22 @@ def unpacked(name: str, packed: bytes, octets: int, crc: int, *, is_deflated: bo
 
 
 class ZipMember(msgspec.Struct, frozen=True, gc=False):
-    """A file in a package: its name, its length, where it begins and where the next one does."""
+    """A file in a package: its name, its length, where it begins and where the next one does; and what the central
+    directory says of it: its name in octets, its method, CRC and length in the file."""
 
     name: str
     octets: int
-    record: CentralRecord
     begin: int
     end: int
+    raw_name: bytes
+    method: int
+    crc: int
+    packed: int
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is read at once."""
+        return self.octets <= WHOLE_OCTETS and self.end - self.begin <= WHOLE_OCTETS
 
 
 class ZipDirectory:
@@ -311,95 +225,90 @@ class ZipDirectory:
     def blocks(self, member: ZipMember) -> Iterator[bytes]:
         """The content of a member in blocks; up to 1 MiB comes as one. The last of them may be believed when the
         iteration ends: length, CRC and the place of the next member were compared then. Raises BadPackage."""
-        record = member.record
-        if is_small(member):
+        if member.is_small:
             yield self.read(member)
             return
         self._file.seek(member.begin)
         most = LOCAL.size + self._limits.name_octets + self._limits.extra_octets
-        header = self._checked(member, self._file.read(min(most, member.end - member.begin)))
-        at = member.begin + header.octets
+        length, has_descriptor = self._checked(member, self._file.read(min(most, member.end - member.begin)))
+        begin = member.begin + length
         crc, plain = 0, 0
-        for block in self._content(member, at):
+        for block in self._content(member, begin):
             crc = crc32(block, crc)
             plain += len(block)
             yield block
-        if (crc, plain) != (record.crc, record.plain):
+        if (crc, plain) != (member.crc, member.octets):
             raise BadPackage(f"{shown(member.name)} has another CRC or length than the central directory says")
-        self._file.seek(at + record.packed)
-        _check_rest(member, header, self._file.read(min(member.end - at - record.packed, _MOST_REST)))
+        self._file.seek(begin + member.packed)
+        rest = self._file.read(min(member.end - begin - member.packed, _MOST_REST))
+        _check_rest(member, rest, has_descriptor=has_descriptor)
 
     def read(self, member: ZipMember) -> bytes:
         """The whole content of a member; its length is in `octets`. Raises as `blocks`."""
-        if not is_small(member):
+        if not member.is_small:
             return b"".join(self.blocks(member))
-        record = member.record
-        return unpacked(member.name, self.packed(member), record.plain, record.crc, is_deflated=record.method != STORED)
+        is_deflated = member.method != STORED
+        return unpacked(member.name, self.packed(member), member.octets, member.crc, is_deflated=is_deflated)
 
     def packed(self, member: ZipMember) -> bytes:
         """The content of a small member as it lies in the file; `unpacked` makes it what it is. Raises BadPackage."""
         self._file.seek(member.begin)
         octets = self._file.read(member.end - member.begin)
-        header = self._checked(member, octets)
-        end = header.octets + member.record.packed
-        _check_rest(member, header, octets[end:])
-        return octets[header.octets : end]
+        begin, has_descriptor = self._checked(member, octets)
+        end = begin + member.packed
+        _check_rest(member, octets[end:], has_descriptor=has_descriptor)
+        return octets[begin:end]
 
     def check(self, member: ZipMember) -> None:
         """Read a member only to see that it is in order. Raises as `blocks`."""
         for _ in self.blocks(member):
             pass
 
-    def _checked(self, member: ZipMember, octets: bytes) -> LocalHeader:
-        """The local header, with which these octets begin: it must say the same as the central record."""
+    def _checked(self, member: ZipMember, octets: bytes) -> tuple[int, bool]:
+        """The length of the local header, with which these octets begin, and whether a data descriptor follows the
+        member: then lengths and CRC in the header may be zero. Else it must say the same as the central record."""
         if len(octets) < LOCAL.size or not octets.startswith(LOCAL_SIGNATURE):
             raise BadPackage(f"{shown(member.name)} is not where the central directory says")
-        header, record = read_local(octets, self._limits), member.record
-        if (header.name, header.method) != (record.name, record.method):
+        flags, method, crc, packed, plain, name_length, extra_length = _LOCAL_FACTS.unpack_from(octets)
+        behind_name = LOCAL.size + name_length
+        length = behind_name + extra_length
+        name = octets[LOCAL.size : behind_name]
+        plain, packed = _values64(octets[behind_name:length], [plain, packed])
+        _check_header(name, flags, method, name_length, extra_length, self._limits)
+        has_descriptor = bool(flags & DESCRIPTOR)
+        if (name, method) != (member.raw_name, member.method):
             raise BadPackage(f"{shown(member.name)} has another name or method in its local header")
-        facts = (record.crc, record.packed, record.plain)
-        said = (header.crc, header.packed, header.plain)
-        if said != facts and (not header.descriptor or (header.packed and said[1:] != facts[1:])):
+        facts = (member.crc, member.packed, member.octets)
+        said = (crc, packed, plain)
+        if said != facts and (not has_descriptor or (packed and said[1:] != facts[1:])):
             raise BadPackage(f"{shown(member.name)} has another CRC or length in its local header")
-        if member.begin + header.octets + record.packed > member.end:
+        if member.begin + length + member.packed > member.end:
             raise BadPackage(f"{shown(member.name)} overlaps what follows it")
-        return header
+        return length, has_descriptor
 
     def _content(self, member: ZipMember, at: int) -> Iterator[bytes]:
-        record = member.record
-        if record.method == STORED:
-            yield from self._packed(member, at)
-            return
-        inflation = Inflation(member.name, self._limits, record.plain)
-        for packed in self._packed(member, at):
-            yield from inflation.push(packed)
-        if not inflation.ended or inflation.packed != record.packed:
-            raise BadPackage(f"{shown(member.name)} is deflated and ends elsewhere than the central directory says")
-
-    def _packed(self, member: ZipMember, at: int) -> Iterator[bytes]:
-        """The content as it lies in the file. Whoever takes it may read another member meanwhile."""
-        end = at + member.record.packed
+        """The content of a member whose octets begin at this place. Another member may be read meanwhile."""
+        inflation = None if member.method == STORED else Inflation(member.name, self._limits, member.octets)
+        end = at + member.packed
         while at < end:
             self._file.seek(at)
             block = self._file.read(min(end - at, _READ))
             if not block:
                 raise CutPackage(f"the package ends in {shown(member.name)}")
             at += len(block)
-            yield block
+            if inflation is None:
+                yield block
+            else:
+                yield from inflation.push(block)
+        if inflation is not None and not (inflation.ended and inflation.packed == member.packed):
+            raise BadPackage(f"{shown(member.name)} is deflated and ends elsewhere than the central directory says")
 
 
-def is_small(member: ZipMember) -> bool:
-    """Whether a member is read at once."""
-    return member.octets <= WHOLE_OCTETS and member.end - member.begin <= WHOLE_OCTETS
-
-
-def _check_rest(member: ZipMember, header: LocalHeader, rest: bytes) -> None:
+def _check_rest(member: ZipMember, rest: bytes, *, has_descriptor: bool) -> None:
     """Nothing lies between a member and the next one but its data descriptor. Raises BadPackage."""
-    record = member.record
-    facts = (record.crc, record.packed, record.plain)
-    if not header.descriptor:
-        is_right = not rest
-    else:
+    facts = (member.crc, member.packed, member.octets)
+    is_right = not rest
+    if has_descriptor:
         is_right = any(
             rest == form.pack(*((signature, *facts) if signature else facts))
             for form, signature, is_large in DESCRIPTORS
@@ -409,13 +318,7 @@ def _check_rest(member: ZipMember, header: LocalHeader, rest: bytes) -> None:
         raise BadPackage(f"behind {shown(member.name)} lie octets that belong to no member")
 
 
-class _End(msgspec.Struct, frozen=True):
-    """What the end records say, and where they begin: there the central directory must end."""
-
-    members: int
-    size: int
-    begin: int
-    at: int
+# the central directory, which says where they are
 
 
 def read_directory(file: BinaryIO, limits: PackageLimits | None = None) -> ZipDirectory:
@@ -432,8 +335,94 @@ def read_directory(file: BinaryIO, limits: PackageLimits | None = None) -> ZipDi
     shift = end.at - end.size - end.begin
     if shift < 0 or end.size < 0:
         raise BadPackage("the central directory is not where the end of the package says")
-    records = sorted(_records(file, end, bounds), key=lambda record: record.offset)
-    return _placed(file, records, bounds, (shift, end.at - end.size))
+    if end.members > bounds.members:
+        raise PackageTooLarge(f"{end.members:,} members, more than {bounds.members:,}")
+    file.seek(end.at - end.size)
+    left = bounds.names_octets
+    found: list[tuple[int, bytes, int, int, int, int, int]] = []
+    for _ in range(end.members):
+        record = _read_record(file, bounds)
+        left -= len(record[1])
+        if left < 0:
+            raise PackageTooLarge(f"names of more than {bounds.names_octets:,} octets")
+        found.append(record)
+    if file.tell() != end.at:
+        raise BadPackage(f"the central directory ends elsewhere than behind its {end.members:,} members")
+    found.sort(key=lambda record: record[0])
+    leading = shift + (found[0][0] if found else 0)
+    begins = [*(shift + record[0] for record in found), end.at - end.size]
+    members: list[ZipMember] = []
+    folders: list[ZipMember] = []
+    names = MemberNames(bounds)
+    for index, (_, raw, flags, method, crc, packed, plain) in enumerate(found):
+        name = decoded_name(raw, flags)
+        member = ZipMember(name, plain, begins[index], begins[index + 1], raw, method, crc, packed)
+        if member.begin + LOCAL.size + len(raw) + packed > member.end:
+            raise BadPackage(f"{shown(name)} overlaps what follows it")
+        if name.endswith("/"):
+            if name != HERE:
+                names.add_folder(name[:-1])
+            if plain:
+                raise BadPackage(f"the folder {shown(name)} has content")
+            folders.append(member)
+            continue
+        names.add(name)
+        most = bounds.manifest_octets if name == MANIFEST else bounds.member_octets
+        if plain > most:
+            raise PackageTooLarge(f"{shown(name)} has {plain:,} octets, more than {most:,}")
+        if plain > bounds.ratio_octets and plain > bounds.ratio * packed:
+            raise PackageTooLarge(f"{shown(name)} grows more than {bounds.ratio} times by inflating")
+        if method == STORED and packed != plain:
+            raise BadPackage(f"{shown(name)} is stored, with two different lengths")
+        members.append(member)
+    octets = sum(member.octets for member in members)
+    if octets > bounds.octets:
+        raise PackageTooLarge(f"more than {bounds.octets:,} octets of content")
+    if octets > bounds.package_ratio_octets and octets > bounds.ratio * sum(member.packed for member in members):
+        raise PackageTooLarge(f"the members together grow more than {bounds.ratio} times by inflating")
+    if leading:
+        file.seek(0)
+        if file.read(4) == LOCAL_SIGNATURE:
+            raise BadPackage("the package begins with a member that its central directory has not")
+    directory = ZipDirectory(file, members, bounds, leading)
+    for folder in folders:
+        directory.check(folder)  # nobody reads it later
+    return directory
+
+
+def _read_record(file: BinaryIO, limits: PackageLimits) -> tuple[int, bytes, int, int, int, int, int]:
+    """The record that begins where the file is read: where its member begins, its name, flags, method, CRC, and lengths
+    in the file and inflated. Raises BadPackage; also for links and devices."""
+    head = file.read(CENTRAL.size)
+    if len(head) < CENTRAL.size or not head.startswith(CENTRAL_SIGNATURE):
+        raise BadPackage(
+            "the central directory is damaged, there are several, or it has fewer members than its end says"
+        )
+    flags, method, crc, packed, plain, *lengths, disk, external, offset = _CENTRAL_FACTS.unpack(head)
+    name_length, extra_length, comment_length = lengths
+    if name_length <= limits.name_octets and extra_length + comment_length <= limits.extra_octets:
+        rest = file.read(name_length + extra_length + comment_length)
+    else:
+        rest = b""  # refused below
+    name = rest[:name_length]
+    if disk not in (0, MOST_16):
+        raise BadPackage("a package in several parts (disks)")
+    extra = rest[name_length : name_length + extra_length]
+    _check_header(name, flags, method, name_length, extra_length + comment_length, limits)
+    plain, packed, offset = _values64(extra, [plain, packed, offset])
+    kind = (external >> 16) & FILE_KIND
+    if kind not in (0, REGULAR_FILE) and not (kind == FOLDER and name.endswith(b"/")):
+        raise BadPath(f"{shown(name.decode('utf-8', 'replace'))} is a link, a device or another special file")
+    return offset, name, flags, method, crc, packed, plain
+
+
+class _End(msgspec.Struct, frozen=True):
+    """What the end records say, and where they begin: there the central directory must end."""
+
+    members: int
+    size: int
+    begin: int
+    at: int
 
 
 def _read_end(file: BinaryIO, size: int) -> _End:
@@ -489,58 +478,3 @@ def _read_end64(file: BinaryIO, at: int) -> _End | None:
     if mark != END64_SIGNATURE or rest != END64.size - 12 or disk or first_disk or here != members or disks > 1:
         raise BadPackage("the ZIP64 end of the package is damaged")
     return _End(members, size, offset, begin)
-
-
-def _records(file: BinaryIO, end: _End, limits: PackageLimits) -> Iterator[CentralRecord]:
-    """The records of the central directory. Raises BadPackage, PackageTooLarge."""
-    if end.members > limits.members:
-        raise PackageTooLarge(f"{end.members:,} members, more than {limits.members:,}")
-    file.seek(end.at - end.size)
-    left = limits.names_octets
-    for _ in range(end.members):
-        record = read_central(file, limits)
-        left -= len(record.name)
-        if left < 0:
-            raise PackageTooLarge(f"names of more than {limits.names_octets:,} octets")
-        yield record
-    if file.tell() != end.at:
-        raise BadPackage(f"the central directory ends elsewhere than behind its {end.members:,} members")
-
-
-def _placed(
-    file: BinaryIO, records: list[CentralRecord], limits: PackageLimits, place: tuple[int, int]
-) -> ZipDirectory:
-    """The members with their places: each begins behind the one before it, none overlaps another."""
-    shift, directory_at = place
-    members: list[ZipMember] = []
-    folders: list[ZipMember] = []
-    names = MemberNames(limits)
-    leading = shift + (records[0].offset if records else 0)
-    for index, record in enumerate(records):
-        begin = shift + record.offset
-        end = shift + records[index + 1].offset if index + 1 < len(records) else directory_at
-        name = decoded_name(record.name, record.flags)
-        if begin + LOCAL.size + len(record.name) + record.packed > end:
-            raise BadPackage(f"{shown(name)} overlaps what follows it")
-        member = ZipMember(name, record.plain, record, begin, end)
-        if name.endswith("/"):
-            if name != HERE:
-                names.add_folder(name[:-1])
-            if record.plain:
-                raise BadPackage(f"the folder {shown(name)} has content")
-            folders.append(member)
-            continue
-        names.add(name)
-        check_growth(name, record, limits)
-        if record.method == STORED and record.packed != record.plain:
-            raise BadPackage(f"{shown(name)} is stored, with two different lengths")
-        members.append(member)
-    check_growth_of_all([member.record for member in members], limits)
-    if leading:
-        file.seek(0)
-        if file.read(4) == LOCAL_SIGNATURE:
-            raise BadPackage("the package begins with a member that its central directory has not")
-    directory = ZipDirectory(file, members, limits, leading)
-    for folder in folders:
-        directory.check(folder)  # nobody reads it later
-    return directory

@@ -16,7 +16,7 @@ from headwater.errors import SourceFault
 from headwater.packages.faults import BadPackage, PackageTooLarge
 from headwater.packages.package import PackageFile
 from headwater.packages.zip_format import STORED
-from headwater.packages.zip_reader import ZipMember, is_small
+from headwater.packages.zip_reader import ZipMember
 from headwater.spec.records import Entry
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope
@@ -180,21 +180,21 @@ class PackageContent:
             states = [one for one in states if self._agrees(work, one)] or states
         if not states or (work.tries is not None and self._objection(work.loc) is not None):
             return None
-        member, record = states[-1].member, states[-1].member.record
+        member = states[-1].member
         demanded = self._demanded(work, states[-1])
         self.unverifiable += work.hash is None
         if demanded is None or member.octets > placing.largest or work.length not in (None, member.octets):
             return None
         directory = self._package.directory
         try:
-            if not is_small(member):
+            if not member.is_small:
                 placing.place_large(work, directory.blocks(member), *demanded)
                 return True
             packed = directory.packed(member)
         except BadPackage as fault:
             self.damaged(fault)
             return None
-        said = record.plain, record.crc, record.method != STORED
+        said = member.octets, member.crc, member.method != STORED
         return f"{work.n}-member", work.path, mtime_ns(work.lastmod), packed, *said, *demanded
 
     def _agrees(self, work: Work, stated: StatedMember) -> bool:
