@@ -364,7 +364,7 @@ def test_dst_p6_a_package_without_a_listed_length_may_not_fill_the_disk(
     """One that is read from a file could go on until the disk is full, which would end the run."""
     octets = dumps.on_demand(map(dumps.site.uri, dumps.site.files))
     serve(dumps, octets, length=None)
-    monkeypatch.setattr("headwater.sync.packages.package_download.free_octets", lambda _folder: len(octets))
+    monkeypatch.setattr("headwater.sync.packages.dump_documents.free_octets", lambda _folder: len(octets))
     assert is_whole(dumps, dest, "DST-P6") == 0
 
 

@@ -63,11 +63,7 @@ class FileTree:
         self._temp = os.open(temp, _FOLDER) if temp is not None else -1
         self._folders: OrderedDict[bytes, int] = OrderedDict()
         self._backup = backup
-
-    @property
-    def keeps_backup(self) -> bool:
-        """Whether what is replaced or removed is kept."""
-        return self._backup is not None
+        self.keeps_backup = backup is not None
 
     @cached_property
     def folds(self) -> bool:
@@ -99,7 +95,15 @@ class FileTree:
         try:
             if self.room is not None:
                 self.room.check(len(octets))
-            return _write(self._temp, temp, octets, mtime_ns)
+            descriptor = os.open(temp, _NEW, 0o666, dir_fd=self._temp)
+            try:
+                write_all(descriptor, octets)
+                if mtime_ns is not None:
+                    os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+                found = os.fstat(descriptor)
+            finally:
+                os.close(descriptor)
+            return found.st_size, found.st_mtime_ns
         except OSError as cause:
             self.discard(temp)
             raise _unusable(cause, os.fsencode(temp)) from cause
@@ -147,7 +151,7 @@ class FileTree:
 
     def _place(self, temp: str, path: bytes) -> None:
         folder, name = _split(path)
-        target = self._folder(folder)
+        target = self._folder(folder, make=True)
         if self._backup is not None:
             self._backup.keep(target, name, path)
         os.rename(temp, name, src_dir_fd=self._temp, dst_dir_fd=target)
@@ -179,7 +183,7 @@ class FileTree:
         """Give a held file another modification time; what the file system makes of it, or None where there is none."""
         with contextlib.suppress(OSError):
             folder, name = _split(path)
-            os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=self._existing(folder), follow_symlinks=False)
+            os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=self._folder(folder), follow_symlinks=False)
         found = self.stat(path)
         return None if found is None else found.st_mtime_ns
 
@@ -192,14 +196,21 @@ class FileTree:
             pass
         except OSError as cause:
             if cause.errno not in (errno.EISDIR, errno.EPERM, errno.ELOOP):
-                raise DestinationUnusable(
-                    f"cannot remove a file: {cause.strerror}", where=printable_path(path)
-                ) from cause
-        self._prune(folder)
+                what = f"cannot remove a file: {cause.strerror}"
+                raise DestinationUnusable(what, where=printable_path(path)) from cause
+        while folder:
+            parent, _, name = folder.rpartition(b"/")
+            if (held := self._folders.pop(folder, None)) is not None:
+                os.close(held)
+            try:
+                os.rmdir(name, dir_fd=self._folder(parent))
+            except OSError:
+                return
+            folder = parent
 
     def _remove(self, path: bytes) -> None:
         folder, name = _split(path)
-        where = self._existing(folder)
+        where = self._folder(folder)
         if self._backup is not None:
             self._backup.keep(where, name, path)
         if self.room is not None:
@@ -217,16 +228,16 @@ class FileTree:
         temp = f"{_PROBE}-{found.st_ino}"
         with contextlib.suppress(OSError):
             folder, name = _split(path)
-            os.rename(name, temp, src_dir_fd=self._existing(folder), dst_dir_fd=self._temp)
+            os.rename(name, temp, src_dir_fd=self._folder(folder), dst_dir_fd=self._temp)
             folder, name = _split(held)
-            os.rename(temp, name, src_dir_fd=self._temp, dst_dir_fd=self._existing(folder))
+            os.rename(temp, name, src_dir_fd=self._temp, dst_dir_fd=self._folder(folder))
         return True
 
     def stat(self, path: bytes) -> os.stat_result | None:
         """The plain file at `path`, or None when there is none (also behind a symbolic link)."""
         try:
             folder, name = _split(path)
-            found = os.stat(name, dir_fd=self._existing(folder), follow_symlinks=False)
+            found = os.stat(name, dir_fd=self._folder(folder), follow_symlinks=False)
         except OSError:
             return None
         return found if (found.st_mode & 0o170000) == 0o100000 else None
@@ -234,16 +245,10 @@ class FileTree:
     def open(self, path: bytes) -> int:
         """A descriptor to read the plain file at `path`. Raises OSError."""
         folder, name = _split(path)
-        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=self._existing(folder))
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=self._folder(folder))
 
-    def _folder(self, path: bytes) -> int:
-        """The folder at `path`, made when it is not there."""
-        return self._walk(path, make=True)
-
-    def _existing(self, path: bytes) -> int:
-        return self._walk(path, make=False)
-
-    def _walk(self, path: bytes, *, make: bool) -> int:
+    def _folder(self, path: bytes, *, make: bool = False) -> int:
+        """The open folder at `path`, which `make` makes when it is not there. Raises OSError."""
         if not path:
             return self._root
         found = self._folders.get(path)
@@ -251,7 +256,7 @@ class FileTree:
             self._folders.move_to_end(path)
             return found
         parent, name = _split(path)
-        above = self._walk(parent, make=make)
+        above = self._folder(parent, make=make)
         try:
             descriptor = os.open(name, _FOLDER, dir_fd=above)
         except FileNotFoundError:
@@ -265,34 +270,10 @@ class FileTree:
             os.close(self._folders.popitem(last=False)[1])
         return descriptor
 
-    def _prune(self, folder: bytes) -> None:
-        while folder:
-            parent, _, name = folder.rpartition(b"/")
-            held = self._folders.pop(folder, None)
-            if held is not None:
-                os.close(held)
-            try:
-                os.rmdir(name, dir_fd=self._existing(parent))
-            except OSError:
-                return
-            folder = parent
-
     def _forget(self) -> None:
         for descriptor in self._folders.values():
             os.close(descriptor)
         self._folders.clear()
-
-
-def _write(folder: int, name: str | bytes, octets: bytes, mtime_ns: int | None) -> tuple[int, int]:
-    descriptor = os.open(name, _NEW, 0o666, dir_fd=folder)
-    try:
-        write_all(descriptor, octets)
-        if mtime_ns is not None:
-            os.utime(descriptor, ns=(mtime_ns, mtime_ns))
-        found = os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
-    return found.st_size, found.st_mtime_ns
 
 
 def _split(path: bytes) -> tuple[bytes, bytes]:

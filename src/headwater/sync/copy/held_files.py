@@ -133,24 +133,6 @@ def intend(transaction: Transaction, set_id: int, rows: list[tuple[str, bytes]],
     return int(transaction.value("SELECT last_insert_rowid()"))
 
 
-class FileIntent(msgspec.Struct, frozen=True):
-    """A note that is left of an interrupted run: the files it was about to place or remove."""
-
-    number: int
-    set_id: int
-    files: list[tuple[str, bytes]]
-    removal: bool
-
-
-def intents(transaction: Transaction) -> list[FileIntent]:
-    """The notes that are left."""
-    rows = transaction.rows("SELECT id, set_id, rows, removal FROM intents ORDER BY id")
-    return [
-        FileIntent(number, set_id, from_msgpack(files, list[tuple[str, bytes]]), bool(removal))
-        for number, set_id, files, removal in rows
-    ]
-
-
 class CrashRecovery:
     """Records the begin and the end of each run of one copy, and repairs what an interrupted one has left."""
 
@@ -185,40 +167,42 @@ class CrashRecovery:
             return int(t.value("SELECT max(id) FROM runs"))
 
     def _recover(self, tree: FileTree, *, power_was_lost: bool) -> None:
-        """Find out what a run did between a file and its row: what lies there now is what the row says.
+        """Find out by the notes what a run did between a file and its row: what lies there now is what the row says.
 
         After a power loss a file that was removed may be back.
         """
         with self._database.read() as t:
-            left = intents(t)
-        if left and power_was_lost and tree.folds:
+            notes = list(t.rows("SELECT id, set_id, rows, removal FROM intents ORDER BY id"))
+        if notes and power_was_lost and tree.folds:
             with self._database.write() as t:
                 fold_held(t, without_deletions=False)
-        for intent in left:
-            for start in range(0, len(intent.files), _TOLD_TOGETHER):
-                self._recover_files(tree, intent, start, power_was_lost=power_was_lost)
+        for number, set_id, rows, removal in notes:
+            files = from_msgpack(rows, list[tuple[str, bytes]])
+            for start in range(0, len(files), _TOLD_TOGETHER):
+                with self._database.write() as t:
+                    for uri, path in files[start : start + _TOLD_TOGETHER]:
+                        self._recover_file(
+                            t, tree, (set_id, uri, path), is_removal=bool(removal), power_was_lost=power_was_lost
+                        )
             with self._database.write() as t:
-                t.run("DELETE FROM intents WHERE id = ?", (intent.number,))
+                t.run("DELETE FROM intents WHERE id = ?", (number,))
 
-    def _recover_files(self, tree: FileTree, intent: FileIntent, start: int, *, power_was_lost: bool) -> None:
-        """Some of the files of an intent, from the one at `start` on."""
-        with self._database.write() as t:
-            for uri, path in intent.files[start : start + _TOLD_TOGETHER]:
-                if not intent.removal or _is_claimed(t, path):
-                    self._recover_file(t, tree, (intent.set_id, uri, path))
-                elif power_was_lost and not has_reserved(path):
-                    other = held_otherwise(t, path) if tree.folds else None
-                    if other is None or not tree.respell(path, other[1]):
-                        tree.remove(path)
-
-    def _recover_file(self, t: Transaction, tree: FileTree, intent: tuple[int, str, bytes]) -> None:
+    def _recover_file(
+        self, t: Transaction, tree: FileTree, file: tuple[int, str, bytes], *, is_removal: bool, power_was_lost: bool
+    ) -> None:
         """Let the row be what lies there; if that is something new, tell of it before the note of it is gone."""
-        done = _recorded(t, tree, *intent)
-        if done is None or self._each is ignored:
+        set_id, uri, path = file
+        if is_removal and t.one("SELECT 1 FROM resources WHERE path = ?", (path,)) is None:
+            if power_was_lost and not has_reserved(path):
+                other = held_otherwise(t, path) if tree.folds else None
+                if other is None or not tree.respell(path, other[1]):
+                    tree.remove(path)
             return
-        name = str(t.value("SELECT name FROM sets WHERE id = ?", (intent[0],)) or "")
-        told = Done(done, intent[1], printable_path(intent[2]), reason="by a run that was cut short")
-        each_of_set(self._each, name)(told)
+        done = _recorded(t, tree, set_id, uri, path)
+        if done is not None and self._each is not ignored:
+            name = str(t.value("SELECT name FROM sets WHERE id = ?", (set_id,)) or "")
+            told = Done(done, uri, printable_path(path), reason="by a run that was cut short")
+            each_of_set(self._each, name)(told)
 
     def end(self, number: int) -> None:
         """Note that the run is over, and whether what it wrote is known to be on the disk."""
@@ -231,10 +215,6 @@ class CrashRecovery:
                 "UPDATE runs SET ended_at = ?, durable = ? WHERE id = ?",
                 (micros(self._now()), int(not wrote), number),
             )
-
-
-def _is_claimed(t: Transaction, path: bytes) -> bool:
-    return t.one("SELECT 1 FROM resources WHERE path = ?", (path,)) is not None
 
 
 def _recorded(t: Transaction, tree: FileTree, set_id: int, uri: str, path: bytes) -> str | None:

@@ -27,6 +27,7 @@ from headwater.spec.extensions import DumpOffer
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Entry
 from headwater.sync.connection import Scope
+from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
 from headwater.sync.packages.dump_documents import MANIFESTS, fetch_package, read_dump, remove_package
 from headwater.sync.packages.package_content import PackageContent, Warn
 from headwater.sync.packages.placing import MemberBlock, MemberPlacing
@@ -246,9 +247,18 @@ class PackageTransfer:
         if self._prefer is Prefer.LISTS:
             return False
         dumps = any(self._preference(kind) is not Prefer.AUTO for kind in MANIFESTS)
-        documents = self._offer.documents
-        is_offered = self._offer.on_demand is not None or not documents.keys().isdisjoint(_DUMPS)
-        return is_offered and self._are_wanted(count=1 if dumps else LEAST_RESOURCES)
+        if not self._are_wanted(count=1 if dumps else LEAST_RESOURCES):
+            return False
+        uri, documents = self._offer.capability_list, self._context.documents
+        if self._set.position is not None and uri is not None:  # who polls a Change List has not read it again
+            with suppress(SourceFault):
+                probe = documents.probe(uri)
+                if probe.document is not None and probe.document.kind in CAPABILITY_LISTS:
+                    fresh = offer_of(probe, self._offer.description, documents)
+                    offered = {name: where for name, where in self._offer.documents.items() if name not in _DUMPS}
+                    offered |= {name: where for name, where in fresh.documents.items() if name in _DUMPS}
+                    self._offer = msgspec.structs.replace(self._offer, documents=offered, on_demand=fresh.on_demand)
+        return self._offer.on_demand is not None or not self._offer.documents.keys().isdisjoint(_DUMPS)
 
     def _wanted(self, also: str = "", *values: int) -> Demand:
         """What of the work packages may bring; `also`: a further condition on it."""

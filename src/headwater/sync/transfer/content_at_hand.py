@@ -106,8 +106,11 @@ class UnconfirmedContent:
             work = from_msgpack(encoded, Work)
             counts.created += work.held is None
             counts.updated += work.held is not None
-            known = {"changed_at": work.changed_at, "known_at": work.known_at, "tries": work.tries}
-            t.run(ADD_WORK, work.planned(work.path, work.held, **known, attempts=(PAST_CACHES,)))
+            row = work.planned(
+                work.path, work.held, changed_at=work.changed_at, known_at=work.known_at, tries=work.tries,
+                attempts=(PAST_CACHES,),
+            )  # fmt: skip
+            t.run(ADD_WORK, row)
 
     def clear(self) -> None:
         """Remove what is left: it stays remembered as failed."""
