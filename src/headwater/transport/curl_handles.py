@@ -221,10 +221,6 @@ class EasyHandle:
             return False
         return True
 
-    def connect_seconds(self) -> float:
-        """How long it took to connect for the transfer that has ended; 0 where the connection was there already."""
-        return float(self.curl.getinfo(pycurl.CONNECT_TIME))
-
     def judge(self, code: int, text: str) -> FetchFailure | None:
         """What libcurl's result and the reception's own objections make of a transfer; None: it is complete."""
         reception = self.reception

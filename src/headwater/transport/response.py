@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 LEAST_PROGRESS_OCTETS = 64 * 1024
 MOST_ROUNDS = 1000
-"""A body may come in so many parts, each of this share of it and of so many octets at the least; less is no progress,
-and counts as a failed try."""
+"""A body comes in so many parts at most: each has this share of it, and so many octets, at the least. Less is no
+progress, and counts as a failed try."""
 
 _STRONG_AFTER_MICROS = 60 * 1_000_000  # a Last-Modified so long before Date is a strong validator
 _BLOCK = 1 << 20
@@ -57,7 +57,7 @@ class PartialBody:
     any may, because what comes of it can be verified.
     """
 
-    __slots__ = ("gained", "hashers", "lasting", "octets", "path", "rounds", "site", "total", "validator")
+    __slots__ = ("gained", "hashers", "lasting", "octets", "path", "site", "total", "validator")
 
     def __init__(
         self, path: str, octets: int, validator: str, total: int | None, site: str = "", *, lasting: bool = True
@@ -70,7 +70,6 @@ class PartialBody:
         self.site = site  # an entity tag tells states of one resource apart, not of two
         self.hashers: list[tuple[str, _Hash]] | None = None
         self.gained = 0  # octets of the last try
-        self.rounds = 0
 
     def headers(self) -> list[tuple[str, str]]:
         """How the rest is asked for."""
@@ -118,11 +117,8 @@ class PartialBody:
             self.remove()
 
     def has_grown(self) -> bool:
-        """Whether the last try brought so much that the next one counts as the first; asked once after each."""
-        if self.gained < max(LEAST_PROGRESS_OCTETS, (self.total or 0) // MOST_ROUNDS):
-            return False
-        self.rounds += 1
-        return self.rounds <= MOST_ROUNDS
+        """Whether the last try brought so much that the next one counts as the first."""
+        return self.gained >= max(LEAST_PROGRESS_OCTETS, (self.total or 0) // MOST_ROUNDS)
 
 
 _has_early_year = re.compile(r"(?<!\S)00\d\d(?!\S)", re.ASCII).search
@@ -159,8 +155,9 @@ def strong_validator(headers: Mapping[str, str]) -> str | None:
     return modified
 
 
-def misfit(part: PartialBody, headers: Mapping[str, str], site: str) -> str | None:
-    """Why a 206 from `site` is not the rest of `part`; None when it is, or the beginning of the rest.
+def range_of(part: PartialBody, headers: Mapping[str, str], site: str) -> tuple[int, int] | str:
+    """How many octets there are with a 206 from `site`, and how many in all; or why it is not the rest of `part`, nor
+    the beginning of the rest.
 
     A server that does not know `If-Range` sends the rest of whatever it has by now. Where that cannot be verified the
     answer has to repeat the validator.
@@ -182,14 +179,7 @@ def misfit(part: PartialBody, headers: Mapping[str, str], site: str) -> str | No
         return "a part that does not say of which state it is"
     if sent is not None and sent != part.validator:
         return "a part of another state"
-    return None
-
-
-def end_of(headers: Mapping[str, str]) -> tuple[int, int]:
-    """Of a 206 that fits: how many octets there are with it, and how many there are in all."""
-    found = _RANGE.match(headers["content-range"].strip())
-    assert found is not None
-    return int(found[2]) + 1, int(found[3])
+    return last + 1, total
 
 
 MAX_HEAD_LINES = 512
@@ -232,7 +222,9 @@ def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
     for line in lines:
         if not inside or line[0] in _NO_FIELD:
             if line.startswith(b"HTTP/"):
-                status, headers, inside, last = _final_status(line), {}, True, ""
+                number = line.split(None, 2)[1:2]
+                status = int(number[0]) if number and len(number[0]) == 3 and number[0].isdigit() else 0
+                status, headers, inside, last = status if status >= 200 else 0, {}, True, ""
                 continue
             if not inside:
                 continue
@@ -266,14 +258,6 @@ def _field(line: bytes) -> tuple[str, str]:
 
 _known_field = lru_cache(maxsize=1024)(_field)
 """Most lines of one server's answers are the same every time."""
-
-
-def _final_status(line: bytes) -> int:
-    if not line.startswith(b"HTTP/"):
-        return 0
-    number = line.split(None, 2)[1:2]
-    status = int(number[0]) if number and len(number[0]) == 3 and number[0].isdigit() else 0
-    return status if status >= 200 else 0
 
 
 class ResponseReceiver:
@@ -380,9 +364,11 @@ class ResponseReceiver:
             self.voided = True
             part.remove()
             return True
-        self.misfit = misfit(part, self.headers, self._site)
-        if self.misfit is None:
-            self._end, part.total = end_of(self.headers)
+        range_ = range_of(part, self.headers, self._site)
+        if isinstance(range_, str):
+            self.misfit = range_
+        else:
+            self._end, part.total = range_
             if part.total > self.fetch.max_octets:
                 said = f"{part.total} octets declared, {self.fetch.max_octets} allowed"
                 self.failure = FetchFailure(FailureKind.TOO_LARGE, said)
@@ -474,11 +460,8 @@ class ResponseReceiver:
         part = self._part
         if part is None or failure is None or not failure.passing or self.hashers is None or self._descriptor < 0:
             return None
-        part.octets, part.hashers, part.gained = (
-            self.octets,
-            self.hashers,
-            self.octets - self.resumed_at if self.resumed_at else 0,
-        )
+        part.octets, part.hashers = self.octets, self.hashers
+        part.gained = self.octets - self.resumed_at if self.resumed_at else 0
         self._close()
         self._unfinished = self._part = None
         return part

@@ -46,9 +46,6 @@ CLOSING_LIMIT = 4
 """Requests in flight to a host that closes each connection: every request is a new one there, and a queue of a few that
 wait to be accepted is soon full, which costs each of the others seconds."""
 
-ACCEPT_SECONDS = 0.9
-"""A connection that takes so much longer than a whole answer was dropped at first and made once more by the system."""
-
 LONGEST_BACKOFF_SECONDS = 30.0
 """The pauses before a request is made again grow up to this one, by the host's leave."""
 
@@ -381,7 +378,8 @@ class RequestScheduler:
     def _host(self, site: str) -> HostQueue:
         host = self._hosts.get(site)
         if host is None:
-            self._forget()
+            if len(self._hosts) >= _MANY_HOSTS:
+                self._hosts = {name: one for name, one in self._hosts.items() if one.active or one.waiting}
             host = self._hosts[site] = HostQueue(self._per_host, self._first)
         return host
 
@@ -403,10 +401,6 @@ class RequestScheduler:
         """Whether the host of a URI has asked for pauses, or for connections that are few."""
         host = self._hosts.get(site_of(uri) or "")
         return host is not None and bool(host.pace.seconds or host.limit.cautious or host.limit.is_closing)
-
-    def _forget(self) -> None:
-        if len(self._hosts) >= _MANY_HOSTS:
-            self._hosts = {site: host for site, host in self._hosts.items() if host.active or host.waiting}
 
     def next(self, now: float, *, room: bool) -> ScheduledFetch | None:
         """The next job that may start at `now`, counted as in flight from here; hosts take turns.
@@ -448,23 +442,20 @@ class RequestScheduler:
         """A job is no longer in flight; learn from its end how much its host bears. `progressed`: though it broke off,
         so much of a body has come that the host cannot be called silent.
         """
-        job.host.active -= 1
-        self._listen(job, None if progressed else failure, now)
-        if status in _OVERLOADED_STATUSES or (failure and failure.kind in _OVERLOAD_FAILURES):
-            job.host.limit.overloaded(job.sent_at, now)
-        elif failure is None:
-            job.host.limit.answered(now - job.sent_at)
-            job.host.pace.answered(job.sent_at)
-
-    def _listen(self, job: ScheduledFetch, failure: FetchFailure | None, now: float) -> None:
         host = job.host
-        if failure is None or not failure.passing:
+        host.active -= 1
+        if failure is None or not failure.passing or progressed:
             host.losses = 0
-            return
-        if not host.losses:
-            host.silent_since = job.sent_at
-        host.losses += 1
-        host.lost_at = now
+        else:
+            if not host.losses:
+                host.silent_since = job.sent_at
+            host.losses += 1
+            host.lost_at = now
+        if status in _OVERLOADED_STATUSES or (failure and failure.kind in _OVERLOAD_FAILURES):
+            host.limit.overloaded(job.sent_at, now)
+        elif failure is None:
+            host.limit.answered(now - job.sent_at)
+            host.pace.answered(job.sent_at)
 
     def _is_silent(self, host: HostQueue, now: float) -> bool:
         """Whether a host has not answered at all for so long that nothing more is asked of it for a while (DST-F1).

@@ -40,9 +40,8 @@ from headwater.transport.curl_handles import (
     MultiHandle,
 )
 from headwater.transport.fetch import DeadlineMet, FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
-from headwater.transport.response import PartialBody, ResponseReceiver
+from headwater.transport.response import ResponseReceiver
 from headwater.transport.scheduler import (
-    ACCEPT_SECONDS,
     LEAST_OCTETS_PER_CONNECTION,
     BandwidthLimit,
     FetchBatch,
@@ -239,7 +238,13 @@ class Transport:
         )
         more = self.options.authorities
         self._authorities: CaBundle | None = ca_bundle(more) if more else None
-        self.guard = _guard_of(self.options)
+        site = site_of(self.options.source) if self.options.source else None
+        self.guard = AddressGuard(
+            site and dispatch.host_of(site),
+            self.options.named_hosts,
+            level=self.options.level_of,
+            proxies=lambda: proxy_places(self.options.proxy),
+        )
         self._began = self.options.monotonic()
 
     def __enter__(self) -> Transport:
@@ -308,7 +313,8 @@ class Transport:
                         break
                     self._admit(ScheduledFetch(fetch, run))
                 if run.done:
-                    self._send()  # so that the source works while the caller looks at what it got
+                    self._start(self.options.monotonic())
+                    self._perform()  # so that the source works while the caller looks at what it got
                     while run.done:
                         yield run.done.popleft()
                 elif run.open:
@@ -371,11 +377,6 @@ class Transport:
         if not reception.ready:
             self._turn(reception)
 
-    def _send(self) -> None:
-        """Start what may start and let libcurl send it, without waiting."""
-        self._start(self.options.monotonic())
-        self._perform()
-
     def _perform(self) -> None:
         """Let libcurl send and receive, then give up what was given up meanwhile.
 
@@ -394,7 +395,10 @@ class Transport:
         if self._throttle is not None:
             self._let_in(self._throttle, now)
         self._perform()
-        if self._collect() or (stream is not None and stream.ready):
+        ended = self._multi.finished()
+        for handle, code, text in ended:
+            self._landed(handle, code, text)
+        if ended or (stream is not None and stream.ready):
             return
         due = self._queue.next_start(now)
         if not self._flying:
@@ -437,7 +441,13 @@ class Transport:
         if barred := self.guard.literal_objection(dispatch.host_of(job.site)):
             self._fail(job, FetchFailure(FailureKind.ADDRESS_REFUSED, barred))
             return
-        handle = self._handle_for(job)
+        if job.apart:
+            handle = self._streams[job]
+        elif self._idle:
+            handle = self._idle.pop()
+        else:
+            self._made += 1
+            handle = EasyHandle(ResponseReceiver(), self.options, self.guard, self._throttle)
         handle.job = job
         handle.reception.begin(job.fetch, job.part, job.site)
         handle.reception.room = self.room
@@ -463,21 +473,6 @@ class Transport:
         self._queue.landed(job, 0, failure, job.sent_at)
         self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
 
-    def _handle_for(self, job: ScheduledFetch) -> EasyHandle:
-        if job.apart:
-            return self._streams[job]
-        if self._idle:
-            return self._idle.pop()
-        self._made += 1
-        return EasyHandle(ResponseReceiver(), self.options, self.guard, self._throttle)
-
-    def _collect(self) -> bool:
-        """Take what libcurl has finished; whether there was anything."""
-        ended = self._multi.finished()
-        for handle, code, text in ended:
-            self._landed(handle, code, text)
-        return bool(ended)
-
     def _landed(self, handle: EasyHandle, code: int, text: str) -> None:
         """One transfer is over: judge it, then end it, send it on, or let it rest for another try."""
         job, reception, now = handle.job, handle.reception, self.options.monotonic()
@@ -493,12 +488,14 @@ class Transport:
         answer.failure = failure
         misfits = job.part is not None and (reception.misfit is not None or status == 416)
         job.whole = job.whole or reception.voided
-        progressed = self._take_part(job, reception.what_is_left(failure))
-        if (
-            now - job.sent_at > ACCEPT_SECONDS
-            and handle.connect_seconds() > job.host.limit.best_seconds + ACCEPT_SECONDS
-        ):
-            job.host.limit.overloaded(job.sent_at, now)
+        left = reception.what_is_left(failure)
+        if left is not None and job.whole:
+            left.drop()
+            left = None
+        job.part = left
+        progressed = left is not None and left.has_grown()
+        if progressed:
+            job.tries = 1
         self._ground(handle, lasting=reception.raised is not None)
         if status:
             job.host.limit.is_closing = reception.is_closing
@@ -507,8 +504,12 @@ class Transport:
             raised, reception.raised = reception.raised, None
             job.run.open -= 1
             raise raised
-        if misfits and not job.whole:
-            self._ask_for_whole(job)
+        if misfits and not job.whole:  # ask for all of it, once, and never again for a rest
+            if job.part is not None:
+                job.part.remove()
+                job.part = None
+            job.whole = True
+            self._enqueue(job)
             return
         if failure is None and status in dispatch.REDIRECTS and "location" in headers:
             answer.failure = self._queue.redirect(job, status, headers["location"])
@@ -521,25 +522,6 @@ class Transport:
             answer.failure = FetchFailure(failure.kind, failure.text, passing=False)
         if reception.delivering or not self._queue.repeat(job, status, failure, answer.retry_after_seconds, now):
             self._end(job, answer)
-
-    def _take_part(self, job: ScheduledFetch, left: PartialBody | None) -> bool:
-        """Keep what has come of a body for the next try; whether it is so much that this counts as the first."""
-        if left is not None and job.whole:
-            left.drop()
-            left = None
-        job.part = left
-        if left is None or not left.has_grown():
-            return False
-        job.tries = 1
-        return True
-
-    def _ask_for_whole(self, job: ScheduledFetch) -> None:
-        """What was sent is not the rest that was asked for: ask for all of it, once, and never again for a rest."""
-        if job.part is not None:
-            job.part.remove()
-            job.part = None
-        job.whole = True
-        self._enqueue(job)
 
     def _end(self, job: ScheduledFetch, answer: Fetched) -> None:
         if job.part is not None:
@@ -581,13 +563,3 @@ class Transport:
             if job.part is not None:
                 job.part.drop()
         run.open = 0
-
-
-def _guard_of(options: TransportOptions) -> AddressGuard:
-    site = dispatch.site_of(options.source) if options.source else None
-    return AddressGuard(
-        site and dispatch.host_of(site),
-        options.named_hosts,
-        level=options.level_of,
-        proxies=lambda: proxy_places(options.proxy),
-    )

@@ -61,19 +61,34 @@ def path_of(uri: str, base: str) -> bytes:
 
 
 def natural_path(uri: str, base: str) -> bytes | None:
-    """The path made of the URI's own names, or None when it has none that is safe and unmistakable."""
+    """The path made of the URI's own names, or None when it has none that is safe and unmistakable.
+
+    Below `base` the rest of the URI; elsewhere a folder named after its host and port, and the rest of its path.
+    """
     if base and uri.startswith(base):
         rest, folder = uri[len(base) :], b""
     else:
-        outside = _outside(uri)
-        if outside is None:
+        try:
+            parts = urlsplit(uri)
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
             return None
-        folder, rest = outside
+        start = uri.find("/", len(parts.scheme) + 3)
+        if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc or start < 0:
+            return None
+        folder = (host if host.isascii() else comparable_host(host)).encode("ascii").replace(b":", b".")
+        folder += b"/" if port is None else b"_%d/" % port
+        rest = uri[start + 1 :]
     if _HAZARD.search(rest):
         return None
     octets = rest.encode("utf-8", "surrogatepass")
     path = folder + (unquote_to_bytes(octets) if b"%" in octets else octets)
-    return path if _is_safe(path) else None
+    if len(path) > _LONGEST_PATH or b"\0" in path:
+        return None
+    if _PLAIN.match(path):
+        return path
+    is_ours = _ESCAPED.match(path) or not leads_inside(path)
+    return None if is_ours or any(len(part) > _LONGEST_NAME for part in path.split(b"/")) else path
 
 
 def are_plain(rests: str, count: int) -> bool:
@@ -133,30 +148,3 @@ def common_folder(uri: str, folder: str | None) -> str | None:
 def resources_folder(capability_list: str) -> str:
     """Where a Headwater source serves the resources of the set that has this Capability List."""
     return capability_list.partition("?")[0].rpartition("/")[0] + "/resources/"
-
-
-def _outside(uri: str) -> tuple[bytes, str] | None:
-    """The host folder of a URI outside the base, and the rest of its path."""
-    try:
-        parts = urlsplit(uri)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        return None
-    if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
-        return None
-    name = (host if host.isascii() else comparable_host(host)).encode("ascii").replace(b":", b".")
-    if port is not None:
-        name += b"_%d" % port
-    start = uri.find("/", len(parts.scheme) + 3)
-    return (name + b"/", uri[start + 1 :]) if start >= 0 else None
-
-
-def _is_safe(path: bytes) -> bool:
-    """Whether every part is a plain name, and none is ours."""
-    if len(path) > _LONGEST_PATH or b"\0" in path:
-        return False
-    if _PLAIN.match(path):
-        return True
-    if _ESCAPED.match(path) or not leads_inside(path):
-        return False
-    return not any(len(part) > _LONGEST_NAME for part in path.split(b"/"))

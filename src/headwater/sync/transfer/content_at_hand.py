@@ -80,13 +80,12 @@ class UnconfirmedContent:
         wanted = strongest_of(work.hash)
         if wanted is None or (work.length is not None and work.length != kept.octets):
             return False
-        algorithm, _, found = kept.digest.partition(":")
-        return (found if algorithm == wanted.algorithm else self._digest(kept, wanted.algorithm)) == wanted.hex
-
-    def _digest(self, kept: UnconfirmedFile, algorithm: str) -> str | None:
         tree = self._tree
         assert tree is not None
-        return digest_of_file(lambda: tree.open_temporary(kept.name), algorithm)
+        algorithm, _, found = kept.digest.partition(":")
+        if algorithm != wanted.algorithm:
+            found = digest_of_file(lambda: tree.open_temporary(kept.name), wanted.algorithm) or ""
+        return found == wanted.hex
 
     def replaces_verified(self, work: Work) -> bool:
         """Whether a copy that a list has confirmed would give way; none that is missing or damaged is one."""

@@ -30,7 +30,7 @@ from headwater.sync.transfer.content_at_hand import UNCONFIRMED, UnconfirmedCont
 from headwater.sync.transfer.partial_downloads import PartialDownloads
 from headwater.sync.transfer.patching import Patching
 from headwater.sync.transfer.request_processes import fetch_plain
-from headwater.sync.transfer.result_log import BATCH, PlacedFile, ResultLog
+from headwater.sync.transfer.result_log import BATCH, IN_ROUND, PlacedFile, ResultLog
 from headwater.sync.transfer.verification import (
     GOOD,
     BodyForm,
@@ -159,7 +159,7 @@ class ResourceTransfer:
     def _fetches(self) -> Iterator[Fetch | None]:
         """The requests of this round; None while one waits for a mirror."""
         context = self._context
-        for planned in self._results.in_round(self._round):
+        for planned in self._results.each(IN_ROUND, self._round):
             work = planned
             if self._patching.is_distrusted and isinstance(work.attempt, PatchAttempt):
                 work = msgspec.structs.replace(work, attempt_json=None)

@@ -24,7 +24,7 @@ _LONGEST_BACKOFF_SECONDS = 86_400
 """Also what `Retry-After` may ask for at most (DST-F1): a proxy that says years shuts out nothing for years."""
 
 _N, _URI, _PATH = (COLUMNS.index(name) for name in ("n", "uri", "path"))
-_NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = ? ORDER BY n LIMIT {BATCH}"  # noqa: S608
+IN_ROUND = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = ? ORDER BY n LIMIT {BATCH}"  # noqa: S608
 
 
 class PlacedFile(NamedTuple):
@@ -68,7 +68,7 @@ _PLACED = _upsert(
 _FAILED = _upsert("failures", _FAILURE_COLUMNS, kept="first_at")
 SETTLED_ROUND = -1
 _COUNTS = f"SELECT count(*), count(*) FILTER (WHERE round = {SETTLED_ROUND}), coalesce(max(round), -1) FROM temp.work"  # noqa: S608
-_TAKE = f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE n BETWEEN ? AND ?"  # noqa: S608
+_TAKE = f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE n = ?"  # noqa: S608
 _LEAVE = "UPDATE temp.work SET round = 0 WHERE n = ?"
 
 _CONFIRMED = (
@@ -107,12 +107,8 @@ class ResultLog:
             self.total, self._done, self.last_round = map(int, t.one(_COUNTS) or (0, 0, -1))
             self._any_failures = t.one("SELECT 1 FROM failures WHERE set_id = ? LIMIT 1", (self._set,)) is not None
 
-    def in_round(self, number: int) -> Iterator[Work]:
-        """The work of a round, taken some at a time."""
-        return self.each(_NEXT, number)
-
     def each(self, query: str, *values: int) -> Iterator[Work]:
-        """The work that a query finds, taken some at a time. Its first condition is `n > ?`."""
+        """The work that a query finds (`IN_ROUND`, …), taken some at a time. Its first condition is `n > ?`."""
         last = 0
         while works := self.take(partial(Transaction.fetch, sql=query, values=(last, *values))):
             last = works[-1].n
@@ -124,7 +120,7 @@ class ResultLog:
             self._write(t)
             rows = select(t)
             intent = intend(t, self._set, [(row[_URI], row[_PATH]) for row in rows]) if rows else 0
-            t.many(_TAKE, _ranges([row[_N] for row in rows]))
+            t.many(_TAKE, [(row[_N],) for row in rows])
         if rows:
             self._open[intent] = len(rows)
         self._written()
@@ -211,18 +207,6 @@ class ResultLog:
             del self._open[intent]
         t.many(_LEAVE, self._left)
         t.many("UPDATE temp.work SET attempt_json = ?, round = ?, reason = ? WHERE n = ?", self._again)
-
-
-def _ranges(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """The first and the last of each run of numbers that follow one another."""
-    first = last = None
-    for number in sorted(numbers):
-        if last is not None and first is not None and number > last + 1:
-            yield first, last
-            first = number
-        first, last = number if first is None else first, number
-    if first is not None and last is not None:
-        yield first, last
 
 
 def failure_pause_seconds(tries: int, status: int) -> int:
