@@ -152,38 +152,28 @@ class EasyHandle:
         """Free what libcurl holds for it."""
         self.curl.close()
 
-    def aim(self, uri: str, *, proxied: bool) -> None:
-        """Say what is asked for, in the octets of `uri`.
+    def prepare(
+        self, uri: str, method: str, body: bytes | None, lines: list[bytes], slowest: int, *, proxied: bool
+    ) -> None:
+        """Say what is asked for, in the octets of `uri`: by HEAD, GET, or POST with a body, with these header lines
+        beside those that libcurl makes. An answer that comes with less than `slowest` octets a second for the time of a
+        stall is given up.
 
         Small hexadecimal digits are sent so, which libcurl would capitalise; a proxy takes only whole URIs. What was
-        said once for a handle is said for all that it asks for afterwards.
+        said once for a handle is said for all that it asks for afterwards. Raises ValueError for any other method, and
+        for a body that does not fit it.
         """
         self.barred = None
         self.curl.setopt(pycurl.URL, uri)
         self.targeted = self.targeted or "%" in uri
         if self.targeted and not proxied:
             self.curl.setopt(pycurl.REQUEST_TARGET, dispatch.request_target(uri))
-
-    def identify(self, credentials: SignInCredentials | None, options: TransportOptions) -> None:
-        """Show a client certificate, or none: libcurl cannot forget one, so that the handle is exchanged then."""
-        if credentials is None or credentials.certificate is None:
-            if self.certified:
-                self.curl.close()
-                self._renew(options)
-        elif not self.certified:
-            self.certified = True
-            self.curl.setopt(pycurl.SSLCERT, credentials.certificate)
-            self.curl.setopt(pycurl.SSLKEY, credentials.key or credentials.certificate)
-            self.curl.setopt(pycurl.SSLKEYPASSWD, "")  # else OpenSSL would ask the terminal for one
-
-    def expect(self, octets_per_second: int) -> None:
-        """Give an answer up that comes more slowly than that for the time of a stall."""
-        if self.slowest != octets_per_second:
-            self.slowest = octets_per_second
-            self.curl.setopt(pycurl.LOW_SPEED_LIMIT, octets_per_second)
-
-    def use_method(self, method: str, body: bytes | None = None) -> None:
-        """HEAD, GET, or POST with a body. Raises ValueError for any other, and for a body that does not fit it."""
+        if self.slowest != slowest:
+            self.slowest = slowest
+            self.curl.setopt(pycurl.LOW_SPEED_LIMIT, slowest)
+        if lines is not self.lines:
+            self.lines = lines
+            self.curl.setopt(pycurl.HTTPHEADER, lines)
         if (body is not None) != (method == "POST"):
             raise ValueError(f"method {method} {'without' if body is None else 'with'} a body")
         if self.method == method == "GET":
@@ -198,11 +188,17 @@ class EasyHandle:
         else:
             raise ValueError(f"method {method}")
 
-    def send_headers(self, lines: list[bytes]) -> None:
-        """The header lines of this request, beside those that libcurl makes."""
-        if lines is not self.lines:
-            self.lines = lines
-            self.curl.setopt(pycurl.HTTPHEADER, lines)
+    def identify(self, credentials: SignInCredentials | None, options: TransportOptions) -> None:
+        """Show a client certificate, or none: libcurl cannot forget one, so that the handle is exchanged then."""
+        if credentials is None or credentials.certificate is None:
+            if self.certified:
+                self.curl.close()
+                self._renew(options)
+        elif not self.certified:
+            self.certified = True
+            self.curl.setopt(pycurl.SSLCERT, credentials.certificate)
+            self.curl.setopt(pycurl.SSLKEY, credentials.key or credentials.certificate)
+            self.curl.setopt(pycurl.SSLKEYPASSWD, "")  # else OpenSSL would ask the terminal for one
 
     def trust(self, authorities: CaBundle) -> None:
         """The authorities whose certificates are believed."""

@@ -451,14 +451,15 @@ class Transport:
         handle.job = job
         handle.reception.begin(job.fetch, job.part, job.site)
         handle.reception.room = self.room
-        handle.expect(SLOWEST_OCTETS_PER_SECOND if job.fetch.into is not None else self._slowest_document)
         self._flying[handle] = None
         try:
             if handle.certified or (self.options.credentials and self.options.credentials.certificate):
                 handle.identify(self._headers.credentials_for(job), self.options)
-            handle.aim(dispatch.wire_uri(job.uri), proxied=self._proxied)
-            handle.use_method(job.fetch.method, job.fetch.body)
-            handle.send_headers(self._headers.lines(job))
+            handle.prepare(
+                dispatch.wire_uri(job.uri), job.fetch.method, job.fetch.body, self._headers.lines(job),
+                SLOWEST_OCTETS_PER_SECOND if job.fetch.into is not None else self._slowest_document,
+                proxied=self._proxied,
+            )  # fmt: skip
             if job.site.startswith("https:"):
                 self._authorities = self._authorities or ca_bundle()
                 handle.trust(self._authorities)

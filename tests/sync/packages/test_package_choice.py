@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.sync.packages.package_transfer import LEAST_RESOURCES, Demand, Prefer, choose_packages, why_on_demand
+from headwater.sync.packages.package_transfer import Demand, Prefer, choose_packages, why_on_demand
+from headwater.sync.transfer.work_queue import LEAST_RESOURCES
 
 KIB, MIB = 1 << 10, 1 << 20
 

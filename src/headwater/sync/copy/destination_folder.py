@@ -34,8 +34,10 @@ class DestinationFolder:
         self.folder = root / FOLDER
         self.temp = self.folder / "tmp"
         self._lock_file = self.folder / "lock"
-        self._lock: int | None = None
-        self._made: list[Path] = []
+        self.lock: int | None = None
+        """The open file by which the run holds the folder; None where it does not."""
+
+        self.made: list[Path] = []
 
     def prepare(self) -> None:
         """Make the folders, take the lock, and clear what a killed run left in `tmp`.
@@ -44,7 +46,7 @@ class DestinationFolder:
         DestinationUnusable.
         """
         with self._faults():
-            self._made = [path for path in (self.folder, self.root, *self.root.parents) if not os.path.lexists(path)]
+            self.made = [path for path in (self.folder, self.root, *self.root.parents) if not os.path.lexists(path)]
             make_folders(self.root)
             _plain_folder(self.folder)
             self.take(WAIT_SECONDS)
@@ -73,7 +75,7 @@ class DestinationFolder:
     def take(self, wait_seconds: float = 0.0) -> None:
         """Take the lock of a folder that was prepared, and released since. Raises DestinationLocked."""
         with self._faults():
-            self._lock = waited_for(lock_exclusive, self._lock_file, wait_seconds)
+            self.lock = waited_for(lock_exclusive, self._lock_file, wait_seconds)
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:
@@ -97,16 +99,6 @@ class DestinationFolder:
         """The state, for a run that holds the lock."""
         return Database(self.folder / "state.sqlite", SCHEMA, durability=Durability.NORMAL)
 
-    @property
-    def lock(self) -> int | None:
-        """The open file by which the run holds the folder; None where it does not."""
-        return self._lock
-
-    @property
-    def is_new(self) -> bool:
-        """Whether this run holds a state that no run before has made."""
-        return self._lock is not None and self.folder in self._made
-
     def withdraw(self) -> None:
         """Remove what this run has made, and nothing else: the state, and folders as far as they are empty."""
         for name in ("state.sqlite", "state.sqlite-wal", "state.sqlite-shm", "lock"):
@@ -114,15 +106,15 @@ class DestinationFolder:
         with contextlib.suppress(OSError):
             for leftover in os.listdir(self.temp):
                 _remove(self.temp / leftover)
-        for folder in (self.temp, *self._made):
+        for folder in (self.temp, *self.made):
             with contextlib.suppress(OSError):  # something else is in it by now: then it stays
                 folder.rmdir()
 
     def release(self) -> None:
         """Let another run have the folder."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
 
 
 def _remove(path: Path) -> None:
@@ -141,7 +133,7 @@ def locked_state(home: DestinationFolder) -> Iterator[Database]:
     """
     try:
         home.prepare()
-        in_vain = home.is_new
+        in_vain = home.folder in home.made  # no run before has made it
         try:
             with home.open() as database:
                 try:

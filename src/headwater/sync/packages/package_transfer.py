@@ -37,14 +37,11 @@ from headwater.sync.source_times import micros
 from headwater.sync.state import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
-from headwater.sync.transfer.work_queue import ELIGIBLE
+from headwater.sync.transfer.work_queue import ELIGIBLE, LEAST_RESOURCES
 from headwater.transport.transport import Fetch, Fetched
 from headwater.typed_decoding import from_json
 
 # the rules, over values
-
-LEAST_RESOURCES = 12
-"""Fewer are not worth a look at any package: single requests have them at once."""
 
 LARGE_OCTETS = 1 << 20
 """A resource of this size or more goes by a single request: then octets are what takes time, a break costs only the

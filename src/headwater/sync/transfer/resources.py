@@ -113,7 +113,7 @@ class ResourceTransfer:
             context.run_number,
             lambda done: context.listener(Progress("transferring", done, results.total, counts.octets)),
         )
-        self._fixity = CanonicalFixity()
+        self._fixity: CanonicalFixity | None = None
         self._patching = Patching(context.tree, context.temp)
         self._parts = PartialDownloads(context.database, context.temp, row.id, context.now)
 
@@ -142,7 +142,8 @@ class ResourceTransfer:
                 self._round += 1
             self._parts.clean()
         finally:
-            self._fixity.close()
+            if self._fixity is not None:
+                self._fixity.close()
             results.flush()
             for (rule, message), (first, count) in self._noted.items():
                 self._warn(rule, message if count == 1 else f"{message}, of {count:,} resources", first)
@@ -161,7 +162,11 @@ class ResourceTransfer:
         context = self._context
         for planned in self._results.each(IN_ROUND, self._round):
             work = planned
-            if self._patching.is_distrusted and isinstance(work.attempt, PatchAttempt):
+            if (
+                work.attempt_json is not None
+                and isinstance(work.attempt, PatchAttempt)
+                and self._patching.is_distrusted
+            ):
                 work = msgspec.structs.replace(work, attempt_json=None)
             if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
                 fetch = self._fetch(work)
@@ -325,6 +330,7 @@ class ResourceTransfer:
         listed = canonical_hash_of(work.extra) if wanted is None and verdict.judgement is Judgement.GOOD else None
         if listed is not None:
             path = Path(f"{self._temp}/{work.name}{'d' if verdict.form is BodyForm.DECODED else ''}")
+            self._fixity = self._fixity or CanonicalFixity()
             judged = self._fixity.judge_answer(listed, work.uri, (work.type, sent or None), path, body)
             if judged.fixity is DocumentFixity.AS_LISTED:
                 verdict = Verdict(Judgement.GOOD, verdict.form)

@@ -27,6 +27,9 @@ _ROOM_FOR_GROWTH = 64 << 20
 WAITING_ROUND = -2
 """The round of a row that waits for others to be fetched: none."""
 
+LEAST_RESOURCES = 12
+"""Fewer are not worth a look at any package: single requests have them at once."""
+
 MOST_MIRRORS_ASKED = 8
 """So many mirrors are asked for one resource in a run: each of them may be one that hangs."""
 

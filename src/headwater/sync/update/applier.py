@@ -32,7 +32,7 @@ from headwater.sync.state import (
 )
 from headwater.sync.transfer.content_at_hand import UnconfirmedContent, is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
-from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, clear_plan, listed_columns
+from headwater.sync.transfer.work_queue import ADD_WORK, LEAST_RESOURCES, ListedColumns, clear_plan, listed_columns
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.patches import FirstImport
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
@@ -252,11 +252,13 @@ class Applier:
     def _by_packages(self) -> None:
         """Have packages bring what they can, or tell in a dry run what they would.
 
-        Their modules are loaded only where something is to be fetched: most runs find nothing.
+        Their modules are loaded only where they may be worth it: most runs find little, and all of it in lists.
         """
         context, held = self._run, self._set
+        has_lists = held.offer.resource_list is not None and held.offer.change_list is not None
+        least = LEAST_RESOURCES if has_lists and context.options.prefer == "auto" else 1
         with context.database.write() as t:
-            is_wanted = t.one("SELECT 1 FROM temp.work LIMIT 1") is not None
+            is_wanted = t.one("SELECT 1 FROM temp.work LIMIT 1 OFFSET ?", (least - 1,)) is not None
         if not is_wanted or context.options.prefer == "lists":
             return
         from headwater.sync.packages.package_transfer import PackageTransfer, merged_ways
