@@ -37,24 +37,24 @@ LINES = {
     "http": 5_279,
     "ingest": 7_727,
     "notify": 3_824,
-    "packages": 1_429,
+    "packages": 1_359,
     "patches": 796,
-    "processes": 362,
+    "processes": 357,
     "publish": 6_318,
     "rdf": 2_341,
     "simulate": 960,
     "source": 4_841,
     "spec": 3_829,
     "storage": 2_257,
-    "sync": 19_832,
+    "sync": 19_023,
     "top": 1_389,
-    "transport": 2_482,
+    "transport": 2_403,
     "triplestores": 1_100,
     "versions": 1_231,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 304
+MOST_MODULES = 298
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -230,7 +230,7 @@ class Memory:
     def kept(self, _fetch):
         return self.what
 
-    def begun(self, _fetch, validator, total, _site):
+    def begun(self, _fetch, validator, total):
         Path(self.path).unlink(missing_ok=True)
         self.began.append((validator, total))
         return self.path

@@ -394,7 +394,7 @@ def _say_package(package: PackageFile, problems: list[PackageProblem], *, is_tex
         packed = sum(member.packed for member in members)
         click.echo(f"{len(members):,} members, {human_octets(packed)} packed")
         for one in members if show_all else members[:_SHOWN]:
-            packed_to = f", deflated to {human_octets(one.record.packed)}" if one.record.method == DEFLATED else ""
+            packed_to = f", deflated to {human_octets(one.packed)}" if one.method == DEFLATED else ""
             click.echo(f"        {printable(one.name)} · {human_octets(one.octets)}{packed_to}")
         if len(members) > _SHOWN and not show_all:
             click.echo(f"  … and {len(members) - _SHOWN:,} more; --all shows all")

@@ -78,8 +78,6 @@ class MemberNames:
         self._files: set[str] = set()
         self._folders: set[str] = set()
         self._octets = 0
-        self._last_folder = ""
-        """The folder of the file that was added last: it is known, and no file."""
 
     def __len__(self) -> int:
         """How many files there are."""
@@ -88,22 +86,16 @@ class MemberNames:
     def admits(self, name: str) -> bool:
         """Whether `add` would take this name."""
         try:
-            check_name(name)
-            self._check(folded(name), name)
+            self._checked(name)
         except BadPath:
             return False
         return True
 
     def add(self, name: str) -> None:
         """Take the name of a file in. Raises BadPath when it is refused or collides, PackageTooLarge."""
-        check_name(name)
-        key = folded(name)
-        folder = key.rpartition("/")[0]
-        if folder != self._last_folder or key in self._files or key in self._folders:
-            self._check(key, name)
-            self._add_folders_of(key)
-            self._last_folder = folder
-        self._remember(self._files, key)
+        key, folders = self._checked(name)
+        self._remember(self._folders, folders)
+        self._remember(self._files, [key])
 
     def add_folder(self, name: str) -> None:
         """Take the name of a folder in, without its last slash; it may come several times. Raises as `add` does."""
@@ -111,35 +103,34 @@ class MemberNames:
         key = folded(name)
         if key in self._files:
             raise BadPath(f"{shown(name)} is a folder and a file")
-        self._check_folders_of(key, name)
-        self._add_folders_of(f"{key}/")
+        self._remember(self._folders, self._new_folders(f"{key}/", name))
 
-    def _check(self, key: str, name: str) -> None:
+    def _checked(self, name: str) -> tuple[str, list[str]]:
+        """The folded name of a file, and the folders of it that are new. Raises BadPath."""
+        check_name(name)
+        key = folded(name)
         if key in self._files:
             raise BadPath(
                 f"two members have the name {shown(name)}, or names that differ by case or normalisation only"
             )
         if key in self._folders:
             raise BadPath(f"{shown(name)} is a file and a folder")
-        self._check_folders_of(key, name)
+        return key, self._new_folders(key, name)
 
-    def _check_folders_of(self, key: str, name: str) -> None:
+    def _new_folders(self, key: str, name: str) -> list[str]:
+        new: list[str] = []
         parent = key.rpartition("/")[0]
         while parent and parent not in self._folders:
             if parent in self._files:
                 raise BadPath(f"{shown(name)} lies in a folder that is a file")
+            new.append(parent)
             parent = parent.rpartition("/")[0]
+        return new
 
-    def _add_folders_of(self, key: str) -> None:
-        parent = key.rpartition("/")[0]
-        while parent and parent not in self._folders:
-            self._remember(self._folders, parent)
-            parent = parent.rpartition("/")[0]
-
-    def _remember(self, names: set[str], key: str) -> None:
-        self._octets += len(key)
+    def _remember(self, names: set[str], keys: list[str]) -> None:
+        self._octets += sum(map(len, keys))
         if self._octets > self._limits.names_octets:
             raise PackageTooLarge(f"names and folders of more than {self._limits.names_octets:,} characters")
-        names.add(key)
+        names.update(keys)
         if len(names) > self._limits.members:
             raise PackageTooLarge(f"more than {self._limits.members:,} members or folders")

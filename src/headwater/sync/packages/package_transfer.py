@@ -27,7 +27,7 @@ from headwater.spec.extensions import DumpOffer
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Entry
 from headwater.sync.connection import Scope
-from headwater.sync.lists.capability_lists import CAPABILITY_LISTS, offer_of
+from headwater.sync.lists.documents import CAPABILITY_LISTS, offer_of
 from headwater.sync.packages.dump_documents import MANIFESTS, fetch_package, read_dump, remove_package
 from headwater.sync.packages.package_content import PackageContent, Warn
 from headwater.sync.packages.placing import MemberBlock, MemberPlacing
