@@ -60,6 +60,10 @@ class _Value:
             self.text = None
         return self._content
 
+    def put(self, text: str) -> None:
+        """Make it another value."""
+        self.text, self._content = text, None
+
     def put_pieces(self, into: list[str]) -> None:
         """Its text as it is by now, at the end of `into`."""
         if self._content is None:
@@ -355,13 +359,25 @@ class _Application:
             case "remove":
                 self._remove(path)
             case "replace":
-                self._replace(path, self._value(members))
+                written = self._value(members)
+                self._grown(len(written))
+                self._found(path).put(written)
             case "move":
-                self._move(self._string(members, "from"), path)
+                from_ = self._string(members, "from")
+                if path.startswith(f"{from_}/"):
+                    raise PatchRefused("a value cannot be moved into itself")
+                if path != from_ or (path and (within := self._place(path).within) and within.is_object):
+                    self._add(path, self._remove(from_).value.written(effort), last=True)
+                else:
+                    self._found(path)
             case "copy":
                 self._add(path, self._found(self._string(members, "from")).written(effort))
             case "test":
-                self._test(path, self._value(members))
+                written = self._value(members)
+                held = self._found(path).written(effort)
+                effort.spend(1 + (len(held) + len(written)) // 20)
+                if held != written and not _equal(json.loads(held), json.loads(written)):
+                    raise PatchRefused("a test has failed")
             case _:
                 raise PatchRefused("it has an unknown operation")
 
@@ -399,18 +415,13 @@ class _Application:
         if not names:
             return _Place(None, "")
         value = self._text.value
-        for name in names[:-1]:
-            value = self._item(value, name).value
-        content = value.content(self._effort)
-        if content is None:
-            raise PatchRefused("there is nothing at a pointer")
+        for depth, name in enumerate(names, 1):
+            content = value.content(self._effort)
+            if content is None:
+                raise PatchRefused("there is nothing at a pointer")
+            if depth < len(names):
+                value = content.items[self._existing(content, name)].value
         return _Place(content, names[-1])
-
-    def _item(self, value: _Value, name: str) -> _Item:
-        content = value.content(self._effort)
-        if content is None:
-            raise PatchRefused("there is nothing at a pointer")
-        return content.items[self._existing(content, name)]
 
     def _existing(self, content: _Content, name: str) -> int:
         place = content.place(name, self._effort) if content.is_object else _index(name, len(content.items) - 1)
@@ -451,27 +462,6 @@ class _Application:
         self._effort.spend(1 + len(within.items) // 100)
         return within.remove(self._existing(within, name))
 
-    def _replace(self, path: str, written: str) -> None:
-        self._grown(len(written))
-        within, name = self._place(path)
-        if within is None:
-            self._text.value = _Value(written)
-        else:
-            within.items[self._existing(within, name)].value = _Value(written)
-
-    def _move(self, from_: str, path: str) -> None:
-        if path.startswith(f"{from_}/"):
-            raise PatchRefused("a value cannot be moved into itself")
-        if path == from_ and not (path and (within := self._place(path).within) and within.is_object):
-            self._found(path)
-            return
-        self._add(path, self._remove(from_).value.written(self._effort), last=True)
-
-    def _test(self, path: str, written: str) -> None:
-        held = self._found(path).written(self._effort)
-        self._effort.spend(1 + (len(held) + len(written)) // 20)
-        if held != written and not _equal(json.loads(held), json.loads(written)):
-            raise PatchRefused("a test has failed")
 
 
 def _member_place(content: _Content, name: str, effort: Effort) -> int:

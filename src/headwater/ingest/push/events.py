@@ -17,7 +17,7 @@ import msgspec
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
 from headwater.ingest.push.feed import Draft, Feed, Line, Outcome, statements_of, with_links
-from headwater.ingest.push.ingest_state import MOST_LINKS, Effects, RequestProgress, Statement
+from headwater.ingest.push.ingest_state import MOST_LINKS, Effects, RequestProgress
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import ChangeKind, Link, parse_hash
 from headwater.spec.times import Leniency, from_microseconds, parse_datetime, to_microseconds
@@ -116,20 +116,11 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     attributes: dict[str, str] | None = None
 
 
-class Announced(msgspec.Struct, frozen=True, kw_only=True):
-    """One announcement in the catalog's terms: `metadata` None is a deletion."""
-
-    uri: str
-    change: ChangeKind | None
-    metadata: Metadata | None
-    statements: tuple[Statement, ...] = ()
-
-
 _decode = json_decoder(Announcement)
 
 
-def read_announcement(line: bytes, locations: Locations) -> Announced:
-    """What a line announces. Raises BadEvent and BadLocation."""
+def read_announcement(line: bytes, locations: Locations) -> tuple[ChangeKind | None, Draft]:
+    """What a line announces, and the event that it comes to where that is news. Raises BadEvent and BadLocation."""
     try:
         told = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
@@ -138,7 +129,7 @@ def read_announcement(line: bytes, locations: Locations) -> Announced:
         raise BadEvent("one of uri and path names the resource")
     uri = locations.url(told.uri) if told.uri is not None else locations.relative_path(told.path or "")
     if told.change is ChangeKind.DELETED:
-        return Announced(uri=uri, change=told.change, metadata=None)
+        return told.change, Draft(uri=uri, metadata=None, statements=())
     if len(told.links or ()) > MOST_LINKS:
         raise BadEvent(f"more than {MOST_LINKS} links")
     if len(told.attributes or ()) > MOST_ATTRIBUTES:
@@ -169,7 +160,7 @@ def read_announcement(line: bytes, locations: Locations) -> Announced:
         links=links,
         extra=tuple((told.attributes or {}).items()),
     )
-    return Announced(uri=uri, change=told.change, metadata=metadata, statements=statements_of(links, locations.link))
+    return told.change, Draft(uri=uri, metadata=metadata, statements=statements_of(links, locations.link))
 
 
 def _hash(items: list[str]) -> str | None:
@@ -215,8 +206,23 @@ def take_lines(
     announced, refused = read_lines(feed, lines)
 
     def take() -> list[Outcome]:
-        drafts, outcomes = judge(feed, announced)
-        outcomes = sorted([*refused, *outcomes], key=lambda one: one.line)
+        held = feed.held(one.uri for _, _, one in announced)
+        present: dict[str, Metadata | None] = {uri: one.metadata for uri, one in held.items()}
+        implied, first = feed.implied(one.uri for _, _, one in announced), feed.next_seq()
+        drafts, outcomes = list[Draft](), refused[:]
+        for line, change, one in announced:
+            new = None if one.metadata is None else with_links(one.metadata, implied.get(one.uri, ()))
+            old, seq, reason = present.get(one.uri), None, None
+            if new is None and old is None:
+                reason = NOT_HELD
+            elif change is None and new == old:
+                reason = NO_NEWS
+            else:
+                present[one.uri] = new
+                seq = None if first is None else first + len(drafts)
+                drafts.append(Draft(uri=one.uri, metadata=new, statements=one.statements))
+            outcomes.append(Outcome(line=line, status=200, seq=seq, reason=reason))
+        outcomes.sort(key=lambda one: one.line)
         effects = Effects(progress=progress(outcomes) if progress is not None else None)
         if announced or progress is not None:  # that something is no news is as sure as what is recorded
             feed.write(drafts, effects)
@@ -225,17 +231,19 @@ def take_lines(
     return feed.attempt(take)
 
 
-def read_lines(feed: Feed, lines: Sequence[Line]) -> tuple[list[tuple[int, Announced]], list[Outcome]]:
+def read_lines(
+    feed: Feed, lines: Sequence[Line]
+) -> tuple[list[tuple[int, ChangeKind | None, Draft]], list[Outcome]]:
     """The announcements of the good lines, and the outcomes of the others."""
-    announced: list[tuple[int, Announced]] = []
+    announced: list[tuple[int, ChangeKind | None, Draft]] = []
     refused: list[Outcome] = []
     for line in lines:
         try:
             if line.text is None:
                 raise LineTooLong("the line is too long")
-            one = read_announcement(line.text, feed.locations)
+            change, one = read_announcement(line.text, feed.locations)
             feed.check(one.uri, one.metadata or Metadata())
-            announced.append((line.number, one))
+            announced.append((line.number, change, one))
         except UsageFault as fault:
             refused.append(refusal(line.number, fault))
     return announced, refused
@@ -247,29 +255,6 @@ def refusal(line: int, fault: UsageFault) -> Outcome:
     where = f" ({fault.where})" if fault.where else ""
     rule = f" [{fault.rule}]" if fault.rule else ""
     return Outcome(line=line, status=status, code=fault.code, reason=f"{fault.what}{where}"[:_LONGEST_REASON] + rule)
-
-
-def judge(feed: Feed, announced: Sequence[tuple[int, Announced]]) -> tuple[list[Draft], list[Outcome]]:
-    """The events that announcements come to, as far as they are news to the set as it is, and the outcome of each."""
-    present: dict[str, Metadata | None] = {
-        uri: resource.metadata for uri, resource in feed.held(one.uri for _, one in announced).items()
-    }
-    implied, first = feed.implied(one.uri for _, one in announced), feed.next_seq()
-    drafts: list[Draft] = []
-    outcomes: list[Outcome] = []
-    for line, one in announced:
-        new = None if one.metadata is None else with_links(one.metadata, implied.get(one.uri, ()))
-        old, seq, reason = present.get(one.uri), None, None
-        if new is None and old is None:
-            reason = NOT_HELD
-        elif one.change is None and new == old:
-            reason = NO_NEWS
-        else:
-            present[one.uri] = new
-            seq = None if first is None else first + len(drafts)
-            drafts.append(Draft(uri=one.uri, metadata=new, statements=one.statements))
-        outcomes.append(Outcome(line=line, status=200, seq=seq, reason=reason))
-    return drafts, outcomes
 
 
 _DOCUMENTS = frozenset({"location", "resource_set", "_source", "hits", "index", "create", "responses"})
