@@ -463,7 +463,6 @@ class _Application:
         return within.remove(self._existing(within, name))
 
 
-
 def _member_place(content: _Content, name: str, effort: Effort) -> int:
     """Where a new member of an object is put: by its name where the names were in order, else last."""
     effort.spend(1 + len(content.items) // 4)

@@ -216,7 +216,13 @@ class _Joining:
             if last is not None and last.place != state.place and _agree(last.metadata, state.metadata.lastmod):
                 self.joined.merged.append(state.uri)
                 self._tell(Fate.SUPERSEDED, last.line)
-                pool[-1] = _both(last, state)
+                # What the newer document leaves out is taken from the older.
+                one, two = asdict(last.metadata), asdict(state.metadata)
+                whole = Metadata(**one | {name: value for name, value in two.items() if value is not None})
+                links = tuple(dict.fromkeys((*last.metadata.links, *state.metadata.links)))
+                statements = tuple(dict.fromkeys((*last.statements, *state.statements)))
+                metadata, kept = replace(whole, links=links), state.kept or last.kept
+                pool[-1] = replace(state, metadata=metadata, statements=statements, kept=kept)
             else:
                 pool.append(state)
         return states
@@ -399,9 +405,12 @@ class _Joining:
 
     def _hold(self, draft: Draft, note: Note, *lines: int) -> None:
         assert draft.metadata is not None
-        present = self._held(draft.uri)
-        until_us = _replaced_until(present, self._gone(draft.uri), draft.metadata.lastmod, self._now)
-        note = replace(note, before_us=until_us)
+        present, lastmod, until_us = self._held(draft.uri), draft.metadata.lastmod, self._gone(draft.uri)
+        if present is not None:  # a `lastmod` that is still to come tells nothing
+            known = present.metadata.lastmod
+            known_us = to_microseconds(known) if known is not None and known <= self._now else 0
+            until_us = max(present.note.before_us, known_us)
+        note = replace(note, before_us=until_us if lastmod is not None and until_us > to_microseconds(lastmod) else 0)
         self._present[draft.uri] = Present(draft.metadata, note)
         draft.memo = note.memo()
         self._act(draft, *lines)
@@ -512,29 +521,6 @@ def _is_older(state: ResourceState, present: Present | None, gone_us: int) -> bo
     if mine is None or known is None:
         return False
     return mine < known or (mine != known and to_microseconds(mine) <= present.note.before_us)
-
-
-def _replaced_until(present: Present | None, gone_us: int, lastmod: dt.datetime | None, now: dt.datetime) -> int:
-    """Up to which `lastmod` other states are from before the one that comes now, of an older file (`Note.before_us`).
-
-    A `lastmod` that is still to come tells nothing.
-    """
-    if lastmod is None:
-        return 0
-    until_us = gone_us
-    if present is not None:
-        known = present.metadata.lastmod
-        until_us = max(present.note.before_us, to_microseconds(known) if known is not None and known <= now else 0)
-    return until_us if until_us > to_microseconds(lastmod) else 0
-
-
-def _both(first: ResourceState, second: ResourceState) -> ResourceState:
-    """Two documents of one state: what the newer one leaves out is taken from the older (DIT-A9)."""
-    one, two = asdict(first.metadata), asdict(second.metadata)
-    whole = Metadata(**one | {name: value for name, value in two.items() if value is not None})
-    metadata = replace(whole, links=tuple(dict.fromkeys((*first.metadata.links, *second.metadata.links))))
-    statements = tuple(dict.fromkeys((*first.statements, *second.statements)))
-    return replace(second, metadata=metadata, statements=statements, kept=second.kept or first.kept)
 
 
 def _digest(text: str) -> bytes:

@@ -231,9 +231,7 @@ def take_lines(
     return feed.attempt(take)
 
 
-def read_lines(
-    feed: Feed, lines: Sequence[Line]
-) -> tuple[list[tuple[int, ChangeKind | None, Draft]], list[Outcome]]:
+def read_lines(feed: Feed, lines: Sequence[Line]) -> tuple[list[tuple[int, ChangeKind | None, Draft]], list[Outcome]]:
     """The announcements of the good lines, and the outcomes of the others."""
     announced: list[tuple[int, ChangeKind | None, Draft]] = []
     refused: list[Outcome] = []
