@@ -58,7 +58,7 @@ def test_an_interrupted_command_says_whether_the_next_goes_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("headwater.sync.run.synchronise", interrupted)
-    monkeypatch.setattr("headwater.sync.audit.auditor.audit", interrupted)
+    monkeypatch.setattr("headwater.cli.audit.audit", interrupted)
     done = run_here(*command, tmp_path, "--json")
     assert done.returncode == Exit.INTERRUPTED
     assert done.stderr.startswith(b"interrupted\n")
