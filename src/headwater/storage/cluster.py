@@ -133,50 +133,18 @@ def fault_of(status: int, reason: Reason, where: str) -> ClusterFault:
         what += f" ({reason.unsuccessful})"
     if status == NOBODY:
         return ClusterRefused(what[:1000], where=where, advice=_WHO)
-    kind = _kind(status, reason)
-    return ClusterFault(what[:1000], where=where) if kind is None else kind(what[:1000], where=where)
-
-
-def _kind(status: int, reason: Reason) -> type[ClusterFault] | None:
-    """Whose fault it is; None: ours."""
+    kind = ClusterFault  # ours
     if reason.type == "cluster_block_exception" and status in (FORBIDDEN, TOO_MANY):
-        return ClusterReadOnly
-    if status == FORBIDDEN:
-        return ClusterRefused
-    if status == TOO_MANY:
-        return ClusterBusy
-    if status >= 500:
-        return ClusterUnreachable
-    if reason.type in ("index_not_found_exception", "strict_dynamic_mapping_exception", "alias_not_found_exception"):
-        return ClusterDamaged
-    return None
-
-
-def _fault_of_connection(cause: Exception, said: str, where: str) -> ClusterFault:
-    """The fault that it is when a request got no answer. Only a ClusterUnreachable may pass."""
-    error = next((one for one in _chain(cause) if isinstance(one, ssl.SSLError)), None)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        advice = _CERTIFICATES.get(error.verify_code)
-        return ClusterUnsafe(
-            f"the certificate is not trusted: {error.verify_message.rstrip('.')}", where=where, advice=advice
-        )
-    if error is not None and error.reason in _NO_TLS:
-        return ClusterUnsafe("the node does not talk TLS", where=where, advice=_PLAIN)
-    if error is not None and "ALERT" in (error.reason or ""):
-        return ClusterUnsafe(f"the node refuses this TLS connection: {said}", where=where)
-    if "more than 100 headers" in said:
-        return ClusterFault(said, where=where)
-    return ClusterUnreachable(f"no answer: {said}", where=where)
-
-
-def _tls_is_wanted(where: str) -> ClusterUnsafe:
-    """The fault that it is to talk plain HTTP to a port that talks TLS."""
-    return ClusterUnsafe("the node talks TLS alone", where=where, advice=_TLS)
-
-
-def _hung_up(cause: Exception) -> bool:
-    """Whether somebody took the connection and then closed it, or said what is no HTTP."""
-    return any(isinstance(one, ConnectionResetError | BadStatusLine) for one in _chain(cause))
+        kind = ClusterReadOnly
+    elif status == FORBIDDEN:
+        kind = ClusterRefused
+    elif status == TOO_MANY:
+        kind = ClusterBusy
+    elif status >= 500:
+        kind = ClusterUnreachable
+    elif reason.type in ("index_not_found_exception", "strict_dynamic_mapping_exception", "alias_not_found_exception"):
+        kind = ClusterDamaged
+    return kind(what[:1000], where=where)
 
 
 def _chain(cause: BaseException) -> list[BaseException]:
@@ -411,8 +379,9 @@ class Cluster:
         return min(node_seconds * 2.0**silent_nodes, self._request_seconds)
 
     def _once(self, node: BaseNode, method: str, path: str, body: bytes | None, seconds: float) -> Answer:
+        headers = None if body is None else _JSON_LINES if "/_bulk" in path else _JSON
         try:
-            found = node.perform_request(method, path, body, headers=_headers_of(path, body), request_timeout=seconds)
+            found = node.perform_request(method, path, body, headers=headers, request_timeout=seconds)
         except (NoConnection, ConnectionTimeout):
             self._nodes.mark_dead(node)
             raise
@@ -421,11 +390,24 @@ class Cluster:
         return Answer(found.meta.status, found.body.decode("utf-8", "surrogatepass"))
 
     def _fault_of(self, cause: NoConnection | ConnectionTimeout, node: BaseNode, path: str) -> ClusterFault:
+        """The fault that it is when a request got no answer. Only a ClusterUnreachable may pass."""
         where = f"{node.base_url}{path}"
-        if not self._tls and not self._answered and _hung_up(cause) and wants_tls(node.host, node.port):
-            return _tls_is_wanted(where)
+        # somebody took the connection and then closed it, or said what is no HTTP
+        hung_up = any(isinstance(one, ConnectionResetError | BadStatusLine) for one in _chain(cause))
+        if not self._tls and not self._answered and hung_up and wants_tls(node.host, node.port):
+            return ClusterUnsafe("the node talks TLS alone", where=where, advice=_TLS)
         said = str(cause.errors[0] if cause.errors else cause)[:300]
-        return _fault_of_connection(cause, said, where)
+        error = next((one for one in _chain(cause) if isinstance(one, ssl.SSLError)), None)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            what = f"the certificate is not trusted: {error.verify_message.rstrip('.')}"
+            return ClusterUnsafe(what, where=where, advice=_CERTIFICATES.get(error.verify_code))
+        if error is not None and error.reason in _NO_TLS:
+            return ClusterUnsafe("the node does not talk TLS", where=where, advice=_PLAIN)
+        if error is not None and "ALERT" in (error.reason or ""):
+            return ClusterUnsafe(f"the node refuses this TLS connection: {said}", where=where)
+        if "more than 100 headers" in said:
+            return ClusterFault(said, where=where)
+        return ClusterUnreachable(f"no answer: {said}", where=where)
 
 
 class Patience:
@@ -467,12 +449,6 @@ def slices(operations: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 _JSON = HttpHeaders({"content-type": "application/json"})
 _JSON_LINES = HttpHeaders({"content-type": "application/x-ndjson"})
-
-
-def _headers_of(path: str, body: bytes | None) -> HttpHeaders | None:
-    if body is None:
-        return None
-    return _JSON_LINES if "/_bulk" in path else _JSON
 
 
 _PROBE_SECONDS = 5.0

@@ -107,7 +107,12 @@ class Database:
         self._place = os.path.abspath(self.path)
         self._writer = self._connect()
         try:
-            self._opened = self._status()
+            try:
+                # which file it is: now that it is open, since a file system of layers may copy it when it is opened
+                self._opened = os.stat(self._place)
+            except OSError as cause:
+                what = f"the database cannot be opened: {cause.strerror}"
+                raise DatabaseFault(what, code=UNREACHABLE, where=str(self.path)) from cause
             self._prepare(page_octets)
         except BaseException:
             self.close()
@@ -132,6 +137,33 @@ class Database:
             finally:
                 self._writing_thread = None
 
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """A transaction that sees one committed state, whatever is written meanwhile, and can change nothing.
+
+        It never waits for the writer, nor the writer for it. While one is open the WAL file cannot be emptied, so end
+        it soon. May be nested: each has its own snapshot.
+        """
+        with self._pool_lock:
+            if self._closed:
+                raise DatabaseFault("the database was closed", code=CLOSED, where=str(self.path))
+            idle = self._idle.pop() if self._idle else None
+        connection = idle or self._connect()
+        if idle is None:
+            connection.execute("PRAGMA query_only = ON").fetchall()
+        with self._pool_lock:
+            self._lent.add(connection)
+        transaction = Transaction(connection, self.path)
+        try:
+            connection.execute("BEGIN")
+            connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # the snapshot is of now, not of later
+            yield transaction
+        except apsw.Error as cause:
+            raise fault_of(cause, self.path) from cause
+        finally:
+            transaction._end()
+            self._give_back(connection)
+
     def _written(self, durability: Durability) -> Iterator[Transaction]:
         if self._closed:
             raise DatabaseFault("the database was closed", code=CLOSED, where=str(self.path))
@@ -153,26 +185,9 @@ class Database:
         finally:
             transaction._end()
             if not rolled_back(connection) and not self._closed:
-                self._replace_writer()
-
-    @contextlib.contextmanager
-    def read(self) -> Iterator[Transaction]:
-        """A transaction that sees one committed state, whatever is written meanwhile, and can change nothing.
-
-        It never waits for the writer, nor the writer for it. While one is open the WAL file cannot be emptied, so end
-        it soon. May be nested: each has its own snapshot.
-        """
-        connection = self._borrow()
-        transaction = Transaction(connection, self.path)
-        try:
-            connection.execute("BEGIN")
-            connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # the snapshot is of now, not of later
-            yield transaction
-        except apsw.Error as cause:
-            raise fault_of(cause, self.path) from cause
-        finally:
-            transaction._end()
-            self._give_back(connection)
+                with contextlib.suppress(apsw.Error):
+                    self._writer.close(True)
+                self._writer, self._writer_durability = self._connect(), self._durability
 
     def data_version(self) -> int:
         """A number that becomes another one when another process, or another `Database`, has committed something."""
@@ -224,17 +239,7 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _status(self) -> os.stat_result:
-        """Which file it is: asked when it is open, since a file system of layers may copy it when it is opened."""
-        try:
-            return os.stat(self._place)
-        except OSError as cause:
-            where = str(self.path)
-            what = f"the database cannot be opened: {cause.strerror}"
-            raise DatabaseFault(what, code=UNREACHABLE, where=where) from cause
-
     def _is_in_place(self) -> bool:
-        """Whether the name still leads to the file that is open."""
         try:
             return os.path.samestat(os.stat(self._place), self._opened)
         except OSError as cause:
@@ -262,35 +267,40 @@ class Database:
         return connection
 
     def _prepare(self, page_octets: int | None) -> None:
+        writer = self._writer
         try:
-            self._recognise()
+            # a file that is no database or another program's is refused before anything is written to it
+            writer.execute("BEGIN")  # one snapshot: another process may be creating the file at this moment
+            empty = not writer.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+            mark = writer.execute("PRAGMA application_id").fetchall()[0][0]
+            writer.execute("ROLLBACK")
+            if mark != self.schema.application_id and not (empty and mark == 0):
+                what = "the file is the database of another program or purpose"
+                raise DatabaseFault(what, code=NO_DATABASE, where=str(self.path))
             if page_octets is not None:  # of a new file, which can give free pages back (`PRAGMA incremental_vacuum`)
-                self._writer.execute(f"PRAGMA page_size = {page_octets}; PRAGMA auto_vacuum = INCREMENTAL").fetchall()
+                writer.execute(f"PRAGMA page_size = {page_octets}; PRAGMA auto_vacuum = INCREMENTAL").fetchall()
             if self.schema.has_log:
                 self._enter_wal()
         except apsw.Error as cause:
             raise fault_of(cause, self.path) from cause
-        version = self._version()
+        with self.read() as transaction:
+            version = int(transaction.value("PRAGMA user_version"))
         if version < self.schema.version and not self.schema.may_migrate:
             raise SchemaTooOld(f"the database has schema version {version}", where=str(self.path))
         self.migrated_from = version if 0 < version < self.schema.version else None
         while version < self.schema.version:
-            version = self._migrate()
+            with self.write() as transaction:  # the next one; another process may have been first
+                version = int(transaction.value("PRAGMA user_version"))
+                if version < self.schema.version:
+                    transaction.run(self.schema.migrations[version])
+                    transaction.run(f"PRAGMA application_id = {self.schema.application_id}")
+                    version += 1
+                    transaction.run(f"PRAGMA user_version = {version}")
         if version > self.schema.version:
             raise SchemaTooNew(
                 f"the database has schema version {version}, this Headwater knows {self.schema.version}",
                 where=str(self.path),
             )
-
-    def _recognise(self) -> None:
-        """Refuse a file that is no database or another program's, before anything is written to it."""
-        self._writer.execute("BEGIN")  # one snapshot: another process may be creating the file at this moment
-        empty = not self._writer.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
-        mark = self._writer.execute("PRAGMA application_id").fetchall()[0][0]
-        self._writer.execute("ROLLBACK")
-        if mark != self.schema.application_id and not (empty and mark == 0):
-            what = "the file is the database of another program or purpose"
-            raise DatabaseFault(what, code=NO_DATABASE, where=str(self.path))
 
     def _enter_wal(self) -> None:
         """Set WAL mode once for the file's life; two processes that create the file at once must take turns by hand."""
@@ -307,33 +317,6 @@ class Database:
             what = "this file system cannot share memory between processes"
             raise DatabaseFault(what, code=IO_FAULT, where=str(self.path))
 
-    def _version(self) -> int:
-        with self.read() as transaction:
-            return int(transaction.value("PRAGMA user_version"))
-
-    def _migrate(self) -> int:
-        """Apply the next migration in one transaction and return the version; another process may have been first."""
-        with self.write() as transaction:
-            version = int(transaction.value("PRAGMA user_version"))
-            if version < self.schema.version:
-                transaction.run(self.schema.migrations[version])
-                transaction.run(f"PRAGMA application_id = {self.schema.application_id}")
-                version += 1
-                transaction.run(f"PRAGMA user_version = {version}")
-        return version
-
-    def _borrow(self) -> apsw.Connection:
-        with self._pool_lock:
-            if self._closed:
-                raise DatabaseFault("the database was closed", code=CLOSED, where=str(self.path))
-            connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = self._connect()
-            connection.execute("PRAGMA query_only = ON").fetchall()
-        with self._pool_lock:
-            self._lent.add(connection)
-        return connection
-
     def _give_back(self, connection: apsw.Connection) -> None:
         sound = rolled_back(connection)
         with self._pool_lock:
@@ -344,11 +327,6 @@ class Database:
         with contextlib.suppress(apsw.Error):
             connection.close(True)
 
-    def _replace_writer(self) -> None:
-        with contextlib.suppress(apsw.Error):
-            self._writer.close(True)
-        self._writer, self._writer_durability = self._connect(), self._durability
-
 
 @contextlib.contextmanager
 def opened_to_read(path: Path, schema: Schema) -> Iterator[Database]:
@@ -358,9 +336,13 @@ def opened_to_read(path: Path, schema: Schema) -> Iterator[Database]:
     private copy. Raises DatabaseFaults and OSError.
     """
     writable = all(os.access(one, os.W_OK, effective_ids=True) for one in (path, path.parent))
+    header = b""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        header = file.read(_HEADER_OCTETS)
+    is_current = len(header) == _HEADER_OCTETS and int.from_bytes(header[_VERSION_AT:], "big") == schema.version
     with (
         Database(path, schema, durability=Durability.NORMAL)
-        if writable and _room(path.parent) >= _ROOM and _is_current(path, schema)
+        if writable and _room(path.parent) >= _ROOM and is_current
         else private_copy(path, schema) as database
     ):
         yield database
@@ -390,17 +372,8 @@ def private_copy(path: Path, schema: Schema) -> Iterator[Database]:
 
 
 def _room(folder: Path) -> int:
-    """The octets that may be written there."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
-
-
-def _is_current(path: Path, schema: Schema) -> bool:
-    """Whether the header of the file says our schema's version: then opening it changes nothing."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        header = file.read(_HEADER_OCTETS)
-        return int.from_bytes(header[_VERSION_AT:], "big") == schema.version and len(header) == _HEADER_OCTETS
-    return False
 
 
 _FILE_COPIES = 10

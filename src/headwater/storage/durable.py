@@ -69,27 +69,19 @@ def sync_many(paths: Collection[Path]) -> None:
     Many of them are synced by one call for the whole file system (syncfs(2), Linux) instead of one for each. It waits
     for whatever else is to be written there as well.
     """
-    some = next(iter(paths), None)
-    if some is None or (len(paths) >= MANY and _sync_file_system(some)):
-        return
+    if len(paths) >= MANY and _SYNCFS is not None:
+        some = next(iter(paths))
+        descriptor = os.open(some, os.O_RDONLY)
+        try:
+            if _SYNCFS(descriptor) == 0:
+                return
+            number = ctypes.get_errno()
+            if number != errno.ENOSYS:
+                raise OSError(number, os.strerror(number), os.fspath(some))
+        finally:
+            os.close(descriptor)
     for one in paths:
         _sync(one, os.O_RDONLY)
-
-
-def _sync_file_system(path: Path) -> bool:
-    """Make all of a file system durable; False where the system cannot."""
-    if _SYNCFS is None:
-        return False
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        if _SYNCFS(descriptor) == 0:
-            return True
-        number = ctypes.get_errno()
-        if number == errno.ENOSYS:
-            return False
-        raise OSError(number, os.strerror(number), os.fspath(path))
-    finally:
-        os.close(descriptor)
 
 
 def _find_syncfs() -> Callable[[int], int] | None:

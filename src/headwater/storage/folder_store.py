@@ -158,13 +158,12 @@ class PendingWrite:
             sync_folder(self._path.parent)
 
     def place_forms(self, *, durable: bool) -> Signature:
-        """Put the gzip form and then the object itself in their places.
-
-        Both are synced before: between the two a web server of the folder shows an object that is older than its form.
-        """
+        """Put the gzip form and then the object itself in their places, both synced before: between the two a web
+        server of the folder shows an object that is older than its form."""
+        if durable and self.kind.has_gzip:
+            sync_file(self._gzip)
         if durable:
-            for form in (self._gzip, self._plain) if self.kind.has_gzip else (self._plain,):
-                sync_file(form)
+            sync_file(self._plain)
         self.place_gzip(durable=False)
         return _place(self._plain, self._path, durable=False)
 
@@ -231,12 +230,6 @@ def remove_note(path: Path, signature: Signature) -> None:
         _note_path(path, signature).unlink(missing_ok=True)
 
 
-def is_orphan(note: Path) -> bool:
-    """Whether a file that is named as a note belongs to no object as it is."""
-    path = note.with_name(note.name.removeprefix(NOTE).rsplit(".", 2)[0] or note.name)
-    return _note_path(path, signature_of(path)) != note
-
-
 def signature_of(path: Path | str) -> Signature:
     """The signature of a file; NOTHING where there is none."""
     try:
@@ -291,6 +284,7 @@ _OPENINGS, _AT_ONCE, _PAUSE_SECONDS = 200, 5, 0.001
 """How often an object is opened that is replaced meanwhile; after so many times at once with a pause before each."""
 
 _REMEMBERED = 20_000
+_UNREAD = "HW-STO-12"
 
 
 class FolderStore:
@@ -332,8 +326,16 @@ class FolderStore:
     def writer(self, name: str, kind: ObjectKind = XML, mark: Mark | None = None) -> Iterator[PendingWrite]:
         """The same for whoever writes into a file: the object is put when the context ends without an exception."""
         path = self._path(name)
+        folder = path.parent
         with write_faults(path):
-            self._prepare_folder(path.parent)
+            if folder not in self._safe_folders or not folder.is_dir():
+                folder.mkdir(parents=True, exist_ok=True)
+                # it and those above are synced once: who made them, or names in them, may have been killed first
+                for made in (folder, *folder.parents) if self._durable else ():
+                    sync_folder(made)
+                    if made == self.root:
+                        self._safe_folders.add(folder)
+                        break
         writing = PendingWrite(path, kind, mark)
         try:
             writing.begin()
@@ -374,7 +376,14 @@ class FolderStore:
         with _read_faults(path), suppress(FileNotFoundError, NotADirectoryError):
             if known and known.version == signature(path.stat()):
                 return known
-            return self._inspect(name, path)
+            with path.open("rb") as file:  # a note vouches for the octets, a gzip form is taken for theirs once read
+                state = signature(os.fstat(file.fileno()))
+                if (note := read_note(path, state)) is not None:
+                    return self._describe(name, path, state, note.etag)
+                digest = new_digest()
+                while chunk := file.read(BLOCK_OCTETS):
+                    digest.update(chunk)
+            return self._describe(name, path, state, digest.hexdigest())
         return None
 
     def version(self, name: str) -> Signature | None:
@@ -427,8 +436,10 @@ class FolderStore:
             except (_Replaced, FileNotFoundError):
                 self._forget(name)
             except OSError as cause:
-                raise _unread(f"cannot open the document: {cause.strerror}", self._path(name)) from cause
-        raise _unread("the document is replaced faster than it can be opened", self._path(name))
+                what = f"cannot open the document: {cause.strerror}"
+                raise StoreFault(what, code=_UNREAD, where=str(self._path(name))) from cause
+        what = "the document is replaced faster than it can be opened"
+        raise StoreFault(what, code=_UNREAD, where=str(self._path(name)))
 
     def _open(self, stored: StoredObject, coding: Coding) -> OpenObject:
         path = self._path(stored.name)
@@ -475,7 +486,9 @@ class FolderStore:
         with write_faults(self.root):
             for folder, files in self._folders():
                 for file in files:
-                    if file.startswith(TEMPORARY) or (file.startswith(NOTE) and is_orphan(folder / file)):
+                    path = folder / (file.removeprefix(NOTE).rsplit(".", 2)[0] or file)
+                    is_orphan = file.startswith(NOTE) and _note_path(path, signature_of(path)) != folder / file
+                    if file.startswith(TEMPORARY) or is_orphan:
                         (folder / file).unlink(missing_ok=True)
                         removed += 1
         return removed
@@ -499,33 +512,9 @@ class FolderStore:
             self._paths[name] = path
         return Path(path)
 
-    def _prepare_folder(self, folder: Path) -> None:
-        """Make a folder; sync it and those above once: who made them, or names in them, may have been killed first."""
-        if folder in self._safe_folders and folder.is_dir():
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        if self._durable:
-            for made in (folder, *folder.parents):
-                sync_folder(made)
-                if made == self.root:
-                    break
-            self._safe_folders.add(folder)
-
     def _sync(self, folder: Path) -> None:
         if self._durable:
             sync_folder(folder)
-
-    def _inspect(self, name: str, path: Path) -> StoredObject:
-        """What the files say: a note vouches for the octets, a gzip form is taken for theirs once they are read."""
-        with path.open("rb") as file:
-            state = signature(os.fstat(file.fileno()))
-            note = read_note(path, state)
-            if note is not None:
-                return self._describe(name, path, state, note.etag)
-            digest = new_digest()
-            while chunk := file.read(BLOCK_OCTETS):
-                digest.update(chunk)
-        return self._describe(name, path, state, digest.hexdigest())
 
     def _describe(self, name: str, path: Path, state: Signature, etag: str) -> StoredObject:
         labelled = read_whole_gzip_label(path, state[2])
@@ -575,8 +564,4 @@ def _read_faults(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as cause:
-        raise _unread(f"cannot read the document: {cause.strerror}", path) from cause
-
-
-def _unread(what: str, path: Path) -> StoreFault:
-    return StoreFault(what, code="HW-STO-12", where=str(path))
+        raise StoreFault(f"cannot read the document: {cause.strerror}", code=_UNREAD, where=str(path)) from cause

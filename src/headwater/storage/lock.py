@@ -6,6 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +29,9 @@ def lock_exclusive(path: Path) -> int:
     """
     while True:
         descriptor = _locked(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), fcntl.LOCK_EX)
-        if _is_at(descriptor, path):
-            return descriptor
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
+                return descriptor
         os.close(descriptor)  # whoever held it has removed it: by its name others may hold another file
 
 
@@ -63,10 +65,3 @@ def _locked(descriptor: int, kind: int) -> int:
             raise LockHeld(holder) from cause
         raise
     return descriptor
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except FileNotFoundError:
-        return False

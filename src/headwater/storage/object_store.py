@@ -86,15 +86,12 @@ class OpenOctets(Protocol):
 
     def read(self, start: int, octets: int) -> bytes:
         """Up to so many octets from `start`; fewer at the end, none beyond it."""
-        ...
 
     def is_unchanged(self) -> bool:
         """Whether what was read is still of the state that was opened."""
-        ...
 
     def close(self) -> None:
         """Give them up."""
-        ...
 
 
 class OpenObject:
@@ -136,7 +133,8 @@ def check_name(name: str) -> tuple[str, ...]:
     """The parts of a name. Raises UsageFault for one that could leave a folder or collide with a store's files."""
     parts = tuple(name.split("/"))
     good = all(part not in ("", ".", "..") and not part.startswith(RESERVED) for part in parts)
-    if not good or "\0" in name or "\\" in name or name.endswith(".gz") or not _is_text(name):
+    is_text = not any("\ud800" <= character <= "\udfff" for character in name)
+    if not good or "\0" in name or "\\" in name or name.endswith(".gz") or not is_text:
         raise UsageFault(f"not a document name: {name[:200]!r}", code="HW-STO-10")
     return parts
 
@@ -146,14 +144,6 @@ def checked_mark(text: str) -> str:
     if len(text) > MARK_OCTETS or not text.isascii() or not text.isprintable() or text != text.strip():
         raise ValueError(f"not a mark: {text[:200]!a}")
     return text
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def octets_of(source: OpenOctets, start: int, end: int) -> Iterator[bytes]:
