@@ -116,11 +116,24 @@ def place_of(text: str) -> Place:
     if match["prefix"] and _PREFIX.fullmatch(match["prefix"]) is None:
         raise BadPlace("the prefix of the indices begins no name of an index", where=shown(text))
     user, _, password = (match["who"] or "").partition(":")
+    nodes = []
+    for node in match["nodes"].split(","):
+        found = _NODE.fullmatch(node)
+        port = int(found["port"] or DEFAULT_PORT) if found else 0
+        if found is None or not 0 < port < 1 << 16:
+            raise BadPlace(f"no node: {node!a}", where=shown(text))
+        nodes.append((found["host"].strip("[]"), port))
+    query = match["query"] or ""
+    try:
+        given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+        options = from_values(given, Options, strict=False)
+    except ValueError as cause:  # msgspec's ValidationError is one
+        raise BadPlace(f"after the question mark: {cause}", where=shown(text)) from cause
     return ClusterPlace(
-        nodes=tuple(_node(node, text) for node in match["nodes"].split(",")),
+        nodes=tuple(nodes),
         prefix=match["prefix"] or DEFAULT_PREFIX,
         credentials=Credentials(user=unquote(user) or None, password=unquote(password) or None),
-        options=_options(match["query"] or "", text),
+        options=options,
     )
 
 
@@ -151,7 +164,22 @@ def open_catalog(
     """
     found = place_of(place) if isinstance(place, str) else place
     if isinstance(found, ClusterPlace):
-        return _open_cluster(found, limits, credentials, listener)
+        from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
+        from headwater.catalog.cluster.schema import Layout
+
+        options = found.options
+        return ClusterCatalog(
+            access_of(found, credentials),
+            found.prefix,
+            limits,
+            layout=Layout(shards=options.shards, replicas=options.replicas),
+            wait_times=WaitTimes(
+                lease_seconds=options.lease_seconds,
+                busy_seconds=options.busy_seconds,
+                patience_seconds=options.patience_seconds,
+            ),
+            listener=listener,
+        )
     from headwater.catalog.sqlite_catalog import SqliteCatalog
 
     catalog = SqliteCatalog(found, limits)
@@ -179,25 +207,6 @@ def is_there(place: str | Path, *, credentials: Credentials = NOBODY, listener: 
         cluster.close()
 
 
-def _open_cluster(place: ClusterPlace, limits: Limits | None, credentials: Credentials, listener: Listener) -> Catalog:
-    from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
-    from headwater.catalog.cluster.schema import Layout
-
-    options = place.options
-    return ClusterCatalog(
-        access_of(place, credentials),
-        place.prefix,
-        limits,
-        layout=Layout(shards=options.shards, replicas=options.replicas),
-        wait_times=WaitTimes(
-            lease_seconds=options.lease_seconds,
-            busy_seconds=options.busy_seconds,
-            patience_seconds=options.patience_seconds,
-        ),
-        listener=listener,
-    )
-
-
 def access_of(place: ClusterPlace, credentials: Credentials = NOBODY) -> Access:
     """The way to the cluster; the credentials that are given count before those of the URL."""
     from headwater.storage.cluster import Access, Node
@@ -210,19 +219,3 @@ def access_of(place: ClusterPlace, credentials: Credentials = NOBODY) -> Access:
         password=credentials.password or place.credentials.password or "",
         api_key=credentials.api_key,
     )
-
-
-def _node(text: str, where: str) -> tuple[str, int]:
-    match = _NODE.fullmatch(text)
-    port = int(match["port"] or DEFAULT_PORT) if match else 0
-    if match is None or not 0 < port < 1 << 16:
-        raise BadPlace(f"no node: {text!a}", where=shown(where))
-    return match["host"].strip("[]"), port
-
-
-def _options(query: str, where: str) -> Options:
-    try:
-        given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
-        return from_values(given, Options, strict=False)
-    except ValueError as cause:  # msgspec's ValidationError is one
-        raise BadPlace(f"after the question mark: {cause}", where=shown(where)) from cause

@@ -27,12 +27,10 @@ class OpenContent(OpenOctets, Protocol):
     @property
     def octets(self) -> int:
         """How many there are."""
-        ...
 
     @property
     def is_vouched(self) -> bool:
         """Whether these are known to be the recorded octets; if not, only their digest can tell."""
-        ...
 
 
 class Absence(Enum):
@@ -60,7 +58,6 @@ class ContentReader(Protocol):
 
     def open(self, set_name: str, resource: RecordedResource) -> OpenContent | NoContent:
         """The octets of a resource as it was recorded; whoever opens them closes them."""
-        ...
 
 
 class ContentChanged(Exception):

@@ -237,22 +237,18 @@ class Catalog(Protocol):
 
     def sets(self) -> list[SetState]:
         """Every set, by name."""
-        ...
 
     def newest(self) -> dict[str, int]:
         """The number of the newest change of every open set, by name; cheap enough to ask for every second."""
-        ...
 
     def state(self, name: str) -> SetState:
         """One set. Raises UnknownSet."""
-        ...
 
     def create(self, name: str, *, last_seq: int = 0) -> SetState:
         """Make sure the set exists (loading when new) and return it.
 
         The changes of a new one are numbered from `last_seq` + 1 on: one that has moved here goes on counting.
         """
-        ...
 
     def load(
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
@@ -261,14 +257,12 @@ class Catalog(Protocol):
 
         Raises WrongPhase on an open set; Unacceptable (nothing is applied then) and Moved as `record` does.
         """
-        ...
 
     def open(self, name: str, at: dt.datetime) -> SetState:
         """End the load: the first segment begins with `from_` = `at`, the time of the set's state as loaded.
 
         Every change gets a time after `at`. No effect on a set that is open.
         """
-        ...
 
     def record(
         self,
@@ -300,34 +294,27 @@ class Catalog(Protocol):
         tells beforehand. Raises Moved when the set is not `after`, as the caller has seen it
         (`page_filling.check_after`).
         """
-        ...
 
     def mark(self, name: str, now: dt.datetime) -> dt.datetime:
         """Draw a line: return T, the latest of `now` and all earlier times; every later change gets a time after T."""
-        ...
 
     def remember(self, name: str, memos: Sequence[tuple[str, bytes]], *, newest: int | None = None) -> None:
         """Replace the memos of live resources (others are skipped); no change is logged, no page touched.
 
         With `newest`, those that a later change than this has touched are skipped as well.
         """
-        ...
 
     def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
         """The live resources among `uris`."""
-        ...
 
     def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
         """Up to `limit` live resources with uri > `after`, in the order of their UTF-8 octets; none if `limit` < 1."""
-        ...
 
     def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
         """URI and memo of each of the resources that `resources` would return: much less work where they are enough."""
-        ...
 
     def pages(self, name: str) -> list[Page]:
         """All pages in order, also empty ones (count 0)."""
-        ...
 
     def page(self, name: str, number: int) -> Iterator[Resource]:
         """The live resources of one page in slot order, read from one snapshot; none for a page that is not there.
@@ -336,41 +323,33 @@ class Catalog(Protocol):
         one that is kept half read holds resources of the backend, so read on or drop it. To know which state was
         rendered, read `pages` first: what comes in between makes the page stale again.
         """
-        ...
 
     def rendered(self, name: str, pages: Sequence[Rendered]) -> None:
         """Note that documents of pages were written from the states with these `touched` counts.
 
         Raises Unacceptable for a page that is not there or was never touched so often; nothing is noted then.
         """
-        ...
 
     def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
         """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
-        ...
 
     def segments(self, name: str) -> list[Segment]:
         """All segments in order; the last one is open. None while the set is loading."""
-        ...
 
     def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
         """State, pages and segments of one set, from one state. Raises UnknownSet.
 
         With `newest` they are those of any committed state that has this change: the one that is remembered will do.
         """
-        ...
 
     def snapshots(self, names: frozenset[str] = frozenset()) -> Iterator[SetSnapshot]:
         """The snapshots of these sets, by name, each from one state, in few requests; all, without names."""
-        ...
 
     def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
         """When the change of this number happened, for each set that has it."""
-        ...
 
     def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
         """Those of the rows that are there. Raises UnknownSet."""
-        ...
 
     def rows_of(
         self,
@@ -387,18 +366,15 @@ class Catalog(Protocol):
         With `descending` in the opposite order: those before the place of `after`, of a rank down to `until`. Raises
         UnknownSet.
         """
-        ...
 
     def row_counts(self, name: str) -> dict[str, int]:
         """How many rows the set has of each kind of which it has any. Raises UnknownSet."""
-        ...
 
     def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
         """The sets that have rows of a kind, of a rank up to `until`, and how many.
 
         Cheap enough to ask for every second; a catalog on a cluster may answer as of a second ago.
         """
-        ...
 
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
         """Close the open segment, also an empty one, and open the next; return the closed one.
@@ -406,12 +382,9 @@ class Catalog(Protocol):
         Its `until` is the later of `now` and the newest time plus one microsecond; every later change comes after it.
         Raises WrongPhase while the set is loading.
         """
-        ...
 
     def note(self, name: str, notes: bytes) -> None:
         """Replace the publisher's private note of the set."""
-        ...
 
     def close(self) -> None:
         """Give up connections; what was accepted is on disk."""
-        ...

@@ -112,22 +112,18 @@ class Lease(Protocol):
     @property
     def holder(self) -> str:
         """Who had it when it was last asked for; empty when nobody did."""
-        ...
 
     def holds(self) -> bool:
         """Whether it is surely ours now, told without asking anybody; from any thread."""
-        ...
 
     def take(self) -> bool:
         """Ask once: take or renew it; whether it is ours. One that is not free may be in `seconds`: ask again.
 
         Raises the catalog's StoreFaults; a lease that was held is then still held until its time is over.
         """
-        ...
 
     def release(self) -> None:
         """Let others have it at once. No effect when it is not ours."""
-        ...
 
 
 @runtime_checkable
@@ -136,18 +132,15 @@ class SharedCatalog(Protocol):
 
     def lease(self, role: str, who: str) -> Lease:
         """The lease of `role`, not asked for yet; `who` tells people which process this is."""
-        ...
 
     def fence(self, name: str) -> int:
         """Shut out whoever has seen the set before: the `fence` of its state from now on (`record`, `after`).
 
         Raises UnknownSet and the catalog's StoreFaults.
         """
-        ...
 
     def hurry(self) -> None:
         """Be patient no longer, in any thread: this process is to end, and what is cut off now is whole or not at all.
 
         What does not answer at once is raised as a StoreFault from now on.
         """
-        ...

@@ -75,7 +75,12 @@ def weight(uri: str, metadata: Metadata) -> int:
         if metadata.changefreq is not None:
             octets += len(grammar.frequency(metadata.changefreq))
         for link in metadata.links:
-            octets += _link_octets(link)
+            if link.path is not None:
+                what = "a link with a path, which stands only in manifests"
+                raise Unacceptable(what, where=link.href, rule="RS-MD-10")
+            if link.length is not None and not 0 <= link.length < LENGTH_END:
+                _refuse_length(link.length)
+            octets += link_octets(link)
         if metadata.extra:
             octets += len(added(metadata.extra).encode())
     except WriteRefused as cause:
@@ -108,14 +113,6 @@ def _refuse_length(length: int) -> NoReturn:
 def link_octets(link: Link) -> int:
     """An upper bound of the octets of a link. Raises WriteRefused for what cannot be written."""
     return len(_markup.link(link).encode()) + _LINK_MARGIN
-
-
-def _link_octets(link: Link) -> int:
-    if link.path is not None:
-        raise Unacceptable("a link with a path, which stands only in manifests", where=link.href, rule="RS-MD-10")
-    if link.length is not None and not 0 <= link.length < LENGTH_END:
-        _refuse_length(link.length)
-    return link_octets(link)
 
 
 # The plan of a batch

@@ -15,6 +15,7 @@ from msgspec.structs import astuple
 from headwater.catalog import page_filling
 from headwater.catalog.interface import (
     Accepted,
+    Catalog,
     Change,
     Event,
     Limits,
@@ -64,7 +65,7 @@ from headwater.storage.transaction import SchemaTooNew, Transaction
 # ruff: noqa: S608 the only text put into a statement is our own lists of columns
 
 
-class SqliteCatalog:
+class SqliteCatalog(Catalog):
     """A catalog in the file at `path`, created and migrated as needed; use from any thread.
 
     Raises StoreFault for a file of a newer Headwater and a `DatabaseFault` (HW-DB-…) when the file or the disk is in
@@ -94,22 +95,18 @@ class SqliteCatalog:
         return self._database.migrated_from
 
     def sets(self) -> list[SetState]:
-        """Every set, by name."""
         with self._database.read() as transaction:
             return [state_of(row[:-1], row[-1]) for row in transaction.rows(f"{_STATE_QUERY} ORDER BY name")]
 
     def newest(self) -> dict[str, int]:
-        """The number of the newest change of every open set, by name."""
         with self._database.read() as transaction:
             return dict(transaction.rows('SELECT name, last_seq FROM "set" WHERE opened_us IS NOT NULL'))
 
     def state(self, name: str) -> SetState:
-        """One set. Raises UnknownSet."""
         with self._database.read() as transaction:
             return _read_state(transaction, name)
 
     def create(self, name: str, *, last_seq: int = 0) -> SetState:
-        """Make sure the set exists (loading when new, with changes from `last_seq` + 1 on) and return it."""
         if not name or not is_text(name):
             raise Unacceptable(f"no name for a set: {name!a}")
         with self._database.write() as transaction:
@@ -119,7 +116,6 @@ class SqliteCatalog:
     def load(
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
     ) -> int:
-        """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
         writes = page_filling.row_writes(state)
         with self._database.write() as transaction:
             head = _head_of(transaction, name)
@@ -138,7 +134,6 @@ class SqliteCatalog:
             return head.count + places.added
 
     def open(self, name: str, at: dt.datetime) -> SetState:
-        """End the load: the first segment begins with `from_` = `at`. No effect on a set that is open."""
         at_us = to_microseconds(at)
         with self._database.write() as transaction:
             head = _head_of(transaction, name)
@@ -160,7 +155,6 @@ class SqliteCatalog:
         after: SetState | None = None,
         state: StateUpdate = NO_UPDATE,
     ) -> Accepted:
-        """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
         now_us, writes = to_microseconds(now), page_filling.row_writes(state)
         with self._database.write() as transaction:
             head = _head_of(transaction, name)
@@ -183,7 +177,6 @@ class SqliteCatalog:
         return Accepted(log.changes[0].seq, log.last_seq, tuple(ignored))
 
     def mark(self, name: str, now: dt.datetime) -> dt.datetime:
-        """Draw a line: return T, the latest of `now` and all earlier times; every later change gets a time after T."""
         now_us = to_microseconds(now)
         with self._database.write() as transaction:
             head = _head_of(transaction, name)
@@ -192,7 +185,6 @@ class SqliteCatalog:
         return from_microseconds(last_us)
 
     def remember(self, name: str, memos: Sequence[tuple[str, bytes]], *, newest: int | None = None) -> None:
-        """Replace the memos of live resources (others are skipped); no change is logged, no page touched."""
         with self._database.write() as transaction:
             head = _head_of(transaction, name)
             until = head.last_seq if newest is None else newest
@@ -202,7 +194,6 @@ class SqliteCatalog:
             )
 
     def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
-        """Those of the rows of the set's state that are there."""
         with self._database.read() as transaction:
             head, asked = _head_of(transaction, name), list(keys)
             if not is_text("".join(text for key in asked for text in key)):
@@ -223,22 +214,23 @@ class SqliteCatalog:
         limit: int = 10_000,
         descending: bool = False,
     ) -> list[StateRow]:
-        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`.
-
-        With `descending` in the opposite order: those before that place, of a rank down to `until`.
-        """
         with self._database.read() as transaction:
             head = _head_of(transaction, name)
-            return _read_rows_of(transaction, head, kind, after, until, limit, descending=descending)
+            if not is_row_key((kind, "-")):
+                return []
+            sql, first, last = _ASCENDING, (-_LARGEST - 1, ""), _LARGEST
+            if descending:
+                sql, first, last = _DESCENDING, (_LARGEST, _BEHIND_KEYS), -_LARGEST - 1
+            rank, key = first if after is None else (after.rank, after.key)
+            values = (kind, head.id, rank, key, last if until is None else until, max(limit, 0))
+            return [StateRow(*row) for row in transaction.rows(sql, values)]
 
     def row_counts(self, name: str) -> dict[str, int]:
-        """How many rows the set has of each kind of which it has any."""
         with self._database.read() as transaction:
             sql = "SELECT kind, count(*) FROM state WHERE set_id = ? GROUP BY kind"
             return dict(transaction.rows(sql, (_head_of(transaction, name).id,)))
 
     def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
-        """The sets that have rows of a kind, of a rank up to `until`, and how many."""
         if not is_row_key((kind, "-")):
             return {}
         mine = 'FROM state WHERE kind = ?1 AND set_id = "set".id AND rank <= ?2'  # sought in each set
@@ -247,7 +239,6 @@ class SqliteCatalog:
             return dict(transaction.rows(sql, (kind, _LARGEST if until is None else until)))
 
     def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
-        """The live resources among `uris`."""
         with self._database.read() as transaction:
             head = _head_of(transaction, name)
             rows = transaction.rows_each(
@@ -257,7 +248,6 @@ class SqliteCatalog:
             return {resource.uri: resource for resource in map(resource_of, rows)}
 
     def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
-        """Up to `limit` live resources with uri > `after`, in the order of their UTF-8 octets; none if `limit` < 1."""
         with self._database.read() as transaction:
             head = _head_of(transaction, name)
             rows = transaction.rows(
@@ -267,7 +257,6 @@ class SqliteCatalog:
             return [resource_of(row) for row in rows]
 
     def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
-        """URI and memo of each of the resources that `resources` would return."""
         with self._database.read() as transaction:
             head = _head_of(transaction, name)
             rows = transaction.rows(
@@ -277,12 +266,10 @@ class SqliteCatalog:
             return [(uri, memo or b"") for uri, memo in rows]
 
     def pages(self, name: str) -> list[Page]:
-        """All pages in order, also empty ones (count 0)."""
         with self._database.read() as transaction:
             return _read_pages(transaction, _head_of(transaction, name))
 
     def page(self, name: str, number: int) -> Iterator[Resource]:
-        """The live resources of one page in slot order, read from one snapshot; none for a page that is not there."""
         self.state(name)  # an unknown set is said now, not with the first resource
         return self._page(name, number)
 
@@ -302,7 +289,6 @@ class SqliteCatalog:
             yield from map(resource_of, rows)
 
     def rendered(self, name: str, pages: Sequence[Rendered]) -> None:
-        """Note that documents of pages were written from the states with these `touched` counts."""
         rows = [(page, to_microseconds(page.at), to_microseconds(page.completed)) for page in pages]
         with self._database.write() as transaction:
             head = _head_of(transaction, name)
@@ -317,7 +303,6 @@ class SqliteCatalog:
                     raise Unacceptable(f"page {page.number} was never touched {page.touched} times", where=name)
 
     def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
-        """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
         with self._database.read() as transaction:
             head = _head_of(transaction, name)
             rows = transaction.rows(
@@ -327,12 +312,10 @@ class SqliteCatalog:
             return [recorded_of(row, head.base) for row in rows]
 
     def segments(self, name: str) -> list[Segment]:
-        """All segments in order; the last one is open. None while the set is loading."""
         with self._database.read() as transaction:
             return _read_segments(transaction, _head_of(transaction, name))
 
     def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
-        """One set with its pages and segments, from its present state, whatever is `newest`. Raises UnknownSet."""
         with self._database.read() as transaction:
             head = _head_of(transaction, name)
             return SetSnapshot(
@@ -340,16 +323,13 @@ class SqliteCatalog:
             )
 
     def snapshots(self, names: frozenset[str] = frozenset()) -> Iterator[SetSnapshot]:
-        """The snapshots of these sets, by name; all, without names."""
         return (self.snapshot_of(one.name) for one in self.sets() if not names or one.name in names)
 
     def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
-        """When the change of this number happened, for each set that has it."""
         found = {name: self.changes(name, seq - 1, 1) for name, seq in wanted.items()}
         return {name: changes[0].at for name, changes in found.items() if changes}
 
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
-        """Close the open segment, also an empty one, and open the next; return the closed one."""
         now_us = to_microseconds(now)
         with self._database.write() as transaction:
             head = _head_of(transaction, name)
@@ -360,7 +340,6 @@ class SqliteCatalog:
         return segment_of(*astuple(closed))
 
     def note(self, name: str, notes: bytes) -> None:
-        """Replace the publisher's private note of the set."""
         with self._database.write() as transaction:
             head = _head_of(transaction, name)
             transaction.run('UPDATE "set" SET notes = ? WHERE id = ?', (notes, head.id))
@@ -370,7 +349,6 @@ class SqliteCatalog:
         return self._database.check()
 
     def close(self) -> None:
-        """Give up connections; what was accepted is on disk. Iterators under way end with a DatabaseFault."""
         self._database.close()
 
 
@@ -409,14 +387,16 @@ def _head_of(transaction: Transaction, name: str) -> _SetHeader:
 
 
 def _read_places(transaction: Transaction, head: _SetHeader, events: Sequence[Event], limits: Limits) -> Places:
-    """Read where the resources of a batch lie, how full their pages are, and how full the last page is."""
-    held = {
-        row[0]: Place(row[1] - head.base, row[2], row[3])
-        for row in transaction.rows_each(
-            "SELECT uri, id, page, weight FROM resource WHERE set_id = ? AND uri = ?",
-            _keys(transaction, head, events),
-        )
-    }
+    uris = page_filling.uris_of(events)
+    if not is_text("".join(uris)):
+        uris = [uri for uri in uris if is_text(uri)]
+    # A load in the order of URIs never looks up: comparing octets and comparing code points give the same order.
+    between = "SELECT 1 FROM resource WHERE set_id = ? AND uri BETWEEN ? AND ? LIMIT 1"
+    if uris and not transaction.value(between, (head.id, min(uris), max(uris))):
+        uris = []
+    sql = "SELECT uri, id, page, weight FROM resource WHERE set_id = ? AND uri = ?"
+    found = transaction.rows_each(sql, [(head.id, uri) for uri in uris])
+    held = {row[0]: Place(row[1] - head.base, row[2], row[3]) for row in found}
     numbers = {place.page for place in held.values()}
     last = transaction.value("SELECT max(number) FROM page WHERE set_id = ?", (head.id,))
     if last is not None:
@@ -426,20 +406,6 @@ def _read_places(transaction: Transaction, head: _SetHeader, events: Sequence[Ev
         [(head.id, number) for number in sorted(numbers)],
     )
     return Places(limits, held, {row[0]: PageFill(*row) for row in fills}, head.next_slot)
-
-
-def _keys(transaction: Transaction, head: _SetHeader, events: Sequence[Event]) -> list[tuple[int, str]]:
-    """The URIs that must be looked up; none when the set holds nothing between the batch's first and last one."""
-    uris = page_filling.uris_of(events)
-    if not is_text("".join(uris)):
-        uris = [uri for uri in uris if is_text(uri)]
-    if not uris:
-        return []
-    # A load in the order of URIs never looks up: comparing octets and comparing code points give the same order.
-    between = "SELECT 1 FROM resource WHERE set_id = ? AND uri BETWEEN ? AND ? LIMIT 1"
-    if not transaction.value(between, (head.id, min(uris), max(uris))):
-        return []
-    return [(head.id, uri) for uri in uris]
 
 
 def _read_log(transaction: Transaction, head: _SetHeader, limits: Limits) -> Log:
@@ -463,14 +429,14 @@ def _write_places(transaction: Transaction, head: _SetHeader, places: Places) ->
         )
     if outcome.fresh:
         transaction.many(_INSERT, [fresh_row(base, set_id, put) for put in outcome.fresh])
-    _write_pages(transaction, set_id, [page for page in places.pages.values() if page.touches])
-
-
-def _write_pages(transaction: Transaction, set_id: int, pages: list[PageFill]) -> None:
-    fresh = [page for page in pages if page.first_slot is not None]
+    pages = [page for page in places.pages.values() if page.touches]
     transaction.many(
         "INSERT INTO page (set_id, number, first_slot, count, weight, touched, stale_us) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(set_id, p.number, p.first_slot, p.count, p.weight, p.touches, p.first_us) for p in fresh],
+        [
+            (set_id, p.number, p.first_slot, p.count, p.weight, p.touches, p.first_us)
+            for p in pages
+            if p.first_slot is not None
+        ],
     )
     transaction.many(
         "UPDATE page SET count = ?, weight = ?, touched = touched + ?, stale_us = coalesce(stale_us, ?)"
@@ -502,30 +468,7 @@ _ASCENDING = f"{_OF_KIND} AND (rank, key) > (?, ?) AND rank <= ? ORDER BY rank, 
 _DESCENDING = f"{_OF_KIND} AND (rank, key) < (?, ?) AND rank >= ? ORDER BY rank DESC, key DESC LIMIT ?"
 
 
-def _read_rows_of(
-    transaction: Transaction,
-    head: _SetHeader,
-    kind: str,
-    after: StateRow | None,
-    until: int | None,
-    limit: int,
-    *,
-    descending: bool,
-) -> list[StateRow]:
-    """Up to `limit` rows of a kind by rank and key, or in the opposite order."""
-    if not is_row_key((kind, "-")):
-        return []
-    if descending:
-        sql, first, last = _DESCENDING, (_LARGEST, _BEHIND_KEYS), -_LARGEST - 1
-    else:
-        sql, first, last = _ASCENDING, (-_LARGEST - 1, ""), _LARGEST
-    rank, key = first if after is None else (after.rank, after.key)
-    rows = transaction.rows(sql, (kind, head.id, rank, key, last if until is None else until, max(limit, 0)))
-    return [StateRow(*row) for row in rows]
-
-
 def _write_rows(transaction: Transaction, head: _SetHeader, writes: dict[RowKey, StateRow | None]) -> None:
-    """Write what becomes of rows."""
     if not writes:
         return
     transaction.many(
@@ -537,7 +480,6 @@ def _write_rows(transaction: Transaction, head: _SetHeader, writes: dict[RowKey,
 
 
 def _insert_rows(transaction: Transaction, head: _SetHeader, rows: Iterable[StateRow]) -> None:
-    """Put rows over their older ones."""
     transaction.many(
         "INSERT OR REPLACE INTO state (set_id, kind, key, rank, value) VALUES (?, ?, ?, ?, ?)",
         ((head.id, row.kind, row.key, row.rank, row.value) for row in rows),
@@ -545,12 +487,10 @@ def _insert_rows(transaction: Transaction, head: _SetHeader, rows: Iterable[Stat
 
 
 def _read_pages(transaction: Transaction, head: _SetHeader) -> list[Page]:
-    """All pages in order."""
     sql = f"SELECT {PAGE_COLUMNS} FROM page WHERE set_id = ? ORDER BY number"
     return [page_of(*row) for row in transaction.rows(sql, (head.id,))]
 
 
 def _read_segments(transaction: Transaction, head: _SetHeader) -> list[Segment]:
-    """All segments in order."""
     sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number"
     return [segment_of(*row) for row in transaction.rows(sql, (head.id,))]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from headwater.catalog.interface import Change, Metadata, Resource, SetState
 from headwater.catalog.page_filling import Logged, Put, to_microseconds
@@ -133,18 +134,15 @@ def _described(metadata: Metadata) -> Row:
     lastmod = metadata.lastmod
     lastmod_us = None if lastmod is None else to_microseconds(lastmod)
     if metadata.links or metadata.extra or metadata.encoding is not None or metadata.changefreq is not None:
-        links = tuple(_plain(link) for link in metadata.links)
+        links = tuple(  # times as JSON keeps them exactly: of no subclass, in UTC
+            link
+            if link.modified is None
+            else msgspec.structs.replace(link, modified=from_microseconds(to_microseconds(link.modified)))
+            for link in metadata.links
+        )
         rare = More(encoding=metadata.encoding, changefreq=metadata.changefreq, links=links, extra=metadata.extra)
         return lastmod_us, metadata.hash, metadata.length, metadata.type, _to_json(rare)
     return lastmod_us, metadata.hash, metadata.length, metadata.type, None
-
-
-def _plain(link: Link) -> Link:
-    """The link with a time that JSON keeps exactly: of no subclass, in UTC."""
-    if link.modified is None:
-        return link
-    modified = from_microseconds(to_microseconds(link.modified))
-    return msgspec.structs.replace(link, modified=modified)
 
 
 def metadata_of(
@@ -154,17 +152,7 @@ def metadata_of(
     lastmod = None if lastmod_us is None else from_microseconds(lastmod_us)
     if more is None:
         return Metadata(lastmod=lastmod, hash=hash_, length=length, type=type_)
-    rest = _from_json(more)
-    return Metadata(
-        lastmod=lastmod,
-        hash=hash_,
-        length=length,
-        type=type_,
-        encoding=rest.encoding,
-        changefreq=rest.changefreq,
-        links=rest.links,
-        extra=rest.extra,
-    )
+    return Metadata(lastmod=lastmod, hash=hash_, length=length, type=type_, **asdict(_from_json(more)))
 
 
 def fresh_row(base: int, set_id: int, put: Put) -> Row:

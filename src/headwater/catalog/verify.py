@@ -5,15 +5,14 @@ Run it while nobody writes: it makes many reads, and what changes between them l
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
+from math import inf
 from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Change, Page, Resource, Segment, SetSnapshot, SetState
+from headwater.catalog.interface import Catalog, Page, Segment, SetSnapshot, SetState
 from headwater.catalog.page_filling import NO_METADATA, weight
 from headwater.catalog.state import StateRow
 from headwater.progress import Listener, Progress, silent
@@ -42,39 +41,27 @@ class Discrepancy(msgspec.Struct, frozen=True):
 def verify(catalog: Catalog, name: str, most: int = 1000, listener: Listener = silent) -> list[Discrepancy]:
     """The discrepancies of one set, `most` at most; empty when all is as it must be. Raises UnknownSet."""
     state = catalog.state(name)
-    return list(islice(_all(catalog, state, _Teller(listener, state)), most))
+    total, done = 2 * state.count + state.last_seq, 0  # each resource is read by page and by URI, each change once
+
+    def read(count: int) -> None:
+        nonlocal done
+        done += count
+        listener(Progress(f"verify {name}", min(done, total), total))
+
+    return list(islice(_all(catalog, state, read), most))
 
 
-class _Teller:
-    """Tells how far the recount is: every resource is read twice, by page and by URI, every change once."""
-
-    def __init__(self, listener: Listener, state: SetState) -> None:
-        self._listener = listener
-        self._phase = f"verify {state.name}"
-        self._total = 2 * state.count + state.last_seq
-        self._done = 0
-
-    def read(self, count: int) -> None:
-        self._done += count
-        self._listener(Progress(self._phase, min(self._done, self._total), self._total))
-
-
-def _all(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
+def _all(catalog: Catalog, state: SetState, read: Callable[[int], None]) -> Iterator[Discrepancy]:
     snapshot = SetSnapshot(state, catalog.pages(state.name), catalog.segments(state.name))
     for page in snapshot.pages:
         yield from _page(catalog, state, page)
-        teller.read(page.count)
-    yield from _snapshot_discrepancies(snapshot)
-    yield from _resources(catalog, state, teller)
-    yield from _changes(catalog, state, teller)
-    yield from _rows(catalog, state)
-
-
-def _snapshot_discrepancies(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
-    """What state, pages and segments of a set say that cannot be."""
+        read(page.count)
     yield from _state(snapshot)
     yield from _pages(snapshot)
     yield from _segments(snapshot)
+    yield from _resources(catalog, state, read)
+    yield from _changes(catalog, state, snapshot.segments, read)
+    yield from _rows(catalog, state)
 
 
 def _state(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
@@ -126,27 +113,6 @@ def _segments(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
         yield Discrepancy(f"segment {segments[-1].number}", what)
 
 
-def _change_discrepancies(
-    change: Change, seq: int, before: dt.datetime | None, segment: Segment | None
-) -> Iterator[Discrepancy]:
-    """What is wrong with a change at the place of change `seq`, after one of the time `before`, in this segment.
-
-    Changes are numbered without holes, each is later than the one before (AMB-20) and inside of the times of its
-    segment (AMB-11), and a deletion has no metadata (AMB-34).
-    """
-    where = f"change {change.seq}"
-    if change.seq != seq:
-        yield Discrepancy(where, f"follows change {seq - 1}")
-    if before is not None and change.at <= before:
-        yield Discrepancy(where, f"at {change.at}, not later than {before}")
-    if segment is not None and (
-        change.at <= segment.from_ or (segment.until is not None and change.at >= segment.until)
-    ):
-        yield Discrepancy(where, f"at {change.at} is outside of segment {segment.number} that holds it")
-    if change.change is ChangeKind.DELETED and change.metadata != NO_METADATA:
-        yield Discrepancy(where, "deletes, and describes what it deletes")
-
-
 def _page(catalog: Catalog, state: SetState, page: Page) -> Iterator[Discrepancy]:
     where = f"page {page.number}"
     count = octets = 0
@@ -161,10 +127,10 @@ def _page(catalog: Catalog, state: SetState, page: Page) -> Iterator[Discrepancy
         )
 
 
-def _resources(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
+def _resources(catalog: Catalog, state: SetState, read: Callable[[int], None]) -> Iterator[Discrepancy]:
     count, before = 0, ""
     for batch in _batches(lambda last: catalog.resources(state.name, last.uri if last else "", _BATCH)):
-        teller.read(len(batch))
+        read(len(batch))
         for resource in batch:
             count += 1
             if before and resource.uri.encode() <= before.encode():
@@ -176,32 +142,55 @@ def _resources(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[D
         yield Discrepancy("resources", f"{count} by URI, the set says {state.count}")
 
 
-def _changes(catalog: Catalog, state: SetState, teller: _Teller) -> Iterator[Discrepancy]:
-    """Numbers without gaps, times strictly increasing and inside the segment, log and resources in agreement."""
-    segments = catalog.segments(state.name)
-    runs = iter([_Tally(segment) for segment in segments])
-    run = next(runs, None)
+def _changes(
+    catalog: Catalog, state: SetState, segments: Sequence[Segment], read: Callable[[int], None]
+) -> Iterator[Discrepancy]:
+    """Numbers without gaps, times strictly increasing (AMB-20) and inside the segment (AMB-11), no metadata of what is
+    deleted (AMB-34); log and resources, and segments and what they say, in agreement."""
+    left = list(segments)
     seq = segments[0].first - 1 if segments else state.last_seq
-    gone = dict[str, int]()
-    before: dt.datetime | None = None
+    gone, before = dict[str, int](), None
+    count = octets = 0
+
+    def ended(last: float) -> Iterator[Discrepancy]:
+        """Segments that end before a change, against what was counted of them."""
+        nonlocal count, octets
+        while left and left[0].last < last:
+            one = left.pop(0)
+            said = one.last - one.first + 1
+            if (said, one.weight) != (count, octets):
+                what = f"says {said} changes of {one.weight} octets, holds {count} of {octets} octets"
+                yield Discrepancy(f"segment {one.number}", what)
+            count = octets = 0
+
     for batch in _batches(lambda last: catalog.changes(state.name, last.seq if last else 0, _BATCH)):
-        teller.read(len(batch))
+        read(len(batch))
         held = catalog.get(state.name, [change.uri for change in batch])
         for change in batch:
-            seq += 1
-            while run is not None and change.seq > run.segment.last:
-                yield from run.end()
-                run = next(runs, None)
-            if run is not None:
-                run.add(change)
-            segment = None if run is None else run.segment
-            yield from _change_discrepancies(change, seq, before, segment)
-            seq = change.seq
-            yield from _against(change, held.get(change.uri), gone)
-            before = change.at
-    while run is not None:
-        yield from run.end()
-        run = next(runs, None)
+            where, is_deleted = f"change {change.seq}", change.change is ChangeKind.DELETED
+            yield from ended(change.seq)
+            count += 1
+            octets += weight(change.uri, change.metadata)
+            if change.seq != seq + 1:
+                yield Discrepancy(where, f"follows change {seq}")
+            if before is not None and change.at <= before:
+                yield Discrepancy(where, f"at {change.at}, not later than {before}")
+            segment = left[0] if left else None
+            if segment and not (segment.from_ < change.at and (segment.until is None or change.at < segment.until)):
+                yield Discrepancy(where, f"at {change.at} is outside of segment {segment.number} that holds it")
+            if is_deleted and change.metadata != NO_METADATA:
+                yield Discrepancy(where, "deletes, and describes what it deletes")
+            resource = held.get(change.uri)
+            if resource is None and is_deleted:
+                gone.pop(change.uri, None)
+            elif resource is None:
+                gone[change.uri] = change.seq
+            elif resource.seq < change.seq:
+                yield Discrepancy(change.uri, f"says change {resource.seq}, but change {change.seq} is newer")
+            elif resource.seq == change.seq and (is_deleted or resource.metadata != change.metadata):
+                yield Discrepancy(change.uri, f"is not as change {change.seq} left it")
+            seq, before = change.seq, change.at
+    yield from ended(inf)
     for uri, last in gone.items():
         yield Discrepancy(uri, f"was there after change {last}, and no deletion followed, but the set does not hold it")
     if seq != state.last_seq:
@@ -223,7 +212,7 @@ def _rows(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
     for kind, said in catalog.row_counts(state.name).items():
         count = 0
         before: StateRow | None = None
-        for batch in _batches(partial(_rows_after, catalog, state.name, kind)):
+        while batch := catalog.rows_of(state.name, kind, after=before, limit=_ROWS):
             held = catalog.rows(state.name, [(row.kind, row.key) for row in batch])
             for row in batch:
                 count += 1
@@ -234,42 +223,3 @@ def _rows(catalog: Catalog, state: SetState) -> Iterator[Discrepancy]:
                 before = row
         if count != said:
             yield Discrepancy(f"rows {kind}", f"{count} in their order, the catalog counts {said}")
-
-
-def _rows_after(catalog: Catalog, name: str, kind: str, last: StateRow | None) -> list[StateRow]:
-    return catalog.rows_of(name, kind, after=last, limit=_ROWS)
-
-
-def _against(change: Change, resource: Resource | None, gone: dict[str, int]) -> Iterator[Discrepancy]:
-    deleted = change.change is ChangeKind.DELETED
-    if resource is None:
-        if deleted:
-            gone.pop(change.uri, None)
-        else:
-            gone[change.uri] = change.seq
-    elif resource.seq < change.seq:
-        yield Discrepancy(change.uri, f"says change {resource.seq}, but change {change.seq} is newer")
-    elif resource.seq == change.seq and (deleted or resource.metadata != change.metadata):
-        yield Discrepancy(change.uri, f"is not as change {change.seq} left it")
-
-
-class _Tally:
-    """Adds up the changes of one segment."""
-
-    def __init__(self, segment: Segment) -> None:
-        self.segment = segment
-        self.count = 0
-        self.octets = 0
-
-    def add(self, change: Change) -> None:
-        self.count += 1
-        self.octets += weight(change.uri, change.metadata)
-
-    def end(self) -> Iterator[Discrepancy]:
-        segment = self.segment
-        said = (segment.last - segment.first + 1, segment.weight)
-        if said != (self.count, self.octets):
-            yield Discrepancy(
-                f"segment {segment.number}",
-                f"says {said[0]} changes of {said[1]} octets, holds {self.count} of {self.octets} octets",
-            )

@@ -50,7 +50,17 @@ from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.reads import ClusterReads
 from headwater.catalog.cluster.schema import Layout, prepare
 from headwater.catalog.cluster.writer import Overtaken, RoleLease, SetWriter, Writer
-from headwater.catalog.interface import Accepted, Event, Limits, Rendered, Segment, SetState, Unacceptable, WrongPhase
+from headwater.catalog.interface import (
+    Accepted,
+    Catalog,
+    Event,
+    Limits,
+    Rendered,
+    Segment,
+    SetState,
+    Unacceptable,
+    WrongPhase,
+)
 from headwater.catalog.lease import LEASE_SECONDS, Lease
 from headwater.catalog.page_filling import Log, Places, check_after, is_text, to_microseconds
 from headwater.catalog.state import NO_UPDATE, NumberedChange, StateUpdate
@@ -79,7 +89,7 @@ class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_WAIT_TIMES = WaitTimes()
 
 
-class ClusterCatalog(ClusterReads):
+class ClusterCatalog(ClusterReads, Catalog):
     """A catalog in the indices `PREFIX-set`, `PREFIX-resource`, `PREFIX-change` and `PREFIX-state`, created as needed.
 
     Use from any thread, from any number of processes and machines. Every method may raise a `ClusterFault`.
@@ -122,7 +132,6 @@ class ClusterCatalog(ClusterReads):
         return self._cluster
 
     def create(self, name: str, *, last_seq: int = 0) -> SetState:
-        """Make sure the set exists (loading when new, with changes from `last_seq` + 1 on) and return it."""
         if not name or not is_text(name) or len(name.encode()) > _LONGEST_NAME:
             raise Unacceptable(f"no name for a set: {name[:200]!a}")
         self._indices.create_head(stamped(SetHead(resource_set=name, last_seq=last_seq), self._writer.stamp()))
@@ -131,12 +140,10 @@ class ClusterCatalog(ClusterReads):
     def load(
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
     ) -> int:
-        """Apply events without logging changes, while the set is loading; idempotent. Returns the live count."""
         batch = Batch(events, self.limits.of(name), seen=after, rows=writes_in_order(page_filling.row_writes(state)))
         return self._turn(name, lambda turn: _load(turn, self._extents, batch))
 
     def open(self, name: str, at: dt.datetime) -> SetState:
-        """End the load: the first segment begins with `from_` = `at`. No effect on a set that is open."""
         at_us = to_microseconds(at)
         return state_of(self._edit(name, lambda head: cluster_head.opened(head, at_us)))
 
@@ -149,7 +156,6 @@ class ClusterCatalog(ClusterReads):
         after: SetState | None = None,
         state: StateUpdate = NO_UPDATE,
     ) -> Accepted:
-        """Log events in order as changes with consecutive sequence numbers and strictly increasing times."""
         rows = writes_in_order(page_filling.row_writes(state))
         batch = Batch(events, self.limits.of(name), to_microseconds(now), after, rows, state)
         if len(events) <= MOST_EVENTS:
@@ -164,26 +170,21 @@ class ClusterCatalog(ClusterReads):
         return self._edit(name, lambda head: replace(head, fence=head.fence + 1)).fence
 
     def mark(self, name: str, now: dt.datetime) -> dt.datetime:
-        """Draw a line: return T, the latest of `now` and all earlier times; every later change gets a time after T."""
         now_us = to_microseconds(now)
         head = self._edit(name, lambda head: cluster_head.marked(head, now_us))
         return from_microseconds(now_us if head.last_us is None else head.last_us)
 
     def remember(self, name: str, memos: Sequence[tuple[str, bytes]], *, newest: int | None = None) -> None:
-        """Replace the memos of live resources (others are skipped); no change is logged, no page touched."""
         self._turn(name, lambda turn: _remember(turn, memos, newest))
 
     def rendered(self, name: str, pages: Sequence[Rendered]) -> None:
-        """Note that documents of pages were written from the states with these `touched` counts."""
         self._edit(name, lambda head: cluster_head.rendered(head, pages))
 
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
-        """Close the open segment, also an empty one, and open the next; return the closed one."""
         now_us = to_microseconds(now)
         return segments_of(self._edit(name, lambda head: cluster_head.closed(head, now_us, self.limits.of(name))))[-2]
 
     def note(self, name: str, notes: bytes) -> None:
-        """Replace the publisher's private note of the set."""
         self._edit(name, lambda head: replace(head, notes=notes))
 
     def lease(self, role: str, who: str) -> Lease:
@@ -195,7 +196,6 @@ class ClusterCatalog(ClusterReads):
         self._cluster.hurry()
 
     def close(self) -> None:
-        """Give up connections; what was accepted is in the cluster."""
         self._cluster.close()
 
     def _edit(self, name: str, change: Callable[[SetHead], SetHead]) -> SetHead:
@@ -244,7 +244,6 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def _load(turn: SetWriter, extents: Extents, batch: Batch) -> int:
-    """Apply events without logging changes; the live count. Raises WrongPhase, Unacceptable, Moved."""
     before, name = turn.head, turn.name
     check_after(state_of(before), batch.seen)
     if before.opened_us is not None:
@@ -280,7 +279,6 @@ def _apply_or_leave(turn: SetWriter) -> None:
 
 
 def _record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:
-    """Log events in order and apply them. Raises WrongPhase, Unacceptable, Moved."""
     before = turn.head
     check_after(state_of(before), batch.seen)
     log = log_of(before, batch.limits)
@@ -305,14 +303,12 @@ def _record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:
 
 
 def _accepted_of(log: Log, ignored: tuple[str, ...]) -> Accepted:
-    """What the caller of `record` is told."""
     if not log.changes:
         return Accepted(0, 0, ignored)
     return Accepted(log.changes[0].seq, log.last_seq, ignored)
 
 
 def _remember(turn: SetWriter, memos: Sequence[tuple[str, bytes]], newest: int | None) -> None:
-    """Replace the memos of live resources that no change after `newest` has touched."""
     head, said = turn.head, dict(memos)
     held = [
         document
@@ -336,7 +332,8 @@ def _commit_journal(
     after = replace(after, stamps=turn.head.stamps, tail=Tail(journal[0].rev, len(journal), 0, journal=True))
     after = with_rows(after, rows)
     if turn.commit(after):
-        turn.finish(chain(_redone(journal), _row_operations(turn, after)))
+        redone = (redone_operation(entry.redo) for entry in journal)
+        turn.finish(chain(redone, _row_operations(turn, after)))
     return after
 
 
@@ -344,12 +341,7 @@ def _row_operations(turn: SetWriter, after: SetHead) -> Iterator[bytes]:
     return iter(()) if after.tail is None else turn.indices.row_operations(turn.name, after.tail)
 
 
-def _redone(journal: list[JournalDocument]) -> Iterator[bytes]:
-    return (redone_operation(entry.redo) for entry in journal)
-
-
 def _places_of(turn: SetWriter, extents: Extents, uris: list[str], limits: Limits) -> Places:
-    """Where the resources of the batch lie, how full their pages are, and how full the last page is."""
     head = turn.head
     found = [] if extents.beyond(head, uris) else turn.indices.resources_of(turn.name, uris)
     held = {document.uri: document.place for document in found if document.live and valid(head, document.rev)}

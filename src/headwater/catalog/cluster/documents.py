@@ -82,7 +82,9 @@ class _Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
             type=self.mime,
             encoding=self.encoding,
             changefreq=self.changefreq,
-            links=tuple(map(_link_of, self.ln)) if self.ln else (),
+            links=tuple(
+                Link(href=one.href.value, type=one.mime, modified=one.modified, **_same(one)) for one in self.ln
+            ),
             extra=self.extra,
         )
 
@@ -177,12 +179,24 @@ def change_documents(name: str, changes: list[Logged], outcome: BatchResult, fir
     """The documents of a batch's changes; the last one of each URI says what it makes of the resource."""
     puts = {put.event.uri: put for put in (*outcome.kept, *outcome.fresh)}
     last = {logged.uri: logged.seq for logged in changes}
-    return [
-        _change(
-            name, first_rev + number, logged, _redo(puts.get(logged.uri)) if last[logged.uri] == logged.seq else None
+    documents = []
+    for rev, logged in enumerate(changes, first_rev):
+        redo, put = None, puts.get(logged.uri)
+        if last[logged.uri] == logged.seq:
+            redo = Redo() if put is None else Redo(put.place.slot, put.place.page, put.place.weight, put.event.memo)
+        documents.append(
+            StoredChange(
+                resource_set=name,
+                location=_location(logged.uri),
+                rev=rev,
+                seq=logged.seq,
+                change=logged.change,
+                datetime=from_microseconds(logged.at_us),
+                redo=redo,
+                **_metadata_fields(logged.metadata),
+            )
         )
-        for number, logged in enumerate(changes)
-    ]
+    return documents
 
 
 def journal_documents(name: str, outcome: BatchResult, first_rev: int) -> list[JournalDocument]:
@@ -206,12 +220,6 @@ def after_change(change: StoredChange) -> StoredResource | None:
     return StoredResource(live=True, page=redo.page, slot=redo.slot, weight=redo.weight, memo=redo.memo, **described)
 
 
-def _redo(put: Put | None) -> Redo:
-    if put is None:
-        return Redo()
-    return Redo(put.place.slot, put.place.page, put.place.weight, put.event.memo)
-
-
 def _resource(name: str, rev: int, seq: int, event: Upsert, place: Place) -> StoredResource:
     return StoredResource(
         resource_set=name,
@@ -227,19 +235,6 @@ def _resource(name: str, rev: int, seq: int, event: Upsert, place: Place) -> Sto
     )
 
 
-def _change(name: str, rev: int, logged: Logged, redo: Redo | None) -> StoredChange:
-    return StoredChange(
-        resource_set=name,
-        location=_location(logged.uri),
-        rev=rev,
-        seq=logged.seq,
-        change=logged.change,
-        datetime=from_microseconds(logged.at_us),
-        redo=redo,
-        **_metadata_fields(logged.metadata),
-    )
-
-
 def _metadata_fields(metadata: Metadata) -> dict[str, Any]:
     return {
         "lastmod": None if metadata.lastmod is None else _plain(metadata.lastmod),
@@ -248,7 +243,15 @@ def _metadata_fields(metadata: Metadata) -> dict[str, Any]:
         "mime": metadata.type,
         "encoding": metadata.encoding,
         "changefreq": metadata.changefreq,
-        "ln": tuple(map(_link, metadata.links)) if metadata.links else (),
+        "ln": tuple(
+            _StoredLink(
+                href=_location(one.href),
+                mime=one.type,
+                modified=None if one.modified is None else _plain(one.modified),
+                **_same(one),
+            )
+            for one in metadata.links
+        ),
         "extra": metadata.extra,
     }
 
@@ -268,19 +271,9 @@ def _plain(moment: dt.datetime) -> dt.datetime:
     return from_microseconds(to_microseconds(moment))
 
 
-_SAME = ("rel", "encoding", "hash", "length", "pri", "profile", "extra")
-"""What of a link has the same name here and in the catalog."""
-
-
-def _link(link: Link) -> _StoredLink:
-    same = {field: getattr(link, field) for field in _SAME}
-    modified = None if link.modified is None else _plain(link.modified)
-    return _StoredLink(href=_location(link.href), mime=link.type, modified=modified, **same)
-
-
-def _link_of(link: _StoredLink) -> Link:
-    same = {field: getattr(link, field) for field in _SAME}
-    return Link(href=link.href.value, type=link.mime, modified=link.modified, **same)
+def _same(link: Link | _StoredLink) -> dict[str, Any]:
+    names = ("rel", "encoding", "hash", "length", "pri", "profile", "extra")
+    return {name: getattr(link, name) for name in names}
 
 
 def _operation(id_: str, rev: int, document: bytes | None, index: str = "") -> bytes:

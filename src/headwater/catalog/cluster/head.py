@@ -10,7 +10,6 @@ revision (`rev`, one more for each event): a document exists for readers only wh
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
@@ -243,7 +242,7 @@ def with_places(head: SetHead, places: Places) -> SetHead:
 def with_log(head: SetHead, log: Log) -> SetHead:
     """The snapshot after a planned batch was logged, or closed a segment."""
     runs = [*log.closed, log.run]
-    books = tuple(map(_run_book, runs))
+    books = tuple(RunBook(run.first, run.last, run.from_us, run.weight, run.until_us) for run in runs)
     return replace(head, last_seq=log.last_seq, last_us=log.last_us, runs=(*head.runs[: runs[0].number], *books))
 
 
@@ -259,10 +258,6 @@ def opened(head: SetHead, at_us: int) -> SetHead:
         pages=pages,
         runs=(RunBook(head.last_seq + 1, head.last_seq, at_us),),
     )
-
-
-def _run_book(run: Run) -> RunBook:
-    return RunBook(run.first, run.last, run.from_us, run.weight, run.until_us)
 
 
 def marked(head: SetHead, now_us: int) -> SetHead:
@@ -282,16 +277,14 @@ def rendered(head: SetHead, said: Sequence[Rendered]) -> SetHead:
     for page in said:
         if not 0 <= page.number < len(pages) or pages[page.number].touched < page.touched:
             raise Unacceptable(f"page {page.number} was never touched {page.touched} times", where=head.resource_set)
-        pages[page.number] = _rendered(pages[page.number], page.touched, page.at, page.completed)
+        book, at_us, stale_us = pages[page.number], to_microseconds(page.at), None
+        if book.touched > page.touched:  # it was touched while it was rendered
+            stale_us = at_us if book.stale_us is None else max(book.stale_us, at_us)
+        completed_us = to_microseconds(page.completed)
+        pages[page.number] = replace(
+            book, rendered=page.touched, at_us=at_us, completed_us=completed_us, stale_us=stale_us
+        )
     return replace(head, pages=tuple(pages))
-
-
-def _rendered(book: PageBook, touched: int, at: dt.datetime, completed: dt.datetime) -> PageBook:
-    at_us = to_microseconds(at)
-    stale_us = None
-    if book.touched > touched:  # it was touched while it was rendered
-        stale_us = at_us if book.stale_us is None else max(book.stale_us, at_us)
-    return replace(book, rendered=touched, at_us=at_us, completed_us=to_microseconds(completed), stale_us=stale_us)
 
 
 ROOM: Final = 150_000
@@ -350,7 +343,9 @@ class KnownHeads:
             before = self._known.get(head.resource_set)
             if before is not None and before.version == version and not before.is_doubted:
                 return before
-            is_applied = before is not None and before.is_applied and _is_same(before.head.tail, head.tail)
+            is_applied = False
+            if before is not None and before.is_applied and before.head.tail is not None and head.tail is not None:
+                is_applied = before.head.tail.rev == head.tail.rev  # no two that were committed have one revision
             found = CachedHead(head, version, is_applied, is_written)
             if before is None or _age(before.version) < _age(version):
                 self._put(head.resource_set, found)
@@ -381,11 +376,6 @@ class KnownHeads:
         gone = self._known.pop(name, None)
         if gone is not None:
             self._weight -= gone.weight
-
-
-def _is_same(one: Tail | None, other: Tail | None) -> bool:
-    """Whether both say the same changes: no two that were committed have one revision."""
-    return one is not None and other is not None and one.rev == other.rev
 
 
 def _age(version: Version) -> tuple[int, int]:

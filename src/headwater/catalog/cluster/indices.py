@@ -293,7 +293,6 @@ class Indices:
             after = [found[-1].slot]
 
     def _search(self, index: str, query: dict[str, Any], kind: type[T]) -> list[T]:
-        """The documents that a query finds, as values of a type."""
         found: _Found[T] = from_json(self._asked(index, query), _Found[kind])  # type: ignore[valid-type]
         return [hit.source for hit in found.hits.hits if hit.source is not None]
 
@@ -302,7 +301,6 @@ class Indices:
         return self.cluster.ask("POST", path, msgspec.json.encode(query)).body
 
     def _get(self, index: str, ids: Sequence[str], kind: type[T]) -> list[T | None]:
-        """The documents of these ids as they are now, as values of a type."""
         found: list[T | None] = []
         for start in range(0, len(ids), _GET_SLICE):
             body = msgspec.json.encode({"ids": ids[start : start + _GET_SLICE]})

@@ -84,11 +84,9 @@ class ClusterReads:
         self._locks_lock = threading.Lock()
 
     def sets(self) -> list[SetState]:
-        """Every set, by name."""
         return [state_of(head) for head in self._indices.heads()]
 
     def snapshots(self, names: frozenset[str] = frozenset()) -> Iterator[SetSnapshot]:
-        """The snapshots of these sets, by name; all, without names."""
         heads = self._indices.heads(whole=True)
         return (as_snapshot(head) for head in heads if not names or head.resource_set in names)
 
@@ -99,7 +97,6 @@ class ClusterReads:
         return as_snapshot(head)
 
     def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
-        """When the change of this number happened, for each set that has it."""
         found = {change.resource_set: change.recorded.at for change in self._indices.changes_in(wanted)}
         for name in wanted.keys() - found.keys():  # what was committed a moment ago may be in the head alone
             with suppress(UnknownSet):
@@ -121,11 +118,9 @@ class ClusterReads:
         return numbers.copy()
 
     def state(self, name: str) -> SetState:
-        """One set. Raises UnknownSet."""
         return state_of(self._head(name))
 
     def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
-        """Those of the rows of the set's state that are there."""
         asked = list(dict.fromkeys(key for key in keys if is_row_key(key)))
         found, since = self._read_rows(name, lambda head: self._indices.rows_by_key(head, asked))
         rows = {(row.kind, row.key): row for row in found}
@@ -145,10 +140,6 @@ class ClusterReads:
         limit: int = 10_000,
         descending: bool = False,
     ) -> list[StateRow]:
-        """Up to `limit` rows of a kind by rank and key: those after the place of `after`, of a rank up to `until`.
-
-        With `descending` in the opposite order: those before that place, of a rank down to `until`.
-        """
         if limit < 1 or not is_row_key((kind, "-")):
             self._head(name)
             return []
@@ -163,7 +154,6 @@ class ClusterReads:
         return found
 
     def row_counts(self, name: str) -> dict[str, int]:
-        """How many rows the set has of each kind of which it has any."""
 
         def fetch(head: SetHead) -> dict[str, int]:
             self._indices.refresh(self._indices.state)
@@ -177,7 +167,6 @@ class ClusterReads:
         return self._indices.sets_with_rows(kind, until) if is_row_key((kind, "-")) else {}
 
     def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
-        """The live resources among `uris`."""
         found, since = self._read(name, lambda _head: self._indices.resources_of(name, uris), searched=False)
         asked = set(uris)
         documents = {document.uri: document for document in found}
@@ -185,7 +174,6 @@ class ClusterReads:
         return {uri: document.resource for uri, document in documents.items() if document.live}
 
     def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
-        """Up to `limit` live resources with uri > `after`, in the order of their UTF-8 octets; none if `limit` < 1."""
         if limit < 1:
             self._head(name)
             return []
@@ -214,18 +202,12 @@ class ClusterReads:
             size = 2 * size + len(since)  # some of what was found is gone
 
     def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
-        """URI and memo of each of the resources that `resources` would return."""
         return [(one.uri, one.memo) for one in self.resources(name, after, limit)]
 
     def pages(self, name: str) -> list[Page]:
-        """All pages in order, also empty ones (count 0)."""
         return pages_of(self._head(name))
 
     def page(self, name: str, number: int) -> Iterator[Resource]:
-        """The live resources of one page in slot order, from one state; none for a page that is not there.
-
-        It is read as a whole with the first resource and then held, which is bounded by the limits of a page.
-        """
         there = 0 <= number < self.state(name).page_count  # an unknown set is said now
         return self._page(name, number) if there else iter(())
 
@@ -238,7 +220,6 @@ class ClusterReads:
         yield from (document.resource for document in kept)
 
     def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
-        """Up to `limit` changes with seq > `after`, in order; none when `limit` < 1."""
         known = self._indices.known.get(name)
         if known is not None and 0 < limit <= known.head.last_seq - after:  # what is in the log stays as it is
             head = known.head
@@ -257,7 +238,6 @@ class ClusterReads:
         return found
 
     def segments(self, name: str) -> list[Segment]:
-        """All segments in order; the last one is open. None while the set is loading."""
         return segments_of(self._head(name))
 
     def _head(self, name: str) -> SetHead:

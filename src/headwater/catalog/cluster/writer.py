@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from headwater.catalog.cluster.documents import after_change, redone_operation, short
 from headwater.catalog.cluster.head import CachedHead, SetHead, Tail, is_free_head, overtaken, stamped, valid
-from headwater.catalog.cluster.indices import Indices, VersionedDocument, VersionedDocuments
+from headwater.catalog.cluster.indices import Indices, VersionedDocuments
 from headwater.catalog.lease import (
     HeldBy,
     HeldLease,
@@ -254,7 +254,8 @@ class SetWriter:
                 self._take_over()
                 continue
             if now - started > self.writer.busy_seconds:
-                raise StoreFault(_busy(held, now - started), code="HW-CAT-08", where=self.name)
+                what = f"writer {held.token} has held the lease for the {now - started:.0f} s that we waited"
+                raise StoreFault(what, code="HW-CAT-08", where=self.name)
             # Whoever writes batch after batch leaves only moments in between: while the head moves, look often.
             time.sleep(min(max(held.silence / 4, _SHORTEST_PAUSE), _LONGEST_PAUSE, held.seconds))
 
@@ -288,10 +289,6 @@ class SetWriter:
         before = self.head.stamps[-1]
         self._now = self.indices.head(self.name)
         return ClusterDamaged(what, where=self.name) if self.head.stamps[-1] == before else Overtaken(landed=False)
-
-
-def _busy(held: HeldLease, seconds: float) -> str:
-    return f"writer {held.token} has held the lease for the {seconds:.0f} s that we waited"
 
 
 _GRACE_SECONDS = 1.0
@@ -349,7 +346,11 @@ class RoleLease:
                 break  # the answer was lost
             if found is not None and self._watch.judge(found.source.held_by, found.version, now) is not None:
                 self._term.end()
-                self._wait_for(found)
+                if found.source.token and not found.source.next:  # be the first who waits
+                    waiting_for = msgspec.structs.replace(found.source, next=self._token)
+                    version = self._documents.put(self._id, waiting_for, found.version)
+                    if version is not None:
+                        self._watch.wrote(version)  # no sign of life of the holder: his silence goes on
                 return False
             is_renewed = there is not None and there.token == self._token
             waiting = there.next if there is not None and is_renewed else ""
@@ -369,11 +370,3 @@ class RoleLease:
             given_back = msgspec.structs.replace(found.source, token="")
             if self._documents.put(self._id, given_back, found.version) is not None:
                 return
-
-    def _wait_for(self, found: VersionedDocument[_RoleDocument]) -> None:
-        """Be the first who waits. It is no sign of life of the holder: his silence goes on."""
-        if found.source.token and not found.source.next:
-            waiting = msgspec.structs.replace(found.source, next=self._token)
-            version = self._documents.put(self._id, waiting, found.version)
-            if version is not None:
-                self._watch.wrote(version)
