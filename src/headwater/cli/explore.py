@@ -13,7 +13,6 @@ from headwater.sync.explore import (
     ExploreNode,
     ExploreReport,
     LinkStatement,
-    ListedState,
     ResourceReport,
     explore,
     view_resource,
@@ -68,7 +67,11 @@ def _show_resource(found: ResourceReport) -> None:
     below = len(found.sets) + len(found.held)
     for number, state in enumerate(found.sets, start=1):
         branch = _Branch.of(number, below)
-        click.echo(f"{branch.to}{_state(state)}")
+        facts = [("change", state.change), ("at", state.datetime), ("lastmod", state.lastmod)]
+        facts += [("type", state.type), ("encoding", state.encoding), ("hash", state.hash)]
+        told = [f"{name} {printable(value)}" for name, value in facts if value]
+        told += [f"{state.length:,} octets"] if state.length is not None else []
+        click.echo(f"{branch.to}set {printable(state.set)}: {', '.join(told) or 'no entry of its own'}")
         links = [(_RELATIONS.get(one.rel, one.rel), _target(one, one.href)) for one in state.links]
         inverse = [(_INVERSE.get(one.rel, f"{one.rel} of"), one) for one in state.stated_elsewhere]
         links += [(named, _target(one, one.stated_by or "")) for named, one in inverse]
@@ -92,14 +95,6 @@ class _Branch(NamedTuple):
     @classmethod
     def of(cls, number: int, count: int) -> _Branch:
         return cls("└─ ", "   ") if number == count else cls("├─ ", "│  ")
-
-
-def _state(state: ListedState) -> str:
-    facts = [("change", state.change), ("at", state.datetime), ("lastmod", state.lastmod)]
-    facts += [("type", state.type), ("encoding", state.encoding), ("hash", state.hash)]
-    told = [f"{name} {printable(value)}" for name, value in facts if value]
-    told += [f"{state.length:,} octets"] if state.length is not None else []
-    return f"set {printable(state.set)}: {', '.join(told) or 'no entry of its own'}"
 
 
 _RELATIONS = {

@@ -73,7 +73,29 @@ def command(context: click.Context, /, **options: Any) -> Exit | None:
     if context.invoked_subcommand is not None:
         context.obj = options
         return None
-    return _run(options)
+    private = options["private"]
+    given = {name: options[name] for name in ("base_url", "token", "token_file", "lease_bounds", "authorities")}
+    table = HubConfig(
+        **given,
+        listen=options["address"] or HubConfig().listen,
+        allow_private="all" in private or private,
+        trusted_proxies=options["proxies"],
+        signature=options["signature"],
+    )
+    log = open_log(options["log_format"])
+    folder = options["state"] or default_state()
+    hub = CommandHub(table, folder, log, quiet=options["quiet"])
+
+    def announce() -> None:
+        hub.announce("listening")
+        if options["as_json"]:
+            event = {"event": "listening", "url": hub.url, "address": hub.address}
+            json_line({**event, "state": str(folder.absolute()), "pid": os.getpid()})
+
+    with hangups_noted(log.progress), hub.listener:
+        ended = hub.server.run(announce)
+    log.event("stopped", "Stopped")
+    return Exit.INTERRUPTED if ended.ended_by is signal.SIGINT else Exit.DONE
 
 
 @command.command("status", short_help="Show subscriptions, topics and what is still to be delivered.")
@@ -117,32 +139,6 @@ def default_state() -> Path:
     """Where a hub keeps its state when nobody says."""
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     return home / "headwater" / "hub"
-
-
-def _run(options: dict[str, Any]) -> Exit:
-    private = options["private"]
-    given = {name: options[name] for name in ("base_url", "token", "token_file", "lease_bounds", "authorities")}
-    table = HubConfig(
-        **given,
-        listen=options["address"] or HubConfig().listen,
-        allow_private="all" in private or private,
-        trusted_proxies=options["proxies"],
-        signature=options["signature"],
-    )
-    log = open_log(options["log_format"])
-    folder = options["state"] or default_state()
-    hub = CommandHub(table, folder, log, quiet=options["quiet"])
-
-    def announce() -> None:
-        hub.announce("listening")
-        if options["as_json"]:
-            event = {"event": "listening", "url": hub.url, "address": hub.address}
-            json_line({**event, "state": str(folder.absolute()), "pid": os.getpid()})
-
-    with hangups_noted(log.progress), hub.listener:
-        ended = hub.server.run(announce)
-    log.event("stopped", "Stopped")
-    return Exit.INTERRUPTED if ended.ended_by is signal.SIGINT else Exit.DONE
 
 
 class CommandHub:

@@ -179,12 +179,13 @@ class RunOutput:
 
     def listening(self) -> AbstractContextManager[ProgressOutput]:
         """What listens for the time of the run; resource by resource there is no room for bars."""
-        return listening(quiet=self.quiet, bars=not self._verbose, under_way=self._under_way)
 
-    def _under_way(self) -> int:
-        from headwater.sync.copy_status import partial_files
+        def under_way() -> int:
+            from headwater.sync.copy_status import partial_files
 
-        return partial_files(self._dest)[1]
+            return partial_files(self._dest)[1]
+
+        return listening(quiet=self.quiet, bars=not self._verbose, under_way=under_way)
 
     def each(self, done: Done) -> None:
         """Tell of one resource; standard output is for the result when that is JSON."""
@@ -240,7 +241,9 @@ def _wrong(report: SyncReport) -> str:
 
 
 def _show(report: SyncReport) -> None:
-    telling, rest = sets_to_show(report.sets, _MOST_SETS, _is_telling)
+    # more is to be said of a set than that nothing was to be done
+    told = ("exit_status", "fault", "plan", "dataset", "adopted", "created", "updated", "deleted", *_WRONG)
+    telling, rest = sets_to_show(report.sets, _MOST_SETS, lambda one: any(getattr(one, name) for name in told))
     for set_report in telling:
         _show_set(set_report, dry_run=report.dry_run)
     if report.as_of is not None:
@@ -254,12 +257,6 @@ def _show(report: SyncReport) -> None:
         f"{counted(report.requests, 'document request')}, {human_octets(octets)} of content in"
         f" {human_seconds(report.seconds)}"
     )
-
-
-def _is_telling(set_report: SetReport) -> bool:
-    """Whether there is more to say of a set than that nothing was to be done."""
-    told = ("exit_status", "fault", "plan", "dataset", "adopted", "created", "updated", "deleted", *_WRONG)
-    return any(getattr(set_report, name) for name in told)
 
 
 def _sum_of(sets: list[SetReport], noun: str) -> SetReport:

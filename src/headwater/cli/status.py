@@ -29,7 +29,7 @@ from headwater.cli.output import (
 )
 from headwater.cli.serve_options import states_of
 from headwater.cli.shared_options import Duration, option
-from headwater.copy_state import FOLDER
+from headwater.copy_state import FOLDER, STATE
 from headwater.datasets.rows import DatasetStatus, dataset_statuses
 from headwater.errors import Exit, UsageFault
 from headwater.ingest.copy_intake import CopyLag, copy_lags
@@ -41,21 +41,11 @@ from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.quantities import human_octets, human_seconds
 from headwater.source.configured_source import CATALOG
 from headwater.spec.times import format_datetime
-from headwater.sync.copy_status import LITTLE_ROOM_OCTETS, CopyStatus, FailedResource, SetStatus, copy_status
+from headwater.sync.copy_status import LITTLE_ROOM_OCTETS, CopyStatus, SetStatus, copy_status
 
 _COPY_EXAMPLES = 3
 _MOST_SUBSCRIPTIONS = 20
 _MOST_SETS = 100
-
-
-def _copy_at(place: str) -> Path | None:
-    """The folder of the copy that PLACE is, or whose `.headwater` it is; None when it is no copy."""
-    path = Path(place)
-    if path.name == ".headwater" and (path / "state.sqlite").is_file():
-        return path.absolute().parent
-    if (path / "catalog.sqlite").is_file() or not (path / ".headwater" / "state.sqlite").is_file():
-        return None
-    return path
 
 
 def _show_copy(status: CopyStatus, push: PushStatus | None = None) -> None:
@@ -120,7 +110,12 @@ def _show_set(set_status: SetStatus, now: dt.datetime, push: PushStatus | None) 
         click.echo(f"  {printable(refusal)}")
     if set_status.failed:
         click.echo(f"  {set_status.failed:,} failed; `headwater retry` makes them due, `headwater forget` drops them")
-    failures = [f"{failure.uri}: {_failure(failure, now)}" for failure in set_status.failures[:_COPY_EXAMPLES]]
+    failures = []
+    for one in set_status.failures[:_COPY_EXAMPLES]:
+        tries = f"{one.tries:,} {'try' if one.tries == 1 else 'tries'} since {_at(one.since)}"
+        is_asked = one.waits_until is not None and one.waits_until > now
+        again = f"not again before {_at(one.waits_until)}, as asked" if is_asked else "tried by the next run"
+        failures.append(f"{one.uri}: {one.reason} ({tries}; {again})")
     _show_examples(failures, set_status.failed)
     if set_status.newer_than_listed:
         what = counted(set_status.newer_than_listed, "file")
@@ -151,13 +146,6 @@ def _show_push(push: PushStatus, now: dt.datetime) -> None:
 
 def _show_examples(lines: Sequence[str], count: int) -> None:
     show_some(lines, _COPY_EXAMPLES, count=count, indent="    ", rest=" (--json lists them)")
-
-
-def _failure(failure: FailedResource, now: dt.datetime) -> str:
-    tries = f"{failure.tries:,} {'try' if failure.tries == 1 else 'tries'} since {_at(failure.since)}"
-    waits = failure.waits_until
-    again = f"not again before {_at(waits)}, as asked" if waits is not None and waits > now else "tried by the next run"
-    return f"{failure.reason} ({tries}; {again})"
 
 
 def _at(moment: dt.datetime | None) -> str:
@@ -214,8 +202,10 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
         from headwater.cli.hub import show_status
 
         return show_status(Path(place), _HUB_TOPICS, as_json=as_json)
-    if (copy := _copy_at(place)) is not None:
-        return _copy(copy, names, watch, max_age, as_json=as_json)
+    path = Path(place)
+    is_inside = path.name == FOLDER and (path / STATE).is_file()
+    if is_inside or ((path / FOLDER / STATE).is_file() and not (path / CATALOG).is_file()):
+        return _copy(path.absolute().parent if is_inside else path, names, watch, max_age, as_json=as_json)
     where = CatalogArgument(state_of(place), patience_seconds=_PATIENCE_SECONDS)
     with listening() as listener, existing(where, listener) as catalog:
         if unknown := set(names) - {state.name for state in catalog.sets()}:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -184,8 +184,11 @@ class FastEntries:
         try:
             entries = self._entries(rows, links)
         except Irregular:
-            for (texts, md), linked in zip(self._raw(rows), links, strict=True):
-                assembly.add(texts, md, linked)
+            for row, linked in zip(rows, links, strict=True):  # as the texts that the parser would have given
+                texts = {"loc": row[0].replace("&amp;", "&"), "lastmod": row[1], "changefreq": row[2]}
+                stated = zip(self._order, row[3:], strict=False)
+                md = [part for name, value in stated if value for part in (name, value)]
+                assembly.add({name: text for name, text in texts.items() if text}, md, linked)
             return
         if len(entries) > (room := assembly.room):
             assembly.count(room)
@@ -294,16 +297,6 @@ class FastEntries:
                 known[text] = links
             linked.append(links)
         return linked
-
-    def _raw(self, rows: list[tuple[str, ...]]) -> Iterator[tuple[dict[str, str], list[str]]]:
-        for row in rows:
-            texts = {"loc": row[0].replace("&amp;", "&")}
-            if row[1]:
-                texts["lastmod"] = row[1]
-            if row[2]:
-                texts["changefreq"] = row[2]
-            md = [part for name, value in zip(self._order, row[3:], strict=False) if value for part in (name, value)]
-            yield texts, md
 
 
 def _locs(column: tuple[str, ...]) -> list[str] | tuple[str, ...]:

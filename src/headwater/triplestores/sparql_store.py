@@ -187,7 +187,8 @@ class SparqlStore:
         """
         mark = f"load {position.sha256}"
         state = self.state()
-        done = _number(state.batch, mark)
+        kind, _, number = (state.batch or "").rpartition(" ")  # how many statements of this load are there
+        done = int(number) if kind == mark and number.isdigit() else None
         if state.under_way != "load" or done is None:
             mine = self._graphs()
             wanted = self._graphs_of(dataset)
@@ -385,12 +386,6 @@ def _some_of(graphs: set[str]) -> Iterator[list[str]]:
 
 def _values(graphs: list[str]) -> str:
     return f"VALUES ?g {{ {' '.join(graphs)} }}"
-
-
-def _number(batch: str | None, mark: str) -> int | None:
-    """How many statements of a load are there, if it is the one marked so."""
-    kind, _, number = (batch or "").rpartition(" ")
-    return int(number) if kind == mark and number.isdigit() else None
 
 
 def _plain(term: str) -> str:

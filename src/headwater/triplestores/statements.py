@@ -155,16 +155,14 @@ def as_data(operation: str, statements: Iterable[bytes], default_graph: bytes | 
 
     What is in the default graph goes to `default_graph`, if one is given. Ends with a semicolon.
     """
-    lines = [_block(statement, default_graph) for statement in statements]
+    lines = []
+    for statement in statements:
+        triple, named = parts_of(with_iris(statement.rstrip(b"\n") + b"\n"))
+        graph = named or default_graph
+        if b"\\\\" in triple:
+            triple = _ESCAPED_U.sub(lambda it: it[1] + (b"\\u0075" if it[2] == b"u" else b"\\U00000055"), triple)
+        lines.append(triple + b" .\n" if graph is None else b"GRAPH " + graph + b" { " + triple + b" }\n")
     return b"".join((operation.encode(), b" {\n", *lines, b"};\n")) if lines else b""
-
-
-def _block(statement: bytes, default_graph: bytes | None) -> bytes:
-    triple, graph = parts_of(with_iris(statement.rstrip(b"\n") + b"\n"))
-    graph = graph or default_graph
-    if b"\\\\" in triple:
-        triple = _ESCAPED_U.sub(lambda it: it[1] + (b"\\u0075" if it[2] == b"u" else b"\\U00000055"), triple)
-    return triple + b" .\n" if graph is None else b"GRAPH " + graph + b" { " + triple + b" }\n"
 
 
 MOST_STATEMENTS: Final = 5_000
