@@ -30,8 +30,8 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 5_373,
-    "cli": 6_118,
+    "catalog": 5_150,
+    "cli": 6_096,
     "datasets": 436,
     "files": 1_185,
     "http": 5_279,
@@ -44,12 +44,12 @@ LINES = {
     "rdf": 2_341,
     "simulate": 960,
     "source": 4_841,
-    "spec": 3_829,
-    "storage": 2_257,
+    "spec": 3_822,
+    "storage": 2_168,
     "sync": 19_023,
     "top": 1_389,
     "transport": 2_403,
-    "triplestores": 1_100,
+    "triplestores": 1_093,
     "versions": 1_231,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""

@@ -151,7 +151,7 @@ _PROOFS = {
     "unverifiable": "by nothing",
 }
 """By what files were found the same, or could not be compared."""
-_ALWAYS = frozenset({"same", "missing", "different", "extra", "unverifiable"})
+_ALWAYS = frozenset({"same", "missing", "different", "extra", "unverifiable", "changed_during_audit"})
 _COUNTED = {
     **{name: name for name in ("same", "missing", "different", "extra", "unreadable", "unverifiable")},
     "changed_during_audit": "changed meanwhile",
