@@ -46,7 +46,7 @@ LINES = {
     "source": 4_841,
     "spec": 3_822,
     "storage": 2_168,
-    "sync": 19_023,
+    "sync": 19_034,
     "top": 1_389,
     "transport": 2_403,
     "triplestores": 1_093,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headwater.spec.discovery import parse_link_header
-from headwater.sync.past.versions import after_timemap, read_timemap
+from headwater.sync.lists.position import IndexedList
+from headwater.sync.past.versions import after_timemap, dumps_around, read_timemap
 from headwater.sync.source_times import SECOND, http_date_micros
 from headwater.sync.transfer.work_queue import Way, WayKind
 
@@ -36,3 +39,13 @@ def test_versions_before_the_second_of_the_moment_are_tried_as_well() -> None:
 def test_without_a_hash_several_versions_in_a_second_tell_nothing() -> None:
     assert tried(MOMENT, has_hash=False) == []
     assert tried(MOMENT + SECOND, has_hash=False) == ["f"]
+
+
+@pytest.mark.parametrize(
+    ("moment", "asked"),
+    [(5, [7]), (10, [10, 7, 30]), (90, [30, 10, 95]), (97, [95, 30, 99]), (200, [99, 95])],
+)
+def test_the_dump_before_the_moment_is_asked_first_though_others_are_nearer(moment: int, asked: list[int]) -> None:
+    """RS-ARC-34: it has every resource that no list between it and the moment tells of."""
+    dumps = [IndexedList(f"http://s.example/{at}.xml", at=at) for at in (99, 10, 30, 95, 7)]
+    assert [one.at for one in dumps_around(dumps, moment)] == asked

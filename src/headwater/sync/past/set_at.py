@@ -21,7 +21,7 @@ from headwater.sync.past.evidence import (
     ListingResult,
     fill_listed,
 )
-from headwater.sync.past.versions import VersionTransfer, second_before, ways_of
+from headwater.sync.past.versions import VersionTransfer, dumps_around, second_before, ways_of
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
@@ -33,7 +33,6 @@ from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext
 from headwater.sync.update.set_sync import report_of
 
-_MOST_DUMPS = 3
 _WAITS = 99  # a round that never comes: what dumps of earlier states are not fetched for
 _SET_APART = (
     f"UPDATE temp.work SET round = {_WAITS} WHERE round = 0"  # noqa: S608  our own number
@@ -130,7 +129,7 @@ class _VersionApplier(Applier):
         context, held, archived = self._run, self._set, self._evidence.archived
         moment, present = self._evidence.moment, held.offer.documents.get(CHANGE_DUMP)
         changes = [one.uri for one in reversed(archived[CHANGE_DUMP_ARCHIVE]) if (one.from_ or 0) <= moment]
-        nearest = sorted(archived[RESOURCE_DUMP_ARCHIVE], key=lambda one: abs((one.at or 0) - moment))[:_MOST_DUMPS]
+        nearest = dumps_around(archived[RESOURCE_DUMP_ARCHIVE], moment)
         offers = [(CHANGE_DUMP, uri) for uri in (*([present] if present else []), *changes)]
         offers += [(RESOURCE_DUMP, one.uri) for one in nearest]
         if not offers or context.options.prefer == "lists" or not self._is_wanted():

@@ -7,6 +7,7 @@ is taken at its word, by the rules of RFC 7089, and told to be not verified.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from email.utils import format_datetime
 from functools import partial
@@ -20,6 +21,7 @@ from headwater.spec.records import Digest
 from headwater.spec.times import from_microseconds
 from headwater.spec.uris import normalise
 from headwater.sync.lists.entries import links_of
+from headwater.sync.lists.position import IndexedList
 from headwater.sync.reports import UnverifiedVersion
 from headwater.sync.source_times import SECOND, format_micros, http_date_micros
 from headwater.sync.transfer.resources import ReceivedContent, ResourceTransfer
@@ -42,6 +44,16 @@ MOST_PAGES = 20
 
 MOST_VERSIONS = 8
 """Versions within one second that are tried for one resource."""
+
+
+def dumps_around(archived: Iterable[IndexedList], moment: int) -> list[IndexedList]:
+    """The archived Resource Dumps that may have what a set had at the moment, in microseconds: the best first.
+
+    The one before the moment has every resource that no list between tells of, however far it is from it.
+    """
+    dumps = sorted(archived, key=lambda one: one.at or 0)
+    later = bisect_right(dumps, moment, key=lambda one: one.at or 0)
+    return [*reversed(dumps[max(0, later - 2) : later]), *dumps[later : later + 1]]
 
 
 def second_before(moment: int) -> int:
