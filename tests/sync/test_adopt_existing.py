@@ -76,7 +76,7 @@ def test_files_one_folder_deeper_are_pointed_out(source: Source, site: Site, des
     folder = source.base.removeprefix("http://")
     mirror(dest, f"{folder}/set/resources")
     ran = go(source.base, dest, dry_run=True)
-    assert any(f"copy into {dest}/{folder}" in notice.message for notice in ran.notices)
+    assert any("if the files are in a subfolder, copy into that one" in notice.message for notice in ran.notices)
     ran = go(source.base, dest / folder)
     assert (ran.status, ran.one.adopted, ran.one.octets) == (DONE, 41, 0)
 

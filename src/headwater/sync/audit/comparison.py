@@ -54,7 +54,6 @@ from headwater.sync.reports import (
     Finding,
     SetAudit,
 )
-from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.sets.moved_sets import LISTED, take_along
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import (
@@ -67,6 +66,7 @@ from headwater.sync.state import (
     one_set,
     refused_entries,
 )
+from headwater.sync.transfer.content_at_hand import fitting_base
 from headwater.sync.transfer.verification import CanonicalFixity, DocumentFixity, digests_of, strongest_text
 from headwater.sync.transfer.work_queue import clear_plan
 from headwater.sync.update.difference import contradicted
@@ -338,8 +338,8 @@ class SetComparison:
             default = first_base(t, "listed", self._row.offer.capability_list) or ""
             prefix = self._row.folder.encode() + b"/" if self._row.folder else b""
             with FileTree(self._root, None) as tree:
-                fit = fitting_base(t, "listed", tree, prefix, default)
-            self._base = fit.base if fit is not None and not fit.below else default
+                found = fitting_base(t, "listed", tree, prefix, default)
+            self._base = default if found is None else found[0]
         return PathConflicts(self._row, self._choice, self._base, t)
 
     def _name(self) -> None:

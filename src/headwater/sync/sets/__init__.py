@@ -1,1 +1,1 @@
-"""Which sets a source offers, and where they lie: discovery, the registry, selection, sets that have moved, bases."""
+"""Which sets a source offers, and where they lie: discovery, the registry, selection, sets that have moved."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
@@ -19,7 +17,6 @@ from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, stamp
 from headwater.sync.metadata import stages
 from headwater.sync.reports import PlannedAction
-from headwater.sync.sets.base_detection import fitting_base
 from headwater.sync.state import (
     any_refused,
     deleted_before,
@@ -30,7 +27,7 @@ from headwater.sync.state import (
     measure,
     one_set,
 )
-from headwater.sync.transfer.content_at_hand import UnconfirmedContent, is_listed
+from headwater.sync.transfer.content_at_hand import UnconfirmedContent, fitting_base, is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.work_queue import ADD_WORK, LEAST_RESOURCES, ListedColumns, clear_plan, listed_columns
 from headwater.sync.update.difference import Difference
@@ -356,28 +353,23 @@ class Applier:
             self._set.row = one_set(t, row.id)
         return base or ""
 
-    def _base_of_what_is_there(self, t: Transaction, table: str, tree: FileTree, base: str) -> str:
+    def _base_of_what_is_there(self, t: Transaction, table: str, tree: FileTree, default: str) -> str:
         """The base under which files that another tool has left have the names of what is listed (DST-B5)."""
         prefix = self._set.row.folder.encode() + b"/" if self._set.row.folder else b""
-        fit = fitting_base(t, table, tree, prefix, base)
-        where = self._run.destination
-        if fit is None:
-            return base
-        if not fit.fits:
-            if not prefix and t.one("SELECT 1 FROM resources LIMIT 1") is None:
-                told = "no file here has the name of a listed resource: none is adopted"
-                self._set.warn("DST-B5", told, where)
-            return base
-        if fit.below:
-            folder = shlex.quote(os.fsdecode(tree.root + b"/" + fit.below))
-            told = f"nothing is adopted: listed files are in a subfolder; to adopt them copy into {folder}"
-            self._set.warn("DST-B5", told, where)
-            return base
-        if fit.base != base:
-            told = f"the names of files of {fit.fits} of {fit.tried} sampled resources fit the base"
-            told += f" {fit.base or '(none: names begin with the host)'}: it is used, and the right files are adopted"
-            self._set.warn("DST-B5", told, where)
-        return fit.base
+        found = fitting_base(t, table, tree, prefix, default)
+        if found is None:
+            return default
+        base, fits, tried = found
+        told = ""
+        if not fits and not prefix and t.one("SELECT 1 FROM resources LIMIT 1") is None:
+            told = "no file here has the name of a listed resource: none is adopted; if the files are in a subfolder,"
+            told += " copy into that one"
+        elif fits and base != default:
+            told = f"the names of files of {fits} of {tried} sampled resources fit the base"
+            told += f" {base or '(none: names begin with the host)'}: it is used, and the right files are adopted"
+        if told:
+            self._set.warn("DST-B5", told, self._run.destination)
+        return base
 
     # deletions
 
