@@ -10,8 +10,8 @@ import pytest
 from headwater.patches import LARGEST, N_QUADS_DIFF
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
+from headwater.sync.transfer.patching import MOST_STEPS, HeldState, PendingChange, planned_patches
 from headwater.sync.transfer.work_queue import PatchAttempt, encode_attempts
-from headwater.sync.update.patches import MOST_STEPS, HeldState, PendingChange, planned_patches
 
 
 def digest(number: int) -> str:

@@ -1,26 +1,126 @@
-"""Patches on their way (DST-S1): asked for, verified, applied to the copy or to what the patch before has made.
+"""Patches in the place of whole resources (DST-S1): which are asked for, their execution, and a dataset's first import.
 
 Nothing is believed but the hash that the list states of the result. Whatever else comes of a patch, the resource is
-fetched whole.
+fetched whole. A first import executes all patches of the Change List on nothing (TIM-08, TIM-A6): what they make waits
+aside, as what is newer than listed does, and gets its place where it has the hash that the Resource List states.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
+from headwater.errors import HeadwaterError, SourceFault
 from headwater.files.hashing import HASHERS
 from headwater.patches import LARGEST, PatchRefused, format_of_patch, is_of_dataset
+from headwater.progress import Progress
+from headwater.spec.kinds import PATCH
+from headwater.spec.records import Link
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.transfer.verification import strongest_of
-from headwater.sync.transfer.work_queue import PatchAttempt, Work
+from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
+from headwater.sync.lists.entries import ListContext, links_of
+from headwater.sync.lists.position import Position
+from headwater.sync.reports import SetReport
+from headwater.sync.run_context import RunContext
+from headwater.sync.state import SetRow
+from headwater.sync.transfer.content_at_hand import UnconfirmedContent
+from headwater.sync.transfer.verification import digests_of, strongest_of
+from headwater.sync.transfer.work_queue import COLUMNS, PatchAttempt, PatchStep, Work
 from headwater.transport.fetch import Objection
 from headwater.transport.transport import Fetch, Fetched
 
 LARGEST_OF_DATASET: Final = 256 << 20
 """Octets of a patch of an RDF dataset."""
+
+# which patches are asked for
+
+MOST_STEPS: Final = 20
+"""So many patches, one after the other, are asked for at most: each is a request that waits for the one before. Of
+datasets there is no such limit where their octets are stated: while they change, the whole is newer than any list."""
+_MOST_WRITTEN: Final = 16 << 30
+"""Octets that so many patches of a dataset may have written: each writes the whole."""
+
+PENDING_CHANGES = (
+    "SELECT change, coalesce(stated, at), hash, length, links FROM temp.changed WHERE uri = ? AND (pending OR folded)"
+    " ORDER BY list, ordinal"
+)
+
+
+class PendingChange(NamedTuple):
+    """A change of one resource after the position; the fields are columns of `temp.changed`."""
+
+    change: str
+    at: int | None
+    hash: str | None
+    length: int | None
+    links: str | None
+
+    def leaves(self, digests: Container[str]) -> bool:
+        """Whether it has left octets with one of these digests."""
+        return self.change != "deleted" and any(str(digest) in digests for digest in digests_of(self.hash))
+
+
+class HeldState(NamedTuple):
+    """The copy: its digest, its octets, and whether it is what was listed before the pending changes."""
+
+    digest: str
+    octets: int
+    is_previous: bool
+
+
+def planned_patches(
+    held: HeldState, pending: Sequence[PendingChange], objection: Objection
+) -> tuple[PatchAttempt, ...]:
+    """The patches that lead from the copy to the last of these changes; none: it is fetched whole.
+
+    1. The copy is exactly a state that the changes tell of, or else the one before all of them (`is_previous`).
+    2. Each change after it is an update with a hash, and has a patch of a known type within the scope.
+    3. Together they are fewer octets than the resource, and no more than `MOST_STEPS`, but of a dataset.
+    """
+    changes = [  # lists that overlap tell one change twice
+        one
+        for one, later in zip(pending, (*pending[1:], None), strict=True)
+        if later is None or one.at is None or one[:3] != later[:3]
+    ]
+    states = [n + 1 for n, one in enumerate(changes) if one.leaves((held.digest,))]
+    start = states[-1] if states else 0 if held.is_previous else len(changes)
+    steps = [_step(one, objection) for one in changes[start:]]
+    found = [one for one in steps if one is not None]
+    if not found or len(found) < len(steps):
+        return ()
+    of_dataset = all(is_of_dataset(one.type) for one in found)
+    whole, octets = changes[-1].length, sum(one.length or 0 for one in found)
+    is_stated = all(one.length is not None for one in found)
+    if held.octets > LARGEST and not of_dataset:
+        return ()
+    if whole is not None and (octets >= whole or not (of_dataset or is_stated or len(found) == 1)):
+        return ()
+    is_fewer = is_stated and octets < held.octets
+    if len(found) > MOST_STEPS and not (of_dataset and is_fewer and len(found) * held.octets <= _MOST_WRITTEN):
+        return ()
+    return (PatchAttempt(found[0], held.digest), *map(PatchAttempt, found[1:]))
+
+
+def _step(change: PendingChange, objection: Objection) -> PatchStep | None:
+    """The patch of a change: of a known type (RS-DST-12), as it is, not too large, and within the scope."""
+    result = strongest_of(change.hash)
+    if change.change != "updated" or result is None:
+        return None
+    for link in links_of(change.links, PATCH):
+        is_small = format_of_patch(link.type) is not None and (link.length or 0) <= LARGEST
+        if (is_of_dataset(link.type) or is_small) and not link.encoding and objection(link.href) is None:
+            hash_ = str(digest) if (digest := strongest_of(link.hash)) is not None else None
+            return PatchStep(link.href, link.type or "", link.length, hash_, str(result), change.length)
+    return None
+
+
+# their execution
 
 _MOST_FAULTS: Final = 20
 """When so many patches were of no use, and more than were, no more are asked for in this run."""
@@ -63,13 +163,12 @@ class Patching:
         if work.length is None and step.length is None:
             found = self._tree.stat(work.path)
             most = min(most, max(LARGEST, found.st_size if found is not None else 0))
-        bounds = (most, work.length, step.length)
         return Fetch(
             step.href,
             into=f"{self._temp}/{work.name}",
             holds_small=True,
             algorithms=(wanted.algorithm if wanted else "sha-256",),
-            max_octets=min(one for one in bounds if one is not None),
+            max_octets=min(one for one in (most, work.length, step.length) if one is not None),
             key=(work, wanted),
             objection=objection,
             retries=0,
@@ -82,69 +181,24 @@ class Patching:
         """
         received = self._received.pop(work.n, 0) + fetched.octets
         self.refusal = ""
-        made_before = self._made_before(work)
+        made_before = f"{work.n}-patched"  # of the patch before
+        is_dataset = is_of_dataset(attempt.step.type)
         try:
             patch = self._patch(work, attempt, fetched)
-            apply = self._apply_to_dataset if is_of_dataset(attempt.step.type) else self._apply
-            octets = apply(work, attempt, patch)
+            octets = (self._apply_to_dataset if is_dataset else self._apply)(work, attempt, patch, made_before)
         except (PatchRefused, OSError) as cause:
             self._tree.discard(work.name)
             self._faults += 1
-            self.refusal = str(cause) if is_of_dataset(attempt.step.type) else ""
+            self.refusal = str(cause) if is_dataset else ""
             return None
         finally:
             self._tree.discard(made_before)
-        is_last = len(work.attempts) == 1
-        if not is_last:
+        if len(work.attempts) > 1:
             self._received[work.n] = received
             self._tree.rename(work.name, made_before)
-        self._worked += is_last
+        else:
+            self._worked += 1
         return PatchResult(octets, attempt.step.result, received)
-
-    def _apply_to_dataset(self, work: Work, attempt: PatchAttempt, patch: bytes) -> int:
-        """Make the dataset that a patch leads to: as canonical N-Quads, which the source's has to be."""
-        from headwater.rdf import BadRdf
-        from headwater.rdf.unified_diff import write_patched  # takes the RDF library along
-
-        diff = Path(self._temp, f"{work.name}-diff")
-        try:
-            diff.write_bytes(patch)
-            if attempt.base is None:
-                base = Path(self._temp, self._made_before(work))
-            else:
-                os.close(self._tree.open(work.path))  # raises where it is no ordinary file
-                base = Path(os.fsdecode(self._tree.root), os.fsdecode(work.path))
-                if not _file_has(base, attempt.base):
-                    raise PatchRefused("the copy is not the state before")
-            step, target = attempt.step, Path(self._temp, work.name)
-            is_usual = step.result.startswith("sha-256:")
-            made = write_patched(
-                base, diff, target,
-                lambda one: step.result == f"sha-256:{one.sha256}" if is_usual else _file_has(target, step.result),
-            )  # fmt: skip
-            if made is None or step.result_length not in (None, made.octets):
-                raise PatchRefused("it leads to something else")
-            return made.octets
-        except BadRdf as cause:
-            raise PatchRefused(cause.what) from cause
-        finally:
-            diff.unlink(missing_ok=True)
-
-    def _apply(self, work: Work, attempt: PatchAttempt, patch: bytes) -> int:
-        """Make the content that a patch leads to, from the copy, or from what the patch before has made."""
-        tree = self._tree
-        opened = tree.open_temporary(self._made_before(work)) if attempt.base is None else tree.open(work.path)
-        with os.fdopen(opened, "rb") as file:
-            base = file.read(LARGEST + 1)
-        if len(base) > LARGEST or (attempt.base is not None and not _has(base, attempt.base)):
-            raise PatchRefused("the copy is not the state before")
-        kind, step = format_of_patch(attempt.step.type), attempt.step
-        if kind is None:
-            raise PatchRefused("it is of an unknown type")
-        content = kind.apply(base, patch)
-        if not _has(content, step.result) or step.result_length not in (None, len(content)):
-            raise PatchRefused("it leads to something else")
-        return tree.write(work.name, content, None)[0]
 
     def _patch(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> bytes:
         """The octets of the patch, if they are what its link states."""
@@ -161,9 +215,48 @@ class Patching:
             raise PatchRefused("it is not what its link states")
         return body
 
-    def _made_before(self, work: Work) -> str:
-        """The temporary file of what the patch before has made."""
-        return f"{work.n}-patched"
+    def _apply_to_dataset(self, work: Work, attempt: PatchAttempt, patch: bytes, made_before: str) -> int:
+        """Make the dataset that a patch leads to: as canonical N-Quads, which the source's has to be."""
+        from headwater.rdf import BadRdf
+        from headwater.rdf.unified_diff import write_patched  # takes the RDF library along
+
+        step, target, diff = attempt.step, Path(self._temp, work.name), Path(self._temp, f"{work.name}-diff")
+        try:
+            diff.write_bytes(patch)
+            base = Path(self._temp, made_before)
+            if attempt.base is not None:
+                os.close(self._tree.open(work.path))  # raises where it is no ordinary file
+                base = Path(os.fsdecode(self._tree.root), os.fsdecode(work.path))
+                if not _file_has(base, attempt.base):
+                    raise PatchRefused("the copy is not the state before")
+            is_usual = step.result.startswith("sha-256:")
+            made = write_patched(
+                base, diff, target,
+                lambda one: step.result == f"sha-256:{one.sha256}" if is_usual else _file_has(target, step.result),
+            )  # fmt: skip
+            if made is None or step.result_length not in (None, made.octets):
+                raise PatchRefused("it leads to something else")
+            return made.octets
+        except BadRdf as cause:
+            raise PatchRefused(cause.what) from cause
+        finally:
+            diff.unlink(missing_ok=True)
+
+    def _apply(self, work: Work, attempt: PatchAttempt, patch: bytes, made_before: str) -> int:
+        """Make the content that a patch leads to, from the copy, or from what the patch before has made."""
+        tree, step = self._tree, attempt.step
+        opened = tree.open_temporary(made_before) if attempt.base is None else tree.open(work.path)
+        with os.fdopen(opened, "rb") as file:
+            base = file.read(LARGEST + 1)
+        if len(base) > LARGEST or (attempt.base is not None and not _has(base, attempt.base)):
+            raise PatchRefused("the copy is not the state before")
+        kind = format_of_patch(step.type)
+        if kind is None:
+            raise PatchRefused("it is of an unknown type")
+        content = kind.apply(base, patch)
+        if not _has(content, step.result) or step.result_length not in (None, len(content)):
+            raise PatchRefused("it leads to something else")
+        return tree.write(work.name, content, None)[0]
 
 
 def _file_has(path: Path, digest: str) -> bool:
@@ -175,3 +268,150 @@ def _file_has(path: Path, digest: str) -> bool:
 def _has(octets: bytes, digest: str) -> bool:
     algorithm, _, wanted = digest.partition(":")
     return bool(HASHERS[algorithm](octets).hexdigest() == wanted)
+
+
+# the first import of a dataset
+
+_MOST_PATCHES: Final = 100_000
+_MOST_OCTETS: Final = 64 << 30
+_WANTED: Final = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE uri = ? AND held IS NULL"  # noqa: S608  our own
+
+
+class _NoChain(Exception):
+    """The changes do not lead from nothing to the dataset; the text says why."""
+
+
+class FirstImport:
+    """Makes the dataset of a set from its changes, where nothing is held of it yet."""
+
+    def __init__(self, run: RunContext, row: SetRow, lists: ListContext, unconfirmed: UnconfirmedContent) -> None:
+        from headwater.sync.dataset_sync import restate_patches  # takes the RDF library along, as those below
+
+        wanted = run.options.dataset
+        self._run = run
+        self._row = row
+        self._lists = msgspec.structs.replace(
+            lists, restate=lambda t, set_id: restate_patches(t, set_id, wanted, listed=True)
+        )
+        self._unconfirmed = unconfirmed
+
+    def bring(
+        self, counts: SetReport, warn: Callable[[str, str, str | None], None], among: Container[int] | None = None
+    ) -> None:
+        """Have what the changes make wait aside, if there is a dataset to be fetched for the first time.
+
+        `among`: the rows of `temp.work` that it may be; None: any.
+        """
+        from headwater.rdf.syntaxes import NoSingleDataset
+        from headwater.sync.dataset_sync import listed_dataset
+
+        with self._run.database.write() as t:
+            try:
+                dataset = listed_dataset(t, self._run.options.dataset)
+            except NoSingleDataset:
+                return
+            row = None if dataset is None else t.one(_WANTED, (dataset.uri,))
+        work = None if row is None else Work(*row)
+        if work is None or (among is not None and work.n not in among):
+            return
+        try:
+            octets, made = self._make(work, self._patches(work))
+        except (_NoChain, SourceFault, OSError) as cause:
+            what = cause.what if isinstance(cause, HeadwaterError) else str(cause)
+            warn("TIM-A6", f"the dataset is fetched, not made from its changes: {what:.300}", work.uri)
+            return
+        counts.patched += 1
+        counts.octets += octets
+        counts.octets_saved += max(0, made - octets)
+
+    def _patches(self, work: Work) -> list[Link]:
+        """The patches that lead from nothing to the listed hash, or to what is told up to the time of the list."""
+        wanted = set(map(str, digests_of(work.hash)))
+        if not wanted:
+            raise _NoChain("the Resource List states no hash of it")
+        reading = ChangeListReader(self._lists, self._row.id, self._row.offer, Position()).read()
+        if reading.outcome is not ReadingOutcome.READ:
+            raise _NoChain(reading.reason or "the Change List cannot be read")
+        with self._run.database.write() as t:
+            changes = [PendingChange(*one) for one in t.rows(PENDING_CHANGES, (work.uri,))]
+            t.run("DELETE FROM temp.changed")
+        changes = changes[max((n + 1 for n, one in enumerate(changes) if one.change == "deleted"), default=0) :]
+        ends = [n + 1 for n, one in enumerate(changes) if one.leaves(wanted)]
+        if ends:
+            changes = changes[: ends[-1]]
+        elif work.known_at is not None:
+            changes = [one for one in changes if one.at is None or one.at <= work.known_at]
+        changes = [one for n, one in enumerate(changes) if not n or one != changes[n - 1]]  # of lists that overlap
+        if not changes:
+            raise _NoChain("the Change List has none of its changes")
+        if changes[0].change != "created" and changes[0].hash is not None:  # of a patch at `loc` nobody knows the rest
+            raise _NoChain("the first change that is listed did not create it")
+        if len(changes) > _MOST_PATCHES:
+            raise _NoChain("there are too many changes")
+        found = []
+        for change in changes:
+            usable = (
+                link
+                for link in links_of(change.links, PATCH)
+                if is_of_dataset(link.type) and not link.encoding and self._lists.scope.objection(link.href) is None
+            )
+            if (link := next(usable, None)) is None:
+                raise _NoChain("a change has no patch")
+            found.append(link)
+        return found
+
+    def _make(self, work: Work, patches: Sequence[Link]) -> tuple[int, int]:
+        """Fetch all patches, and execute them in one pass; how many octets came, and how many were made of them."""
+        from headwater.rdf.unified_diff import apply_patches
+
+        temp = Path(self._run.temp)
+        paths = [temp / f"first-{n}" for n in range(len(patches))]
+        target = temp / "first-import"
+        try:
+            received = self._fetched(patches, paths)
+            made = apply_patches(None, paths, target, scratch=temp, strict=True).dataset
+            digest = strongest_of(work.hash)
+            if digest is not None and digest.algorithm == "sha-256" and digest.hex != made.sha256:
+                raise _NoChain("its changes lead to something else")
+            self._unconfirmed.put(work, target.name, made.octets, f"sha-256:{made.sha256}", {})
+        finally:
+            for path in (*paths, target):
+                with suppress(OSError):
+                    path.unlink()
+        return received, made.octets
+
+    def _fetched(self, patches: Sequence[Link], paths: Sequence[Path]) -> int:
+        """Fetch the patches; how many octets came. Raises _NoChain where one is not what its link states."""
+        from headwater.rdf.unified_diff import check_growth
+
+        wanted = [strongest_of(link.hash) for link in patches]
+        requests = (
+            Fetch(
+                link.href,
+                into=str(path),
+                algorithms=(digest.algorithm if digest else "sha-256",),
+                max_octets=min(LARGEST_OF_DATASET, link.length or LARGEST_OF_DATASET),
+                key=number,
+                objection=self._lists.scope.objection,
+            )
+            for number, (link, path, digest) in enumerate(zip(patches, paths, wanted, strict=True))
+        )
+        octets = 0
+        for done, fetched in enumerate(self._run.transport.many(requests)):
+            number = int(str(fetched.fetch.key))
+            link, digest = patches[number], wanted[number]
+            if not fetched.ok:
+                why = fetched.failure.text if fetched.failure else f"HTTP status {fetched.status}"
+                raise _NoChain(f"{link.href}: {why}")
+            if link.length not in (None, fetched.octets) or (
+                digest and fetched.digests[digest.algorithm] != digest.hex
+            ):
+                raise _NoChain(f"{link.href} is not what its link states")
+            if fetched.headers.get("content-encoding", "identity") != "identity":
+                raise _NoChain(f"{link.href} has a content coding that nobody asked for")
+            check_growth(paths[number])
+            octets += fetched.octets
+            if octets > _MOST_OCTETS:
+                raise _NoChain("its changes are too large")
+            self._run.listener(Progress("fetching changes", done + 1, len(paths), octets))
+        return octets

@@ -28,10 +28,10 @@ from headwater.sync.state import (
     one_set,
 )
 from headwater.sync.transfer.content_at_hand import UnconfirmedContent, fitting_base, is_listed
+from headwater.sync.transfer.patching import FirstImport
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.work_queue import ADD_WORK, LEAST_RESOURCES, ListedColumns, clear_plan, listed_columns
 from headwater.sync.update.difference import Difference
-from headwater.sync.update.patches import FirstImport
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
 from headwater.sync.update.set_context import SetContext
 from headwater.transport.scheduler import FIRST_LIMIT
@@ -244,7 +244,7 @@ class Applier:
     def _bring_dataset(self, among: Container[int] | None = None) -> None:
         """Make a dataset that is not held yet from its changes (TIM-A6), if its row of `temp.work` is `among` these."""
         held = self._set
-        FirstImport(self._run, held.row, held.lists, self.unconfirmed, held.warn).bring(held.report, among)
+        FirstImport(self._run, held.row, held.lists, self.unconfirmed).bring(held.report, held.warn, among)
 
     def _by_packages(self) -> None:
         """Have packages bring what they can, or tell in a dry run what they would.

@@ -22,6 +22,7 @@ from headwater.sync.metadata import forget_statements, restate_by_changes, resta
 from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.state import SetRow, Validators, fact, keep_changed, keep_fact, keep_listed
+from headwater.sync.transfer.patching import PENDING_CHANGES, HeldState, PendingChange, planned_patches
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of
 from headwater.sync.transfer.work_queue import (
     ADD_WORK,
@@ -29,7 +30,6 @@ from headwater.sync.transfer.work_queue import (
     PatchAttempt,
     listed_columns,
 )
-from headwater.sync.update.patches import PENDING_CHANGES, HeldState, PendingChange, planned_patches
 from headwater.sync.update.path_conflicts import PathConflicts
 from headwater.transport.fetch import Objection
 
