@@ -30,7 +30,7 @@ from headwater.sync.options import SyncOptions
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, follow
 from headwater.sync.sets.polling import PollInterval
-from headwater.sync.sets.selection import NameCandidates, SetNames, SetSelection, choose_sets, names_of, unknown_set
+from headwater.sync.sets.selection import SetNames, SetSelection, choose_sets, names_of, sole_owner, unknown_set
 from headwater.transport.transport import Transport
 from tests.support.copying import DONE, FINDINGS, IMPATIENT, SOURCE, USAGE, Ran, check, go, run_over, tree
 from tests.support.failing import failing
@@ -551,7 +551,7 @@ def test_what_is_chosen_early_is_what_reading_everything_gives(listed: list[str]
     if chosen is not None and said in by_name:
         assert chosen == {by_name[said]: said}
     if chosen is None and sets == listed and said in by_name:
-        assert NameCandidates(listed).owner(said) is None
+        assert sole_owner(said, listed) is None
 
 
 @pytest.mark.parametrize(

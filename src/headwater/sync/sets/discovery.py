@@ -137,7 +137,10 @@ class Discovery:
             self._final = self._final or probe.final
             offers = list(self._from(probe, whole=is_host(url)))
             if offers or self._selected or self._left_out:
-                self._go_around(*() if self._description or probe.uri == _well_known(url) else (_well_known(url),))
+                parts = urlsplit(url)
+                well_known = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}"
+                if self._description is None and probe.uri != well_known:
+                    self._go_around(well_known)
                 break
         chosen, description = self._selected, self._description
         if not offers and chosen is None and not self._left_out:
@@ -173,36 +176,28 @@ class Discovery:
             yield from self._by_robots(origin)
         else:
             yield from self._look(url)
-            folder = parts.path if parts.path.endswith("/") else parts.path + "/"
-            yield from self._look(origin + folder.rstrip("/") + WELL_KNOWN)
-            yield from self._by_host(origin, url)
-        if url.endswith("/"):
-            yield from self._by_custom(url)
-
-    def _by_host(self, origin: str, url: str) -> Iterator[Probe]:
-        """What the host of an address that leads to nothing offers: told, since it may be more than was meant."""
-        for probe in chain(self._look(origin + WELL_KNOWN), self._by_robots(origin)):
-            if probe.document is not None:
-                self._documents.warn("DST-A2", f"{url} leads to nothing: what its host offers is taken", probe.uri)
-            yield probe
-
-    def _by_robots(self, origin: str) -> Iterator[Probe]:
-        for line in self._robots(origin):
-            yield from self._look(line)
-
-    def _by_custom(self, folder: str) -> Iterator[Probe]:
-        """Documents under the names that tools give them, after all ways of the standard, and told as that."""
-        if self._faults and all(isinstance(fault, Unreachable) for fault in self._faults):
-            return  # nobody answers there at all
+            yield from self._look(origin + parts.path.rstrip("/") + WELL_KNOWN)
+            for probe in chain(self._look(origin + WELL_KNOWN), self._by_robots(origin)):
+                if probe.document is not None:  # it may be more than was meant
+                    self._documents.warn("DST-A2", f"{url} leads to nothing: what its host offers is taken", probe.uri)
+                yield probe
+        if not url.endswith("/") or (self._faults and all(isinstance(fault, Unreachable) for fault in self._faults)):
+            return  # or nobody answers there at all
         for name in CUSTOMARY_NAMES:
             told = len(self._faults)
-            probe_many = [probe for probe in self._look(folder + name) if probe.document is not None]
+            probe_many = [probe for probe in self._look(url + name) if probe.document is not None]
             del self._faults[told:]  # that nothing is there is no fault
             for probe in probe_many:
                 if self._sitemap or probe.document is None or probe.document.kind not in _SITEMAPS:
                     remark = "found under a customary name, to which no rule of the standard leads"
                     self._documents.warn("DST-A2", remark, probe.uri)
                 yield probe
+
+    def _by_robots(self, origin: str) -> Iterator[Probe]:
+        for probe in self._look(f"{origin}/robots.txt"):
+            self._documents.keep_crawl_delay(probe.uri, probe.body)
+            for line in list(robots_sitemaps(probe.body, probe.final))[:_MOST_SITEMAPS]:
+                yield from self._look(line)
 
     def _look(self, uri: str) -> Iterator[Probe]:
         if normalise(uri) in self._visited:
@@ -221,12 +216,6 @@ class Discovery:
         else:
             self._faults.append(probe.status_fault)
 
-    def _robots(self, origin: str) -> list[str]:
-        for probe in self._look(f"{origin}/robots.txt"):
-            self._documents.keep_crawl_delay(probe.uri, probe.body)
-            return list(robots_sitemaps(probe.body, probe.final))[:_MOST_SITEMAPS]
-        return []
-
     def _go_around(self, *uris: str) -> None:
         """Note which of these documents were looked for, and are no ResourceSync or do not answer (DST-F4)."""
         self._detours |= {uri: why for uri in uris if (why := self._unusable.get(normalise(uri))) is not None}
@@ -239,18 +228,23 @@ class Discovery:
         if document is None:
             yield from self._from_page(probe, whole=whole, depth=depth)
         elif document.kind in _DESCRIPTIONS:
-            self._remember(probe)
-            yield from self._from_description(probe)
+            self._description = self._description or probe
+            self._select(probe)
+            if self._selected is None:
+                yield from self._listed_in(probe, 0)
         elif document.kind in CAPABILITY_LISTS:
             yield from self._from_capability_list(probe, whole=whole)
-        elif document.kind in _SITEMAPS:
-            yield from self._from_sitemap(probe)
-        else:
+        elif document.kind not in _SITEMAPS:
             yield from self._from_below(probe, document, whole=whole)
+        elif self._sitemap:
+            yield Offer(identity=probe.uri, name="", documents={RESOURCE_LIST: probe.uri}, is_sitemap=True)
+        else:
+            self._plain = self._plain or probe.uri
 
-    def _remember(self, probe: Probe) -> None:
-        if self._description is None:
-            self._description = probe
+    def _select(self, description: Probe) -> None:
+        """Read the Capability Lists of the wanted sets alone, if the description tells which these are."""
+        if self._wanted.said:
+            self._selected = select_sets(description, self._wanted, self._lists)
 
     def _from_page(self, probe: Probe, *, whole: bool, depth: int) -> Iterator[Offer]:
         """A page or resource: its `Link` header, then the links of its head (RS-DISC-02, RS-DISC-03)."""
@@ -264,16 +258,11 @@ class Discovery:
             for target in self._look(href):
                 yield from self._from(target, whole=whole, depth=depth + 1)
 
-    def _from_description(self, probe: Probe) -> Iterator[Offer]:
-        if self._wanted.said:
-            self._selected = select_sets(probe, self._wanted, self._lists)
-        if self._selected is None:
-            yield from self._listed_in(probe, 0)
-
     def _listed_in(self, probe: Probe, depth: int) -> Iterator[Offer]:
         """The sets of everything that a Source Description lists."""
         entries = own = own_entries(probe.entries)
-        if probe.document is not None and probe.document.kind is Kind.SOURCE_DESCRIPTION:
+        is_page = probe.document is not None and probe.document.kind is Kind.SOURCE_DESCRIPTION
+        if is_page:
             entries = own[: max(0, self._most - self._count)]
             self._count += len(entries)
             self._left_out += len(own) - len(entries)
@@ -286,7 +275,7 @@ class Discovery:
             self._documents.warn("RS-SD-05", "more sets than the limit; the others are not read", probe.final)
         for start in range(0, len(entries), _TOGETHER):
             batch = entries[start : start + _TOGETHER]
-            if probe.document is not None and probe.document.kind is Kind.SOURCE_DESCRIPTION:
+            if is_page:
                 self._lists.probe(entry.loc for entry in batch if normalise(entry.loc) not in self._visited)
                 self._documents.progress("reading sets", start + len(batch), len(entries))
             for entry in batch:
@@ -294,34 +283,28 @@ class Discovery:
                     yield from self._listed_at(entry, probe, depth)
 
     def _listed_at(self, entry: Entry, above: Probe, depth: int) -> Iterator[Offer]:
+        """The sets of one entry of a Source Description."""
         kept = self._lists.unchanged(entry.loc, above.uri)
         if kept is not None:
             self._visited.add(normalise(entry.loc))
             self._offered.add(normalise(entry.loc))
             yield kept
             return
-        found = False
-        for target in self._look(entry.loc):
-            found = True
-            yield from self._below_description(target, entry, above, depth)
-        if not found:
+        target = next(self._look(entry.loc), None)
+        document = None if target is None else target.document
+        if target is None:
             self.set_faults.append((entry.loc, str(self._faults[-1])))
-
-    def _below_description(self, target: Probe, entry: Entry, above: Probe, depth: int) -> Iterator[Offer]:
-        document = target.document
-        if document is None:
+        elif document is None:
             self.set_faults.append((entry.loc, target.unusable))
-            return
-        if document.kind in _DESCRIPTIONS:
+        elif document.kind in _DESCRIPTIONS:
             self._lists.pages.append(target.validated)
             if depth < _HIGHEST:
                 yield from self._listed_in(target, depth + 1)
-            return
-        if document.kind in CAPABILITY_LISTS:
+        elif document.kind in CAPABILITY_LISTS:
             yield from self._offer(target, above.uri)
-            return
-        self._documents.warn("DST-A7", f"listed as a Capability List, but it is {document.called}", target.final)
-        yield from self._from_below(target, document, whole=False)
+        else:
+            self._documents.warn("DST-A7", f"listed as a Capability List, but it is {document.called}", target.final)
+            yield from self._from_below(target, document, whole=False)
 
     def _from_capability_list(self, probe: Probe, *, whole: bool) -> Iterator[Offer]:
         document = probe.document
@@ -329,22 +312,15 @@ class Discovery:
         if up is not None and whole:
             for above in self._look(up.href):
                 if above.document is not None and above.document.kind in _DESCRIPTIONS:
-                    self._remember(above)
+                    self._description = self._description or above
                     self._lists.put(probe)
-                    if self._wanted.said:
-                        self._selected = select_sets(above, self._wanted, self._lists)
+                    self._select(above)
                     if self._selected is None:
                         yield from self._offer(probe, above.uri)
                         yield from self._listed_in(above, 0)
                     return
             self._go_around(up.href)
         yield from self._offer(probe, up.href if up is not None else None)
-
-    def _from_sitemap(self, probe: Probe) -> Iterator[Offer]:
-        if self._sitemap:
-            yield Offer(identity=probe.uri, name="", documents={RESOURCE_LIST: probe.uri}, is_sitemap=True)
-        else:
-            self._plain = self._plain or probe.uri
 
     def _from_below(self, probe: Probe, document: Document, *, whole: bool) -> Iterator[Offer]:
         """A capability document: climb to its Capability List; if there is none, it stands for itself (DST-A4)."""
@@ -368,20 +344,15 @@ class Discovery:
             above = target.document
         if "up" not in {link.rel for link in document.links}:
             self._documents.warn("RS-NAV-01", "no `up` link: the document is used alone", probe.final)
-        yield from self._alone(probe, document)
-
-    def _alone(self, probe: Probe, document: Document) -> Iterator[Offer]:
         index = document.link("index")
         uri = index.href if index is not None else probe.uri
         capability = _ALONE.get(document.kind)
         if capability is not None:
             yield Offer(identity=uri, name="", documents={capability: uri})
-        else:
-            title = RULES[document.kind].title.lower()
-            said = f' (capability="{document.capability[:40]}")' if document.capability else ""
-            self._faults.append(
-                SourceFault(f"of a single {title}{said} nothing can be copied", code="HW-SYN-05", where=probe.uri)
-            )
+            return
+        said = f' (capability="{document.capability[:40]}")' if document.capability else ""
+        what = f"of a single {RULES[document.kind].title.lower()}{said} nothing can be copied"
+        self._faults.append(SourceFault(what, code="HW-SYN-05", where=probe.uri))
 
     def _offer(self, probe: Probe, description: str | None) -> Iterator[Offer]:
         offer = self._lists.offered(probe, description)
@@ -392,11 +363,6 @@ class Discovery:
             return
         self._offered.add(normalise(offer.identity))
         yield offer
-
-
-def _well_known(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}"
 
 
 def named(offers: Iterable[Offer]) -> list[Offer]:
@@ -434,22 +400,18 @@ def _nothing_found(
         (where, why), others = unread[0], f" ({len(unread):,} sets)" if len(unread) > 1 else ""
         what = f"no set that the Source Description lists can be read{others}: {why}"
         return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=_BROKEN_SETS)
-    answered = len(recognised) < len(faults) or documents
-    if recognised and not answered:
+    if recognised and len(recognised) == len(faults) and not documents:
         return recognised[0]
-    reasons, where = _reasons(faults)
-    what, where = f"no ResourceSync document was found: {reasons}", where or url
+    causes: dict[str, dict[str, None]] = {}
+    for fault in faults:
+        causes.setdefault(fault.what, {})[fault.where or ""] = None
+    told = {what: ", ".join(filter(None, addresses)) for what, addresses in causes.items()}
+    where = url
+    if len(told) == 1:
+        ((reasons, addresses),) = told.items()
+        where = addresses[:1000] or url
+    else:
+        reasons = "; ".join(f"{what} ({addresses})" for what, addresses in told.items()) or "nothing there"
+    what = f"no ResourceSync document was found: {reasons[:1000]}"
     todo = advice_for("HW-SYN-02", what, where)
     return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=todo)
-
-
-def _reasons(faults: list[SourceFault]) -> tuple[str, str]:
-    """Each cause once, with its addresses where there is more than one; else the addresses by themselves."""
-    causes: dict[str, list[str]] = {}
-    for fault in faults:
-        causes.setdefault(fault.what, []).append(fault.where or "")
-    if len(causes) == 1:
-        ((what, addresses),) = causes.items()
-        return what[:1000], ", ".join(dict.fromkeys(filter(None, addresses)))[:1000]
-    told = (f"{what} ({', '.join(dict.fromkeys(filter(None, found)))})" for what, found in causes.items())
-    return "; ".join(told)[:1000] or "nothing there", ""

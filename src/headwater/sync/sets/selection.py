@@ -26,8 +26,8 @@ from headwater.sync.state import Offer, SetRow, Validators
 _GENERIC = re.compile(
     r"(capability[-_]?list|capabilities|caps?|resource[-_]?list|change[-_]?list|sitemap|index|)\Z", re.I
 )
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _NUMBERED = re.compile(r"(.+)-[0-9]+\Z")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_PART = 80
 _LONGEST_NAME = 200  # a set's folder has its name, of which file systems take 255 octets; a number may follow
 
@@ -65,45 +65,30 @@ def names_of(identities: Sequence[str]) -> list[str]:
     names = SetNames()
     found = []
     for identity in identities:
-        plain, stem = _plain(identity)
+        *plain, stem = _possible_names(identity)
         free = next((name for name in plain if name not in names), None)
         found.append(names.numbered(stem) if free is None else names.take(free))
     return found
 
 
-class NameCandidates:
-    """Which of these addresses could get a name, whichever of the others turn out to be sets."""
-
-    def __init__(self, identities: Sequence[str]) -> None:
-        self.names = dict(zip(names_of(identities), identities, strict=True))
-        """The address of each name, where all of them are sets."""
-
-        self._owners: dict[str, set[str]] = {}
-        for identity in identities:
-            plain, stem = _plain(identity)
-            for name in (*plain, stem):
-                self._owners.setdefault(name.lower(), set()).add(identity)
-
-    def owner(self, name: str) -> str | None:
-        """The only address that can have this name, and has it; None: there is none, or more than one can."""
-        lowered = name.lower()
-        able = set(self._owners.get(lowered, ()))
-        numbered = _NUMBERED.match(lowered)
-        if numbered is not None:
-            able |= self._owners.get(numbered[1], set())
-        identity = self.names.get(name)
-        return identity if able == {identity} else None
+def sole_owner(name: str, identities: Sequence[str]) -> str | None:
+    """The only of these addresses that can come by a name, whichever of the others turn out to be sets."""
+    forms = {name.lower()}
+    if numbered := _NUMBERED.match(name.lower()):
+        forms.add(numbered[1])
+    able = [one for one in identities if not forms.isdisjoint(form.lower() for form in _possible_names(one))]
+    return able[0] if len(able) == 1 and dict(zip(names_of(identities), identities, strict=True)).get(name) else None
 
 
-def _plain(identity: str) -> tuple[list[str], str]:
-    """The names that fit an address, the plainest first, and what a number is put to when all are taken."""
+def _possible_names(identity: str) -> list[str]:
+    """The names that fit an address, the plainest first; last what a number is put to when all are taken."""
     path = urlsplit(identity).path
     folders = [_fit(part) for part in path.split("/")[:-1] if _fit(part)]
     stem = _fit(path.rpartition("/")[2].partition(".")[0])
     generic = _GENERIC.match(stem) is not None
     first = [folders[-1]] if generic and folders else [stem] if stem else []
     joined = "-".join([*folders, stem or "set"])[-_LONGEST_NAME:].lstrip("-._")
-    return [*first, joined], (folders or [stem or "set"])[-1]
+    return [*first, joined, (folders or [stem or "set"])[-1]]
 
 
 def _fit(text: str) -> str:
@@ -120,24 +105,24 @@ class SetSelection(msgspec.Struct, frozen=True):
 def choose_sets(listed: Sequence[str], wanted: SetSelection) -> dict[str, str] | None:
     """The name of each set that is meant, by its address; None when only reading all that is listed can tell.
 
-    `listed` are different addresses, in document order, in which those that are meant come too.
+    `listed` are different addresses, in document order, in which those that are meant come too. A remembered set that
+    is not among them may have moved to one of them (DST-F10).
     """
     known = {identity: name for name, identity in wanted.remembered.items()}
+    names = dict(zip(listed, names_of(listed), strict=True))
     remembered = SetNames(known.values())
-    some_missing = not known.keys() <= set(listed)  # they may have moved to an address that is listed (DST-F10)
-    candidates = NameCandidates(listed)
-    names = {identity: name for name, identity in candidates.names.items()}
-    chosen: dict[str, str] = {}
+    chosen: set[str] = set()
     for said in wanted.said:
-        identity = wanted.remembered.get(said, said if said in names else candidates.owner(said))
+        identity = wanted.remembered.get(said, said if said in names else sole_owner(said, listed))
         if identity is None or identity not in names:
             return None
-        if identity not in known and (some_missing or (said != identity and said in remembered)):
+        is_new_name = said != identity and said not in wanted.remembered
+        if is_new_name and (identity in known or said in remembered):
             return None
-        if said not in (identity, known.get(identity, said)):
-            return None  # the set is remembered by another name
-        chosen[identity] = known.get(identity, names[identity])
-    return {identity: chosen[identity] for identity in listed if identity in chosen}
+        chosen.add(identity)
+    if not (chosen <= known.keys() or known.keys() <= names.keys()):
+        return None
+    return {identity: known.get(identity, names[identity]) for identity in listed if identity in chosen}
 
 
 MOST_SETS = 100_000
