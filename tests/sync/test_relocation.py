@@ -203,17 +203,6 @@ def test_other_content_changes_nothing(database: Database) -> None:
         assert (held(t, row), one_set(t, row.id)) == before
 
 
-def test_of_many_files_a_part_tells_the_beginning(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And all are compared before anything is renamed."""
-    from headwater.sync.sets import moved_sets as moving
-
-    monkeypatch.setattr(moving, "_COMPARED", 10)
-    with database.write() as t:
-        row = hold(t, A, *(f"{A}{n}" for n in range(100)))
-        offer_there(t, *(f"{B}{n}" for n in range(60)))
-        assert agreement(t, row, offer_at(B), LISTED) == ListAgreement(100, 60, 0, UriPrefixes(A, B))
-
-
 def test_a_list_that_is_the_same_only_renames_the_set(database: Database) -> None:
     with database.write() as t:
         row = hold(t, A, f"{A}a", f"{A}b")

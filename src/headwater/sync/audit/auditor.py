@@ -41,7 +41,6 @@ from headwater.sync.sets.moved_sets import (
     compare_lists,
     is_of_another,
     match,
-    may_be_moved,
     redirects_of,
 )
 from headwater.sync.sets.registry import offered_scope
@@ -178,20 +177,16 @@ class _Audit:
         """The set of every offer, as it is held or as a run would begin it, and the sets that are not offered now."""
         offers = found.offers
         way, moved = (self._url, found.final), self._documents.moved
-        with self._database.read() as t:
-            url = fact(t, "url")
-        alike = None
-        if may_be_moved(known, None if url == self._url else self._url, way, moved):
-            alike = compare_lists(
-                self._documents, self._database, lambda offer: offered_scope(moved, way, self._options, offer)
-            )
+        alike = compare_lists(
+            self._documents, self._database, known, way, lambda offer: offered_scope(moved, way, self._options, offer)
+        )
         matches = match(known, offers, redirects_of(self._documents), alike)
         several = found.several or len(known) > 1
         rows = []
         names = SetNames(row.name for row in known)
         with self._database.write() as t:
             if is_of_another(known, found.listed or [offer.identity for offer in offers], matches):
-                raise another_source(url, known, self._url, self._root)
+                raise another_source(fact(t, "url"), known, self._url, self._root)
             for offer in offers:
                 row = matches.rows.get(offer.identity)
                 if row is None:

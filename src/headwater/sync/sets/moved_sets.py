@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from headwater.sync.connection import MovedElsewhere, Origin, Scope, origin_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, StagedEntry
 from headwater.sync.lists.position import Position
-from headwater.sync.state import Move, Offer, SetRow, forget_documents, keep_position, remember_base
+from headwater.sync.state import Move, Offer, SetRow, fact, forget_documents, keep_offer, keep_position, remember_base
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare
 
 # what is held goes along
@@ -36,7 +36,6 @@ from headwater.sync.transfer.verification import CopyState, ListedResource, Loca
 _SAMPLE = 500
 _MOST_PAIRS = 5_000
 _CANDIDATES = 6
-_COMPARED = 5_000  # of so many files the best prefixes are told; the best ones are then compared as a whole
 
 LISTED = "SELECT n, uri, hash, length, lastmod, type, encoding FROM temp.listed"
 """With what the scope refuses (DST-S12): to be fetched or not, it is listed there."""
@@ -71,7 +70,7 @@ _COUNTERPARTS = """
 SELECT l.hash, l.length, l.lastmod, l.type, l.encoding, r.digest, r.size, r.lastmod, r.listed_hash, r.newer
 FROM resources r JOIN temp.there l ON l.uri = coalesce(
   (SELECT uri FROM temp.there WHERE uri = :new || substr(r.uri, :size + 1) AND substr(r.uri, 1, :size) = :old), r.uri)
-WHERE r.set_id = :set AND r.path IS NOT NULL AND r.id % :step = 0"""
+WHERE r.set_id = :set AND r.path IS NOT NULL"""
 
 _GOES_ALONG = """
 substr({0}.uri, 1, :size) = :old AND (NOT EXISTS (SELECT 1 FROM temp.there l WHERE l.uri = {0}.uri)
@@ -90,7 +89,6 @@ _TAKEN = (
     "DELETE FROM temp.renamed WHERE EXISTS (SELECT 1 FROM resources r WHERE r.set_id = ? AND r.uri = renamed.uri"
     " AND r.id NOT IN (SELECT id FROM temp.renamed))"
 )
-_SOME_HELD = "SELECT uri FROM resources WHERE set_id = ? AND path IS NOT NULL LIMIT ?"
 _FAILURES = f"""
 UPDATE OR REPLACE failures SET uri = :new || substr(uri, :size + 1), loc = :new || substr(uri, :size + 1)
 WHERE set_id = :set AND {_GOES_ALONG.format("failures")}"""  # noqa: S608  our own names
@@ -126,19 +124,15 @@ class ListAgreement(msgspec.Struct, frozen=True):
 
 def is_move(old: Offer, new: Offer) -> bool:
     """Whether an offer that stands for a known set has its lists elsewhere: then everything may be elsewhere."""
-    if old.baseline_document is not None or new.baseline_document is not None:
-        return _where(old.baseline_document) != _where(new.baseline_document)
-    return _where(old.changes_document) != _where(new.changes_document)
+    lists = old.baseline_document, new.baseline_document
+    before, after = lists if any(lists) else (old.changes_document, new.changes_document)
+    return (before and normalise(before)) != (after and normalise(after))
 
 
 def known_as(fresh: Offer, held: Offer, moved_to: str | None) -> Offer:
     """What the Capability List of a known set offers by now, and where that list is."""
     where = moved_to or fresh.capability_list
     return msgspec.structs.replace(fresh, name=held.name, identity=held.identity, capability_list=where)
-
-
-def _where(uri: str | None) -> str | None:
-    return None if uri is None else normalise(uri)
 
 
 def take_along(t: Transaction, row: SetRow, offer: Offer, listed: str) -> tuple[ListAgreement | None, bool]:
@@ -163,26 +157,23 @@ def agreement(t: Transaction, row: SetRow, offer: Offer, listed: str) -> ListAgr
     t.run("DELETE FROM temp.there")
     t.run("INSERT OR REPLACE INTO temp.there(n, uri, hash, length, lastmod, type, encoding) " + listed)
     held = int(t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (row.id,)))
-    step = max(1, held // _COMPARED)
-    found = [_agreement(t, row, held, prefixes, step) for prefixes in (None, *_candidates(t, row, offer))]
-    best = max(found, key=lambda one: (one.same, one.open))
-    return best if step == 1 else _agreement(t, row, held, best.prefixes)
-
-
-def _agreement(t: Transaction, row: SetRow, held: int, prefixes: UriPrefixes | None, step: int = 1) -> ListAgreement:
-    counts: Counter[CopyState] = Counter()
-    old, new = (prefixes.old, prefixes.new) if prefixes else ("\0", "\0")
-    for values in t.rows(_COUNTERPARTS, {"step": step, "set": row.id, "old": old, "new": new, "size": len(old)}):
-        listed, local = ListedResource(*values[:_LISTED_COLUMNS]), LocalCopy(*values[_LISTED_COLUMNS:])
-        same = CopyState.YES if listed.hash and listed.hash == local.listed_hash and not local.newer else None
-        counts[same or compare(listed, local)] += 1
-    return ListAgreement(held, counts[CopyState.YES], counts[CopyState.ASK], prefixes)
+    found: list[ListAgreement] = []
+    for prefixes in (None, *_candidates(t, row, offer)):
+        counts: Counter[CopyState] = Counter()
+        old, new = (prefixes.old, prefixes.new) if prefixes else ("\0", "\0")
+        for values in t.rows(_COUNTERPARTS, {"set": row.id, "old": old, "new": new, "size": len(old)}):
+            there, local = ListedResource(*values[:_LISTED_COLUMNS]), LocalCopy(*values[_LISTED_COLUMNS:])
+            is_same = there.hash and there.hash == local.listed_hash and not local.newer
+            counts[CopyState.YES if is_same else compare(there, local)] += 1
+        found.append(ListAgreement(held, counts[CopyState.YES], counts[CopyState.ASK], prefixes))
+    return max(found, key=lambda one: (one.same, one.open))
 
 
 def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[UriPrefixes]:
     """The prefixes that the documents' new places suggest, and those by which files of one content have moved.
 
     Only such as take the base of the names along: files that went from one folder to another below it have new names.
+    Names without a base begin with the host.
     """
     count = int(t.value("SELECT count(*) FROM temp.there"))
     votes: Counter[UriPrefixes] = Counter()
@@ -197,25 +188,19 @@ def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[UriPrefixes]:
         for new, old in t.rows(query, (row.id, _MOST_PAIRS)):
             if old.rpartition("/")[2] == new.rpartition("/")[2] and (found := prefixes_of(old, new)):
                 votes[found] += 1
-    documents = (
-        (row.offer.capability_list, offer.capability_list),
-        (row.offer.baseline_document, offer.baseline_document),
-        (row.offer.changes_document, offer.changes_document),
-    )
+    documents = zip(_documents(row.offer), _documents(offer), strict=True)
     suggested = [prefixes_of(normalise(old), normalise(new)) for old, new in documents if old and new]
     likely = [prefixes for prefixes, _ in votes.most_common(_CANDIDATES)]
-    return [one for one in dict.fromkeys((*suggested, *likely)) if one is not None and _carries(one, row.base)]
+    return [
+        one
+        for one in dict.fromkeys((*suggested, *likely))
+        if one is not None
+        and (one.old.count("/") == 3 if row.base == "" else row.base is None or row.base.startswith(one.old))
+    ]
 
 
-def _carries(prefixes: UriPrefixes, base: str | None) -> bool:
-    if base == "":  # names begin with the host
-        return prefixes.old.count("/") == 3
-    return base is None or base.startswith(prefixes.old)
-
-
-def _below(t: Transaction, table: str, base: str) -> int:
-    query = f"SELECT count(*) FROM temp.{table} WHERE substr(uri, 1, ?) = ?"  # noqa: S608  our own names
-    return int(t.value(query, (len(base), base)))
+def _documents(offer: Offer) -> tuple[str | None, str | None, str | None]:
+    return offer.capability_list, offer.baseline_document, offer.changes_document
 
 
 def prefixes_of(old: str, new: str) -> UriPrefixes | None:
@@ -255,11 +240,8 @@ def rename(t: Transaction, row: SetRow, offer: Offer, prefixes: UriPrefixes | No
             base = prefixes.new + base[len(prefixes.old) :]
     if base != row.base and row.base is not None:
         remember_base(t, row.id, row.base)
-    offer = msgspec.structs.replace(offer, name=row.name)
-    t.run(
-        "UPDATE sets SET identity = ?, offer = ?, base = ? WHERE id = ?",
-        (offer.identity, msgspec.json.encode(offer).decode(), base, row.id),
-    )
+    t.run("UPDATE sets SET base = ? WHERE id = ?", (base, row.id))
+    offer = move_set(t, row, offer).offer
     t.run("DELETE FROM refusals WHERE set_id = ?", (row.id,))  # what follows is read as a whole
     if is_move(row.offer, offer):
         forget_documents(t, row.id)
@@ -286,12 +268,13 @@ def displaced(t: Transaction, row: SetRow) -> bool:
     """Whether most of what is held is listed no more under its URIs, nor most of what is listed below their base."""
     if not row.base:
         return False
-    held = [uri for (uri,) in t.rows(_SOME_HELD, (row.id, _SAMPLE))]
-    listed = sum(t.one("SELECT 1 FROM temp.listed WHERE uri = ?", (uri,)) is not None for uri in held)
+    held = t.fetch("SELECT uri FROM resources WHERE set_id = ? AND path IS NOT NULL LIMIT ?", (row.id, _SAMPLE))
+    listed = sum(t.one("SELECT 1 FROM temp.listed WHERE uri = ?", uri) is not None for uri in held)
     if not held or 2 * listed >= len(held):
         return False
     count = int(t.value("SELECT count(*) FROM temp.listed WHERE NOT refused"))
-    return count > 0 and 2 * _below(t, "listed", row.base) < count
+    below = t.value("SELECT count(*) FROM temp.listed WHERE substr(uri, 1, ?) = ?", (len(row.base), row.base))
+    return 2 * int(below) < count
 
 
 def moved_elsewhere(row: SetRow, found: ListAgreement, source: str, destination: str) -> MovedElsewhere:
@@ -372,6 +355,9 @@ def match(
                 moving = is_move(row.offer, offer)
                 rows[offer.identity] = msgspec.structs.replace(row, move=Move(row.offer, said)) if moving else row
 
+    def by_list(offer: Offer) -> SetRow | None:
+        return next((owners[uri] for uri in sorted(_lists(offer)) if uri in owners), None)
+
     def likely(offer: Offer) -> tuple[SetRow | None, float]:
         """The set of the same name, else the only one for the only new offer; how much of it has to be there."""
         named = next((row for row in left.values() if row.name == offer.name), None)
@@ -380,65 +366,38 @@ def match(
         is_only = len(left) == 1 and sum(one.identity not in rows for one in new) == 1
         return (next(iter(left.values())) if is_only else None), _NEARLY_ALL
 
-    def by_content(offer: Offer) -> SetRow | None:
-        row, least = likely(offer)
-        return row if row is not None and alike is not None and alike(row, offer).same >= least else None
-
-    def among_all(offer: Offer) -> SetRow | None:
-        for row in left.values():
-            if alike is None or next(tries) >= _MOST_TRIED:
-                break
-            if alike(row, offer).same >= _HALF:
-                return row
-        return None
-
-    pair(_by_list(left.values(), known, offers))
-    if said:
-        pair(lambda offer: likely(offer)[0])
-    pair(_by_redirect(left.values(), moved))
-    pair(by_content)
-    if said:
-        pair(among_all)
-    return SetMatches(rows, tuple(left.values()))
-
-
-def _by_list(
-    left: Iterable[SetRow], known: Sequence[SetRow], offers: Sequence[Offer]
-) -> Callable[[Offer], SetRow | None]:
-    """The set that has a list which the offer names as well, and nobody else does."""
-    owners = Counter(uri for row in known for uri in _lists(row.offer)), Counter(u for o in offers for u in _lists(o))
-    rows = {uri: row for row in left for uri in _lists(row.offer) if all(count[uri] == 1 for count in owners)}
-    return lambda offer: next((rows[uri] for uri in sorted(_lists(offer)) if uri in rows), None)
-
-
-def _by_redirect(left: Iterable[SetRow], moved: Moved) -> Callable[[Offer], SetRow | None]:
-    """The set whose address redirects permanently to the offer; no more are asked than until that is found."""
-    unasked = iter(list(left))
-    targets: dict[str, SetRow] = {}
-
-    def same(offer: Offer) -> SetRow | None:
+    def by_redirect(offer: Offer) -> SetRow | None:
+        """The set whose address redirects permanently to the offer; no more are asked than until that is found."""
         wanted = normalise(offer.identity)
         while wanted not in targets and (row := next(unasked, None)) is not None:
             if target := moved(row.offer.capability_list or row.offer.identity):
                 targets.setdefault(normalise(target), row)
         return targets.get(wanted)
 
-    return same
+    def by_content(offer: Offer) -> SetRow | None:
+        row, least = likely(offer)
+        least = _HALF if said else least
+        candidates = [row] if row is not None else list(left.values()) if said else []
+        for one in candidates:
+            if alike is not None and next(tries) < _MOST_TRIED and alike(one, offer).same >= least:
+                return one
+        return None
+
+    counts = Counter(uri for row in known for uri in _lists(row.offer)), Counter(u for o in offers for u in _lists(o))
+    owners = {uri: row for row in left.values() for uri in _lists(row.offer) if all(one[uri] == 1 for one in counts)}
+    pair(by_list)
+    if said:
+        pair(lambda offer: likely(offer)[0])
+    unasked, targets = iter(list(left.values())), dict[str, SetRow]()
+    pair(by_redirect)
+    pair(by_content)
+    return SetMatches(rows, tuple(left.values()))
 
 
 def is_of_another(known: Sequence[SetRow], identities: Iterable[str], matches: SetMatches) -> bool:
     """Whether a copy with these sets is that of another source: no set is the same, nor is the origin of any."""
     origins = {origin_of(row.offer.identity) for row in known}
     return bool(known) and not matches.rows and origins.isdisjoint(map(origin_of, identities))
-
-
-def moved_command(url: str, where: str, root: Path) -> str | None:
-    """The command that says by hand that the source behind `url` is at the origin of `where` by now, if it is another.
-
-    What signs a user in is sent to the origin of the address given and to no other, whoever redirects there.
-    """
-    there = address_at(url, where)
-    return None if there is None else shlex.join(["headwater", "sync", there, str(root), "--moved"])
 
 
 def address_at(url: str, where: str) -> str | None:
@@ -461,18 +420,6 @@ def another_source(url: str | None, known: Sequence[SetRow], given: str, root: P
         advice=f"If this is the same source at a new address, run: {command} (the files are kept, and compared by"
         " hash). Else name another folder.",
     )
-
-
-def may_be_moved(known: Sequence[SetRow], url: str | None, way: tuple[str, str], moved: Mapping[str, str]) -> bool:
-    """Whether sets that are left over may be told by what they list: the source is the one of before.
-
-    `url`: an address that was not given before; `way`: the address, and where it led to. Where a temporary redirect
-    leads to another origin nothing has moved.
-    """
-    came, at = map(origin_of, way)
-    if came != at and at not in map(origin_of, moved.values()):
-        return False
-    return url is None or origin_of(url) in {origin_of(row.offer.identity) for row in known}
 
 
 def at_offer(row: SetRow, offer: Offer) -> SetRow:
@@ -506,15 +453,33 @@ def redirects_of(documents: Documents) -> Moved:
 def move_set(transaction: Transaction, row: SetRow, offer: Offer) -> SetRow:
     """Remember that a set is found elsewhere by now; its name, folder, base, files and position stay."""
     row = at_offer(row, offer)
-    transaction.run(
-        "UPDATE sets SET identity = ?, offer = ? WHERE id = ?",
-        (offer.identity, msgspec.json.encode(row.offer).decode(), row.id),
-    )
+    transaction.run("UPDATE sets SET identity = ? WHERE id = ?", (offer.identity, row.id))
+    keep_offer(transaction, row.id, row.offer)
     return row
 
 
-def compare_lists(documents: Documents, database: Database, scope_of: Callable[[Offer], Scope]) -> Alike:
-    """A function that compares the first document of a list with what is held; only one in scope is asked for."""
+def compare_lists(
+    documents: Documents,
+    database: Database,
+    known: Sequence[SetRow],
+    way: tuple[str, str],
+    scope_of: Callable[[Offer], Scope],
+    *,
+    said: bool = False,
+) -> Alike | None:
+    """A function that compares the first document of a list with what is held; only one in scope is asked for.
+
+    `way`: the address given, and where it led to. None where the address alone tells that this is another source, or
+    that nothing has moved: it was not given before, or a temporary redirect leads to another origin. What the user has
+    `said` stands for that.
+    """
+    with database.read() as t:
+        is_new = fact(t, "url") != way[0]
+    came, at = map(origin_of, way)
+    is_detour = came != at and at not in map(origin_of, documents.moved.values())
+    is_other = is_new and came not in {origin_of(row.offer.identity) for row in known}
+    if (is_detour or is_other) and not said:
+        return None
     listed: dict[str, list[StagedEntry] | None] = {}
 
     def alike(row: SetRow, offer: Offer) -> Likeness:

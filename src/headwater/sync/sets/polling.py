@@ -6,45 +6,21 @@ conditional request each; these are sent many at a time, before the sets have th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
-from headwater.sync.connection import Scope, Unreachable, cause_of
-from headwater.sync.lists.documents import (
-    CAPABILITY_LISTS,
-    MOST_ENTRIES,
-    ConditionalRequest,
-    Documents,
-    Probe,
-    offer_of,
-)
+from headwater.sync.connection import Scope
+from headwater.sync.lists.documents import CAPABILITY_LISTS, MOST_ENTRIES, ConditionalRequest, Documents, offer_of
 from headwater.sync.options import SyncOptions, signature_of
-from headwater.sync.sets.moved_sets import is_move, known_as
-from headwater.sync.source_times import DAY, SECOND
-from headwater.sync.state import SOURCE, Move, Offer, SetRow, keep_fact, keep_offer, keep_validators, validators
+from headwater.sync.sets.moved_sets import known_as
+from headwater.sync.state import SOURCE, Offer, SetRow, validators
 from headwater.transport.fetch import Fetched
 from headwater.transport.transport import StreamedAnswer
 
 # the Capability List, asked for anew
-
-_PREFIX = "offer asked for at"
-_SINCE = f"{_PREFIX} all"
-"""The fact from which the first times of all sets follow."""
-
-_MINUTES = 1_440
-_STRIDE = 719
-"""Minutes between the times of day of one set and the next: they are spread over the day."""
-
-
-class RefreshedOffer(msgspec.Struct, frozen=True):
-    """What is offered of a set by now, and where its first document is permanently redirected to."""
-
-    offer: Offer
-    moved_to: str | None
 
 
 def place_of(offer: Offer) -> str | None:
@@ -52,8 +28,11 @@ def place_of(offer: Offer) -> str | None:
     return offer.capability_list or offer.baseline_document or offer.changes_document
 
 
-def refreshed_offer(documents: Documents, held: Offer, uri: str) -> RefreshedOffer | None:
-    """What that document, now asked for at `uri`, offers of a set; None where there is no such document."""
+def refreshed_offer(documents: Documents, held: Offer, uri: str) -> tuple[Offer, str | None] | None:
+    """What that document, now asked for at `uri`, offers of a set, and where it is permanently redirected to.
+
+    None where there is no such document.
+    """
     most = MOST_ENTRIES if held.capability_list is not None else 1
     try:
         probe = documents.probe(uri, most_entries=most)
@@ -62,113 +41,12 @@ def refreshed_offer(documents: Documents, held: Offer, uri: str) -> RefreshedOff
     if probe.document is None or (probe.document.kind in CAPABILITY_LISTS) is (held.capability_list is None):
         return None
     if held.capability_list is not None:
-        return RefreshedOffer(
-            known_as(offer_of(probe, held.description, documents), held, probe.moved_to), probe.moved_to
-        )
-    where = probe.moved_to or uri
+        return known_as(offer_of(probe, held.description, documents), held, probe.moved_to), probe.moved_to
     capability = next(iter(held.documents))  # a document that stands for itself
-    return RefreshedOffer(held.with_document(capability, where), probe.moved_to)
+    return held.with_document(capability, probe.moved_to or uri), probe.moved_to
 
 
-class OfferRefresh:
-    """Asks for Capability Lists, as seldom as each needs it."""
-
-    def __init__(
-        self,
-        documents: Documents,
-        database: Database,
-        now: int,
-        unread: Collection[str],
-        unreadable: Callable[[str, str, str, SourceFault | None], None],
-    ) -> None:
-        """`now`: microseconds of the copy's own clock; `unread`: those that failed before in this run; `unreadable`
-        hears of others."""
-        self._documents = documents
-        self._database = database
-        self._now = now
-        self._unread = unread
-        self._unreadable = unreadable
-        with database.read() as t:
-            rows = t.fetch("SELECT name, value FROM facts WHERE name GLOB ?", (f"{_PREFIX} *",))
-        self._asked_at = {name: int(value) for name, value in rows}
-        if _SINCE not in self._asked_at:
-            self._note_asked(_SINCE)
-
-    def _is_due(self, set_id: int) -> bool:
-        """Whether a day has passed since the set was asked for, which is noted. The first day is a part of one."""
-        name = f"{_PREFIX} {set_id}"
-        first = self._asked_at[_SINCE] - set_id * _STRIDE % _MINUTES * 60 * SECOND
-        if self._now - DAY < self._asked_at.get(name, first) <= self._now:
-            return False
-        self._note_asked(name)
-        return True
-
-    def _note_asked(self, name: str) -> None:
-        self._asked_at[name] = self._now
-        with self._database.write() as t:
-            keep_fact(t, name, str(self._now))
-
-    def of(self, row: SetRow) -> SetRow:
-        """Where there is no Change List to poll, the Capability List is: it may name one, or another dump, by now.
-
-        Beside one that is polled it is asked for once a day: it may name another, while the former says nothing new.
-        """
-        if row.move is None and place_of(row.offer) not in (None, row.offer.identity):
-            row = self._at_its_address(row)
-        if row.move is not None:
-            return row  # it was just read
-        uri = row.offer.capability_list
-        if row.position is None or uri is None or uri in self._unread:
-            return row
-        is_polled = row.offer.change_list is not None
-        if is_polled:
-            if not self._is_due(row.id):
-                return row
-            row = msgspec.structs.replace(row, is_offer_asked=True)
-        with self._database.read() as t:
-            held = validators(t, SOURCE, uri)
-        try:
-            probe = self._documents.probe(uri, validators=held)
-        except SourceFault as fault:
-            what = f"the Capability List cannot be read: {fault.what}"
-            self._tell(fault.rule or fault.code, what, uri, fault, is_polled=is_polled)
-            return row
-        if probe.status == 304:
-            return row
-        if probe.document is None or probe.document.kind not in CAPABILITY_LISTS:
-            why = probe.fault.what if probe.fault is not None else f"HTTP status {probe.status}"
-            refused = probe.refused or Unreachable(why, where=uri, cause=cause_of(probe.status))
-            self._tell("DST-A6", f"the Capability List cannot be read: {why}", uri, refused, is_polled=is_polled)
-            return row
-        fresh = offer_of(probe, row.offer.description, self._documents)
-        return self._with_offer(row, fresh, probe)
-
-    def _tell(self, rule: str, what: str, uri: str, fault: SourceFault, *, is_polled: bool) -> None:
-        """A Change List that is polled tells of changes all the same: then it is no fault of the run."""
-        if is_polled:
-            self._documents.warn(rule, what, uri)
-        else:
-            self._unreadable(rule, what, uri, fault)
-
-    def _at_its_address(self, row: SetRow) -> SetRow:
-        """Whether the address that the user gave for a set still redirects to where the set is said to be (DST-F10).
-
-        Who could answer in the source's place once, over plain http perhaps, does not keep the copy for good.
-        """
-        found = refreshed_offer(self._documents, row.offer, row.offer.identity)
-        if found is None or found.moved_to == place_of(row.offer) or not is_move(row.offer, found.offer):
-            return row
-        return msgspec.structs.replace(row, offer=found.offer, move=Move(row.offer))
-
-    def _with_offer(self, row: SetRow, fresh: Offer, probe: Probe) -> SetRow:
-        offer = known_as(fresh, row.offer, probe.moved_to)
-        if probe.moved_to is not None and is_move(row.offer, offer):
-            return msgspec.structs.replace(row, offer=offer, move=Move(row.offer))
-        with self._database.write() as t:
-            keep_offer(t, row.id, offer)
-            keep_validators(t, SOURCE, probe.uri, probe.etag, probe.last_modified, self._documents.moved.get(probe.uri))
-        return msgspec.structs.replace(row, offer=offer)
-
+# the documents that are asked for first
 
 _MOST_DOCUMENTS = 400_000  # a first run asks for a few of each of many sets
 
@@ -191,20 +69,15 @@ def asked_first(
     for row in rows:
         if row.position is None or row.move is not None or row.scope not in (None, signature):
             continue
-        for number, uri in _documents(row):
-            held = validators(t, number, uri)
-            if held is not None and scopes[row.id].refusal(uri) is None:
+        offer, polled = row.offer, polled_by(row)
+        asked = [(SOURCE, offer.capability_list)] if offer.change_list is None else []
+        if offer.changes_document is not None or row.baseline_done:
+            asked.append((row.id, polled))
+        for number, uri in asked:
+            held = None if uri is None else validators(t, number, uri)
+            if uri is not None and held is not None and scopes[row.id].refusal(uri) is None:
                 found.append((uri, held, scopes[row.id].objection if number != SOURCE else None))
     return found
-
-
-def _documents(row: SetRow) -> Iterator[tuple[int, str]]:
-    """The documents that are asked for, and whose validators they are asked with."""
-    uri = polled_by(row)
-    if row.offer.change_list is None and row.offer.capability_list is not None:
-        yield SOURCE, row.offer.capability_list
-    if uri is not None and (row.offer.changes_document is not None or row.baseline_done):
-        yield row.id, uri
 
 
 class PollingHints:
@@ -230,18 +103,13 @@ class PollingHints:
 def fresh_seconds(cache_control: str | None, age: str | None) -> float:
     """How long an answer stays fresh by its `max-age`, less the time it has spent in caches; 0 when it does not say."""
     directives = [part.strip().lower().partition("=") for part in (cache_control or "").split(",")]
-    names = {name for name, _, _ in directives}
-    if names & {"no-cache", "no-store"}:
+    texts = [value.strip('" ') for name, _, value in directives if name == "max-age"]
+    if {"no-cache", "no-store"} & {name for name, _, _ in directives} or not texts:
         return 0.0
-    numbers = [value.strip('" ') for name, _, value in directives if name == "max-age"]
-    if not numbers or not _is_number(numbers[0]):
-        return 0.0
-    spent = int(age.strip()[:9]) if age and _is_number(age.strip()) else 0
-    return float(max(0, int(numbers[0][:9]) - spent))
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    fresh, spent = (
+        int(text[:9]) if text.isascii() and text.isdigit() else 0 for text in (texts[0], (age or "").strip())
+    )
+    return float(max(0, fresh - spent))
 
 
 # the pause until the next poll

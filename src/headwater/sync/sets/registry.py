@@ -7,6 +7,7 @@ then only these are remembered, until a run wants more.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,34 +18,36 @@ from headwater.progress import Listener, Notice
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import MovedElsewhere, Scope, Unreachable, cause_of, hosts_of, origin_of
-from headwater.sync.lists.documents import Documents, Probe
+from headwater.sync.lists.documents import CAPABILITY_LISTS, Documents, Probe, offer_of
 from headwater.sync.lists.entries import redirected_origins
 from headwater.sync.options import SyncOptions
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.moved_sets import (
-    Alike,
     SetMatches,
     address_at,
     another_source,
     at_offer,
     compare_lists,
+    is_move,
     is_of_another,
+    known_as,
     match,
-    may_be_moved,
     move_set,
-    moved_command,
     redirects_of,
 )
-from headwater.sync.sets.polling import OfferRefresh, place_of
+from headwater.sync.sets.polling import place_of, refreshed_offer
 from headwater.sync.sets.selection import RememberedOffer, SetNames, pick, takes_sitemaps, wanted_of
+from headwater.sync.source_times import DAY, SECOND
 from headwater.sync.state import (
     SOURCE,
+    Move,
     Offer,
     SetRow,
     add_set,
     all_validators,
     fact,
     keep_fact,
+    keep_offer,
     keep_validators,
     moved_documents,
     sets,
@@ -58,6 +61,13 @@ _UNREAD, _SOME = "unread", "only some were read"  # facts: Capability Lists that
 _PAGES = "descriptions of the index"
 _DETOUR = "found around a broken document"
 _REFUSED = (401, 403)
+_ASKED = "offer asked for at"
+_SINCE = f"{_ASKED} all"
+"""The fact from which the first times of all sets follow."""
+
+_MINUTES = 1_440
+_STRIDE = 719
+"""Minutes between the times of day of one set and the next: they are spread over the day."""
 
 
 def remembered_scope(t: Transaction, url: str, options: SyncOptions, offer: Offer) -> Scope:
@@ -90,7 +100,7 @@ class SetRegistry:
         self._unread: set[str] = set()
         self._moving: list[SetRow] = []
         self._found: DiscoveredSets | None = None
-        self._refresh: OfferRefresh | None = None
+        self._asked_at: dict[str, int] | None = None
         self.changed_documents: frozenset[str] = frozenset()
         """Documents that are said to have changed, of which the Source Description does not tell (RS-CH-04)."""
 
@@ -101,23 +111,27 @@ class SetRegistry:
         """Capability Lists that cannot be read, each with what is wrong."""
 
     def rows(self) -> list[SetRow]:
-        """The sets to be brought up to date. Raises SourceFault where none are found, and UsageFault."""
-        offered = self._offered()
-        rows = self._remembered() if offered is None else offered
-        return pick(rows, self._still_offered(rows), self._url) if self._options.sets else rows
+        """The sets to be brought up to date. Raises SourceFault where none are found, and UsageFault.
 
-    def _still_offered(self, rows: list[SetRow]) -> tuple[str, ...]:
-        """What the user wants, without the sets that are remembered and not offered by now: of these it is told."""
+        Of sets that the user wants, that are remembered and not offered by now, it is told.
+        """
+        offered = self._offered()
+        if offered is None:  # what is remembered still holds
+            with self._database.read() as t:
+                known, is_told = sets(t), bool(fact(t, _GONE))
+                offered = self._offered_before(t, known)
+            if is_told:
+                self._tell_missing(known, offered)
+        if not self._options.sets:
+            return offered
         with self._database.read() as t:
-            gone = {row.id: row for row in sets(t)}
-        for row in rows:
-            gone.pop(row.id, None)
-        lost = {said: row for row in gone.values() for said in (row.name, row.offer.identity)}
-        for said in self._options.sets:
-            if said in lost:
-                where = lost[said].offer.capability_list or lost[said].offer.identity
-                self._unreadable("DST-Q", f"the source no longer offers the set {lost[said].name}", where)
-        return tuple(said for said in self._options.sets if said not in lost)
+            told = {row.id for row in offered}
+            gone = [row for row in sets(t) if row.id not in told]
+        lost = {said: row for row in gone for said in (row.name, row.offer.identity) if said in self._options.sets}
+        for row in lost.values():
+            where = row.offer.capability_list or row.offer.identity
+            self._unreadable("DST-Q", f"the source no longer offers the set {row.name}", where)
+        return pick(offered, tuple(said for said in self._options.sets if said not in lost), self._url)
 
     def _offered(self) -> list[SetRow] | None:
         """The sets that the source offers by now; None: what is remembered still holds."""
@@ -143,21 +157,17 @@ class SetRegistry:
             return None
         self._tell_refused(probe.uri, probe.final, refused=probe.status in _REFUSED)
         if probe.document is None and (probe.status == 200 or probe.status in RETRIED_STATUSES):
-            self._keep_to_what_is_known(known, probe)
+            why = f"the Source Description cannot be read: {probe.unusable}"
+            unreachable = Unreachable(why, where=probe.uri, rule="DST-F4", cause=cause_of(probe.status))
+            self._make_do(known, unreachable, "DST-F4", why, probe.uri)
+            if probe.status == 200:
+                self._unreadable("DST-F4", why, probe.uri)
             return None
         if probe.status == 304 and origin_of(probe.final) != origin_of(description):
             self.final = probe.final  # the same document, which by now is elsewhere
         if probe.status == 304 and held is not None and self._pages_hold() and self._still_unread(known):
             return None
         return self._discover(known, probe)
-
-    def _keep_to_what_is_known(self, known: list[SetRow], probe: Probe) -> None:
-        """There is no Source Description where there was one: what is remembered stays as it is (DST-F4)."""
-        why = f"the Source Description cannot be read: {probe.unusable}"
-        fault = Unreachable(why, where=probe.uri, rule="DST-F4", cause=cause_of(probe.status))
-        self._make_do(known, fault, "DST-F4", why, probe.uri)
-        if probe.status == 200:
-            self._unreadable("DST-F4", why, probe.uri)
 
     def _wants_more(self, known: list[SetRow]) -> bool:
         """Whether only some sets were read so far, and others are wanted."""
@@ -198,14 +208,15 @@ class SetRegistry:
         return len(still) == len(uris)
 
     def _discover(self, known: list[SetRow], probe: Probe | None = None) -> list[SetRow] | None:
-        same = self._is_same_url()
-        probe = probe if probe is not None and probe.status == 200 else None
+        with self._database.read() as t:
+            same, held = fact(t, "url") == self._url, all_validators(t, SOURCE)
+        offers = {row.offer.identity: row.offer for row in known if row.offer.capability_list == row.offer.identity}
         discovery = Discovery(
             self._documents,
             sitemap=takes_sitemaps(self._options, known),
             wanted=wanted_of(self._options, known) if self._options.sets else None,
-            known=self._known(known) if same else None,
-            description=probe,
+            known={uri: RememberedOffer(offer, held[uri]) for uri, offer in offers.items() if same and uri in held},
+            description=probe if probe is not None and probe.status == 200 else None,
         )
         try:
             found = discovery.find(self._url)
@@ -234,13 +245,6 @@ class SetRegistry:
         else:
             self._unreadable(rule, what, where, fault)
 
-    def _known(self, known: list[SetRow]) -> dict[str, RememberedOffer]:
-        """What is remembered of Capability Lists, to ask for them conditionally."""
-        with self._database.read() as t:
-            held = all_validators(t, SOURCE)
-        offers = {row.offer.identity: row.offer for row in known if row.offer.capability_list == row.offer.identity}
-        return {uri: RememberedOffer(offer, held[uri]) for uri, offer in offers.items() if uri in held}
-
     def _unreadable(self, rule: str, what: str, where: str, fault: SourceFault | None = None) -> None:
         """A fault of one set's Capability List: everything else goes on."""
         if where not in self._unread:
@@ -255,17 +259,14 @@ class SetRegistry:
 
     def _tell_refused(self, uri: str, final: str, *, refused: bool) -> None:
         """Say what to do where the source of a copy is at another origin by now, and requires authentication there."""
-        command = moved_command(self._url, final, self._root) if refused else None
-        if command is not None:
+        there = address_at(self._url, final) if refused else None
+        if there is not None:
+            # what signs a user in is sent to the origin of the address given and to no other, whoever redirects there
+            command = shlex.join(["headwater", "sync", there, str(self._root), "--moved"])
             what = f"the source has moved to {final} and requires authentication there; credentials are sent to"
             what += f" {self._url} only. If you trust the new address: {command}"
             self._listener(Notice("DST-F10", what, uri))
             self.faults.append(f"{uri}: {what}")
-
-    def _is_same_url(self) -> bool:
-        """Whether the copy was made from this very address."""
-        with self._database.read() as t:
-            return fact(t, "url") == self._url
 
     def _remember(self, known: list[SetRow], found: DiscoveredSets) -> list[SetRow]:
         """Remember what was found, and give the sets: those known, also where they have moved, and those that are new.
@@ -274,10 +275,7 @@ class SetRegistry:
         they are remembered. Where only some were read, all that was remembered of the others stays.
         """
         some = found.listed is not None
-        alike = self._alike(known, found) if known else None
-        matches = self._matches(known, found, alike) if known else SetMatches({}, ())
-        if self._options.moved and alike is not None:
-            self._check_stated_move(known, found, matches, alike)
+        matches = self._matches(known, found) if known else SetMatches({}, ())
         with self._database.write() as t:
             before = self._offered_before(t, known) if some else []
             rows = self._rows(t, known, found, matches)
@@ -289,47 +287,44 @@ class SetRegistry:
             self._tell_missing(known, rows)
         return rows
 
-    def _matches(self, known: list[SetRow], found: DiscoveredSets, alike: Alike | None) -> SetMatches:
-        """Which remembered set each of those found is. Raises UsageFault where none is."""
-        own = {offer.identity for offer in found.offers} | self._unread
-        matches = match(
-            [row for row in known if found.listed is None or row.offer.identity in own],
-            found.offers,
-            redirects_of(self._documents),
-            alike,
-            said=self._options.moved,
-        )
-        if is_of_another(known, found.listed or [offer.identity for offer in found.offers], matches):
-            with self._database.read() as t:
-                before = fact(t, "url")
-            raise another_source(before, known, self._url, self._root)
-        return matches
+    def _matches(self, known: list[SetRow], found: DiscoveredSets) -> SetMatches:
+        """Which remembered set each of those found is. Raises UsageFault where none is.
 
-    def _check_stated_move(self, known: list[SetRow], found: DiscoveredSets, matches: SetMatches, alike: Alike) -> None:
-        """Where the user says that the source has moved, all sets that are wanted have: else nothing is remembered.
-
-        Raises MovedElsewhere where one is missing, or where nothing that is listed of it is held.
+        Where the user says that the source has moved, all sets that are wanted have: else nothing is remembered. Raises
+        MovedElsewhere where one is missing, or where nothing that is listed of it is held.
         """
+        documents, options, way = self._documents, self._options, (self._url, found.final)
+        alike = compare_lists(documents, self._database, known, way, self.scope_of, said=options.moved)
+        own = {offer.identity for offer in found.offers} | self._unread
+        asked = [row for row in known if found.listed is None or row.offer.identity in own]
+        matches = match(asked, found.offers, redirects_of(documents), alike, said=options.moved)
         with self._database.read() as t:
+            url = fact(t, "url")
             before = {row.id for row in self._offered_before(t, known)}
-        gone = [row for row in matches.gone if row.id in before and not self._is_unread(row.offer)]
-        if gone and not self._is_same_url() and not self._options.sets:
-            raise sets_missing([row.name for row in gone], found.final, found.faults)
-        if len(found.offers) > 1:  # one alone is compared before anything is done in any case
-            for row, offer in moving_sets(matches, found.offers, self._options.sets):
-                if not alike(row, offer).is_possible:
-                    told = f"nothing that is listed there is held of the set {row.name}: this is another source"
-                    raise MovedElsewhere(told, where=offer.identity, rule="DST-F10", advice=_ADVICE)
+        if is_of_another(known, found.listed or [offer.identity for offer in found.offers], matches):
+            raise another_source(url, known, self._url, self._root)
+        if not options.moved or alike is None:
+            return matches
+        gone = [row.name for row in matches.gone if row.id in before and not self._is_unread(row.offer)]
+        if gone and url != self._url and not options.sets:
+            told = ", ".join(gone[:3]) + (", …" if len(gone) > 3 else "")
+            what = f"{'a set' if len(gone) == 1 else f'{len(gone):,} sets'} of the copy cannot be found there: {told}"
+            if found.faults:
+                what += f"; {found.faults[0][0]} cannot be read: {found.faults[0][1]}"
+            raise MovedElsewhere(what, where=found.final, rule="DST-F10", advice=_ADVICE)
+        for offer in found.offers if len(found.offers) > 1 else ():  # one alone is compared before anything is done
+            row = matches.rows.get(offer.identity)
+            if row is None or row.move is None:
+                continue
+            is_wanted = not options.sets or {row.name, row.offer.identity, offer.identity} & set(options.sets)
+            if is_wanted and not alike(row, offer).is_possible:
+                what = f"nothing that is listed there is held of the set {row.name}: this is another source"
+                raise MovedElsewhere(what, where=offer.identity, rule="DST-F10", advice=_ADVICE)
+        return matches
 
     def scope_of(self, offer: Offer) -> Scope:
         """The hosts whose resources are fetched of one set: those of its documents, and those allowed (DST-S12)."""
         return offered_scope(self._documents.moved, (self._url, self.final), self._options, offer)
-
-    def _alike(self, known: list[SetRow], found: DiscoveredSets) -> Alike | None:
-        """How sets that are left over are told by what they list; None where the address alone tells another source."""
-        url = None if self._is_same_url() else self._url
-        may = self._options.moved or may_be_moved(known, url, (self._url, found.final), self._documents.moved)
-        return compare_lists(self._documents, self._database, self.scope_of) if may else None
 
     def _is_unread(self, offer: Offer) -> bool:
         return offer.capability_list in self._unread or offer.description in self._unread
@@ -398,16 +393,6 @@ class SetRegistry:
             rows.append(at_offer(row, offer) if row.move is not None else move_set(t, row, offer))
         return rows
 
-    def _remembered(self) -> list[SetRow]:
-        """The sets that the source offered when it was last looked at."""
-        with self._database.read() as t:
-            known = sets(t)
-            told = bool(fact(t, _GONE))
-            rows = self._offered_before(t, known)
-        if told:
-            self._tell_missing(known, rows)
-        return rows
-
     def _offered_before(self, t: Transaction, known: list[SetRow]) -> list[SetRow]:
         kept = fact(t, _OFFERED)
         numbers = None if kept is None else set(from_json(kept, list[int]))
@@ -423,11 +408,78 @@ class SetRegistry:
                     Notice("DST-Q", f"the source no longer offers the set {row.name}: it stays as it is", where)
                 )
 
+    # the Capability List of one set, asked for anew
+
     def with_fresh_offer(self, row: SetRow, now: int) -> SetRow:
-        """What is offered of one set just now, where that has to be asked for. `now`: microseconds since 1970."""
-        if self._refresh is None:
-            self._refresh = OfferRefresh(self._documents, self._database, now, self._unread, self._unreadable)
-        return self._refresh.of(row)
+        """What is offered of one set just now, where that has to be asked for. `now`: microseconds since 1970.
+
+        Where there is no Change List to poll, the Capability List is: it may name one, or another dump, by now. Beside
+        one that is polled it is asked for once a day: it may name another, while the former says nothing new.
+        """
+        documents, place = self._documents, place_of(row.offer)
+        if row.move is None and place not in (None, row.offer.identity):
+            # whether the address that the user gave still redirects there (DST-F10): who could answer in the source's
+            # place once, over plain http perhaps, does not keep the copy for good
+            found = refreshed_offer(documents, row.offer, row.offer.identity)
+            if found is not None and found[1] != place and is_move(row.offer, found[0]):
+                row = msgspec.structs.replace(row, offer=found[0], move=Move(row.offer))
+        uri = row.offer.capability_list
+        if row.move is not None or row.position is None or uri is None or uri in self._unread:
+            return row  # with a move it was just read
+        is_polled = row.offer.change_list is not None
+        if is_polled and not self._is_due(row.id, now):
+            return row
+        with self._database.read() as t:
+            held = validators(t, SOURCE, uri)
+        row = msgspec.structs.replace(row, is_offer_asked=is_polled)
+        try:
+            probe = documents.probe(uri, validators=held)
+        except SourceFault as fault:
+            refused, rule, why = fault, fault.rule or fault.code, fault.what
+        else:
+            if probe.status == 304:
+                return row
+            if probe.document is not None and probe.document.kind in CAPABILITY_LISTS:
+                return self._with_offer(row, probe)
+            why = probe.fault.what if probe.fault is not None else f"HTTP status {probe.status}"
+            rule = "DST-A6"
+            refused = probe.refused or Unreachable(why, where=uri, cause=cause_of(probe.status))
+        what = f"the Capability List cannot be read: {why}"
+        if is_polled:  # a Change List that is polled tells of changes all the same: then it is no fault of the run
+            documents.warn(rule, what, uri)
+        else:
+            self._unreadable(rule, what, uri, refused)
+        return row
+
+    def _is_due(self, set_id: int, now: int) -> bool:
+        """Whether a day has passed since the set was asked for, which is noted.
+
+        The first day is a part of one, so that the sets are spread over the day.
+        """
+        if self._asked_at is None:
+            with self._database.read() as t:
+                rows = t.fetch("SELECT name, value FROM facts WHERE name GLOB ?", (f"{_ASKED} *",))
+            self._asked_at = {name: int(value) for name, value in rows}
+        name = f"{_ASKED} {set_id}"
+        first = self._asked_at.get(_SINCE, now) - set_id * _STRIDE % _MINUTES * 60 * SECOND
+        is_due = not now - DAY < self._asked_at.get(name, first) <= now
+        noted = name if is_due else _SINCE
+        if is_due or noted not in self._asked_at:
+            self._asked_at[noted] = now
+            with self._database.write() as t:
+                keep_fact(t, noted, str(now))
+        return is_due
+
+    def _with_offer(self, row: SetRow, probe: Probe) -> SetRow:
+        """A set by its Capability List as it is now."""
+        documents = self._documents
+        offer = known_as(offer_of(probe, row.offer.description, documents), row.offer, probe.moved_to)
+        if probe.moved_to is not None and is_move(row.offer, offer):
+            return msgspec.structs.replace(row, offer=offer, move=Move(row.offer))
+        with self._database.write() as t:
+            keep_offer(t, row.id, offer)
+            keep_validators(t, SOURCE, probe.uri, probe.etag, probe.last_modified, documents.moved.get(probe.uri))
+        return msgspec.structs.replace(row, offer=offer)
 
 
 _ADVICE = (
@@ -435,21 +487,3 @@ _ADVICE = (
     " that the source has given up, or filled with other content, is dropped by `headwater forget DEST --set NAME`:"
     " its files stay, and where the set is still offered, the next run compares them."
 )
-
-
-def sets_missing(names: Sequence[str], url: str, faults: Sequence[tuple[str, str]]) -> MovedElsewhere:
-    """The error where sets of the copy are not at `url`. `faults`: Capability Lists there that cannot be read."""
-    told = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-    what = f"{'a set' if len(names) == 1 else f'{len(names):,} sets'} of the copy cannot be found there: {told}"
-    if faults:
-        what += f"; {faults[0][0]} cannot be read: {faults[0][1]}"
-    return MovedElsewhere(what, where=url, rule="DST-F10", advice=_ADVICE)
-
-
-def moving_sets(matches: SetMatches, offers: Sequence[Offer], wanted: Sequence[str]) -> list[tuple[SetRow, Offer]]:
-    """The remembered sets whose lists are elsewhere by now, each with its offer; only those `wanted`, if any are."""
-    found = [(matches.rows.get(offer.identity), offer) for offer in offers]
-    moving = [(row, offer) for row, offer in found if row is not None and row.move is not None]
-    if not wanted:
-        return moving
-    return [(row, offer) for row, offer in moving if {row.name, row.offer.identity, offer.identity} & set(wanted)]

@@ -218,18 +218,19 @@ class SetContext:
         self._probed = True
         uri = place_of(self.offer)
         found = refreshed_offer(self.run.documents, self.offer, uri) if uri is not None and self.move is None else None
-        if uri is None or found is None or found.moved_to is None:
+        offer, moved_to = found or (self.offer, None)
+        if uri is None or moved_to is None:
             return False
-        moved = is_move(self.offer, found.offer)
-        origins = self.scope.origins | scope_origins(found.moved_to)
+        moved = is_move(self.offer, offer)
+        origins = self.scope.origins | scope_origins(moved_to)
         if not moved and origins == self.scope.origins:
             return False
         self.scope = msgspec.structs.replace(self.scope, origins=origins)
         with self.run.database.write() as t:
-            keep_moved(t, SOURCE, uri, found.moved_to)
+            keep_moved(t, SOURCE, uri, moved_to)
         if moved:
             self.move = Move(self.offer)
-            self.offer = found.offer
+            self.offer = offer
         return True
 
     def refresh_offer(self) -> bool:
@@ -239,10 +240,10 @@ class SetContext:
             return False
         self._refreshed = True
         found = refreshed_offer(self.run.documents, self.offer, uri)
-        if found is None or not (found.offer.baseline_document or found.offer.changes_document):
+        held, (fresh, moved_to) = self.offer, found or (self.offer, None)
+        if not (fresh.baseline_document or fresh.changes_document):
             return False
-        held, fresh = self.offer, found.offer
-        if found.moved_to is not None and is_move(held, fresh):
+        if moved_to is not None and is_move(held, fresh):
             return False  # nothing of it is taken over before it was compared with the copy (DST-F10)
         if fresh.documents != held.documents:
             self.offer = fresh
