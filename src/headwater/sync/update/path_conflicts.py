@@ -26,6 +26,12 @@ _TAKEN = """
 SELECT w.n, w.uri FROM temp.work w JOIN resources r ON r.path = w.path
 WHERE w.held IS NULL AND NOT (r.set_id = ? AND r.uri = w.uri)"""
 
+_SAME_PATH = (
+    "SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND EXISTS"
+    " (SELECT 1 FROM temp.work o WHERE o.path = w.path AND o.n < w.n)"
+)
+_FILES_FOR_FOLDERS = "SELECT f.path FROM temp.folders f JOIN resources r ON r.path = f.path LIMIT 1000"
+_NEW_FOR_FOLDERS = "SELECT w.n, w.uri FROM temp.work w JOIN temp.folders f ON f.path = w.path WHERE w.held IS NULL"
 _FOLDER_IN_USE = """
 SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND EXISTS (
   SELECT 1 FROM resources r
@@ -101,24 +107,19 @@ class PathConflicts:
     def plan_all_new(self, t: Transaction, at: int | None) -> int | None:
         """Plan all that is listed by one statement, where nothing is known of it and each has its plain natural path.
 
-        Gives how much it is; None, and nothing is planned, where one of them has to be looked at.
+        That is so where all of it is below the base, and what follows it is the path of each. Gives how much it is;
+        None, and nothing is planned, where one of them has to be looked at.
         """
         if not (self._base.endswith("/") and self._choice.takes_all) or t.one(_ANY_KNOWN, (self._set.id,)):
             return None
-        if not self._are_plain(t):
-            return None
-        return t.run(_ALL_NEW, {"base_length": len(self._base), "at": at, "prefix": self._prefix.decode()})
-
-    def _are_plain(self, t: Transaction) -> bool:
-        """Whether all that is listed is below the base, and what follows it is the path of each."""
         named: dict[str, str | int] = {"base": self._base, "base_length": len(self._base)}
         last = 0
         while True:
             last, count, rests, longest, are_below = t.one(_RESTS, {**named, "last": last}) or (0, 0, "", 0, 1)
             if not count:
-                return True
+                return t.run(_ALL_NEW, {"base_length": len(self._base), "at": at, "prefix": self._prefix.decode()})
             if not are_below or longest > LONGEST_PLAIN or not are_plain(rests, count):
-                return False
+                return None
 
     def takes(self, uri: str, path: bytes) -> bool:
         """Whether the user's choice lets the resource in."""
@@ -147,7 +148,6 @@ class PathConflicts:
 
     def deletions_in_the_way(self, t: Transaction) -> bool:
         """Whether something to be deleted has the place of something new, as file or as folder."""
-        t.run("DELETE FROM temp.folders")
         _fill_folders(t)
         return any(t.one(query) is not None for query in _DELETIONS_IN_THE_WAY)
 
@@ -158,30 +158,21 @@ class PathConflicts:
         stays, else the file gives way. `deletes`: what is in `temp.deletions` is about to go.
         """
         if t.one("SELECT 1 FROM temp.work WHERE held IS NULL LIMIT 1") is not None:
-            self._escape_equal(t)
+            if t.one("SELECT 1 FROM temp.work GROUP BY path HAVING count(*) > 1 LIMIT 1") is not None:
+                self._escape(t, t.rows(_SAME_PATH))
+            if t.one("SELECT 1 FROM resources WHERE path IS NOT NULL LIMIT 1") is not None:
+                self._escape(t, t.rows(_TAKEN, (self._set.id,)))
+                self._escape(t, t.rows(_FOLDER_IN_USE))
+            _fill_folders(t)
+            while files := t.fetch(_FILES_FOR_FOLDERS):
+                for (path,) in files:  # new resources whose folder is a held file
+                    low, high = path + b"/", path + b"0"
+                    query = "SELECT n, uri FROM temp.work WHERE held IS NULL AND path >= ? AND path < ?"
+                    self._escape(t, t.rows(query, (low, high)))
+                    t.run("DELETE FROM temp.folders WHERE path = ? OR (path >= ? AND path < ?)", (path, low, high))
+            self._escape(t, t.rows(_NEW_FOR_FOLDERS))
         if self._folds and t.one("SELECT 1 FROM temp.work LIMIT 1") is not None:
             self._escape_folded(t, deletes=deletes)
-
-    def _escape_equal(self, t: Transaction) -> None:
-        """New resources whose name is that of another one, or whose folder is."""
-        if t.one("SELECT 1 FROM temp.work GROUP BY path HAVING count(*) > 1 LIMIT 1") is not None:
-            self._escape(
-                t,
-                t.rows(
-                    "SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND EXISTS"
-                    " (SELECT 1 FROM temp.work o WHERE o.path = w.path AND o.n < w.n)"
-                ),
-            )
-        if t.one("SELECT 1 FROM resources WHERE path IS NOT NULL LIMIT 1") is not None:
-            self._escape(t, t.rows(_TAKEN, (self._set.id,)))
-            self._escape(t, t.rows(_FOLDER_IN_USE))
-        t.run("DELETE FROM temp.folders")
-        _fill_folders(t)
-        self._escape_below_files(t)
-        self._escape(
-            t,
-            t.rows("SELECT w.n, w.uri FROM temp.work w JOIN temp.folders f ON f.path = w.path WHERE w.held IS NULL"),
-        )
 
     def _escape_folded(self, t: Transaction, *, deletes: bool) -> None:
         """What is to be placed under a name that the file system takes for that of another one, which is held or comes
@@ -198,15 +189,6 @@ class PathConflicts:
             ]
             t.many(take, [(folded(path), path) for path in self._escape(t, iter(taken))])
 
-    def _escape_below_files(self, t: Transaction) -> None:
-        """New resources whose folder is a held file."""
-        while files := list(t.rows("SELECT f.path FROM temp.folders f JOIN resources r ON r.path = f.path LIMIT 1000")):
-            for (path,) in files:
-                low, high = path + b"/", path + b"0"
-                query = "SELECT n, uri FROM temp.work WHERE held IS NULL AND path >= ? AND path < ?"
-                self._escape(t, t.rows(query, (low, high)))
-                t.run("DELETE FROM temp.folders WHERE path = ? OR (path >= ? AND path < ?)", (path, low, high))
-
     def _escape(self, t: Transaction, rows: Iterator[Row]) -> list[bytes]:
         changed = [(self._prefix + escaped_path(uri, folds=self._folds), n) for n, uri in rows]
         t.many("UPDATE temp.work SET path = ? WHERE n = ?", changed)
@@ -214,7 +196,8 @@ class PathConflicts:
 
 
 def _fill_folders(t: Transaction) -> None:
-    """Add every folder that leads to something new to `temp.folders`."""
+    """Have every folder that leads to something new in `temp.folders`."""
+    t.run("DELETE FROM temp.folders")
     seen: set[bytes] = set()
     number, last = 0, b""
     while rows := t.fetch(_NEW_PATHS, (number,)):
