@@ -77,7 +77,7 @@ class _VersionApplier(Applier):
         self.unanswered = False
         """Whether a TimeGate or a TimeMap was not asked, or gave no answer."""
 
-    def bring(self) -> None:
+    def bring(self, table: str | None) -> None:
         """Have patches, then packages of then, bring what is no more as it was; then what is; the rest one by one."""
         held = self._set
         transfer = VersionTransfer(self._run, held.row, held.report, self.unconfirmed, held.warn, held.scope.objection)
@@ -108,10 +108,6 @@ class _VersionApplier(Applier):
     def _wanted(self, t: Transaction) -> list[_WantedRow]:
         """What is no more as it was, and was not brought yet."""
         return [_WantedRow(*row) for row in t.rows(_WANTED)]
-
-    def _begins_with_patches(self) -> bool:
-        """Not before it is known what is no more as it was."""
-        return False
 
     def _by_patches(self) -> None:
         """Make the state of a dataset from its changes up to then (TIM-A6).
@@ -233,9 +229,8 @@ class SetAt:
             applier.wanted_base(t)
 
         def plan(t: Transaction, difference: Difference) -> None:
-            difference.baseline(t, None)
+            whole = difference.baseline(t, None, complete=proof, skipped=tuple(evidence.skipped))
             t.run(_DATED)
-            whole = difference.refuse_listed(t, None, complete=proof, skipped=tuple(evidence.skipped))
             if proof and whole:
                 difference.gone(t, None)
             t.run(_FORGOTTEN, (self._set.row.id, self._run.now()))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import NamedTuple
 
 from headwater.errors import Exit, StoreFault, UsageFault
-from headwater.files.file_copies import Room
 from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, Progress
 from headwater.quantities import consent_for, human_octets, needs_consent
@@ -63,6 +61,17 @@ _GROWTH = (
 
 _TO_BE_FREED = "SELECT sum(r.size) FROM temp.deletions d JOIN resources r ON r.id = d.id AND r.path IS NOT NULL"
 
+_LEFT = (
+    "SELECT 1 FROM failures WHERE set_id = ?1"
+    " UNION ALL SELECT 1 FROM resources WHERE set_id = ?1 AND doomed_at IS NOT NULL LIMIT 1"
+)
+_TRIED = (
+    "INSERT OR IGNORE INTO temp.tried SELECT uri FROM failures WHERE set_id = ? AND uri IN (SELECT uri FROM temp.work)"
+)
+_HELD_BACK = (
+    "INSERT OR IGNORE INTO temp.deletions(id, at) SELECT id, doomed_at FROM resources"
+    " WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL AND uri NOT IN (SELECT uri FROM temp.work)"
+)
 _BATCH = 500
 _NEVER = 1 << 62
 _HELD_AND_GONE = (
@@ -73,15 +82,6 @@ _NEXT_DELETIONS = (
     "SELECT d.id, r.uri, r.path, d.at FROM temp.deletions d JOIN resources r ON r.id = d.id"
     " WHERE d.id > ? AND r.path IS NOT NULL ORDER BY d.id LIMIT ?"
 )
-
-
-class _Deletion(NamedTuple):
-    """A file to be deleted: its row of `resources`, and when the source deleted it, where that is known."""
-
-    id: int
-    uri: str
-    path: bytes
-    at: int | None
 
 
 PlanStep = Callable[[Transaction, Difference], None]
@@ -120,9 +120,16 @@ class Applier:
             kept, number = self.unconfirmed, self._set.row.id
             self.carry_out(lambda t, difference: kept.plan_again(t, number, difference.counts), retry_queue=False)
 
+    def retry_earlier(self) -> None:
+        """Retry failures and held-back deletions of earlier runs."""
+        with self._run.database.read() as t:
+            left = t.one(_LEFT, (self._set.row.id,)) is not None
+        if left:
+            self.carry_out(lambda _t, _difference: None)
+
     def carry_out(self, step: PlanStep, table: str | None = None, *, retry_queue: bool = True) -> None:
         """Plan, transfer, delete. What may not be deleted is remembered. `retry_queue`: and what earlier runs left."""
-        context, report, now = self._run, self._set.report, self._run.now()
+        context, report = self._run, self._set.report
         failed_before = report.failed
         folds = context.tree is not None and context.tree.folds
         with context.database.write() as t:
@@ -133,10 +140,8 @@ class Applier:
             paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table), t, folds=folds)
             objection = self._set.scope.objection if context.options.patches != "off" else None
             step(t, Difference(self._set.row, paths, report, context.tree, objection))
-            if retry_queue and self._has_left(t):
-                self._add_failures(t, paths, now, patient=context.options.patient)
-                self._skip_waiting(t, now, patient=context.options.patient)
-                self._add_held_back(t)
+            if retry_queue and t.one(_LEFT, (self._set.row.id,)) is not None:
+                self._add_what_is_left(t, paths)
             deletions = int(t.value("SELECT count(*) FROM temp.deletions"))
             allowed = not deletions or (context.options.delete and self._may_delete(t, deletions))
             if allowed and retry_queue:  # else what is held back was not looked at
@@ -151,14 +156,18 @@ class Applier:
         self._stamp(context.tree)
         if early:
             self._delete(context.tree)
-            with context.database.write() as t:
+        with context.database.write() as t:
+            if early:
                 paths.settle(t)
-        if table == "listed" and self._begins_with_patches():
-            self._bring_dataset()
-        self._check_room(context.tree)
-        self.bring()
-        if report.failed > failed_before:
-            self._note_failures()
+            growth, left = self._growth(t)
+        if growth > left:
+            said = f"the copy grows by {human_octets(growth)}, and has room for {human_octets(left)}:"
+            said += f" {human_octets(growth - left)} too little"
+            raise StoreFault(said, code="HW-SYN-23", where=context.destination)
+        self.bring(table)
+        if report.failed > failed_before:  # not retried in this run unless a list or a change says something new of it
+            with context.database.write() as t:
+                t.run(_TRIED, (self._set.row.id,))
         if deletions and allowed:
             self._delete(context.tree)
         elif deletions:
@@ -180,66 +189,42 @@ class Applier:
                 return
             last = rows[-1][0]
 
-    def _check_room(self, tree: FileTree) -> None:
-        """Raise StoreFault where what is listed has no room, before anything is fetched."""
-        if tree.room is None:
-            return
-        with self._run.database.write() as t:
-            growth, left = self._growth(t, tree, tree.room)
-        if growth > left:
-            lacks = human_octets(growth - left)
-            said = (
-                f"the copy grows by {human_octets(growth)}, and has room for {human_octets(left)}: {lacks} too little"
-            )
-            raise StoreFault(said, code="HW-SYN-23", where=self._run.destination)
-
-    def _deletions_make_room(self, t: Transaction) -> bool:
-        """Whether what is listed has room as soon as what is to be deleted is gone, and no sooner.
-
-        What has no listed length may need all that becomes free.
-        """
+    def _growth(self, t: Transaction) -> tuple[int, int]:
+        """By how much the copy grows, and by how much it may."""
         tree = self._run.tree
         if tree is None or tree.room is None:
-            return False
-        growth, left = self._growth(t, tree, tree.room)
-        freed = int(t.value(_TO_BE_FREED) or 0)
-        is_known = t.one("SELECT 1 FROM temp.work WHERE length IS NULL LIMIT 1") is None
-        return growth - freed <= left < growth + (0 if is_known else freed)
-
-    def _growth(self, t: Transaction, tree: FileTree, room: Room) -> tuple[int, int]:
-        """By how much the copy grows, and by how much it may."""
-        growth, left = int(t.value(_GROWTH, (room.capacity,)) or 0), room.left()
+            return 0, 0
+        growth, left = int(t.value(_GROWTH, (tree.room.capacity,)) or 0), tree.room.left()
         if growth > left and self._run.adopt:
             new = t.rows("SELECT path, length FROM temp.work WHERE held IS NULL AND round = 0 AND length > 0")
             there = ((tree.stat(path), length) for path, length in new)
             growth -= sum(length for found, length in there if found is not None and found.st_size == length)
         return growth, left
 
-    def bring(self) -> None:
+    def _deletions_make_room(self, t: Transaction) -> bool:
+        """Whether what is listed has no room before the deletions; without a length it may need all they free."""
+        growth, left = self._growth(t)
+        if t.one("SELECT 1 FROM temp.work WHERE length IS NULL LIMIT 1") is not None:
+            growth += int(t.value(_TO_BE_FREED) or 0)
+        return growth > left
+
+    def bring(self, table: str | None) -> None:
         """Fetch, verify and place what is planned; metadata records first, where they are asked for (DST-S5)."""
-        held = self._set
-        ordered = stages(self._run.database, held.row.id) if self._run.options.with_metadata else (None,)
-        for _ in ordered:
+        held, options = self._set, self._run.options
+        if table == "listed" and options.patches == "all":
+            self._bring_dataset()
+        for _ in stages(self._run.database, held.row.id) if options.with_metadata else (None,):
             transfer = ResourceTransfer(
                 self._run, held.row, held.report, self.unconfirmed, held.warn, held.scope.objection
             )
             transfer.take_what_is_here()
             self._by_packages()
-            self._ask_for_pace()
+            if options.rate is None:  # how quickly the source wants to be asked, where that makes a difference
+                with self._run.database.write() as t:
+                    found = t.one("SELECT coalesce(loc, uri) FROM temp.work LIMIT 1 OFFSET ?", (FIRST_LIMIT,))
+                if found is not None:
+                    self._run.documents.ask_for_pace(found[0])
             transfer.run()
-
-    def _ask_for_pace(self) -> None:
-        """Ask how quickly the source wants to be asked, where that makes a difference and the user does not say it."""
-        if self._run.options.rate is not None:
-            return
-        with self._run.database.write() as t:
-            found = t.one("SELECT coalesce(loc, uri) FROM temp.work LIMIT 1 OFFSET ?", (FIRST_LIMIT,))
-        if found is not None:
-            self._run.documents.ask_for_pace(found[0])
-
-    def _begins_with_patches(self) -> bool:
-        """Whether a dataset is to be made from its changes before anything else is fetched."""
-        return self._run.options.patches == "all"
 
     def _bring_dataset(self, among: Container[int] | None = None) -> None:
         """Make a dataset that is not held yet from its changes (TIM-A6), if its row of `temp.work` is `among` these."""
@@ -264,37 +249,14 @@ class Applier:
         ways = packages.preview() if context.options.dry_run else packages.run()
         held.report.ways = merged_ways(held.report.ways, ways)
 
-    def _note_failures(self) -> None:
-        """Note failures, which are not retried in this run unless a list or a change says something new of them."""
-        with self._run.database.write() as t:
-            t.run(
-                "INSERT OR IGNORE INTO temp.tried"
-                " SELECT uri FROM failures WHERE set_id = ? AND uri IN (SELECT uri FROM temp.work)",
-                (self._set.row.id,),
-            )
+    def _add_what_is_left(self, t: Transaction, paths: PathConflicts) -> None:
+        """Add failures and held-back deletions of earlier runs to the plan, and leave out what has to wait.
 
-    # the retry queue: failures and held-back deletions of earlier runs
-
-    def retry_earlier(self) -> None:
-        """Retry failures and held-back deletions of earlier runs."""
-        with self._run.database.read() as t:
-            left = self._has_left(t)
-        if left:
-            self.carry_out(lambda _t, _difference: None)
-
-    def _has_left(self, t: Transaction) -> bool:
-        """Whether failures or deletions held back are remembered."""
-        left = (
-            "SELECT 1 FROM failures WHERE set_id = ?1"
-            " UNION ALL SELECT 1 FROM resources WHERE set_id = ?1 AND doomed_at IS NOT NULL LIMIT 1"
-        )
-        return t.one(left, (self._set.row.id,)) is not None
-
-    def _add_failures(self, t: Transaction, paths: PathConflicts, now: int, *, patient: bool) -> None:
-        """Add the failures of earlier runs that are not planned already: all of them, save where `Retry-After` waits.
-
-        `patient`: a service that follows also keeps its own retry clock (DST-F6).
+        All failures are tried again, save where a server asked us not to before a moment that has not come (DST-F1). In
+        a service that follows, the retry clock holds too, where a list only says again what could not be had (DST-F6).
+        Where entries are refused now nobody can tell whether what was deleted is among these (DST-S12).
         """
+        number, report, when = self._set.row.id, self._set.report, (self._run.now(), int(self._run.options.patient))
         query = f"""
             SELECT {listed_columns("f")}, r.path, r.id, f.changed_at, f.tries
             FROM failures f LEFT JOIN resources r ON r.set_id = f.set_id AND r.uri = f.uri AND r.path IS NOT NULL
@@ -302,41 +264,21 @@ class Applier:
               AND f.uri NOT IN (SELECT uri FROM temp.tried)
               AND f.uri NOT IN (SELECT uri FROM temp.aside)
               AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""  # noqa: S608
-        for row in [_FailureRow(*row) for row in t.rows(query, (self._set.row.id, now, int(patient)))]:
+        for row in [_FailureRow(*row) for row in t.rows(query, (number, *when))]:
             path = row.path if row.path is not None else paths.path(row.uri)
             if paths.takes(row.uri, path):
-                at_first = self._set.row.baseline_at  # DST-5.3
-                known_at = at_first if row.changed_at is None else row.changed_at
+                known_at = self._set.row.baseline_at if row.changed_at is None else row.changed_at  # DST-5.3
                 fetch = row.planned(path, row.key, changed_at=row.changed_at, known_at=known_at, tries=row.tries)
                 t.run(ADD_WORK, fetch)
-                self._set.report.created += row.path is None
-                self._set.report.updated += row.path is not None
-
-    def _skip_waiting(self, t: Transaction, now: int, *, patient: bool) -> None:
-        """Take out of the plan what a server asked us not to try before a moment that has not come (DST-F1).
-
-        What a list says of it by now is remembered: that is what is tried then. `patient`: the retry clock of a service
-        that follows holds too, where a list only says again what could not be had (DST-F6).
-        """
-        rows = list(t.rows(_WAITING, (self._set.row.id, now, int(patient))))
-        t.run(_NEWS, (self._set.row.id, now, int(patient)))
-        t.many("DELETE FROM temp.work WHERE n = ?", [(n,) for n, _ in rows])
-        self._set.report.created -= sum(held is None for _, held in rows)
-        self._set.report.updated -= sum(held is not None for _, held in rows)
-
-    def _add_held_back(self, t: Transaction) -> None:
-        """Bring back the deletions that earlier runs were not allowed (DST-B4), unless entries are refused now.
-
-        Then nobody can tell whether what was deleted is among these (DST-S12).
-        """
-        if any_refused(t, self._set.row.id):
-            return
-        t.run(
-            "INSERT OR IGNORE INTO temp.deletions(id, at) SELECT id, doomed_at FROM resources"
-            " WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
-            " AND uri NOT IN (SELECT uri FROM temp.work)",
-            (self._set.row.id,),
-        )
+                report.created += row.path is None
+                report.updated += row.path is not None
+        waiting = list(t.rows(_WAITING, (number, *when)))
+        t.run(_NEWS, (number, *when))  # what is tried then is what a list says of it by now
+        t.many("DELETE FROM temp.work WHERE n = ?", [(n,) for n, _ in waiting])
+        report.created -= sum(held is None for _, held in waiting)
+        report.updated -= sum(held is not None for _, held in waiting)
+        if not any_refused(t, number):
+            t.run(_HELD_BACK, (number,))
 
     # the base of names
 
@@ -373,40 +315,23 @@ class Applier:
 
     # deletions
 
-    def _held(self, t: Transaction) -> int:
-        """How many files the set held at most since the run began: the guard counts all of them.
-
-        So a run that deletes in steps deletes no more by that, and files that it has just copied count.
-        """
-        held, gone = t.one(_HELD_AND_GONE, (self._set.row.id, self._confirmed_until())) or (0, 0)
-        self._deleted_before = max(gone, deleted_before(t, self._set.row.id))
-        self._held_before = max(self._held_before, held + self._deleted_before)
-        return self._held_before
-
-    def _confirmed_until(self) -> int:
-        """The time up to which lists were read to their end: later deletions are judged together.
-
-        They may have come by many payloads, or in a run that was killed.
-        """
-        position = self._set.row.position
-        return _NEVER if position is None or position.time is None else position.time
-
     def _may_delete(self, t: Transaction, deletions: int) -> bool:
-        """Whether so many may be deleted (DST-B4, DST-F9). Where the user names a share, it counts for few as well."""
-        share = self._run.options.max_delete
-        held = self._measure(t)
-        all_deletions = deletions + self._deleted_before
-        if share is None:
-            return not needs_consent(all_deletions, held)
-        return not needs_consent(all_deletions, held, share, floor=0)
+        """Whether so many may be deleted (DST-B4, DST-F9). Where the user names a share, it counts for few as well.
 
-    def _measure(self, t: Transaction) -> int:
-        """What the guard measures deletions by: without consent, what was held when some were first held back.
-
-        Files that came since, from another place perhaps, let none of them go.
+        Counted are all files that the set held at most since the run began, and all that were deleted since lists were
+        read to their end: they may have come by many payloads, or in a run that was killed. Without consent, it is
+        measured by what was held when some were first held back: files that came since let none of them go.
         """
-        held, before = self._held(t), measure(t, self._set.row.id)
-        return held if before is None or self._run.options.max_delete is not None else min(before, held)
+        number, position, share = self._set.row.id, self._set.row.position, self._run.options.max_delete
+        until = _NEVER if position is None or position.time is None else position.time
+        held, gone = t.one(_HELD_AND_GONE, (number, until)) or (0, 0)
+        self._deleted_before = max(gone, deleted_before(t, number))
+        self._held_before = held = max(self._held_before, held + self._deleted_before)
+        deletions += self._deleted_before
+        if share is not None:
+            return not needs_consent(deletions, held, share, floor=0)
+        before = measure(t, number)
+        return not needs_consent(deletions, held if before is None else min(before, held))
 
     def _delete(self, tree: FileTree) -> None:
         """Remove files, a batch at a time: first the file, then the row (a killed run repeats it without harm).
@@ -423,27 +348,27 @@ class Applier:
         notes: list[int] = []
         while True:
             with database.write() as t:
-                batch = [_Deletion(*row) for row in t.rows(_NEXT_DELETIONS, (last, _BATCH))]
+                batch = t.fetch(_NEXT_DELETIONS, (last, _BATCH))
                 if not batch:
                     break
-                notes.append(intend(t, self._set.row.id, [(row.uri, row.path) for row in batch], removal=True))
-                others = {row.id: held_otherwise(t, row.path) for row in batch} if tree.folds else {}
+                notes.append(intend(t, self._set.row.id, [(uri, path) for _, uri, path, _ in batch], removal=True))
+                others = {key: held_otherwise(t, path) for key, _, path, _ in batch} if tree.folds else {}
                 if renamed := [other for other in others.values() if other is not None]:
                     notes.append(intend(t, self._set.row.id, renamed))
-            for row in batch:
-                other = others.get(row.id)
-                if has_reserved(row.path):  # of a version that did not know the name for one
+            for key, uri, path, _ in batch:
+                other = others.get(key)
+                if has_reserved(path):  # of a version that did not know the name for one
                     told = "a deleted resource has a reserved name: it is held no more, and the file is left"
-                    self._set.warn("DST-P3", told, printable_path(row.path))
-                elif other is None or not tree.respell(row.path, other[1]):
-                    tree.remove(row.path)
-                self._run.each(Done("deleted", row.uri, printable_path(row.path)))
-            last = batch[-1].id
+                    self._set.warn("DST-P3", told, printable_path(path))
+                elif other is None or not tree.respell(path, other[1]):
+                    tree.remove(path)
+                self._run.each(Done("deleted", uri, printable_path(path)))
+            last = batch[-1][0]
             with database.write() as t:
                 t.many(
                     "UPDATE resources SET path = NULL, size = NULL, digest = NULL, etag = NULL, newer = 0,"
                     " doomed_at = NULL, changed_at = coalesce(?, changed_at, 0) WHERE id = ?",
-                    [(row.at, row.id) for row in batch],
+                    [(at, key) for key, _, _, at in batch],
                 )
             report.deleted += len(batch)
             self._run.listener(Progress("deleting", report.deleted))
@@ -454,29 +379,30 @@ class Applier:
 
     def _hold_back(self) -> None:
         """Remember what may not be deleted, and tell of all that is held back, since consent is to all of it."""
+        number, earlier = self._set.row.id, self._deleted_before
         with self._run.database.write() as t:
             t.run(
                 "UPDATE resources SET doomed_at = (SELECT coalesce(d.at, 0) FROM temp.deletions d"
                 " WHERE d.id = resources.id) WHERE id IN (SELECT id FROM temp.deletions)"
             )
-            deletions = held_back_count(t, self._set.row.id)
-            refused = any_refused(t, self._set.row.id)
-            if self._run.options.delete and measure(t, self._set.row.id) is None:
-                keep_measure(t, self._set.row.id, self._held_before, self._deleted_before)
-        if self._run.options.delete and refused:
-            told = f"{_deletions_are(deletions)} held back: entries are refused, and may name what seems deleted"
-            self._set.warn("DST-B4", told, self._set.row.name)
-        elif self._run.options.delete:
-            earlier = self._deleted_before
-            share = (deletions + earlier) / max(self._held_before, 1)
-            consent = consent_for(deletions + earlier, self._held_before)
+            deletions = held_back_count(t, number)
+            refused = any_refused(t, number)
+            if self._run.options.delete and measure(t, number) is None:
+                keep_measure(t, number, self._held_before, earlier)
+        if not self._run.options.delete:
+            return
+        told = f"{deletions:,} deletions are" if deletions != 1 else "1 deletion is"
+        if refused:
+            told += " held back: entries are refused, and may name what seems deleted"
+        else:
             with_others = f" with {earlier} since the lists were read," if earlier else ""
-            told = f"{_deletions_are(deletions)} held back,{with_others} {share:.0%} of what is held:"
-            told += f" --max-delete {consent} allows them"
-            self._set.warn("DST-B4", told, self._set.row.name)
+            share = (deletions + earlier) / max(self._held_before, 1)
+            told += f" held back,{with_others} {share:.0%} of what is held:"
+            told += f" --max-delete {consent_for(deletions + earlier, self._held_before)} allows them"
+        self._set.warn("DST-B4", told, self._set.row.name)
 
     def _show_plan(self, deletions: int, *, allowed: bool) -> None:
-        report = self._set.report
+        report, tree = self._set.report, self._run.tree
         report.deleted = deletions if allowed else 0
         report.held_back = 0 if allowed else deletions
         if deletions and not allowed and self._run.options.delete:
@@ -486,7 +412,7 @@ class Applier:
                 "SELECT n, held, uri, path, hash, length, lastmod FROM temp.work ORDER BY n"
             ):
                 action = "create" if held is None else "update"
-                if held is None and self._would_adopt(path, *listed):
+                if held is None and tree is not None and self._run.adopt and is_listed(tree, path, *listed):
                     report.adopted += 1
                     action = "adopt"
                     t.run("DELETE FROM temp.work WHERE n = ?", (n,))  # no package is asked for it
@@ -505,11 +431,3 @@ class Applier:
         report.plan_is_cut = len(report.plan) > _MOST_ACTIONS
         del report.plan[_MOST_ACTIONS:]
         self._by_packages()
-
-    def _would_adopt(self, path: bytes, hash_: str | None, length: int | None, lastmod: int | None) -> bool:
-        tree = self._run.tree
-        return self._run.adopt and tree is not None and is_listed(tree, path, hash_, length, lastmod)
-
-
-def _deletions_are(count: int) -> str:
-    return f"{count:,} deletions are" if count != 1 else "1 deletion is"

@@ -30,7 +30,6 @@ from headwater.sync.state import (
     RESOURCE_DUMP,
     RESOURCE_LIST,
     SetRow,
-    Validators,
     any_refused,
     fact,
     forget_documents,
@@ -74,6 +73,8 @@ DELETE FROM temp.deletions WHERE id IN (
 _NO_NEW_FAILURES = """
 DELETE FROM failures WHERE set_id = ? AND first_at >= ? AND uri IN (SELECT uri FROM temp.untold)"""
 _TOLD_AT = "SELECT uri, change, hash, length FROM temp.changed WHERE stated = ?"
+# of the changes since the list the last of each resource is left, and none of these is done; then what is held, and by
+# these is not there, is asked for
 _LAST_TOLD = (
     "DELETE FROM temp.changed WHERE n NOT IN (SELECT max(n) FROM temp.changed WHERE pending OR folded GROUP BY uri)",
     "UPDATE temp.changed SET pending = 0, asked = NULL, folded = 1",
@@ -102,7 +103,7 @@ class Baseline:
         self.tried = False
         self.applied = False
         options = context.run.options
-        self._reads_again = options.baseline or options.repair or context.row.baseline_uri is None
+        self.reads_again = options.baseline or options.repair or context.row.baseline_uri is None
         """Whether changes after a list that is older than the position are read again though they were done."""
 
         self.decides = False
@@ -114,8 +115,7 @@ class Baseline:
     def carry_out(self, *, force: bool) -> None:
         """A baseline from the Resource List. `force`: also from that of the last baseline."""
         self.tried = True
-        offer = self._set.offer
-        uri = offer.baseline_document
+        uri = self._set.offer.baseline_document
         assert uri is not None
         try:
             found = self._read_list(uri, force=force)
@@ -124,58 +124,40 @@ class Baseline:
                 raise
             self.carry_out(force=force)
             return
-        if isinstance(found, MissingDocument | OtherDocument) and self._is_elsewhere(uri):
+        if isinstance(found, ResourceListRead):
+            self._apply(found)
+        elif isinstance(found, UnchangedList):  # what is left are failures and deletions held back (DST-B1)
+            if found.etag or found.last_modified:
+                with self._run.database.write() as t:
+                    keep_validators(t, self._set.row.id, found.uri, found.etag, found.last_modified)
+            self._applier.retry_earlier()
+        elif self._is_elsewhere(uri):
             self.carry_out(force=force)
         elif isinstance(found, MissingDocument):
             raise Unreachable(f"the Resource List is missing: HTTP status {found.status}", where=uri, rule="DST-F4")
-        elif isinstance(found, OtherDocument):
-            self._other_kind(uri, found)
-        elif isinstance(found, UnchangedList):
-            self._nothing_new(found)
         else:
-            self._apply(found)
+            self._other_kind(uri, found)
 
     def _is_elsewhere(self, uri: str) -> bool:
         """Whether the Capability List names another document by now than the one that could not be used."""
         return self._set.refresh_offer() and self._set.offer.baseline_document not in (None, uri)
 
-    def reconsider(self, *, corrected: bool) -> None:
-        """Apply a Resource List that is newer than that of the last baseline, if there is one (DST-B2, DST-F12).
-
-        `corrected`: or one with the same `at` that says something else by now. What stands in the way is only told:
-        everything that is due was done before.
-        """
-        row, uri = self._set.row, self._set.offer.baseline_document
-        if uri is None or self._set.scope.refusal(uri):
-            return
-        with self._run.database.read() as t:
-            done = baseline_done(t, row)
-            held = _held(t, row, uri) if row.baseline_uri == uri else None
-        try:
-            found = self._listing().read(uri, held, None if corrected else done, done.components)
-            if isinstance(found, ResourceListRead) and not self._is_stale(found):
-                self._reads_again = True
-                self._apply(found)
-        except (SourceFault, Undetermined) as fault:
-            self._set.warn(fault.rule or fault.code, fault.what, fault.where)
-
     def _read_list(
         self, uri: str, *, force: bool
     ) -> ResourceListRead | UnchangedList | OtherDocument | MissingDocument:
         row = self._set.row
-        listing = self._listing()
+        listing = ResourceListReader(
+            self._set.lists,
+            sitemap=self._set.offer.is_sitemap,
+            reached=row.position.time if row.position else None,
+        )
         if force or not row.baseline_done or row.baseline_uri != uri:
             return listing.read(uri)
         with self._run.database.read() as t:
-            held, done = _held(t, row, uri), baseline_done(t, row)
+            done = baseline_done(t, row)
+            is_known = fact(t, _COMPONENTS.format(row.id)) is not None
+            held = validators(t, row.id, uri) if is_known else None
         return listing.read(uri, held, done, done.components)
-
-    def _listing(self) -> ResourceListReader:
-        return ResourceListReader(
-            self._set.lists,
-            sitemap=self._set.offer.is_sitemap,
-            reached=self._set.row.position.time if self._set.row.position else None,
-        )
 
     def _other_kind(self, uri: str, found: OtherDocument) -> None:
         """The Capability List called it a Resource List; the document decides, and there is no baseline (DST-A7)."""
@@ -189,22 +171,9 @@ class Baseline:
         offer = self._set.offer.with_document(RESOURCE_LIST, None).with_document(RESOURCE_DUMP, None)
         self._set.offer = offer.with_document(CHANGE_LIST, change_list)
 
-    def _nothing_new(self, same: UnchangedList) -> None:
-        """The list of the last baseline (DST-B1): what is left are failures and deletions held back."""
-        if same.etag or same.last_modified:
-            with self._run.database.write() as t:
-                keep_validators(t, self._set.row.id, same.uri, same.etag, same.last_modified)
-        self._applier.retry_earlier()
-
-    def _is_stale(self, snapshot: ResourceListRead) -> bool:
-        """Whether a list that was made before the one of the last baseline came back, from a cache perhaps."""
-        known, stated = self._set.row.baseline_at, snapshot.stated_at
-        if known is None or stated is None or known > self._run.now() + FUTURE:
-            return False
-        return stated < known
-
     def _keep_newer(self, snapshot: ResourceListRead) -> None:
-        """A stale list: what is held is newer than all it says, so nothing of it is done (DST-B2, DST-F12)."""
+        """A list of before that of the last baseline came back, from a cache perhaps: nothing of it is done (DST-B2,
+        DST-F12)."""
         message = f"the {snapshot.title} of {format_micros(snapshot.stated_at)} is older than that of the last baseline"
         self._set.warn("DST-F12", message, snapshot.uri)
         self._applier.retry_earlier()
@@ -220,7 +189,9 @@ class Baseline:
             if snapshot.complete:
                 raise
             raise _incomplete(snapshot) from cause
-        if self._is_stale(snapshot) and not self.decides:
+        known, now = self._set.row.baseline_at, self._run.now()
+        is_older = known is not None and snapshot.stated_at is not None and snapshot.stated_at < known <= now + FUTURE
+        if is_older and not self.decides:
             self._keep_newer(snapshot)
             return
         self.stale = None
@@ -228,7 +199,7 @@ class Baseline:
         self._set.report_process("baseline")
         self._set.report.baseline_by = snapshot.title
         self._set.report.at = format_micros(snapshot.at)
-        may_remove = snapshot.complete and snapshot.settled
+        may_remove, is_anew = snapshot.complete and snapshot.settled, self._is_anew()
         is_doubtful = self.decides and not self._is_usable(snapshot)
         again = not self.decides and (
             self._set.row.baseline_done and snapshot.stated_at == self._set.row.baseline_at and not self._set.rescoped
@@ -238,15 +209,17 @@ class Baseline:
             let_list_decide(t, self._set.row.id)
             keep_later_choices(t, self._set.row.id, self._run.options.prefer_types, snapshot.at)
             was_whole = not any_refused(t, self._set.row.id)
-            difference.restate_by_list(t, snapshot.at, complete=snapshot.complete, anew=self._is_anew)
-            difference.baseline(t, snapshot.at)
-            whole = difference.refuse_listed(t, snapshot.at, complete=snapshot.complete, skipped=snapshot.skipped)
+            complete, skipped = snapshot.complete, snapshot.skipped
+            whole = difference.baseline(t, snapshot.at, complete=complete, skipped=skipped, anew=is_anew)
             if may_remove and whole:
                 difference.gone(t, snapshot.at, again=again and was_whole)
             if is_doubtful:
                 t.run(_SPARED, (self._set.row.id,))
 
-        self._keep_since(snapshot)
+        if (since := self._again_since(snapshot)) is not None and not self._run.options.dry_run:
+            # a run that is killed, or whose Change List cannot be read, leaves failures that only these changes settle
+            with self._run.database.write() as t:
+                self._set.read_again(t, since)
         self._applier.carry_out(plan, table="listed")
         if self._run.options.dry_run:
             return
@@ -267,7 +240,6 @@ class Baseline:
         self._keep_baseline(snapshot)
         self._set.is_listed = True
 
-    @property
     def _is_anew(self) -> bool:
         """Whether everything is planned anew, whatever was done before."""
         return self._set.rescoped or self.decides
@@ -314,10 +286,12 @@ class Baseline:
         """
         number = self._set.row.id
         with self._run.database.write() as t:
-            _ask_for_untold(t, number, snapshot.at)
+            for statement in (BY_URI, *_LAST_TOLD):
+                t.run(statement)
+            t.run(_ASK_UNTOLD, (number, snapshot.at))
         self._applier.carry_out(lambda t, difference: difference.increment(t), retry_queue=False)
         with self._run.database.write() as t:
-            is_unconfirmed = _any_unconfirmed(t, number)
+            is_unconfirmed = t.one(_UNCONFIRMED, (number,)) is not None
             if is_unconfirmed:
                 t.run(_NO_NEW_FAILURES, (number, self._began))
         if is_unconfirmed:
@@ -337,7 +311,7 @@ class Baseline:
         """
         row = self._set.row
         since = self._position_of(snapshot)
-        position = since if self._is_anew else not_back(since, row.position)
+        position = since if self._is_anew() else not_back(since, row.position)
         reached = None if self._set.before is None else self._set.before.time
         if self.decides or reached is None or (since.time is not None and since.time >= reached):
             self._set.before = None
@@ -370,37 +344,11 @@ class Baseline:
 
     def _again_since(self, snapshot: ResourceListRead) -> Position | None:
         """From where changes are read again after a list that is older than the position (DST-5.3)."""
-        if self._is_anew or not (self._reads_again or self._set.is_push_contradicted):
+        if self._is_anew() or not (self.reads_again or self._set.is_push_contradicted):
             return None
         since = self._position_of(snapshot)
         held = not_back(since, self._set.row.position)
         return None if (held.time, held.told) == (since.time, since.told) else since
-
-    def _keep_since(self, snapshot: ResourceListRead) -> None:
-        """Remember it before anything of the list is done: what changes have deleted since then cannot be had.
-
-        A run that is killed, or whose Change List cannot be read, leaves failures that only these changes settle.
-        """
-        since = self._again_since(snapshot)
-        if since is not None and not self._run.options.dry_run:
-            with self._run.database.write() as t:
-                self._set.read_again(t, since)
-
-
-def _ask_for_untold(t: Transaction, set_id: int, at: int | None) -> None:
-    """Have the source asked for what is held and, by lists that were set back, is not there (DST-C10).
-
-    `temp.listed` is the Resource List of `at`; of `temp.changed`, the changes since then, the last of each resource is
-    left, and none of these is done.
-    """
-    for statement in (BY_URI, *_LAST_TOLD):
-        t.run(statement)
-    t.run(_ASK_UNTOLD, (set_id, at))
-
-
-def _any_unconfirmed(t: Transaction, set_id: int) -> bool:
-    """Whether the source still has what it was asked for, or not what the Resource List says."""
-    return t.one(_UNCONFIRMED, (set_id,)) is not None
 
 
 def baseline_done(t: Transaction, row: SetRow) -> CompletedBaseline:
@@ -408,11 +356,6 @@ def baseline_done(t: Transaction, row: SetRow) -> CompletedBaseline:
     encoded = fact(t, _COMPONENTS.format(row.id))
     components = from_json(encoded, tuple[Component, ...]) if encoded else ()
     return CompletedBaseline(row.baseline_at, fact(t, _PRINT.format(row.id)), components)
-
-
-def _held(t: Transaction, row: SetRow, uri: str) -> Validators | None:
-    """The validators of the list of the last baseline, if its components, or that it has none, are remembered."""
-    return None if fact(t, _COMPONENTS.format(row.id)) is None else validators(t, row.id, uri)
 
 
 def _incomplete(snapshot: ResourceListRead) -> IncompleteList:

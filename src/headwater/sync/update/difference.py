@@ -7,7 +7,6 @@ not have, and those that payloads of notifications told ahead of the lists.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
 from typing import Final
 
@@ -21,7 +20,7 @@ from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.metadata import forget_statements, restate_by_changes, restate_by_list
 from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, mtime_ns
-from headwater.sync.state import SetRow, Validators, fact, keep_changed, keep_fact, keep_listed
+from headwater.sync.state import SetRow, Validators, fact, keep_fact, keep_listed
 from headwater.sync.transfer.patching import PENDING_CHANGES, HeldState, PendingChange, planned_patches
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of
 from headwater.sync.transfer.work_queue import (
@@ -50,6 +49,7 @@ _DOOMED_AT = f"iif(r.uri {_UNTOLD}, NULL, r.doomed_at)"
 _FAILED_AT = f"iif(f.uri {_UNTOLD}, NULL, f.changed_at)"
 """When a resource was changed; nobody knows of changes that a source which was set back tells no more (DST-C10)."""
 
+_STAMP = "INSERT OR IGNORE INTO temp.stamps(id) VALUES (?)"
 _SETTLED = "DELETE FROM failures WHERE set_id = ? AND uri = ? AND coalesce(changed_at <= ?, 1)"
 """What is held is what the list or change says: an earlier state that could not be had is not wanted any more."""
 
@@ -112,6 +112,12 @@ class _ListedAndHeldRow(_LocalColumns, frozen=True, gc=False):
     held_extra: str | None
 
     @property
+    def is_listed_as_before(self) -> bool:
+        """Whether the list says what it said before; then nothing is compared."""
+        same = self.hash == self.listed_hash and self.length == self.listed_length
+        return same and self.hash is not None and not self.newer
+
+    @property
     def says_more(self) -> bool:
         """Whether something is to be recorded of a copy that is what is listed."""
         other = self.lastmod != self.held_lastmod or self.hash != self.listed_hash
@@ -131,47 +137,33 @@ class _ChangedRow(_LocalColumns, frozen=True, gc=False):
     is_asked: int
 
 
-class _BatchedStatement:
-    """Rows for one statement, executed some thousand at a time: a list of a million is never held."""
-
-    def __init__(self, t: Transaction, sql: str) -> None:
-        self._t = t
-        self._sql = sql
-        self._rows: list[tuple[str | int | None, ...]] = []
-
-    def add(self, row: tuple[str | int | None, ...]) -> None:
-        self._rows.append(row)
-        if len(self._rows) >= _CHUNK:
-            self.flush()
-
-    def flush(self) -> None:
-        rows, self._rows = self._rows, []
-        self._t.many(self._sql, rows)
-
-
 class _Confirmations:
     """What is held as it is listed: the rows say so, earlier failures of it are forgotten, and its file is to have the
-    time that is listed (`temp.stamps`)."""
+    time that is listed (`temp.stamps`). Executed some thousand at a time: a list of a million is never held."""
 
     def __init__(self, t: Transaction, set_id: int) -> None:
-        self._set_id = set_id
-        self._confirmed, self._settled = _BatchedStatement(t, _CONFIRM), _BatchedStatement(t, _SETTLED)
-        self._stamps = _BatchedStatement(t, "INSERT OR IGNORE INTO temp.stamps(id) VALUES (?)")
+        self._t, self._set_id = t, set_id
+        self._rows: dict[str, list[Row]] = {_CONFIRM: [], _SETTLED: [], _STAMP: []}
+        self._count = 0
 
     def add(
         self, row: _LocalColumns, known: int | None, at: int | None, *, failed: bool, says_more: bool = True
     ) -> None:
         """`known` until when; by what speaks of `at`. `failed`: it is remembered as that."""
         if says_more:
-            self._confirmed.add((row.hash, row.length, row.lastmod, *row.stated, known, row.key))
+            self._rows[_CONFIRM].append((row.hash, row.length, row.lastmod, *row.stated, known, row.key))
         if failed:
-            self._settled.add((self._set_id, row.uri, at))
+            self._rows[_SETTLED].append((self._set_id, row.uri, at))
         if mtime_ns(row.lastmod) not in (None, row.mtime_ns):
-            self._stamps.add((row.key,))
+            self._rows[_STAMP].append((row.key,))
+        self._count += 1
+        if self._count % _CHUNK == 0:
+            self.flush()
 
     def flush(self) -> None:
-        for one in (self._confirmed, self._settled, self._stamps):
-            one.flush()
+        for sql, rows in self._rows.items():
+            self._t.many(sql, rows)
+            rows.clear()
 
 
 class Difference:
@@ -188,47 +180,40 @@ class Difference:
         """`tree`: the folder of the copy, if there is one; `objection`: why a patch is not asked for, None: none is."""
         self._objection = objection
         self._set = row
-        self._paths = paths
+        self.paths = paths
         self.counts = counts
         self._tree = tree
 
     # a baseline
 
-    def baseline(self, t: Transaction, at: int | None) -> None:
-        """Plan from `temp.listed`, which is as of `at`: what is new, what differs, what is the same."""
-        if (planned := self._paths.plan_all_new(t, at)) is not None:
-            self.counts.created += planned
-            return
-        t.many(ADD_WORK, self._new(t, at))
-        confirmed = _Confirmations(t, self._set.id)
-        t.many(ADD_WORK, self._different(t, at, confirmed))
-        confirmed.flush()
+    def baseline(
+        self,
+        t: Transaction,
+        at: int | None,
+        *,
+        complete: bool,
+        skipped: tuple[tuple[str, int], ...],
+        anew: bool = False,
+    ) -> bool:
+        """Plan from `temp.listed`, which is as of `at`: what is new, what differs, what is the same.
 
-    def restate_by_list(self, t: Transaction, at: int | None, *, complete: bool, anew: bool) -> None:
-        """Remember what `temp.listed` states of metadata records, where these choose (RS-DST-16); before `baseline`."""
-        if self._paths.is_by_metadata:
-            restate_by_list(t, self._set.id, self._paths.takes, at, complete=complete, anew=anew)
+        Remembered is what it states of metadata records, where these choose (RS-DST-16; `anew`: and nothing of before),
+        and what it has that is refused. Returns whether the list is whole without (DST-S12).
+        """
+        if self.paths.is_by_metadata:
+            restate_by_list(t, self._set.id, self.paths.takes, at, complete=complete, anew=anew)
         elif anew:
             forget_statements(t, self._set.id)
-
-    def restate_by_changes(self, t: Transaction) -> None:
-        """The same for the pending changes, to which comes what they choose without naming it; before `increment`."""
-        if self._paths.is_by_metadata:
-            restate_by_changes(t, self._set.id, self._paths.takes, self._paths.path)
-
-    def refuse_listed(
-        self, t: Transaction, at: int | None, *, complete: bool, skipped: tuple[tuple[str, int], ...]
-    ) -> bool:
-        """Remember what `temp.listed` has that is refused; whether the list is whole without (DST-S12)."""
-        whole, left_out = keep_listed(
-            t, self._set.id, at, self._paths.takes_refused, complete=complete, skipped=skipped
-        )
+        if (planned := self.paths.plan_all_new(t, at)) is not None:
+            self.counts.created += planned
+        else:
+            t.many(ADD_WORK, self._new(t, at))
+            confirmed = _Confirmations(t, self._set.id)
+            t.many(ADD_WORK, self._different(t, at, confirmed))
+            confirmed.flush()
+        whole, left_out = keep_listed(t, self._set.id, at, self.paths.takes_refused, complete=complete, skipped=skipped)
         self.counts.left_out += left_out
         return whole
-
-    def refuse_changed(self, t: Transaction, reached: int | None, skipped: tuple[tuple[str, int], ...]) -> None:
-        """Remember what `temp.refused` tells of resources that are refused (DST-S12)."""
-        self.counts.left_out += keep_changed(t, self._set.id, reached, self._paths.takes_refused, skipped)
 
     def _new(self, t: Transaction, at: int | None) -> Iterator[Row]:
         query = f"""
@@ -241,8 +226,8 @@ class Difference:
             row = _NewRow(*values)
             if at is not None and max(row.deleted_at or at, row.failed_at or at) > at:
                 continue  # DST-B2: deleted, or remembered as failed, after this list was made
-            path = self._paths.path(row.uri)
-            if not self._paths.takes(row.uri, path):
+            path = self.paths.path(row.uri)
+            if not self.paths.takes(row.uri, path):
                 self.counts.left_out += 1
                 continue
             self.counts.created += 1
@@ -257,7 +242,7 @@ class Difference:
             WHERE NOT l.refused AND r.path IS NOT NULL ORDER BY r.path"""  # noqa: S608
         for values in t.rows(query, {"set": self._set.id}):
             row = _ListedAndHeldRow(*values)
-            if not self._paths.takes(row.uri, row.path):
+            if not self.paths.takes(row.uri, row.path):
                 self.counts.left_out += 1
                 continue
             if at is not None and (row.doomed_at or at) > at:
@@ -268,7 +253,12 @@ class Difference:
                 self.counts.unchanged += 1  # DST-B2: what is held is newer than this list
                 continue
             present = is_intact(self._tree, row.path, row.size, row.mtime_ns)
-            same = self._state_of(row, at) if present else CopyState.NO
+            if not present:
+                same = CopyState.NO
+            elif row.is_listed_as_before:
+                same = CopyState.YES
+            else:
+                same = compare_with_file(row.listed(at), row.local, self._tree, row.path)
             if same is CopyState.YES:
                 self.counts.unchanged += 1
                 confirmed.add(row, None, at, failed=row.tries is not None, says_more=row.says_more)
@@ -279,12 +269,6 @@ class Difference:
                 row.path, row.key, changed_at=None, known_at=at, tries=row.tries,
                 validators=Validators(row.etag, row.last_modified) if ask else _NO_VALIDATORS,
             )  # fmt: skip
-
-    def _state_of(self, row: _ListedAndHeldRow, at: int | None) -> CopyState:
-        """Whether a held copy is what is listed; where the list says what it said before, nothing is compared."""
-        if row.hash is not None and row.hash == row.listed_hash and row.length == row.listed_length and not row.newer:
-            return CopyState.YES
-        return compare_with_file(row.listed(at), row.local, self._tree, row.path)
 
     def gone(self, t: Transaction, at: int | None, *, again: bool = False) -> None:
         """Mark for deletion what a complete snapshot no longer lists (DST-4.4), and forget such failures (DST-B2).
@@ -304,7 +288,7 @@ class Difference:
             (
                 (key, at)
                 for key, uri, path in t.rows(query, (self._set.id, at, int(again and beyond)))
-                if self._paths.takes_deletion(uri, path)
+                if self.paths.takes_deletion(uri, path)
             ),
         )
         t.run(
@@ -314,6 +298,11 @@ class Difference:
         )
 
     # an increment
+
+    def restate_by_changes(self, t: Transaction) -> None:
+        """Remember what pending changes state of metadata records, and add what these choose; before `increment`."""
+        if self.paths.is_by_metadata:
+            restate_by_changes(t, self._set.id, self.paths.takes, self.paths.path)
 
     def increment(self, t: Transaction) -> None:
         """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (DST-5.3)."""
@@ -331,7 +320,7 @@ class Difference:
                     " coalesce(r.changed_at > c.at AND r.changed_at % ? <> ?, 0))",
                     (self._set.id, SECOND, SECOND - 1),
                 )
-                if self._paths.takes_deletion(uri, path)
+                if self.paths.takes_deletion(uri, path)
             ),
         )
         t.run(
@@ -349,10 +338,11 @@ class Difference:
             WHERE c.pending AND c.change != 'deleted' ORDER BY c.n"""  # noqa: S608
         for values in t.rows(query, {"set": self._set.id}):
             row = _ChangedRow(*values)
-            if _is_applied(row):
+            at, done_at = row.at if row.exact else None, row.changed_at
+            if at is not None and done_at is not None and is_past(at, done_at) and not is_bound(done_at):
                 continue  # a later change of this resource has been applied already
-            path = row.path or self._paths.path(row.uri)
-            if not self._paths.takes(row.uri, path):
+            path = row.path or self.paths.path(row.uri)
+            if not self.paths.takes(row.uri, path):
                 self.counts.left_out += 1
                 continue
             known = row.at if row.exact else row.latest  # no list made before that has the last word on it
@@ -385,13 +375,6 @@ class Difference:
         is_previous = bool(row.exact) and not row.newer and row.tries is None and row.digest in listed
         pending = [PendingChange(*one) for one in t.rows(PENDING_CHANGES, (row.uri,))]
         return planned_patches(HeldState(row.digest, row.size, is_previous), pending, self._objection)
-
-
-def _is_applied(row: _ChangedRow) -> bool:
-    """Whether a change is earlier than one of its resource that has been applied; both times have to be known."""
-    if not row.exact or row.at is None or row.changed_at is None:
-        return False
-    return is_past(row.at, row.changed_at) and not is_bound(row.changed_at)
 
 
 def compare_with_file(listed: ListedResource, held: LocalCopy, tree: FileTree | None, path: bytes) -> CopyState:
@@ -460,17 +443,12 @@ def contradicted(t: Transaction, since: int) -> Iterator[tuple[int, str]]:
     for uri, n, is_latest, is_last, change, is_listed, hash_, listed in t.rows(
         _DONE_BEFORE, (since, f"%{N_QUADS_DIFF}%")
     ):
-        if (change == "deleted") == bool(is_listed) or _differ(hash_, listed):
+        stated = {digest.algorithm: digest.hex for digest in digests_of(listed)}
+        is_other = any(stated.get(one.algorithm, one.hex) != one.hex for one in digests_of(hash_))
+        if (change == "deleted") == bool(is_listed) or is_other:
             if is_latest and (is_last or last == uri):
                 yield n, uri
             last = uri
-
-
-def do_contradicted(t: Transaction, since: int) -> int:
-    """Have such changes done: the source is asked (DST-4.5); how many there are."""
-    found = array("q", (n for n, _ in contradicted(t, since)))
-    t.many("UPDATE temp.changed SET pending = 1, asked = 'changed' WHERE n = ?", ((n,) for n in found))
-    return len(found)
 
 
 def ask_for_old_deletions(t: Transaction, set_id: int) -> None:
@@ -479,31 +457,20 @@ def ask_for_old_deletions(t: Transaction, set_id: int) -> None:
     t.many(_ASK, [(set_id, n) for (n,) in t.rows(_OLD_DELETIONS, (set_id,))])
 
 
-def any_asked(t: Transaction) -> bool:
-    """Whether the source is asked for something that the Resource List contradicts."""
-    return t.one("SELECT 1 FROM temp.changed WHERE pending AND asked IS NOT NULL LIMIT 1") is not None
-
-
-def plan_as_listed(t: Transaction, row: SetRow, counts: SetReport) -> None:
-    """Plan what came otherwise than such a change says to be taken as the Resource List has it, if it is that."""
+def settle_contradictions(t: Transaction, row: SetRow, counts: SetReport) -> None:
+    """Plan what came otherwise than such a change says to be taken as the Resource List has it, if it is that; and do
+    such deletions of which the source has said that the resource is gone."""
     for *listed, path, held, tries in list(t.rows(_LISTED_INSTEAD, (row.id,))):
         work = ListedColumns(*listed).planned(path, held, changed_at=None, known_at=row.baseline_at, tries=tries)
         t.run(ADD_WORK, work)
         counts.updated += 1
+    delete_what_is_gone(t, row.id)
 
 
 def delete_what_is_gone(t: Transaction, set_id: int) -> None:
-    """Plan such deletions of which the source has said that the resource is gone; they are no failures."""
+    """Plan deletions of which the source has said that the resource is gone; they are no failures."""
     t.run(_GONE, (set_id,))
     t.run(_NO_FAILURE, (set_id,))
-
-
-def _differ(hash_: str | None, listed: str | None) -> bool:
-    """Whether two `hash` attributes state other digests of one algorithm."""
-    if hash_ == listed:
-        return False
-    stated = {digest.algorithm: digest.hex for digest in digests_of(listed)}
-    return any(stated.get(digest.algorithm, digest.hex) != digest.hex for digest in digests_of(hash_))
 
 
 # changes that payloads of notifications have told ahead of the lists (decision 054)

@@ -32,7 +32,7 @@ from headwater.sync.state import (
     keep_validators,
     one_set,
 )
-from headwater.sync.update.difference import ask_for_old_deletions, do_contradicted
+from headwater.sync.update.difference import ask_for_old_deletions, contradicted
 from headwater.typed_decoding import from_json
 
 _SINCE = "changes of set {} since"  # a fact: the position from which they are to be read again
@@ -69,7 +69,7 @@ class SetContext:
         self.is_listed = False
         """Whether `temp.listed` is the Resource List that this run has gone by."""
 
-        self._compared: int | None = None
+        self.compared: int | None = None
         """Before which time changes are compared with it."""
 
         self.archived_lists: Sequence[IndexedList] | None = None
@@ -92,8 +92,10 @@ class SetContext:
             from headwater.sync.dataset_sync import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self.run.options.dataset)
-        if self._compared is not None and (count := do_contradicted(t, self._compared)):
-            what = f"the Resource List does not have {count:,} changes of before its `at`: the source is asked"
+        found = [] if self.compared is None else [(n,) for n, _ in contradicted(t, self.compared)]
+        if found:
+            t.many("UPDATE temp.changed SET pending = 1, asked = 'changed' WHERE n = ?", found)
+            what = f"the Resource List does not have {len(found):,} changes of before its `at`: the source is asked"
             self.warn("AMB-25", what, self.offer.baseline_document)
         ask_for_old_deletions(t, set_id)
         if any_patches(t):
@@ -101,16 +103,6 @@ class SetContext:
 
             keep_links(t, set_id)
         keep_dataset_flags(t, set_id)
-
-    def compare_from(self, position: Position) -> None:
-        """Have changes that are read from a position compared with the Resource List of this run (DST-4.5)."""
-        fits = (
-            self.is_listed
-            and self.archived_lists is None
-            and position.list_uri is None
-            and not self.run.options.prefer_types
-        )
-        self._compared = position.done_until if fits else None
 
     @property
     def rescoped(self) -> bool:

@@ -1,4 +1,4 @@
-"""The sync of one set as a state machine: a baseline or increments, whichever is needed, and the position last.
+"""The sync of one set: a baseline or increments, whichever is needed, and the position last.
 
 An increment reads the Change Lists after the position and applies them. The order of every step: read, plan, transfer,
 delete, and only then move the position. Whatever is killed in between is found by the next run and done again without
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from enum import Enum
 
 import msgspec
 
@@ -35,6 +34,7 @@ from headwater.sync.state import (
     failure_count,
     held_back_count,
     held_count,
+    keep_changed,
     keep_position,
     keep_validators,
     refused_entries,
@@ -42,13 +42,7 @@ from headwater.sync.state import (
 )
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.baseline import ACCEPT, Baseline
-from headwater.sync.update.difference import (
-    Difference,
-    any_asked,
-    delete_what_is_gone,
-    let_changes_decide,
-    plan_as_listed,
-)
+from headwater.sync.update.difference import Difference, let_changes_decide, settle_contradictions
 from headwater.sync.update.set_context import SetContext, SetRelocated
 from headwater.transport.fetch import DeadlineMet
 
@@ -65,32 +59,8 @@ _MAY_PASS = (*_GAPS, ReadingOutcome.ELSEWHERE)
 _READ = (ReadingOutcome.READ, ReadingOutcome.UNCHANGED)
 
 
-class SyncState(Enum):
-    """The states of a set's sync; for every state but the last a method of `SetSync` returns the next."""
-
-    BEGIN = "begin"
-    BASELINE = "baseline"
-    CHANGES = "changes"
-    BRIDGE = "bridge over a gap"
-    SET_BACK = "source set back"
-    CHANGES_READ = "changes read"
-    SETTLE = "settle"
-    DONE = "done"
-
-
 class SetSync:
-    """The sync of one set, as a state machine. Call `run` once.
-
-    | state | what is done | next |
-    |---|---|---|
-    | BEGIN | judge what is offered and remembered | BASELINE, CHANGES, SET_BACK |
-    | BASELINE | apply the Resource List, where it is new or wanted in any case | CHANGES, SETTLE, DONE |
-    | CHANGES | apply the changes after the position | CHANGES_READ, BRIDGE, SET_BACK |
-    | BRIDGE | close a gap in the changes by a baseline | CHANGES_READ, SET_BACK, DONE |
-    | SET_BACK | apply the Resource List, whatever its `at` is | CHANGES_READ, SETTLE, DONE |
-    | CHANGES_READ | judge how far the changes have led | SETTLE |
-    | SETTLE | read lists once more for what could not be placed | DONE |
-    """
+    """The sync of one set. Call `run` once."""
 
     def __init__(self, context: RunContext, row: SetRow, scope: Scope) -> None:
         self._run = context
@@ -125,31 +95,32 @@ class SetSync:
             self._synchronise()
 
     def _synchronise(self) -> None:
-        """Go from state to state until the set is done; each method below is what is done in one of them."""
-        steps = {
-            SyncState.BEGIN: self._begin,
-            SyncState.BASELINE: self._first_baseline,
-            SyncState.CHANGES: self._changes,
-            SyncState.BRIDGE: self._bridge,
-            SyncState.SET_BACK: self._set_back,
-            SyncState.CHANGES_READ: self._conclude_changes,
-            SyncState.SETTLE: self._settle,
-        }
-        state = SyncState.BEGIN
-        while state is not SyncState.DONE:
-            state = steps[state]()
+        """Bring the set up to date.
 
-    def _begin(self) -> SyncState:
-        offer = self._set.offer
-        anew = self._set.rescoped or self._set.move is not None or self._run.options.accept_reset
+        1. A baseline, where one is wanted or there is nothing else: from the list as it is, if the source was set back.
+        2. The changes after the position. Over a gap a baseline; where they do not read on, the Resource List decides.
+        3. What no document tells of any more is a fault of the source.
+        4. What could not be placed is settled by lists that are read once more.
+
+        In a dry run nothing is told of what would come after a baseline.
+        """
+        offer, options, position = self._set.offer, self._run.options, self._set.row.position
+        is_accepted = options.accept_reset and position is not None and offer.baseline_document is not None
         if offer.baseline_document is None:
-            if anew:
+            if self._set.rescoped or self._set.move is not None or options.accept_reset:
                 self._set.start_over()
-            return SyncState.CHANGES
-        if self._run.options.accept_reset and self._set.row.position is not None:
-            return SyncState.SET_BACK
-        is_due = self._set.row.position is None or self._is_baseline_wanted()
-        return SyncState.BASELINE if is_due or offer.changes_document is None else SyncState.CHANGES
+        elif is_accepted:
+            self._set_back()
+        elif position is None or offer.changes_document is None or self._is_baseline_wanted():
+            self._first_baseline()
+        is_told = options.dry_run and self._baseline.tried
+        if self._set.offer.changes_document is not None and not is_told:
+            if not is_accepted:
+                self._follow()
+            if not (options.dry_run and self._baseline.tried):
+                self._conclude_changes()
+        if not options.dry_run:
+            self._settle()
 
     def _is_baseline_wanted(self) -> bool:
         """Whether there is to be a baseline whatever is remembered."""
@@ -157,7 +128,7 @@ class SetSync:
         asked = options.baseline or options.repair or row.baseline_uri is None  # there was none so far
         return asked or self._set.rescoped or self._set.move is not None
 
-    def _first_baseline(self) -> SyncState:
+    def _first_baseline(self) -> None:
         """The baseline; what was done before goes on without one."""
         try:
             self._apply_list(force=self._is_baseline_wanted())
@@ -167,9 +138,6 @@ class SetSync:
                 raise
             self._set.report_fault(fault)
             self._applier.retry_earlier()
-        if self._run.options.dry_run:
-            return SyncState.DONE
-        return SyncState.SETTLE if self._set.offer.changes_document is None else SyncState.CHANGES
 
     def _apply_list(self, *, force: bool) -> None:
         """A baseline; after one that could not be read completely the changes are done all the same (DST-C11)."""
@@ -178,7 +146,7 @@ class SetSync:
         except IncompleteList as fault:
             self._set.report_fault(fault)
 
-    def _set_back(self) -> SyncState:
+    def _set_back(self) -> None:
         """The Change Lists do not read on from where the copy is: the Resource List decides (DST-C10)."""
         accepted, offer, why = self._run.options.accept_reset, self._set.offer, self._reading.reason
         self._baseline.decides = True
@@ -206,39 +174,30 @@ class SetSync:
             self._baseline.decides = False
             with self._run.database.write() as t:
                 t.run("DELETE FROM temp.untold")
-        if self._run.options.dry_run:
-            return SyncState.DONE
-        if offer.changes_document is None:
-            return SyncState.SETTLE
-        self._reading = self._increment()
-        return SyncState.CHANGES_READ
+        if not self._run.options.dry_run and offer.changes_document is not None:
+            self._reading = self._increment()
 
-    def _changes(self) -> SyncState:
+    def _follow(self) -> None:
         """Changes from the position on (DST-5.1).
 
-        A list may be missing, or be none, because the Capability List has named another one since.
+        A list may be missing, or be none, because the Capability List has named another one since. Where it leads to
+        another host, the set may have moved instead.
         """
         self._set.resume()
         reading = self._increment()
         if reading.outcome is ReadingOutcome.GAP and self._set.again_from is not None:
             self._set.stop_reading_again()  # those since that list are not on offer any more, and had been done once
             reading = self._increment()
-        if self._may_be_elsewhere(reading) and self._set.refresh_offer():
+        is_unusable = reading.outcome in (ReadingOutcome.MISSING, ReadingOutcome.BROKEN)
+        if is_unusable and not isinstance(reading.fault, RedirectRefused) and self._set.refresh_offer():
             reading = self._increment()
         self._reading = reading
-        return self._after_changes(SyncState.BRIDGE)
-
-    def _after_changes(self, over_gap: SyncState = SyncState.CHANGES_READ) -> SyncState:
+        if reading.outcome in _GAPS:
+            self._bridge()
         if self._reading.outcome is ReadingOutcome.ELSEWHERE:
-            return SyncState.SET_BACK
-        return over_gap if self._reading.outcome in _GAPS else SyncState.CHANGES_READ
+            self._set_back()
 
-    def _may_be_elsewhere(self, reading: ChangeListReading) -> bool:
-        """Whether the Change List cannot be used; where it leads to another host, the set may have moved instead."""
-        is_unusable = reading.outcome in (ReadingOutcome.MISSING, ReadingOutcome.BROKEN)
-        return is_unusable and not isinstance(reading.fault, RedirectRefused)
-
-    def _bridge(self) -> SyncState:
+    def _bridge(self) -> None:
         """A baseline over a gap, once (DST-C4, DST-C5); what is remembered is done in any case (DST-F6).
 
         The Change List Archive may close the gap, or a Change Dump, which may reach further back (DST-5.1).
@@ -246,29 +205,28 @@ class SetSync:
         if self._reading.outcome is ReadingOutcome.GAP and (
             self._is_bridged_by_archive() or self._is_bridged_by_dump()
         ):
-            return SyncState.DONE if self._run.options.dry_run else self._after_changes()
+            return
         self._set.warn("DST-C4", f"{self._reading.reason}: a baseline is needed", self._set.offer.changes_document)
         if self._set.offer.baseline_document is None or self._baseline.tried:
-            return SyncState.CHANGES_READ
+            return
         try:
             self._apply_list(force=False)
         except SourceFault:
             self._applier.retry_earlier()
             raise
-        if self._run.options.dry_run:
-            return SyncState.DONE
-        self._reading = self._increment()
-        return self._after_changes()
+        if not self._run.options.dry_run:
+            self._reading = self._increment()
 
     def _is_bridged_by_archive(self) -> bool:
-        """Whether the Change List Archive has, without a hole, the changes that the list has no more (RS-ARC-34)."""
+        """Whether the Change List Archive that is offered, or that a list has linked, has without a hole the changes
+        that the list has no more (RS-ARC-34, RS-ARC-02, RS-ARC-05)."""
         reading, position = self._reading, self._set.row.position
         if position is None or position.time is None or (reading.earliest or 0) <= position.time:
             return False
-        uri = self._archive(reading.archives)
-        if uri is None:
-            return False
-        found = lists_over_gap(self._set.lists, uri, position.time, reading.earliest or 0)
+        if CHANGE_LIST_ARCHIVE not in self._set.offer.documents and reading.archives is None:
+            self._set.refresh_offer()
+        uri = self._set.offer.documents.get(CHANGE_LIST_ARCHIVE) or reading.archives
+        found = None if uri is None else lists_over_gap(self._set.lists, uri, position.time, reading.earliest or 0)
         if found is None:
             return False
         self._set.warn("RS-ARC-34", f"{reading.reason}: {len(found):,} archived Change Lists are read", uri)
@@ -276,12 +234,6 @@ class SetSync:
         if bridge.outcome not in _READ:
             self._set.warn("RS-ARC-34", f"the archive does not close the gap: {bridge.reason}", uri)
         return self._reads_on_after(bridge)
-
-    def _archive(self, linked: str | None) -> str | None:
-        """The Change List Archive that is offered, or that a list has `linked` (RS-ARC-02, RS-ARC-05)."""
-        if CHANGE_LIST_ARCHIVE not in self._set.offer.documents and linked is None:
-            self._set.refresh_offer()
-        return self._set.offer.documents.get(CHANGE_LIST_ARCHIVE) or linked
 
     def _is_bridged_by_dump(self) -> bool:
         """Whether the Change Dump that is offered beside the Change List has the changes that the list has no more."""
@@ -308,7 +260,7 @@ class SetSync:
         self._reading = bridge if self._run.options.dry_run else self._increment()
         return self._reading.outcome not in _GAPS
 
-    def _conclude_changes(self) -> SyncState:
+    def _conclude_changes(self) -> None:
         """Judge how far the changes have led: what no document tells of any more is a fault of the source."""
         reading = self._reading
         if reading.outcome is ReadingOutcome.BROKEN and reading.fault is not None:
@@ -330,47 +282,44 @@ class SetSync:
                 advice="The next Resource List closes the gap, or a Change List that begins before it:"
                 " run the same command again when there is one.",
             )
-        return SyncState.SETTLE
 
-    def _settle(self) -> SyncState:
+    def _settle(self) -> None:
         """Settle what this run has received and could not place, by lists that are read once more (DST-5.3, DST-F6)."""
-        if self._run.options.dry_run:
-            return SyncState.DONE
         with self._run.database.read() as t:
             news = t.one(_NEW_FAILURE, (self._set.row.id, self._began)) is not None
         if (news or self._applier.unconfirmed.count) and self._set.offer.changes_document is not None:
             time.sleep(_ANNOUNCED_SECONDS if news else 0)
             self._increment(once_more=True)
         self._applier.confirm()
-        self._reconsider()
+        if self._set.offer.baseline_document is not None and not self._baseline.applied:
+            self._reconsider(self._set.offer.baseline_document)
         self._applier.confirm()
         if self._baseline.stale is not None:
             raise self._baseline.stale
-        return SyncState.DONE
 
-    def _reconsider(self) -> None:
+    def _reconsider(self, uri: str) -> None:
         """Let the Resource List settle what the changes do not: failures, what is unconfirmed, changes told no more.
 
         What payloads have told, and lists that have led further do not, it judges even if it is no newer (decision
         054). Entries that were refused may stand there rightly by now: once a day a newer one is looked for (DST-S12).
         """
-        uri = self._set.offer.baseline_document
-        if self._run.options.dry_run or uri is None or self._baseline.applied:
-            return
         with self._run.database.read() as t:
             failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
             doubtful = failed is not None or unconfirmed_count(t, self._set.row.id) > 0
             is_refused_daily = self._is_daily and any_refused(t, self._set.row.id)
-        if self._set.is_push_contradicted:
-            self._set.warn(
-                "DST-C9", "a notification has told what no list tells: the Resource List is compared with", uri
-            )
+        contradicted = self._set.is_push_contradicted
+        if contradicted:
+            told = "a notification has told what no list tells: the Resource List is compared with"
+            self._set.warn("DST-C9", told, uri)
+        if contradicted or doubtful or is_refused_daily:
+            self._baseline.reads_again = True
             try:
-                self._baseline.carry_out(force=True)
+                self._baseline.carry_out(force=contradicted)
             except (SourceFault, Undetermined) as fault:
-                self._set.report_fault(fault)
-        elif doubtful or is_refused_daily:
-            self._baseline.reconsider(corrected=doubtful)
+                if contradicted:
+                    self._set.report_fault(fault)
+                else:  # all that is due was done before
+                    self._set.warn(fault.rule or fault.code, fault.what, fault.where)
         self._changes_again()
 
     def _changes_again(self) -> None:
@@ -411,26 +360,32 @@ class SetSync:
                 self._set.report_process("increment")
             if not once_more and reading.outcome not in _GAPS:  # else a list may tell what of it still holds
                 self._applier.retry_earlier()
-        if not self._run.options.dry_run and not self._is_kept(reading):
+        row = self._set.row
+        is_kept = (  # of thousands of sets that are what they were nothing is to be written
+            reading.outcome is ReadingOutcome.UNCHANGED
+            and not reading.documents
+            and (reading.position, self._set.signature) == (row.position, row.scope)
+        )
+        if not self._run.options.dry_run and not is_kept:
             self._keep_reading(reading)
         return reading
 
     def _settle_contradictions(self) -> None:
         """Take what came as the Resource List has it, and do deletions of what the source has not (AMB-25)."""
+        row = self._set.row
         with self._run.database.write() as t:
-            is_due = not self._run.options.dry_run and any_asked(t)
-        if is_due:
-            self._applier.carry_out(self._plan_contradictions, retry_queue=False)
-
-    def _plan_contradictions(self, t: Transaction, difference: Difference) -> None:
-        plan_as_listed(t, self._set.row, difference.counts)
-        delete_what_is_gone(t, self._set.row.id)
+            is_asked = t.one("SELECT 1 FROM temp.changed WHERE pending AND asked IS NOT NULL LIMIT 1") is not None
+        if is_asked and not self._run.options.dry_run:
+            self._applier.carry_out(
+                lambda t, difference: settle_contradictions(t, row, difference.counts), retry_queue=False
+            )
 
     def _plan(self, t: Transaction, difference: Difference, reading: ChangeListReading) -> None:
         difference.restate_by_changes(t)
         self._set.is_push_contradicted |= let_changes_decide(t, self._set.row.id, reading.position.time)
         difference.increment(t)
-        difference.refuse_changed(t, reading.position.time, tuple(reading.skipped))
+        takes, reached, skipped = difference.paths.takes_refused, reading.position.time, tuple(reading.skipped)
+        difference.counts.left_out += keep_changed(t, self._set.row.id, reached, takes, skipped)
 
     def _is_refused(self, reading: ChangeListReading) -> bool:
         """Whether something was refused, or settles what was refused before (DST-S12)."""
@@ -445,47 +400,36 @@ class SetSync:
         before = None if held.archived_lists is not None else held.before
         if held.archived_lists is not None:
             position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
-        held.compare_from(position)
+        is_comparable = held.is_listed and held.archived_lists is None and position.list_uri is None  # (DST-4.5)
+        held.compared = position.done_until if is_comparable and not self._run.options.prefer_types else None
         return ChangeListReader(
             held.lists, row.id, held.offer, position,
             before=before, also_top=row.is_offer_asked, fresh=fresh,
         ).read(held.archived_lists)  # fmt: skip
 
-    def _is_kept(self, reading: ChangeListReading) -> bool:
-        """Whether nothing new was read: of thousands of sets that are what they were nothing is to be written."""
-        row = self._set.row
-        as_it_was = (
-            reading.outcome is ReadingOutcome.UNCHANGED and not reading.documents and reading.position == row.position
-        )
-        return as_it_was and row.scope == self._set.signature
-
     def _keep_reading(self, reading: ChangeListReading) -> None:
-        """The position moves last, over what was applied or is remembered as failed (DST-F6)."""
-        whole = reading.outcome in _READ
+        """The position moves last, over what was applied or is remembered as failed (DST-F6).
+
+        Where changes were only done again, and fewer are on offer than once were, T stays (DST-F12).
+        """
+        whole, again_from = reading.outcome in _READ, self._set.again_from
+        reached, row = reading.position, self._set.row
+        if again_from is not None and row.position is not None and row.position.time is not None:
+            reached = kept_ahead(reached, row.position) if reached.lists else row.position
         with self._run.database.write() as t:
+            if whole or again_from is None:
+                keep_position(t, row.id, reached)
             if whole:
-                keep_representations(t, self._set.row.id, whole=False)
-            if whole or self._set.again_from is None:
-                keep_position(t, self._set.row.id, self._not_back(reading.position))
-            if whole:
+                keep_representations(t, row.id, whole=False)
                 for uri, etag, modified in reading.documents:
-                    keep_validators(t, self._set.row.id, uri, etag, modified)
-                if self._set.again_from is not None:
+                    keep_validators(t, row.id, uri, etag, modified)
+                if again_from is not None:
                     self._set.read_again(t, None)
-                if self._set.row.scope is None or self._set.offer.baseline_document is None:
-                    t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._set.signature, self._set.row.id))
+                if row.scope is None or self._set.offer.baseline_document is None:
+                    t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._set.signature, row.id))
         self._set.reload()
         if whole:
             self._set.before = self._set.row.position
-
-    def _not_back(self, reached: Position) -> Position:
-        """Where changes were only done again, and fewer are on offer than once were, T stays (DST-F12)."""
-        held = self._set.row.position
-        if self._set.again_from is None or held is None or held.time is None:
-            return reached
-        if not reached.lists:
-            return held
-        return kept_ahead(reached, held)
 
 
 _MOST_FAILURES = 100
@@ -528,7 +472,8 @@ def summarise(context: SetContext) -> None:
     report.refused, report.skipped = refused.refused, refused.skipped
     for rule, told, where in refused.sentences():
         context.warn(rule, told, where)
-    report.unchanged = min(report.unchanged, _left_as_they_were(context))
+    new = report.updated + (0 if run.options.dry_run else report.created)
+    report.unchanged = min(report.unchanged, max(0, report.held - new))  # a baseline and changes see many twice
     report.base = row.base
     report.position = format_micros(row.position.time) if row.position else None
     undeleted = report.held_back and run.options.delete
@@ -537,9 +482,3 @@ def summarise(context: SetContext) -> None:
     if refused or report.newer_than_listed:
         context.statuses.append(Exit.TRANSFERS_FAILED)
     report.exit_status = gravest_status(context.statuses)
-
-
-def _left_as_they_were(context: SetContext) -> int:
-    """The greatest possible count of unchanged files: a baseline and the changes after it see many twice."""
-    report, dry = context.report, context.run.options.dry_run
-    return max(0, report.held - report.updated - (0 if dry else report.created))
