@@ -26,7 +26,6 @@ from headwater.sync.state import (
     one_set,
 )
 from headwater.sync.transfer.content_at_hand import UnconfirmedContent, fitting_base, is_listed
-from headwater.sync.transfer.patching import FirstImport
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.work_queue import ADD_WORK, LEAST_RESOURCES, ListedColumns, clear_plan, listed_columns
 from headwater.sync.update.difference import Difference
@@ -228,6 +227,8 @@ class Applier:
 
     def _bring_dataset(self, among: Container[int] | None = None) -> None:
         """Make a dataset that is not held yet from its changes (TIM-A6), if its row of `temp.work` is `among` these."""
+        from headwater.sync.update.first_import import FirstImport  # few ask for it
+
         held = self._set
         FirstImport(self._run, held.row, held.lists, self.unconfirmed).bring(held.report, held.warn, among)
 
