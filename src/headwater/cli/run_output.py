@@ -1,4 +1,4 @@
-"""Writes the result of `sync` for a person or as JSON, each resource to a file, and gives changes to a command."""
+"""Writes the result of `sync` for a person or as JSON, each resource to a file, and starts the command after a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handles requests for documents: lists, descriptions, robots.txt and the newest notifications of channels.
+"""Answers requests for lists, robots.txt and newest notifications: `ETag` and `Last-Modified` of each document.
 
 A version of a document is known by its digest, and its heads are made once. What is sent always belongs together,
 whatever is published meanwhile: an open file goes on giving the octets of its version.

@@ -1,4 +1,4 @@
-"""The server of a hub: what is posted to it, its pages, and the process or thread that runs it."""
+"""The server of a hub: whose address a request counts for, what is posted, its pages, and the process that runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody has to look at in a set: notes in the catalog that `status`, /health and /metrics tell of.
+"""The deletion guard of a set, and the notes of what somebody has to look at (`status`, /health, /metrics).
 
 A set has such a row only as long as there is something to tell.
 """

@@ -1,4 +1,4 @@
-"""Stores subscriptions, deliveries, progress and gaps of one copy in an SQLite file beside the copy's state.
+"""Subscriptions and deliveries of a copy in SQLite: which notification is next, and after which some are missing.
 
 A file of its own, because a run may keep the state's writer for longer than a hub waits for an answer. A delivery is on
 the disk before it is acknowledged, and leaves the queue together with the progress that it has brought. `push_status`

@@ -1,4 +1,4 @@
-"""Writes lists of all resources of a set in another form than its Resource List has, each time from the catalog.
+"""The plain Sitemap and the list for old harvesters: when they are due, and how they are written from the catalog.
 
 As long as all entries fit into one document there is one; else there are several, and an index. One such list is the
 plain Sitemap: the resources without what ResourceSync adds, for search engines (AMB-64).

@@ -1,4 +1,4 @@
-"""The folders of sets: how they are scanned, which of their paths belong to the sets, and what sets a copy has."""
+"""The folders of sets: how they are scanned, with which digests; whose paths are whose; what sets a copy has."""
 
 from __future__ import annotations
 

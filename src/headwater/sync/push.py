@@ -1,4 +1,4 @@
-"""A live copy: folder, state and transport of a copy are kept open, so that payloads are applied in milliseconds.
+"""A live copy: its folder, state and transport are kept open, so that payloads are applied in milliseconds.
 
 Payloads of notifications are read within bounds, judged by the channel on which they came, and read as Change Lists.
 What is done of a payload is what a run does of a Change List, by the same reader, plan, transfer, placing and records

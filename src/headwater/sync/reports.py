@@ -1,4 +1,4 @@
-"""Reports: what a caller is told at the end of a run, of each set and of all, its exit status, and what is remembered.
+"""Reports of runs and of their sets: the exit status, what is remembered, and whether there is news for a command.
 
 Of the last run, and of each set, the result is kept for `headwater status`.
 """

@@ -1,4 +1,4 @@
-"""Timestamps: times of a source as microseconds since 1970, from datetimes (AMB-06), HTTP dates, and `--at`."""
+"""Times of a source: which `at` and which clock is believed, and each time as microseconds since 1970 (AMB-06)."""
 
 from __future__ import annotations
 

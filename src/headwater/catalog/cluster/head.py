@@ -1,4 +1,4 @@
-"""The head document of a set on a search cluster: state, pages, segments; a late writer loses by compare-and-set.
+"""The head document of a set on a search cluster, by which the writes of a writer that was too late do not count.
 
 A cache keeps the heads as a handle has read or written them last. A head that is known is one that was committed, and
 perhaps no longer the newest: so it may be written over (the compare-and-set tells when there is a newer one), and read

@@ -1,4 +1,4 @@
-"""Reads of one committed state from a search cluster, while others write.
+"""Queries of resources, changes and rows of one committed state of a search cluster, while others write.
 
 A search shows some state between that of the last refresh and now. The log says what has happened since the refresh:
 those resources are taken from the log, all others have not changed. So a read needs no lock, and no refresh as long as

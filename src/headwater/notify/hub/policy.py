@@ -1,4 +1,4 @@
-"""What a hub accepts: forms of subscribers and publishers (WS-H-01, WS-P-03), their addresses, leases, sizes and rates.
+"""The forms that a hub accepts, and its bounds: callback addresses, leases, sizes, rates (WS-H-01, WS-P-03).
 
 Pure. Behind proxies that are trusted, a client is whom they name.
 """

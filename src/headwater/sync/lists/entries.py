@@ -1,4 +1,4 @@
-"""The entries of lists, staged as rows: their normalised URI, the metadata that is kept, and whether they are in scope.
+"""The entries of a list, staged as rows: URI, metadata, whether in scope; and from when on a Change List tells.
 
 Entries of Resource Lists go to `temp.listed`, those of Change Lists to `temp.changed`, of which the last one of each
 resource stays. Which links of an entry are kept is decided here alone (`KEPT_RELATIONS`). `ListContext` is what readers

@@ -1,4 +1,4 @@
-"""The position with one set: how far a destination has got, by times (DST-5.2), and whether Change Lists read on there.
+"""The position with one set (DST-5.2): when each change was, how far a copy is, whether Change Lists read on.
 
 Pure rules over values. All times are source times (DST-C8) in whole microseconds (`source_times`). A *position* is a
 time T, the changes already applied exactly at T, and how much of which list has been processed. What

@@ -1,4 +1,4 @@
-"""Polling of sets: which documents are asked for first, the Capability List anew, and how long to wait.
+"""Polling of sets: which documents are asked for first, how a Capability List is read anew, and how long to wait.
 
 How long the source asks to wait is told by its answers (DST-C1, DST-C6). Thousands of sets that have not changed cost a
 conditional request each; these are sent many at a time, before the sets have their turn one after another.

@@ -1,4 +1,4 @@
-"""The set registry: the sets of one run, offered or remembered, of which the user may have selected some.
+"""The set registry: the sets of a run, offered or remembered, which are selected, whose Capability List is due.
 
 The Source Description says which sets there are; it is asked for conditionally, and as long as it is what it was, what
 is remembered holds (DST-C1, RS-DST-09). Who wants a few sets of thousands is given these without the others being read:

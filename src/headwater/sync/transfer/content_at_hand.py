@@ -1,4 +1,4 @@
-"""Content at hand, which needs no request: files that are in their places already, and octets newer than listed.
+"""Files that another tool mirrored, adopted with the base that their names leave out; octets newer than listed.
 
 A file of a killed run, or of another tool, is adopted where it is what is listed. Octets that are newer than listed are
 unconfirmed until a list of the same run confirms them (DST-5.3): nobody can tell from one answer whether a resource has

@@ -1,4 +1,4 @@
-"""The work queue of one set (`temp.work`): resources that are to be fetched, and the attempts at each, in their order.
+"""The work queue of a set (`temp.work`): the attempts at each resource in order, and which mirrors are trusted.
 
 Mirrors are asked first, by `pri` and by what the run has learnt of their hosts (DST-S2, DST-F11), then `loc`.
 """

@@ -1,4 +1,4 @@
-"""The difference between a copy and its staged list or changes, as queries: new, different, gone; and contradictions.
+"""The difference between a copy and its lists, as queries; and who prevails: lists, changes or notifications.
 
 The rules for single resources are in `verification`. What is to be transferred goes to `work`, what is to be deleted to
 `deletions`; what turns out to be the same is confirmed in place. Contradictions are changes that the Resource List does
