@@ -39,7 +39,7 @@ FOLLOWING: Final = {
     "the patch was merged": "headwater.rdf.unified_diff:write_patched",
     "the file was placed": "headwater.sync.copy.file_tree:FileTree.place",
     "the position was moved": "headwater.sync.update.set_sync:SetSync._keep_reading",
-    "the state was copied": "headwater.sync.dataset_sync:_copied",
+    "the state was made": "headwater.sync.dataset_sync:write_canonical",
     "the state was kept": "headwater.sync.dataset_sync:KeptStates.state_of",
     "its name was synced": "headwater.sync.dataset_sync:sync_folder",
     "the differences were made": "headwater.sync.dataset_sync:write_patch",

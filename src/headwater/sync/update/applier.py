@@ -201,11 +201,11 @@ class Applier:
         return growth, left
 
     def _deletions_make_room(self, t: Transaction) -> bool:
-        """Whether what is listed has no room before the deletions; without a length it may need all they free."""
+        """Whether what is listed has room after the deletions alone; without a length it may need all they free."""
         growth, left = self._growth(t)
-        if t.one("SELECT 1 FROM temp.work WHERE length IS NULL LIMIT 1") is not None:
-            growth += int(t.value(_TO_BE_FREED) or 0)
-        return growth > left
+        freed = int(t.value(_TO_BE_FREED) or 0)
+        is_known = t.one("SELECT 1 FROM temp.work WHERE length IS NULL LIMIT 1") is None
+        return growth - freed <= left < growth + (0 if is_known else freed)
 
     def bring(self, table: str | None) -> None:
         """Fetch, verify and place what is planned; metadata records first, where they are asked for (DST-S5)."""
