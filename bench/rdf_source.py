@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from bench.rows import Row
-from headwater.ingest import dataset_intake as intake
-from headwater.ingest.dataset_intake import DatasetIntake
 from headwater.publish.publisher import Publisher
+from headwater.source import published_dataset as intake
 from headwater.source.config import SetConfig, SourceConfig
+from headwater.source.published_dataset import PublishedDataset
 from headwater.source.source import Source
 
 QUADS = 2_000_000
 LINES = 10_000
 _STEPS: tuple[tuple[Any, str, str], ...] = (
-    (DatasetIntake, "_read", "read"),
-    (DatasetIntake, "check", "checked"),
-    (DatasetIntake, "_prove", "proved"),
-    (DatasetIntake, "_counted", "counted"),
+    (PublishedDataset, "_read", "read"),
+    (PublishedDataset, "check", "checked"),
+    (PublishedDataset, "_prove", "proved"),
+    (PublishedDataset, "_counted", "counted"),
     (Publisher, "publish", "published"),
 )
 

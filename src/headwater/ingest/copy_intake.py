@@ -1,47 +1,33 @@
-"""Ingest of one set of a copy: brings the catalog from what was read of the copy's state to what it holds now.
+"""What the files of a copy come to in a set of the source, and how far the journal of the copy has been read for it.
 
-What is recorded and the position in the journal are one transaction, over the state of the set by which it was decided:
-each change is recorded once, whatever is killed where. Nothing is hashed, and no file is read but for its stat.
+Decisions over values and the rows of the position; `source.published_copy` reads the copy and records.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import os
 import re
-import stat
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from enum import Enum
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, SetState, Unacceptable, UnknownSet, Upsert
+from headwater.catalog.interface import Catalog, Metadata, Upsert
 from headwater.catalog.page_filling import LONGEST_URI
-from headwater.catalog.state import RowKey, StateRow, StateUpdate
+from headwater.catalog.state import RowKey, StateRow
 from headwater.copy_state import (
     CopiedFile,
     CopiedSet,
     CopyStateReader,
     JournalEnd,
-    copied_sets,
     count_noted_after,
-    files_after,
-    files_at,
     journal_end,
-    noted_after,
     path_noted,
 )
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.files.folder_marks import leads_inside
-from headwater.ingest.folder.comparison import note
-from headwater.ingest.folder.walk import path_of
-from headwater.ingest.recording import ChangeRecorder, is_acceptable
-from headwater.processes.pool import Stopped
-from headwater.progress import Listener, Progress, silent
+from headwater.ingest.recording import is_acceptable
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import HEX_LENGTH, Extra, Link, parse_hash
 from headwater.spec.times import from_microseconds
@@ -199,7 +185,7 @@ def _moment(microseconds: int | None) -> dt.datetime | None:
         return None
 
 
-# The intake
+# The position
 
 KIND = "copy"
 KEY: RowKey = (KIND, "position")
@@ -301,259 +287,6 @@ def copy_lags(catalog: Catalog, names: Collection[str] = ()) -> Iterator[CopyLag
         finally:
             state.close()
         yield lag
-
-
-class Omission(Enum):
-    """Why a file of a copy is not published."""
-
-    LOOP = "it came from ourselves"
-    CHANGED = "the file is missing, or is not the one that was placed"
-    UNCONFIRMED = "no list of the origin confirms the octets so far"
-    UNUSABLE = "no resource of ours can have this name"
-
-
-class LeftOut:
-    """How many files of a copy are left out, for each reason, and the first of each: its URI at the origin, or path."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[Omission] = Counter()
-        self.examples: dict[Omission, str] = {}
-
-    def add(self, why: Omission, example: str) -> None:
-        """One more."""
-        self.counts[why] += 1
-        self.examples.setdefault(why, example[:300])
-
-
-BATCH = 2_000
-"""Files of one transaction."""
-_LAG = 20_000
-"""A set of which nothing is noted has its position moved after so many entries of others: the journal has an end."""
-
-
-class CopyOutcome(msgspec.Struct):
-    """What one round has recorded and left out; `is_held_back`: deletions wait for the end of the copy's baseline."""
-
-    taken: int = 0
-    deleted: int = 0
-    held: int = 0
-    is_compared: bool = False
-    is_held_back: bool = False
-    left_out: LeftOut = msgspec.field(default_factory=LeftOut)
-
-
-class CopyPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a set of the source comes from and goes to: the copy in `root`, whose set has its files below `folder`.
-
-    `wanted` is the name of the set in the copy, None for one of our name, or the only one. `base_url` is that of the
-    source, `prefix` what URIs of the set's resources begin with.
-    """
-
-    name: str
-    root: Path
-    folder: str = ""
-    wanted: str | None = None
-    base_url: str
-    prefix: str
-
-
-class CopyIntake(ChangeRecorder):
-    """One set of the source. One thread at a time.
-
-    `may_record` is called before anything is recorded, and raises when this process must not. `stop` tells a round to
-    end (Stopped).
-    """
-
-    def __init__(
-        self,
-        catalog: Catalog,
-        place: CopyPlace,
-        clock: Callable[[], dt.datetime],
-        listener: Listener = silent,
-        stop: Callable[[], bool] = lambda: False,
-    ) -> None:
-        super().__init__(catalog, place.name, clock)
-        self.may_record: Callable[[], None] = lambda: None
-        self._root = os.fsencode(place.root)
-        self._wanted = place.wanted
-        self._listener = listener
-        self._stop = stop
-        self._place = place
-        self.set_id: int | None = None
-        """The set of the copy, by its number in the state, since it was read."""
-        self.is_partial = False
-        """Whether a comparison waits for the end of the copy's baseline."""
-
-    def round(self, state: CopyStateReader) -> CopyOutcome:
-        """Record whatever the copy holds by now. Raises HW-CPY-03, Stopped, and faults of the catalog or the state.
-
-        What was recorded before that stays, and the next round goes on from there.
-        """
-        try:
-            seen = self.catalog.state(self.name)
-        except UnknownSet:
-            seen = self.catalog.create(self.name)
-        position = self._read_position()
-        with state.read() as t:
-            end = journal_end(t)
-            copied = chosen(copied_sets(t), self._wanted, self.name, position)
-            noted = path_noted(t, position.seq) if position is not None else None
-        where = str(state.root)
-        is_open = seen.opened_at is not None
-        if copied is None and (position is None or position.journal != end.id or not is_open):
-            raise StoreFault(f"the copy has no set {self._wanted or self.name!r} so far", code="HW-CPY-03", where=where)
-        if copied is not None and copied.folder != self._place.folder:
-            raise StoreFault("the set lies in another folder of the copy now: restart", code="HW-CPY-03", where=where)
-        outcome = CopyOutcome()
-        if copied is not None:
-            self.set_id = copied.id
-        if position is None or not is_open or not leads_to(position, end, copied, noted):
-            self._compare(state, end, copied, outcome)
-        else:
-            self._follow(state, position, outcome)
-        return outcome
-
-    def _read_position(self) -> CopyPosition | None:
-        row = self.catalog.rows(self.name, [KEY]).get(KEY)
-        return None if row is None else from_msgpack(row.value, CopyPosition)
-
-    def _follow(self, state: CopyStateReader, position: CopyPosition, outcome: CopyOutcome) -> None:
-        seq = position.seq
-        while True:
-            self._pause()
-            seen = self.catalog.state(self.name)
-            if (found := self._read_position()) is not None and found.seq != position.seq:
-                position, seq = found, max(seq, found.seq)
-            with state.read() as t:
-                entries = noted_after(t, seq, BATCH)
-                paths = list(dict.fromkeys(path for _, set_id, path in entries if set_id == position.set_id))
-                files = files_at(t, position.set_id, paths)
-            if not entries:
-                return
-            seq = entries[-1][0]
-            moved = msgspec.structs.replace(position, seq=seq, path=entries[-1][2])
-            if paths or seq - position.seq >= _LAG:
-                self._record(paths, files, moved, seen, outcome)
-                position = moved
-
-    def _compare(self, state: CopyStateReader, end: JournalEnd, copied: CopiedSet | None, outcome: CopyOutcome) -> None:
-        """Compare everything, and open a set that is new.
-
-        What is missing is deleted once a baseline of the copy has come to its end. Of a set that this very copy has
-        forgotten, nothing is held any more.
-        """
-        outcome.is_compared = True
-        began, seen = self.clock(), self.catalog.state(self.name)
-        after, before = "", self._read_position()
-        while copied is not None:
-            self._pause()
-            with state.read() as t:
-                files = files_after(t, copied.id, after, BATCH)
-            if not files:
-                break
-            after = files[-1].uri
-            self._record([one.path for one in files], {one.path: one for one in files}, None, None, outcome)
-            self._listener(Progress("read", outcome.held))
-        is_whole = copied is None or bool(copied.is_whole) or seen.opened_at is None
-        if is_whole and seen.count:
-            self._delete_missing(state, copied, outcome)
-        elif not is_whole:
-            outcome.is_held_back = self.catalog.state(self.name).count > outcome.held
-        if copied is not None:
-            position = msgspec.structs.replace(position_at(end, copied, str(state.root)), is_partial=not is_whole)
-            self.is_partial = not is_whole
-        else:
-            assert before is not None
-            position = msgspec.structs.replace(before, seq=end.last, path=end.path, is_partial=False)
-        self._write([], position, self.catalog.state(self.name))
-        if seen.opened_at is None:
-            self.catalog.open(self.name, began)
-
-    def _delete_missing(self, state: CopyStateReader, copied: CopiedSet | None, outcome: CopyOutcome) -> None:
-        after = ""
-        prefix = self._place.folder.encode("utf-8", "surrogateescape") + b"/" if self._place.folder else b""
-        while rows := self.catalog.resources(self.name, after, BATCH):
-            self._pause()
-            after = rows[-1].uri
-            paths = {prefix + path_of(row.uri): row.uri for row in rows}
-            held: dict[bytes, CopiedFile] = {}
-            if copied is not None:
-                with state.read() as t:
-                    held = files_at(t, copied.id, paths)
-            gone: list[Event] = [Delete(uri) for path, uri in paths.items() if path not in held]
-            if gone:
-                self._write(gone, None, None)
-                outcome.deleted += len(gone)
-
-    def _record(
-        self,
-        paths: Sequence[bytes],
-        files: dict[bytes, CopiedFile],
-        position: CopyPosition | None,
-        seen: SetState | None,
-        outcome: CopyOutcome,
-    ) -> None:
-        """Record what these paths come to, with the position if there is one: `files` are those that the copy holds."""
-        found = ((path, relative_path(path, self._place.folder)) for path in paths)
-        uris = {path: uri for path, below in found if below is not None and (uri := relative_uri(below)) is not None}
-        known = self.catalog.get(self.name, list(uris.values()))
-        events, memos = list[Event](), list[tuple[str, bytes]]()
-        for path in paths:
-            uri, file = uris.get(path), files.get(path)
-            if uri is None:
-                outcome.left_out.add(Omission.UNUSABLE, repr(path[:200]))
-                continue
-            resource = known.get(uri)
-            if file is None:
-                events += [Delete(uri)] if resource is not None else []
-                continue
-            metadata = metadata_of(file, self._place.prefix + uri)
-            if leads_home(metadata.links, self._place.base_url):
-                outcome.left_out.add(Omission.LOOP, file.uri)
-                events += [Delete(uri)] if resource is not None else []
-            elif file.digest is None or file.unconfirmed:
-                outcome.left_out.add(Omission.UNCONFIRMED, file.uri)
-            elif (note := self._note_of(file)) is None:
-                outcome.left_out.add(Omission.CHANGED, file.uri)
-            elif resource is None or resource.metadata != metadata:
-                events.append(Upsert(uri, metadata, note))
-            elif resource.memo != note:
-                memos.append((uri, note))
-        try:
-            self._write(events, position, seen)
-        except Unacceptable:  # what no document can hold is left out
-            stated, events = events, []
-            for one in stated:
-                taken = acceptable(one) if isinstance(one, Upsert) else one
-                if taken is None:
-                    outcome.left_out.add(Omission.UNUSABLE, one.uri)
-                elif isinstance(taken, Delete) or taken.uri not in known or known[one.uri].metadata != taken.metadata:
-                    events.append(taken)
-            self._write(events, position, seen)
-        if memos:
-            self.catalog.remember(self.name, memos)
-        deleted = sum(isinstance(one, Delete) for one in events)
-        outcome.deleted += deleted
-        outcome.taken += len(events) - deleted
-        outcome.held += len(files)
-
-    def _write(self, events: Sequence[Event], position: CopyPosition | None, seen: SetState | None) -> None:
-        if events or position is not None:
-            self.may_record()
-            self.record(events, StateUpdate(put=[] if position is None else [position.row()]), seen)
-
-    def _note_of(self, file: CopiedFile) -> bytes | None:
-        """The note of a file that is as it was placed, by size and time; inode and change time are noted with it."""
-        try:
-            found = os.lstat(self._root + b"/" + file.path)
-        except (OSError, ValueError):
-            return None
-        is_placed = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns)
-        return note(0, found) if is_placed else None
-
-    def _pause(self) -> None:
-        if self._stop():
-            raise Stopped
 
 
 def chosen(sets: Iterable[CopiedSet], wanted: str | None, name: str, position: CopyPosition | None) -> CopiedSet | None:

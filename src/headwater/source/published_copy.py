@@ -4,117 +4,162 @@ To find out whether a destination has committed anything costs next to nothing, 
 thousands of sets those are looked at whose files the journal names. A run of `headwater publish` does it once, and
 places the files in a static tree: a link or a copy of every file that is as it was placed. A file that was changed in
 the copy is not put there; what the tree has of it stays as it is, for the next run of `sync` mends the copy.
+
+What is recorded and the position in the journal are one transaction, over the state of the set by which it was decided:
+each change is recorded once, whatever is killed where. Nothing is hashed, and no file is read but for its stat.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import os
+import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from headwater.catalog.interface import Catalog
-from headwater.copy_state import CopyStateReader, copied_sets, journal_end, sets_noted_after
-from headwater.errors import HeadwaterError
+import msgspec
+
+from headwater.catalog.interface import Delete, Event, SetState, Unacceptable, UnknownSet, Upsert
+from headwater.catalog.state import StateUpdate
+from headwater.copy_state import (
+    CopiedFile,
+    CopiedSet,
+    CopyStateReader,
+    JournalEnd,
+    copied_sets,
+    files_after,
+    files_at,
+    journal_end,
+    noted_after,
+    path_noted,
+    sets_noted_after,
+)
+from headwater.errors import HeadwaterError, StoreFault
 from headwater.files.patterns import Selection
-from headwater.ingest.copy_intake import CopyIntake, CopyPlace, Omission
-from headwater.ingest.folder.comparison import ScanResult
+from headwater.ingest.copy_intake import (
+    KEY,
+    CopyPosition,
+    acceptable,
+    chosen,
+    leads_home,
+    leads_to,
+    metadata_of,
+    position_at,
+    relative_path,
+    relative_uri,
+)
+from headwater.ingest.folder.comparison import ScanResult, note
 from headwater.ingest.folder.static_tree import SetTree
-from headwater.ingest.folder.walk import Walk
-from headwater.progress import Listener, Notice
+from headwater.ingest.folder.walk import Walk, path_of
+from headwater.ingest.recording import ChangeRecorder
+from headwater.processes.pool import Stopped
+from headwater.progress import Listener, Notice, Progress
+from headwater.source.config import SetConfig
 from headwater.source.scheduler import Urgency
 from headwater.source.set_folders import FolderOverlap
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
-from headwater.spec.records import ChangeKind
+from headwater.typed_decoding import from_msgpack
 
 POLL_SECONDS: Final = 0.25
 """Between looks at the state of the copy."""
-_ROWS: Final = 5_000
-
-CODES: Final = {
-    Omission.LOOP: "HW-CPY-11",
-    Omission.CHANGED: "HW-CPY-12",
-    Omission.UNCONFIRMED: "HW-CPY-13",
-    Omission.UNUSABLE: "HW-CPY-14",
-}
-"""The notices by which what is left out is told."""
+BATCH = 2_000
+"""Files of one transaction."""
+_LAG = 20_000
+"""A set of which nothing is noted has its position moved after so many entries of others: the journal has an end."""
 
 
-class PublishedCopy(Intake):
-    """The copy of one set; with a `tree`, its files are placed there."""
+class Omission(Enum):
+    """Why a file of a copy is not published: the code of the notice, and the reason."""
+
+    LOOP = ("HW-CPY-11", "it came from ourselves")
+    CHANGED = ("HW-CPY-12", "the file is missing, or is not the one that was placed")
+    UNCONFIRMED = ("HW-CPY-13", "no list of the origin confirms the octets so far")
+    UNUSABLE = ("HW-CPY-14", "no resource of ours can have this name")
+
+
+class PublishedCopy(Intake, ChangeRecorder):
+    """The copy of one set, whose files lie below `folder` of the copy; with a `tree`, its files are placed there."""
 
     waiting_phase = "waiting for the copy"
 
     def __init__(
-        self, context: SourceContext, place: CopyPlace, stop: Callable[[], bool], tree: SetTree | None
+        self, context: SourceContext, config: SetConfig, folder: str, stop: Callable[[], bool], tree: SetTree | None
     ) -> None:
-        super().__init__(context, place.name)
-        self._copy = place.root
-        self._root = os.fsencode(place.root / place.folder)
-        """The folder of its files."""
-        self.intake = CopyIntake(context.catalog, place, context.clock, context.listener, stop)
-        self.intake.may_record = context.may_record
+        Intake.__init__(self, context, config.name)
+        ChangeRecorder.__init__(self, context.catalog, config.name, context.clock)
+        self._copy = Path(str(config.copy))
+        self._folder = folder
+        self._wanted = config.copy_set
+        self._stop = stop
         self._tree = tree
-        self.was_held_back = False
+        self.set_id: int | None = None
+        """The set of the copy, by its number in the state, since it was read."""
+        self._is_partial = False
+        """Whether a comparison waits for the end of the copy's baseline."""
         self._is_current = False
         """Whether the last look went well: nothing is known of the time since the copy could be read last."""
         self._remarks: dict[str, int] = {}
-
-    @property
-    def set_id(self) -> int | None:
-        """The set of the copy, by its number in the state, since it was read."""
-        return self.intake.set_id
+        self._scanned = ScanResult()
+        """What this look has recorded …"""
+        self._left_out: Counter[Omission] = Counter()
+        """… how many files it has left out …"""
+        self._examples: dict[Omission, str] = {}
+        """… and the first of each reason: its URI at the origin, or path."""
 
     def look(self) -> Looked:
-        """Take what is new in the copy."""
+        """Record whatever the copy holds by now. Raises HW-CPY-03, Stopped, and faults of the catalog or the state.
+
+        What was recorded before that stays, and the next look goes on from there.
+        """
         self._is_current = False
-        was_open, before = self.is_open, self.last_seq()
-        at = self._context.clock()
+        at = self.clock()
         with closing(CopyStateReader(self._copy)) as state:
-            outcome = self.intake.round(state)
-        self._is_current = self.is_open
-        told = outcome.left_out
-        if outcome.is_compared:
-            self._remarks = {}
-        for why, count in told.counts.items():
-            code = CODES[why]
+            try:
+                seen = self.catalog.state(self.name)
+            except UnknownSet:
+                seen = self.catalog.create(self.name)
+            self._scanned = scanned = ScanResult(opened=seen.opened_at is None)
+            self._left_out, self._examples = Counter(), {}
+            self._take(state, seen)
+        self._is_current = True
+        for why, count in self._left_out.items():
+            code, reason = why.value
             if code not in self._remarks:
                 files = "1 file of the copy is" if count == 1 else f"{count:,} files of the copy are"
-                text = f"{files} left out: {why.value}"
-                self._context.listener(Notice(code, f"{self.name}: {text}", told.examples[why]))
+                told = Notice(code, f"{self.name}: {files} left out: {reason}", self._examples[why])
+                self._context.listener(told)
             self._remarks[code] = self._remarks.get(code, 0) + count
-        if outcome.is_held_back and not self.was_held_back:
-            text = f"{self.name}: the copy is being made anew; deletions wait for the end of its baseline"
-            self._context.listener(Notice("HW-CPY-15", text))
-        self.was_held_back = self.intake.is_partial
+        now = self.catalog.state(self.name)
+        scanned.at, scanned.warnings = now.last_at, dict(self._remarks)
+        scanned.created = now.count if scanned.opened else scanned.created
+        scanned.unchanged = max(0, now.count - scanned.created - scanned.updated)
         return Looked(
             at=at,
-            is_changed=not was_open or self.last_seq() != before,
-            held_back="the copy's baseline has not ended" if self.intake.is_partial else None,
-            scanned=ScanResult(opened=not was_open, warnings=dict(self._remarks)),
+            is_changed=scanned.opened or now.last_seq != seen.last_seq,
+            held_back="the copy's baseline has not ended" if self._is_partial else None,
+            scanned=scanned,
         )
-
-    def last_seq(self) -> int:
-        """The number of the newest change."""
-        return self._context.catalog.state(self.name).last_seq if self.is_open else 0
 
     def known_at(self) -> dt.datetime | None:
         """Now: a copy that nobody has changed is as it was looked at last."""
-        return self._context.clock() if self._is_current else None
+        return self.clock() if self._is_current else None
 
     def place(self, looked: Looked) -> int:
         """Place the files that are as they were placed in the copy."""
         if self._tree is None:
             return 0
+        root = os.fsencode(self._copy / self._folder)
         self._tree.begin()
-        placed, left = self._tree.complete(lambda: Walk(self._root, Selection()))
-        self._tree.settle(self._root)
+        placed, left = self._tree.complete(lambda: Walk(root, Selection()))
+        self._tree.settle(root)
         if left:
             text = f"{left:,} files of the copy are not as they were placed: they are not put into the tree"
-            self._context.listener(Notice("HW-CPY-12", f"{self.name}: {text}", os.fsdecode(self._root)))
+            self._context.listener(Notice("HW-CPY-12", f"{self.name}: {text}", os.fsdecode(root)))
             looked.scanned.warnings["HW-CPY-12"] = left
         return placed
 
@@ -125,6 +170,177 @@ class PublishedCopy(Intake):
         removed = self._tree.sweep()
         self._tree.end()
         return removed
+
+    def _take(self, state: CopyStateReader, seen: SetState) -> None:
+        position = self._read_position()
+        with state.read() as t:
+            end = journal_end(t)
+            copied = chosen(copied_sets(t), self._wanted, self.name, position)
+            noted = path_noted(t, position.seq) if position is not None else None
+        where, is_open = str(state.root), seen.opened_at is not None
+        if copied is None and (position is None or position.journal != end.id or not is_open):
+            raise StoreFault(f"the copy has no set {self._wanted or self.name!r} so far", code="HW-CPY-03", where=where)
+        if copied is not None and copied.folder != self._folder:
+            raise StoreFault("the set lies in another folder of the copy now: restart", code="HW-CPY-03", where=where)
+        if copied is not None:
+            self.set_id = copied.id
+        if position is None or not is_open or not leads_to(position, end, copied, noted):
+            self._compare(state, end, copied, seen, position)
+        else:
+            self._follow(state, position)
+
+    def _read_position(self) -> CopyPosition | None:
+        row = self.catalog.rows(self.name, [KEY]).get(KEY)
+        return None if row is None else from_msgpack(row.value, CopyPosition)
+
+    def _follow(self, state: CopyStateReader, position: CopyPosition) -> None:
+        seq = position.seq
+        while True:
+            self._pause()
+            seen = self.catalog.state(self.name)
+            if (found := self._read_position()) is not None and found.seq != position.seq:
+                position, seq = found, max(seq, found.seq)
+            with state.read() as t:
+                entries = noted_after(t, seq, BATCH)
+                paths = list(dict.fromkeys(path for _, set_id, path in entries if set_id == position.set_id))
+                files = files_at(t, position.set_id, paths)
+            if not entries:
+                return
+            seq = entries[-1][0]
+            moved = msgspec.structs.replace(position, seq=seq, path=entries[-1][2])
+            if paths or seq - position.seq >= _LAG:
+                self._record(paths, files, moved, seen)
+                position = moved
+
+    def _compare(
+        self,
+        state: CopyStateReader,
+        end: JournalEnd,
+        copied: CopiedSet | None,
+        seen: SetState,
+        before: CopyPosition | None,
+    ) -> None:
+        """Compare everything, and open a set that is new.
+
+        What is missing is deleted once a baseline of the copy has come to its end. Of a set that this very copy has
+        forgotten, nothing is held any more.
+        """
+        began, after, held = self.clock(), "", 0
+        while copied is not None:
+            self._pause()
+            with state.read() as t:
+                files = files_after(t, copied.id, after, BATCH)
+            if not files:
+                break
+            after, held = files[-1].uri, held + len(files)
+            self._record([one.path for one in files], {one.path: one for one in files}, None, None)
+            self._context.listener(Progress("read", held))
+        is_whole = copied is None or bool(copied.is_whole) or seen.opened_at is None
+        if is_whole and seen.count:
+            self._delete_missing(state, copied)
+        elif not is_whole and not self._is_partial and self.catalog.state(self.name).count > held:
+            text = f"{self.name}: the copy is being made anew; deletions wait for the end of its baseline"
+            self._context.listener(Notice("HW-CPY-15", text))
+        self._is_partial = not is_whole
+        if copied is not None:
+            position = msgspec.structs.replace(position_at(end, copied, str(state.root)), is_partial=not is_whole)
+        else:
+            assert before is not None
+            position = msgspec.structs.replace(before, seq=end.last, path=end.path, is_partial=False)
+        self._write([], position, self.catalog.state(self.name))
+        if seen.opened_at is None:
+            self.catalog.open(self.name, began)
+        self._remarks = {}
+
+    def _delete_missing(self, state: CopyStateReader, copied: CopiedSet | None) -> None:
+        after = ""
+        prefix = self._folder.encode("utf-8", "surrogateescape") + b"/" if self._folder else b""
+        while rows := self.catalog.resources(self.name, after, BATCH):
+            self._pause()
+            after = rows[-1].uri
+            paths = {prefix + path_of(row.uri): row.uri for row in rows}
+            held: dict[bytes, CopiedFile] = {}
+            if copied is not None:
+                with state.read() as t:
+                    held = files_at(t, copied.id, paths)
+            gone: list[Event] = [Delete(uri) for path, uri in paths.items() if path not in held]
+            self._write(gone, None, None)
+            self._scanned.deleted += len(gone)
+
+    def _record(
+        self,
+        paths: Sequence[bytes],
+        files: dict[bytes, CopiedFile],
+        position: CopyPosition | None,
+        seen: SetState | None,
+    ) -> None:
+        """Record what these paths come to, with the position if there is one: `files` are those that the copy holds."""
+        site = self._context.site
+        found = ((path, relative_path(path, self._folder)) for path in paths)
+        uris = {path: uri for path, below in found if below is not None and (uri := relative_uri(below)) is not None}
+        known = self.catalog.get(self.name, list(uris.values()))
+        events, memos = list[Event](), list[tuple[str, bytes]]()
+        for path in paths:
+            uri, file = uris.get(path), files.get(path)
+            if uri is None:
+                self._leave_out(Omission.UNUSABLE, repr(path[:200]))
+                continue
+            resource = known.get(uri)
+            if file is None:
+                events += [Delete(uri)] if resource is not None else []
+                continue
+            metadata = metadata_of(file, site.resource_prefix(self.name) + uri)
+            if leads_home(metadata.links, site.base_url):
+                self._leave_out(Omission.LOOP, file.uri)
+                events += [Delete(uri)] if resource is not None else []
+            elif file.digest is None or file.unconfirmed:
+                self._leave_out(Omission.UNCONFIRMED, file.uri)
+            elif (memo := self._memo_of(file)) is None:
+                self._leave_out(Omission.CHANGED, file.uri)
+            elif resource is None or resource.metadata != metadata:
+                events.append(Upsert(uri, metadata, memo))
+            elif resource.memo != memo:
+                memos.append((uri, memo))
+        try:
+            self._write(events, position, seen)
+        except Unacceptable:  # what no document can hold is left out
+            stated, events = events, []
+            for one in stated:
+                taken = acceptable(one) if isinstance(one, Upsert) else one
+                if taken is None:
+                    self._leave_out(Omission.UNUSABLE, one.uri)
+                elif isinstance(taken, Delete) or taken.uri not in known or known[one.uri].metadata != taken.metadata:
+                    events.append(taken)
+            self._write(events, position, seen)
+        if memos:
+            self.catalog.remember(self.name, memos)
+        updated = sum(isinstance(one, Upsert) and one.uri in known for one in events)
+        deleted = sum(isinstance(one, Delete) for one in events)
+        self._scanned.updated += updated
+        self._scanned.deleted += deleted
+        self._scanned.created += len(events) - updated - deleted
+
+    def _leave_out(self, why: Omission, example: str) -> None:
+        self._left_out[why] += 1
+        self._examples.setdefault(why, example[:300])
+
+    def _write(self, events: Sequence[Event], position: CopyPosition | None, seen: SetState | None) -> None:
+        if events or position is not None:
+            self._context.may_record()
+            self.record(events, StateUpdate(put=[] if position is None else [position.row()]), seen)
+
+    def _memo_of(self, file: CopiedFile) -> bytes | None:
+        """The memo of a file that is as it was placed, by size and time; inode and change time are noted with it."""
+        try:
+            found = os.lstat(os.fsencode(self._copy) + b"/" + file.path)
+        except (OSError, ValueError):
+            return None
+        is_placed = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns)
+        return note(0, found) if is_placed else None
+
+    def _pause(self) -> None:
+        if self._stop():
+            raise Stopped
 
 
 class CopyWatch:
@@ -188,20 +404,6 @@ class CopyWatch:
         for one in self._sets:
             if is_whole or one.is_unsettled or self._copies[one.name].set_id in noted:
                 one.look_now(is_other_input=True)  # what was missing may be there by now
-
-
-def count_changes(catalog: Catalog, name: str, after: int, scanned: ScanResult) -> None:
-    """Count what was recorded after the change `after`, as a scan would."""
-    counts = dict.fromkeys(ChangeKind, 0)
-    while changes := catalog.changes(name, after, _ROWS):
-        after = changes[-1].seq
-        for one in changes:
-            counts[one.change] += 1
-    now = catalog.state(name)
-    scanned.at = now.last_at
-    scanned.created = now.count if scanned.opened else counts[ChangeKind.CREATED]
-    scanned.updated, scanned.deleted = counts[ChangeKind.UPDATED], counts[ChangeKind.DELETED]
-    scanned.unchanged = max(0, now.count - scanned.created - scanned.updated)
 
 
 def refuse_overlap(copy: Path, out: Path) -> None:

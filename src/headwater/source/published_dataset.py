@@ -1,5 +1,17 @@
 """One set that publishes an RDF dataset, as a task of the scheduler: looks at what it is made of, and publishes.
 
+1. All patches kept, and the recorded state, are as they were made.
+2. What the dataset is made of is read as canonical N-Quads into the scratch folder, and on the way the patch from the
+   recorded state is made; where it has changed meanwhile, it is read again. Where the digest is the recorded one,
+   nothing has changed.
+3. The patch, applied to the recorded state, gives the new one. So all of them in series on nothing give it, too
+   (TIM-08).
+4. Both files are put in their places, by names that nothing else has.
+5. The change is recorded, and with it the rows that name the files: from then on it is true.
+6. The file of the state before is removed.
+
+Killed before 5, the files are left over and removed at the next start; after 5, the state before is.
+
 Before each publication the dataset and its patches are checked: where they do not agree, nothing is published, and the
 health of the set says so until they do.
 """
@@ -7,34 +19,73 @@ health of the set says so until they do.
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import os
 import time
 from collections.abc import Callable
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder
-from headwater.datasets.rows import FAULT_KEY, fault_update
+import msgspec
+
+from headwater.catalog.interface import Metadata, SetState, UnknownSet, Upsert
+from headwater.catalog.state import StateRow, StateUpdate
+from headwater.datasets.dataset_folder import (
+    BrokenSeries,
+    DatasetFolder,
+    InputChanged,
+    file_digest,
+    patched_digest,
+    replayed,
+)
+from headwater.datasets.rows import (
+    DATASET_FILE,
+    DATASET_TYPE,
+    FAULT_KEY,
+    CountingLines,
+    DatasetCounts,
+    DatasetPatch,
+    DatasetState,
+    fault_update,
+    origin_row,
+    patches_from,
+    read_dataset,
+    read_seen,
+    seen_row,
+)
+from headwater.errors import SourceFault, UsageFault
 from headwater.ingest import dataset_inputs as inputs
-from headwater.ingest.dataset_intake import DatasetIntake, DatasetNews, DatasetRules
 from headwater.ingest.folder.comparison import ScanResult
+from headwater.processes.pool import Stopped
 from headwater.progress import Notice
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
-from headwater.rdf.canonical import BlankNodes
+from headwater.rdf import BadRdf
+from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.syntaxes import NAMES
+from headwater.rdf.unified_diff import PatchSummary, write_patch
 from headwater.source.config import SetConfig
 from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SourceContext
+from headwater.spec.records import ChangeKind
 
 SOON_SECONDS: Final = 0.5
 """Until the next look at what has just changed."""
+SETTLED_SECONDS: Final = 1.0
+"""What changed more recently may be under way, and its times do not tell one change from the next."""
+_READINGS: Final = 3
+_TICK: Final = dt.timedelta(microseconds=1)
+_LINES: Final = 10_000
 
 
 class PublishedDataset(Intake):
-    """The dataset of one set. With `waits` a look waits until what it is made of is at rest."""
+    """The dataset of one set; blank nodes become IRIs (section 3.5 of RDF 1.1 Concepts).
+
+    With `waits` a look waits until what it is made of is at rest; `stop` tells a look to end (Stopped).
+    """
 
     refresh = Refresh.STALE
 
@@ -42,9 +93,16 @@ class PublishedDataset(Intake):
         self, context: SourceContext, config: SetConfig, stop: Callable[[], bool], *, waits: bool = False
     ) -> None:
         super().__init__(context, config.name)
-        self._pause_seconds = config.dataset_pause
-        self._intake = dataset_intake(context, config, stop)
+        parts = urlsplit(context.site.base_url)
+        genid = config.genid or f"{parts.scheme}://{parts.netloc}/.well-known/genid/{config.name}/"
+        self.folder = DatasetFolder(context.state, config.name)
+        self._config = config
+        self._options = RdfOptions(BlankNodes(config.blank_nodes), genid)
+        self._stop = stop
         self._waits = waits
+        self._input = self._find_input()
+        self._ahead: tuple[bytes | None, float] = (None, 0.0)
+        """What had times ahead of the clock at the last look, and since when on the monotonic clock it has been so."""
         self._is_continued = self._is_unsettled = False
         self._at: dt.datetime | None = None
         """When the dataset was looked at last."""
@@ -54,46 +112,62 @@ class PublishedDataset(Intake):
         """What health says while nothing fails."""
         return "waiting until the dataset is at rest" if self._is_unsettled else "following"
 
-    def begin(self) -> None:
-        """Bring the files to what is recorded, unless a user has asked for a new beginning."""
+    @property
+    def state(self) -> DatasetState | None:
+        """What is recorded."""
         try:
-            self._intake.begin()
-        except BrokenSeries:
-            if not self._intake.folder.restart_note.exists():
-                raise
+            return read_dataset(self._catalog, self.name)
+        except UnknownSet:
+            return None
+
+    def survey(self) -> ScanResult:
+        """Whether one round would read the dataset, by what is known without reading it."""
+        if self.state is None:
+            return ScanResult(created=1, read=1)
+        return ScanResult(unchanged=1) if self._is_unchanged() else ScanResult(updated=1, read=1)
+
+    def begin(self) -> None:
+        """Bring the folder to what is recorded: what a killed run has left goes, a lost state is made again.
+
+        Raises BrokenSeries where it cannot be, unless a user has asked for a new beginning.
+        """
+        state = self.state
+        with suppress(UnknownSet):
+            seen = self._catalog.state(self.name)
+            if state is None and (seen.count or seen.last_seq):  # a dataset has no other history (TIM-06)
+                raise UsageFault("the set has had other resources", where=self.name, code="HW-DAT-06")
+        self.folder.keep(state, [] if state is None else patches_from(self._catalog, self.name))
+        if state is None:
+            return
+        path = self.folder.dataset_of(state)
+        if not path.is_file() or path.stat().st_size != state.octets:
+            try:
+                self._repair(state)
+            except BrokenSeries:
+                if not self.folder.restart_note.exists():
+                    raise
 
     def look(self) -> Looked:
-        """Take the present state where it is another one than is recorded."""
+        """Take the present state where it is another one than is recorded.
+
+        Raises BadRdf and its kinds, InputChanged, SourceFault, BrokenSeries, Stopped, and faults of the
+        catalog; what was recorded stays.
+        """
         is_anew = self._begin_anew_if_due()
-        at = self._context.clock()
-        outcome = self._intake.look()
-        while self._waits and outcome.news is DatasetNews.UNSETTLED:
+        at, scanned = self._context.clock(), self._look()
+        while self._waits and scanned is None:
             time.sleep(SOON_SECONDS)
-            at = self._context.clock()
-            outcome = self._intake.look()
-        self._is_unsettled = outcome.news is DatasetNews.UNSETTLED
-        if not self._is_unsettled:
-            self._at = at
-        is_changed = outcome.news is DatasetNews.CHANGED
-        if is_changed:
-            text = (
-                f"{self.name}: statements added {outcome.added:,}, removed {outcome.removed:,}; now {outcome.quads:,}"
-            )
-            self._context.listener(Notice("HW-DAT-11", text))
-        scanned = ScanResult(
-            opened=outcome.is_first,
-            created=int(is_changed and outcome.is_first),
-            updated=int(is_changed and not outcome.is_first),
-            unchanged=int(not is_changed),
-            read=1,
-            octets=outcome.octets,
-        )
-        return Looked(at=None if self._is_unsettled else at, is_changed=is_changed or is_anew, scanned=scanned)
+            at, scanned = self._context.clock(), self._look()
+        self._is_unsettled = scanned is None
+        if scanned is None:
+            return Looked(is_changed=is_anew)
+        self._at = at
+        return Looked(at=at, is_changed=is_anew or scanned.changes > 0, scanned=scanned)
 
     def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
         """As configured; what has just changed is looked at again soon."""
-        pause = min(self._pause_seconds, SOON_SECONDS) if self._is_unsettled else self._pause_seconds
-        return max(0.0, pause - looked_seconds)
+        pause = self._config.dataset_pause
+        return max(0.0, (min(pause, SOON_SECONDS) if self._is_unsettled else pause) - looked_seconds)
 
     def known_at(self) -> dt.datetime | None:
         """When it was looked at last."""
@@ -101,18 +175,85 @@ class PublishedDataset(Intake):
 
     def may_publish(self) -> bool:
         """Whether there is something, which has been checked. Raises BrokenSeries."""
-        if self._intake.state is None:
+        if self.state is None:
             return False
         if not self._is_continued:  # once there is something that may not continue what was published before
             self._context.publisher.reset_history(self.name)
             self._is_continued = True
         self._begin_anew_if_due()
-        self._intake.check()
+        self.check()
         return True
 
+    def note(self, fault: str | None) -> None:
+        """Have `headwater status` say what is wrong, or that nothing is. Raises faults of the catalog."""
+        catalog = self._catalog
+        update = fault_update(fault)
+        if fault is not None or catalog.rows(self.name, [FAULT_KEY]):
+            self._context.may_record()
+            if catalog.create(self.name).opened_at is None:
+                catalog.load(self.name, (), state=update)
+            else:
+                catalog.record(self.name, (), self._context.clock(), state=update)
+
+    def check(self) -> None:
+        """See that the dataset and all patches are as they were made. Raises BrokenSeries."""
+        state = self.state
+        if state is None:
+            return
+        patches = list(patches_from(self._catalog, self.name, state.first))
+        try:
+            self.folder.check_all(state, patches)
+        except BrokenSeries:
+            self._repair(state)
+            self.folder.check_all(state, patches)
+
+    def _find_input(self) -> inputs.DatasetInput:
+        """What the dataset is made of, as it is by now."""
+        config, base_url = self._config, self._context.site.base_url
+        if config.sparql is not None:
+            from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
+
+            address = EndpointAddress(update=config.sparql, authorization=config.authorization(os.environ))
+            return inputs.EndpointInput(config.sparql, lambda: SparqlEndpoint(address))
+        if config.oxigraph is not None:
+            return inputs.StoreInput(Path(config.oxigraph))
+        assert config.dataset is not None
+        path = Path(config.dataset)
+        if config.syntax is not None:
+            return inputs.PathInput(path, base_url, NAMES[config.syntax], config.base_iri)
+        return inputs.input_at(path, base_url, config.base_iri)
+
+    def _look(self) -> ScanResult | None:
+        """What came of one look; None: what the dataset is made of is not at rest."""
+        before, self._input = self.state, self._find_input()
+        if before is not None and self._is_unchanged():
+            return ScanResult(unchanged=1, read=1, octets=before.octets)
+        if not self._is_settled():
+            return None
+        self.check()
+        new, signature, patch = self._read(before)
+        read = [] if signature is None else [seen_row(signature)]
+        if (origin := self._input.origin) is not None:
+            read.append(origin_row(origin))
+        if before is not None and new.sha256 == before.sha256:
+            if read:
+                self._record([], self._seen(), read, [])
+            self.folder.keep(before, patches_from(self._catalog, self.name))
+            return ScanResult(unchanged=1, read=1, octets=before.octets)
+        if not new.quads and not self._config.may_be_empty:
+            raise SourceFault("there is no statement", where=self._input.where, code="HW-DAT-04")
+        patch = self._take(before, new, read, patch)
+        text = f"statements added {patch.added:,}, removed {patch.removed:,}; now {new.quads:,}"
+        self._context.listener(Notice("HW-DAT-11", f"{self.name}: {text}"))
+        is_first = before is None
+        return ScanResult(opened=is_first, created=int(is_first), updated=int(not is_first), read=1, octets=new.octets)
+
     def _begin_anew_if_due(self) -> bool:
-        """Let the patches begin anew from nothing where the Change Lists do, or a user asks for it."""
-        note, state = self._intake.folder.restart_note, self._intake.state
+        """Let the patches begin anew from nothing where the Change Lists do, or a user asks for it.
+
+        The present state is recorded once more as created, by a patch of all of it: what was before counts no longer.
+        """
+        note, state = self.folder.restart_note, self.state
         is_asked = note.exists()
         if state is None:
             note.unlink(missing_ok=True)
@@ -124,57 +265,163 @@ class PublishedDataset(Intake):
         first = next((one.first for one in catalog.segments(self.name) if one.number >= history), 0)
         if not is_asked and state.first >= first:
             return False
-        self._intake.begin_anew()
+        try:
+            self.folder.check(self.folder.dataset_of(state), state.sha256, state.octets)
+        except BrokenSeries:  # then what it is made of has to do
+            new, _signature, _patch = self._read(None)
+        else:
+            new = DatasetSummary(state.quads, state.octets, state.sha256)
+            (self.folder.fresh_scratch() / "new.nq").hardlink_to(self.folder.dataset_of(state))
+        self._take(None, new, [])
         self._at = self._context.clock()  # a Resource List of before that change would leave a gap to the Change List
         note.unlink(missing_ok=True)
         self._context.listener(Notice("HW-DAT-13", f"{self.name}: its patches begin anew from nothing"))
         return True
 
-    def note(self, fault: str | None) -> None:
-        """Have `headwater status` say what is wrong, or that nothing is. Raises faults of the catalog."""
-        catalog = self._context.catalog
-        update = fault_update(fault)
-        if fault is not None or catalog.rows(self.name, [FAULT_KEY]):
-            self._context.may_record()
-            if catalog.create(self.name).opened_at is None:
-                catalog.load(self.name, (), state=update)
+    def _read(self, before: DatasetState | None) -> tuple[DatasetSummary, bytes | None, PatchSummary | None]:
+        """The present state in the scratch folder, the signature of what it was made of, and the patch to it from the
+        state before, where there is one."""
+        for _reading in range(_READINGS):
+            self._pause()
+            scratch = self.folder.fresh_scratch()
+            signature = self._signature()
+            try:
+                summary, patch = self._write(scratch, before)
+            except (BadRdf, InputChanged, FileNotFoundError):
+                if signature is not None and self._signature() == signature:
+                    raise
             else:
-                catalog.record(self.name, (), self._context.clock(), state=update)
+                if self._signature() == signature:
+                    return summary, signature, patch
+            self._context.listener(Notice("HW-DAT-12", "the dataset changed while it was read", self._input.where))
+        raise InputChanged(f"it changed {_READINGS} times while it was read", where=self._input.where)
 
+    def _write(self, scratch: Path, before: DatasetState | None) -> tuple[DatasetSummary, PatchSummary | None]:
+        files, target = self._input.read(scratch), scratch / "new.nq"
+        made = write_canonical(files, target, scratch=scratch, options=self._options)
+        if before is None:
+            return made, None
+        with (scratch / "new.nqud").open("wb") as patch:
+            return made, write_patch(self.folder.dataset_of(before), target, patch, are_canonical=True)
 
-def dataset_intake(context: SourceContext, config: SetConfig, stop: Callable[[], bool]) -> DatasetIntake:
-    """The intake of a set that is an RDF dataset; blank nodes become IRIs (section 3.5 of RDF 1.1 Concepts)."""
-    parts = urlsplit(context.site.base_url)
-    rules = DatasetRules(
-        blank_nodes=BlankNodes(config.blank_nodes),
-        genid=config.genid or f"{parts.scheme}://{parts.netloc}/.well-known/genid/{config.name}/",
-        may_be_empty=config.may_be_empty,
-    )
-    folder, find_input = DatasetFolder(context.state, config.name), partial(_input, config, context.site.base_url)
-    intake = DatasetIntake(context.catalog, config.name, folder, find_input, rules, context.clock)
-    intake.may_record, intake.stop, intake.listener = context.may_record, stop, context.listener
-    return intake
+    def _is_unchanged(self) -> bool:
+        """Whether what the dataset is made of is as it was read last, as far as that can be told without reading it."""
+        signature = self._signature()
+        return signature is not None and self.state is not None and signature == read_seen(self._catalog, self.name)
 
+    def _is_settled(self) -> bool:
+        """Whether what the dataset is made of is at rest.
 
-def survey(context: SourceContext, config: SetConfig) -> ScanResult:
-    """Whether one round would read the dataset, by what is known without reading it."""
-    intake = dataset_intake(context, config, lambda: False)
-    if intake.state is None:
-        return ScanResult(created=1, read=1)
-    return ScanResult(unchanged=1) if intake.is_unchanged() else ScanResult(updated=1, read=1)
+        Times that lie ahead (the clock was set back, or they are of another machine) do not tell; then it is at rest
+        when it has stayed as it is for so long.
+        """
+        age_seconds = (time.time_ns() - self._input.changed_at_ns()) / 1e9
+        if age_seconds >= 0:
+            return age_seconds >= SETTLED_SECONDS
+        found, now = self._signature(), time.monotonic()
+        if found != self._ahead[0]:
+            self._ahead = (found, now)
+        return now - self._ahead[1] >= SETTLED_SECONDS
 
+    def _signature(self) -> bytes | None:
+        """That of what the dataset is made of, and of how it is read."""
+        found = self._input.signature()
+        if found is None:
+            return None
+        options, may_be_empty = self._options, self._config.may_be_empty
+        rules = {"blank_nodes": options.blank_nodes, "genid": options.genid, "may_be_empty": may_be_empty}
+        return hashlib.sha256(msgspec.msgpack.encode((found, self._input.where, rules))).digest()
 
-def _input(config: SetConfig, base_url: str) -> inputs.DatasetInput:
-    """What a dataset is made of, as it is by now."""
-    if config.sparql is not None:
-        from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
+    def _take(
+        self,
+        base: DatasetState | None,
+        new: DatasetSummary,
+        rows: list[StateRow],
+        summary: PatchSummary | None = None,
+    ) -> PatchSummary:
+        """Prove the patch from `base` (None: from nothing, it is made first), place both files, record the change."""
+        self._pause()
+        scratch, seen = self.folder.scratch, self._seen()
+        made, patch_made = scratch / "new.nq", scratch / "new.nqud"
+        if summary is None:
+            (scratch / "nothing.nq").touch()
+            with patch_made.open("wb") as file:
+                summary = write_patch(scratch / "nothing.nq", made, file)
+        self._prove(base, patch_made, new)
+        seq = seen.last_seq + 1
+        patch = DatasetPatch(
+            seq, file_digest(patch_made), patch_made.stat().st_size, summary.removed, summary.added, new.sha256
+        )
+        state = DatasetState(
+            seq=seq,
+            first=seq if base is None else base.first,
+            sha256=new.sha256,
+            octets=new.octets,
+            quads=new.quads,
+            counts=self._counted(base, made, patch_made),
+        )
+        self._pause()
+        self._context.may_record()
+        self.folder.place(patch_made, self.folder.patch_of(patch))
+        self.folder.place(made, self.folder.dataset_of(state))
+        self.folder.known(self.folder.dataset_of(state))
+        old = [] if base is not None else [one.key for one in patches_from(self._catalog, self.name)]
+        now = self._context.clock()
+        metadata = Metadata(lastmod=now, hash=f"sha-256:{new.sha256}", length=new.octets, type=DATASET_TYPE)
+        change = ChangeKind.CREATED if base is None else ChangeKind.UPDATED
+        event = Upsert(DATASET_FILE, metadata, change=change)
+        self._record([event], seen, [state.row(), patch.row(), *rows], old, now)
+        self.folder.keep(state, patches_from(self._catalog, self.name))
+        return summary
 
-        address = EndpointAddress(update=config.sparql, authorization=config.authorization(os.environ))
-        return inputs.EndpointInput(config.sparql, lambda: SparqlEndpoint(address))
-    if config.oxigraph is not None:
-        return inputs.StoreInput(Path(config.oxigraph))
-    assert config.dataset is not None
-    path = Path(config.dataset)
-    if config.syntax is not None:
-        return inputs.PathInput(path, base_url, NAMES[config.syntax], config.base_iri)
-    return inputs.input_at(path, base_url, config.base_iri)
+    def _prove(self, base: DatasetState | None, patch: Path, new: DatasetSummary) -> None:
+        """See that the patch leads from the state before to the new one, as it lies there. Raises BrokenSeries."""
+        self._pause()
+        with ThreadPoolExecutor(1) as other:  # digests leave the interpreter's lock to others
+            read = other.submit(file_digest, self.folder.scratch / "new.nq")
+            made = patched_digest(None if base is None else self.folder.dataset_of(base), patch)
+        if not made == read.result() == new.sha256:
+            raise BrokenSeries("the patch does not lead to the dataset", where=self._input.where)
+
+    def _counted(self, base: DatasetState | None, new: Path, patch: Path) -> DatasetCounts:
+        counting = CountingLines(None if base is None else base.counts)
+        with (new if base is None else patch).open("rb") as file:
+            while lines := file.readlines(_LINES * 100):
+                if base is None:
+                    counting.add(lines)
+                else:
+                    counting.add((one[1:] for one in lines if one.startswith(b"-")), -1)
+                    counting.add(one[1:] for one in lines if one.startswith(b"+"))
+        return counting.counts()
+
+    def _repair(self, state: DatasetState) -> None:
+        """Make the recorded state again of its patches. Raises BrokenSeries."""
+        patches = list(patches_from(self._catalog, self.name, state.first))
+        made, summary = replayed(self.folder, patches, self.folder.fresh_scratch())
+        if summary.sha256 != state.sha256:
+            raise BrokenSeries("the patches do not lead to the dataset", where=str(self.folder.path))
+        self.folder.place(made, self.folder.dataset_of(state))
+
+    def _seen(self) -> SetState:
+        """The set, open: its first Change List begins right before the first change."""
+        seen = self._catalog.create(self.name)
+        if seen.opened_at is None:
+            self._context.may_record()
+            seen = self._catalog.open(self.name, self._context.clock() - _TICK)
+        return seen
+
+    def _record(
+        self,
+        events: list[Upsert],
+        seen: SetState,
+        rows: list[StateRow],
+        old: list[tuple[str, str]],
+        now: dt.datetime | None = None,
+    ) -> None:
+        self._context.may_record()
+        update = StateUpdate(put=rows, delete=old)
+        self._catalog.record(self.name, events, now or self._context.clock(), after=seen, state=update)
+
+    def _pause(self) -> None:
+        if self._stop():
+            raise Stopped

@@ -178,13 +178,8 @@ class Source(ConfiguredSource):
 
     def _copy_once(self, config: SetConfig) -> SetResult:
         """Publish a copy, into the static tree where there is one."""
-        from headwater.source.published_copy import PublishedCopy, count_changes
-
         worker = self._worker(config)
-        assert isinstance(worker.intake, PublishedCopy)
-        before = worker.intake.last_seq()
         made = worker.once()
-        count_changes(self.catalog, config.name, before, made.scanned)
         if worker.health.held_back is not None:
             made.scanned.warnings["HW-CPY-15"] = 1
         self._pack_resources(config.name, at_once=False)
@@ -236,9 +231,9 @@ class Source(ConfiguredSource):
         """What `run_once` would find to do for a set; nothing is read, recorded or written."""
         config = next(one for one in self.config.sets if one.name == name)
         if name not in self._folders:
-            from headwater.source.published_dataset import survey
+            from headwater.source.published_dataset import PublishedDataset
 
-            return survey(self._context, config)
+            return PublishedDataset(self._context, config, lambda: False).survey()
         known = any(one.name == name for one in self.catalog.sets())
         count = self.catalog.state(name).count if known else 0
         folder = self._folders[name]
@@ -351,23 +346,14 @@ class Source(ConfiguredSource):
 
             return PublishedFeed(context, self.push_sets.by_set[name], has_index=config.index is not None)
         if config.copy is not None:
-            from headwater.ingest.copy_intake import CopyPlace
             from headwater.source.published_copy import PublishedCopy
 
-            place = CopyPlace(
-                name=name,
-                root=Path(config.copy),
-                folder=self.copy_folders[name],
-                wanted=config.copy_set,
-                base_url=self.site.base_url,
-                prefix=self.site.resource_prefix(name),
-            )
             tree = None
             if self._tree is not None and self._tree.mode is not None:
                 files, note = self._tree.folder / name / "resources", context.state / f"{name}.placed"
                 tree = SetTree(context.catalog, name, files, self._tree.mode, note)
-            copy = PublishedCopy(context, place, stop or (lambda: False), tree)
-            copy.intake.keep_versions(self.kept_of(config), self.contents, self._listener)
+            copy = PublishedCopy(context, config, self.copy_folders[name], stop or (lambda: False), tree)
+            copy.keep_versions(self.kept_of(config), self.contents, self._listener)
             return copy
         from headwater.source.published_dataset import PublishedDataset
 

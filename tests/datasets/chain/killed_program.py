@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 PUBLISHING: Final = {
-    "dataset and patch were written": "headwater.ingest.dataset_intake:DatasetIntake._write",
-    "the dataset was read": "headwater.ingest.dataset_intake:DatasetIntake._read",
-    "the patch was proved": "headwater.ingest.dataset_intake:DatasetIntake._prove",
+    "dataset and patch were written": "headwater.source.published_dataset:PublishedDataset._write",
+    "the dataset was read": "headwater.source.published_dataset:PublishedDataset._read",
+    "the patch was proved": "headwater.source.published_dataset:PublishedDataset._prove",
     "a file was synced": "headwater.datasets.dataset_folder:sync_file",
     "a file was placed": "headwater.datasets.dataset_folder:DatasetFolder.place",
-    "the change was recorded": "headwater.ingest.dataset_intake:DatasetIntake._record",
+    "the change was recorded": "headwater.source.published_dataset:PublishedDataset._record",
     "the state before was removed": "headwater.datasets.dataset_folder:DatasetFolder.keep",
     "a document was stored": "headwater.publish.store_writer:StoreWriter.blocks",
     "the Change List was written": "headwater.publish.change_lists:ChangeLists._write",
@@ -64,7 +64,7 @@ _OF_ANY: Final = {"something was synced": "os:fsync"}
 _STEPS: Final = {
     "source: read, sort and compare": PUBLISHING["the dataset was read"],
     "source: prove": PUBLISHING["the patch was proved"],
-    "source: check": "headwater.ingest.dataset_intake:DatasetIntake.check",
+    "source: check": "headwater.source.published_dataset:PublishedDataset.check",
     "source: write documents": "headwater.publish.publisher:Publisher.publish",
     "copy: hash of the base": FOLLOWING["the base was compared"],
     "copy: patch the file": FOLLOWING["the patch was applied to the file"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.ingest import dataset_intake as intake
+from headwater.source import published_dataset as intake
 
 
 @pytest.fixture(autouse=True)

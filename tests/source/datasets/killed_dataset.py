@@ -8,23 +8,23 @@ from typing import Any
 from headwater import cli
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.datasets.dataset_folder import DatasetFolder
-from headwater.ingest import dataset_intake as intake
-from headwater.ingest.dataset_intake import DatasetIntake
 from headwater.publish.change_lists import ChangeLists
 from headwater.publish.publisher import Publisher
 from headwater.publish.resource_lists import ResourceLists
 from headwater.publish.store_writer import StoreWriter
+from headwater.source import published_dataset as intake
+from headwater.source.published_dataset import PublishedDataset
 from tests.source.killed_publication import killing
 
 STEPS = {
     "the set was opened": (SqliteCatalog, "open", lambda *_: True, False),
-    "the dataset was read": (DatasetIntake, "_read", lambda *_: True, False),
-    "the patch was made": (DatasetIntake, "_write", lambda *_: True, False),
-    "the patch was proved": (DatasetIntake, "_prove", lambda *_: True, False),
+    "the dataset was read": (PublishedDataset, "_read", lambda *_: True, False),
+    "the patch was made": (PublishedDataset, "_write", lambda *_: True, False),
+    "the patch was proved": (PublishedDataset, "_prove", lambda *_: True, False),
     "the patch was placed": (DatasetFolder, "place", lambda _self, _made, to: to.suffix == ".nqud", False),
     "the dataset was placed": (DatasetFolder, "place", lambda _self, _made, to: to.suffix == ".nq", False),
-    "the change was recorded": (DatasetIntake, "_record", lambda *_: True, False),
-    "the state before was removed": (DatasetIntake, "_take", lambda *_: True, False),
+    "the change was recorded": (PublishedDataset, "_record", lambda *_: True, False),
+    "the state before was removed": (PublishedDataset, "_take", lambda *_: True, False),
     "the patch is about to be stored": (StoreWriter, "blocks", lambda _self, name, *_: "/patch/" in name, True),
     "the patch was stored": (StoreWriter, "blocks", lambda _self, name, *_: "/patch/" in name, False),
     "the dataset was stored": (StoreWriter, "blocks", lambda _self, name, *_: name.endswith("dataset.nq"), False),

@@ -21,10 +21,10 @@ from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, Input
 from headwater.datasets.rows import PATCH_TYPE, DatasetState, patches_from, read_dataset
 from headwater.errors import SourceFault, UsageFault
 from headwater.ingest import dataset_inputs as inputs
-from headwater.ingest import dataset_intake as intake
 from headwater.publish.notifications import change_payload
 from headwater.rdf import BadRdf, BlankNodesRefused
 from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES, RdfInput
+from headwater.source import published_dataset as intake
 from headwater.source.config import BadDatasetConfig, SetConfig
 from headwater.source.set_folders import FolderOverlap
 from headwater.source.source import Source
@@ -364,7 +364,7 @@ def test_a_file_whose_time_lies_ahead_is_not_waited_for_until_then(
         assert looks < 100, "it waits for the time of the file"
         time.sleep(0.02)
 
-    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic, time_ns=time.time_ns)
     monkeypatch.setattr("headwater.source.published_dataset.time", clock)
     tomorrow = time.time() + 86_400
     rounds = Rounds(tmp_path, file_set(tmp_path / "d.nt"))
