@@ -141,7 +141,7 @@ def test_asking_an_index_that_did_not_answer_counts_as_long(tmp_path: Path) -> N
         context = source._context
         index, found = Index(), []
         begin(source, "s00")
-        worker = SetWorker(context, PublishedFeed(context, source.push_sets.by_set["s00"], has_index=True))
+        worker = SetWorker(context, PublishedFeed(context, "s00", has_index=True))
         poll = IndexPoll(worker, utc_now, lambda: cast(DitFollower, index), 1.0)
         for index.answers in (True, False, True):
             poll.run()

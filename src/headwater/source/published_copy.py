@@ -163,14 +163,6 @@ class PublishedCopy(Intake, ChangeRecorder):
             looked.scanned.warnings["HW-CPY-12"] = left
         return placed
 
-    def withdraw(self, looked: Looked) -> int:
-        """Remove the files from the tree that are published no longer."""
-        if self._tree is None:
-            return 0
-        removed = self._tree.sweep()
-        self._tree.end()
-        return removed
-
     def _take(self, state: CopyStateReader, seen: SetState) -> None:
         position = self._read_position()
         with state.read() as t:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from headwater.ingest.push.feed import Feed
 from headwater.progress import silent
 from headwater.retry import TimeShare
 from headwater.source.scheduler import Urgency
@@ -30,9 +29,8 @@ class PublishedFeed(Intake):
 
     is_told = True
 
-    def __init__(self, context: SourceContext, feed: Feed, *, has_index: bool) -> None:
-        super().__init__(context, feed.name)
-        self.feed = feed
+    def __init__(self, context: SourceContext, name: str, *, has_index: bool) -> None:
+        super().__init__(context, name)
         self.seen_seq: int | None = None
         """The newest change that was seen in the catalog: another number is news."""
         self.polled_at: dt.datetime | None = None
@@ -72,7 +70,8 @@ class IndexPoll:
         poll_seconds: float,
     ) -> None:
         self._worker = worker
-        self._feed = _feed(worker)
+        assert isinstance(worker.intake, PublishedFeed)
+        self._feed = worker.intake
         self._clock = clock
         self._index = index
         self._poll_seconds = poll_seconds
@@ -115,6 +114,7 @@ class FeedWatch:
     def __init__(self, context: SourceContext, workers: Sequence[SetWorker]) -> None:
         self._context = context
         self._workers = {one.name: one for one in workers}
+        self._feeds = {one.name: one.intake for one in workers if isinstance(one.intake, PublishedFeed)}
         self.due_at = 0.0
         self._is_blind = False
 
@@ -137,16 +137,10 @@ class FeedWatch:
         if len(found) < len(self._workers) or any(one.failures for one in self._workers.values()):
             self._context.name_published()
         for name, seq in found.items():
-            worker = self._workers[name]
-            feed = _feed(worker)
+            worker, feed = self._workers[name], self._feeds[name]
             is_first, is_other = feed.seen_seq is None, seq != feed.seen_seq
             feed.seen_seq = seq
             if is_other and seq != worker.published_seq:
                 worker.tell(seq, is_news=not is_first)
         took = time.thread_time() - began
         self.due_at = time.monotonic() + max(LOOK_SECONDS, LOOKS.pause_after(took))
-
-
-def _feed(worker: SetWorker) -> PublishedFeed:
-    assert isinstance(worker.intake, PublishedFeed)
-    return worker.intake

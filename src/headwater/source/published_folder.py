@@ -57,10 +57,9 @@ class PublishedFolder(Intake):
         self._kept = kept
         self._rescan_seconds = rescan_seconds
         self._fence: int | None = None
-        self._placement = None
         if folder.place is not None:
             note = context.state / f"{name}.placed"
-            self._placement = SetTree(context.catalog, name, Path(os.fsdecode(folder.place)), folder.place_mode, note)
+            self._tree = SetTree(context.catalog, name, Path(os.fsdecode(folder.place)), folder.place_mode, note)
 
         self._scanner = FolderScanner(
             context.catalog,
@@ -78,8 +77,6 @@ class PublishedFolder(Intake):
         )
         self._unreadable = UnreadableFiles()
         self._was_whole = False
-        self._before = 0
-        """The newest change before the last look."""
         self._verifies = False
         """Whether the tree is to be compared with the folder after the last look."""
 
@@ -97,35 +94,32 @@ class PublishedFolder(Intake):
 
     def look(self) -> Looked:
         """Scan the whole folder. Raises what the scanner and the catalog raise."""
-        before = self._catalog.create(self.name).last_seq
+        self._catalog.create(self.name)
         self.begin()
         history = self._kept.history
         if history is not None:
             history.begin()
         scanned = self._scanner.scan()
-        self._note_held(scanned, is_whole=True)
-        self._note_versions(scanned)
         self._unreadable = scanned.unreadable
-        self._note_unreadable()
+        self._note_problems(scanned, is_whole=True, is_unreadable_known=True)
         if history is not None and scanned.opened:
             history.begin()
         self._was_whole = self._was_whole or scanned.at is not None
-        self._before, self._verifies = before, not scanned.opened or scanned.unchanged > 0
-        return _looked(scanned, is_changed=True)
+        self._verifies = not scanned.opened or scanned.unchanged > 0
+        held_back = None if scanned.held_back is None else str(scanned.held_back)
+        return Looked(at=scanned.at, is_changed=True, held_back=held_back, scanned=scanned)
 
     def look_at(self, paths: Collection[bytes]) -> Looked:
         """Scan these relative paths."""
-        before = self._catalog.state(self.name).last_seq
         if self._fence is None:
             self.begin()
         scanned = self._scanner.rescan(paths)
-        self._note_versions(scanned)
-        if scanned.held_back is not None:
-            self._note_held(scanned, is_whole=False)
-        elif self._was_whole and self._unreadable.looked_again(map(quote, paths), scanned.unreadable):
-            self._note_unreadable()
-        self._before, self._verifies = before, False
-        return _looked(scanned, is_changed=bool(scanned.changes))
+        held_back = None if scanned.held_back is None else str(scanned.held_back)
+        is_known = held_back is None and self._was_whole
+        is_known = is_known and self._unreadable.looked_again(map(quote, paths), scanned.unreadable)
+        self._note_problems(scanned, is_whole=False, is_unreadable_known=is_known)
+        self._verifies = False
+        return Looked(at=scanned.at, is_changed=bool(scanned.changes), held_back=held_back, scanned=scanned)
 
     def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
         """As configured, sooner where nothing hints at changes; but scans keep to their share of the time."""
@@ -137,55 +131,37 @@ class PublishedFolder(Intake):
 
     def place(self, looked: Looked) -> int:
         """Place what is about to be published in the static tree, where there is one."""
-        placement, placed = self._placement, 0
-        if placement is not None:
+        placed = 0
+        if self._tree is not None:
             if self._verifies:
-                placed, _left = placement.complete(self._folder.walk)
-            placement.settle(self._folder.root)
+                placed, _left = self._tree.complete(self._folder.walk)
+            self._tree.settle(self._folder.root)
         return placed
 
-    def withdraw(self, looked: Looked) -> int:
-        """Remove what is published no longer from the static tree."""
-        placement = self._placement
-        if placement is None:
-            return 0
-        removed = placement.sweep() if placement.torn else placement.remove_deleted(self._before)
-        if not looked.scanned.unsettled:
-            placement.end()
-        return removed
-
-    def _note_held(self, scanned: ScanResult, *, is_whole: bool) -> None:
-        """Have `headwater status` say whether deletions are held back."""
-        self._record(self._scanner.guard.after_scan(scanned.held_back, is_whole=is_whole, deleted=scanned.deleted))
-
-    def _note_versions(self, scanned: ScanResult) -> None:
-        """Have `headwater status` say whether versions could be kept."""
+    def _note_problems(self, scanned: ScanResult, *, is_whole: bool, is_unreadable_known: bool) -> None:
+        """Have `headwater status` say what deletions are held back, which versions lost, and which files unreadable."""
+        catalog, name, updates = self._catalog, self.name, list[StateUpdate | None]()
+        if is_whole or scanned.held_back is not None:
+            guard = self._scanner.guard
+            updates.append(guard.after_scan(scanned.held_back, is_whole=is_whole, deleted=scanned.deleted))
         if scanned.changes and self._kept.store is not None:
-            self._record(versions_update(self._catalog, self.name, scanned.warnings.get("HW-ING-23", 0)))
-
-    def _note_unreadable(self) -> None:
-        """Have `headwater status` say how many files cannot be read."""
-        self._record(unreadable_update(self._catalog, self.name, self._unreadable.count, self._unreadable.places))
-
-    def _record(self, update: StateUpdate | None) -> None:
-        if update is not None:
-            self._context.may_record()
-            self._catalog.record(self.name, (), self._context.clock(), after=self._seen(), state=update)
+            updates.append(versions_update(catalog, name, scanned.warnings.get("HW-ING-23", 0)))
+        if is_unreadable_known:
+            updates.append(unreadable_update(catalog, name, self._unreadable.count, self._unreadable.places))
+        for update in updates:
+            if update is not None:
+                self._context.may_record()
+                catalog.record(name, (), self._context.clock(), after=self._seen(), state=update)
 
     def _before_change(self) -> None:
         self._context.may_record()
-        if self._placement is not None:
-            self._placement.begin()
+        if self._tree is not None:
+            self._tree.begin()
 
     def _seen(self) -> SetState | None:
         if self._fence is None:
             return None
         return msgspec.structs.replace(self._catalog.state(self.name), fence=self._fence)
-
-
-def _looked(scanned: ScanResult, *, is_changed: bool) -> Looked:
-    held_back = str(scanned.held_back) if scanned.held_back else None
-    return Looked(at=scanned.at, is_changed=is_changed, held_back=held_back, scanned=scanned)
 
 
 WATCH_PAUSE: Final = 5.0

@@ -344,7 +344,7 @@ class Source(ConfiguredSource):
         if config.feed is not None:
             from headwater.source.published_feed import PublishedFeed
 
-            return PublishedFeed(context, self.push_sets.by_set[name], has_index=config.index is not None)
+            return PublishedFeed(context, name, has_index=config.index is not None)
         if config.copy is not None:
             from headwater.source.published_copy import PublishedCopy
 

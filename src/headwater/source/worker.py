@@ -28,6 +28,7 @@ import msgspec
 from headwater.catalog.interface import Catalog, UnknownSet
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.comparison import ScanResult
+from headwater.ingest.folder.static_tree import SetTree
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, of_set, silent
 from headwater.publish.plan import Refresh
@@ -123,6 +124,8 @@ class Intake:
         self.name = name
         self._context = context
         self._catalog = context.catalog
+        self._tree: SetTree | None = None
+        """The static tree with the set's files, where there is one."""
 
     @property
     def is_open(self) -> bool:
@@ -166,7 +169,12 @@ class Intake:
 
     def withdraw(self, looked: Looked) -> int:
         """Remove the files from it that are published no longer; how many."""
-        return 0
+        if self._tree is None:
+            return 0
+        removed = self._tree.sweep()
+        if not looked.scanned.unsettled:
+            self._tree.end()
+        return removed
 
     def note(self, fault: str | None) -> None:
         """Have the catalog say what is wrong, or that nothing is."""
@@ -361,8 +369,8 @@ class SetWorker:
             with self._lock:
                 self._schedule.retry_at, self._schedule.look_at = time.monotonic() + pause, 0.0
             self._context.name_published()
-        elif self.has_looked or self.intake.is_told:
-            self.worked(self.name)
+        elif not self.failures and (self.has_looked or self.intake.is_told):
+            self.health.phase = self.intake.phase
         self._note(self.health.error)
 
     def once(self) -> SetResult:

@@ -1,7 +1,7 @@
 """The static tree of a set: a link or a copy of every file of the set, and nothing else.
 
-New and changed files get their places while they are read (`reading`), before a list can name them; deleted ones leave
-theirs after no list names them any more. A note in the state folder says for which mode and place that was last
+New and changed files get their places while they are read (`reading`), before a list can name them; what is no resource
+leaves the tree after no list names it any more. A note in the state folder says for which mode and place that was last
 completed. It is taken away before anything changes and written again at the end: a run that was killed leaves a tree
 without a note, and the next one compares the whole tree. A tree with a note is not believed either: others may have
 removed or damaged what lies in it, so each run looks at every place once.
@@ -24,10 +24,7 @@ from headwater.files.patterns import Selection
 from headwater.ingest.folder.comparison import is_outlined, memos_of
 from headwater.ingest.folder.file_events import place_fault
 from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
-from headwater.spec.records import ChangeKind
 from headwater.typed_decoding import from_json
-
-_ROWS = 5_000
 
 
 class _Completed(msgspec.Struct, frozen=True):
@@ -95,16 +92,6 @@ class SetTree:
         if outcome == hashing.UNPLACED:
             raise place_fault(place, error)
         return outcome == hashing.READ
-
-    def remove_deleted(self, after: int) -> int:
-        """Take away what was deleted by the changes after sequence number `after`, and is not there again."""
-        removed = 0
-        while changes := self._catalog.changes(self._name, after, _ROWS):
-            after = changes[-1].seq
-            uris = list(dict.fromkeys(one.uri for one in changes if one.change is ChangeKind.DELETED))
-            live = self._catalog.get(self._name, uris)
-            removed += sum(self._remove(path_of(uri)) for uri in uris if uri not in live)
-        return removed
 
     def sweep(self) -> int:
         """Take away everything that is not a resource of the set; returns how many files that were."""
