@@ -260,13 +260,6 @@ _DEEPEST: Final = 64
 _AT_ONCE: Final = 1_000
 
 
-def copy_above(path: Path) -> Path | None:
-    """The folder of the copy that a path is, or lies in; None: it is none of a copy."""
-    path = Path(os.path.abspath(path))
-    folders = (path, *path.parents)[:_DEEPEST]
-    return next((one for one in folders if (one / FOLDER / STATE).is_file()), None)
-
-
 class CopiedInput(DatasetInput):
     """The dataset below a folder of a copy, or the one that a file of it is.
 
@@ -336,5 +329,7 @@ class CopiedInput(DatasetInput):
 
 def input_at(path: Path, base_url: str, base: str | None = None) -> DatasetInput:
     """What is at a path by now: something of a copy, or a file or a folder of none, which `base` is for."""
-    copy = copy_above(path)
+    whole = Path(os.path.abspath(path))
+    copies = (one for one in (whole, *whole.parents)[:_DEEPEST] if (one / FOLDER / STATE).is_file())
+    copy = next(copies, None)
     return PathInput(path, base_url, None, base) if copy is None else CopiedInput(path, copy, base_url)

@@ -277,32 +277,30 @@ class ResourceLists:
             msgspec.structs.replace(publication, pending=pending, writing=writing, at=self._round.at, round=self._round)
         )
         done: list[Rendered] = []
-        for one in self._rendered(plan):
-            done.append(one)
-            self._context.listener(Progress("pages", len(done), len(plan.render)))
-        self._top(done, plan)
-        ended = self._context.clock()
-        at, touched = self._round.at, {page.number: page.touched for page in self._pages}
-        dropped = [Rendered(number, touched[number], at, max(at, ended)) for number in plan.drop if number in touched]
-        self.rendered = (*done, *dropped)
-        self._refreshed_at = ended
-        if done:
-            self._page_seconds = max((ended - began).total_seconds() / len(done), 0.0)
-
-    def _rendered(self, plan: PagePlan) -> Iterator[Rendered]:
-        """Print the pages and put each into its place, in the order of their numbers."""
         store_writer, clock = self._job.store_writer, self._context.clock
-        known, began = {one.number: one for one in self._pages}, self._round
+        known, begun = {one.number: one for one in self._pages}, self._round
         entries = sum(known[number].count for number in plan.render)
-        order = RenderJob(site=self._site, name=self._name, round=began, indexed=plan.indexed)
+        order = RenderJob(site=self._site, name=self._name, round=begun, indexed=plan.indexed)
         with self._render_pool.rendering(order, plan.render, entries) as rendering:
-            for number in plan.render:
+            for number in plan.render:  # each is put into its place, in the order of their numbers
                 completed, blocks = next(rendering, None) or page(self._context.catalog, order, number, clock)
                 name = resource_page_name(self._name, number) if plan.indexed else resource_list_name(self._name)
                 mark = DocumentMark(generation=store_writer.generation, latest=completed)
                 store_writer.blocks(name, self._caught_up(blocks), mark.encode)
-                touched = began.touched if number == began.last else known[number].touched
-                yield Rendered(number, touched, began.at, completed)
+                touched = begun.touched if number == begun.last else known[number].touched
+                done.append(Rendered(number, touched, begun.at, completed))
+                self._context.listener(Progress("pages", len(done), len(plan.render)))
+        self._top(done, plan)
+        ended = self._context.clock()
+        dropped = [
+            Rendered(number, known[number].touched, begun.at, max(begun.at, ended))
+            for number in plan.drop
+            if number in known
+        ]
+        self.rendered = (*done, *dropped)
+        self._refreshed_at = ended
+        if done:
+            self._page_seconds = max((ended - began).total_seconds() / len(done), 0.0)
 
     def _caught_up(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         yield from blocks

@@ -205,20 +205,6 @@ def catalog_elsewhere(state: Path) -> str | None:
         raise StateUnusable(f"cannot be read: {cause.strerror}", where=str(note)) from cause
 
 
-def open_store(config: SourceConfig, tree: StaticTree | None = None) -> FolderStore:
-    """Where the documents lie.
-
-    What a killed process left half-written stays for now: only the leader may sweep it away, because it may be
-    what the leader is writing.
-    """
-    if tree is not None:
-        store = FolderStore(tree.folder, foreign=frozenset({"resources", Path(config.state).name}), clean=False)
-        with write_faults(tree.folder):
-            mark_folder(tree.folder, TREE_MARK)
-        return store
-    return FolderStore(Path(config.documents or Path(config.state) / DOCUMENTS), clean=False)
-
-
 class ConfiguredSource:
     """A source before anything is done with it. A context manager: what it has opened is given up with it.
 
@@ -255,7 +241,13 @@ class ConfiguredSource:
         """Open catalog and store; the state folder is there. Raises the catalog's errors."""
         self.catalog = open_catalog(self.config, listener)
         self.push_sets = PushSets(self.config.sets, self.site, self.catalog, self._state, clock)
-        self.store = open_store(self.config, self._tree)
+        # What a killed process left half-written stays for now: it may be what the leader is writing, who sweeps it.
+        if (tree := self._tree) is not None:
+            self.store = FolderStore(tree.folder, foreign=frozenset({"resources", self._state.name}), clean=False)
+            with write_faults(tree.folder):
+                mark_folder(tree.folder, TREE_MARK)
+        else:
+            self.store = FolderStore(Path(self.config.documents or self._state / DOCUMENTS), clean=False)
         noted = [one.name for one in self.config.sets if one.versions]
         self.histories = {name: History(self.catalog, name, self.versions.has) for name in noted}
         for one in self.config.sets:

@@ -198,7 +198,7 @@ class IngestState:
                 delete.append((HALF, uri))
             else:
                 put.append(StateRow(HALF, uri, _pack(aside), to_microseconds(aside.due)))
-        for row in self._said(effects.statements):
+        for row in self._said(effects.statements) if effects.statements else ():
             if row.value:
                 put.append(row)
             else:
@@ -214,8 +214,6 @@ class IngestState:
 
     def _said(self, made: dict[str, tuple[Statement, ...]]) -> Iterator[StateRow]:
         """The statements of resources, and the same by whom they are about; no value where nothing is said."""
-        if not made:
-            return
         before = self.statements(made)
         targets = {target for said in (*made.values(), *before.values()) for _, target in said}
         about = {target: dict.fromkeys(said) for target, said in self.about(targets).items()}
