@@ -183,7 +183,7 @@ CREATE TABLE listing(
 ) WITHOUT ROWID;
 CREATE TABLE released(set_id INTEGER NOT NULL, uri TEXT NOT NULL, PRIMARY KEY(set_id, uri)) WITHOUT ROWID;
 """
-"""For sets of which resources are chosen by metadata records (`sync/metadata/statements.py`): which record describes
+"""For sets of which resources are chosen by metadata records (`sync/linked_resources.py`): which record describes
 what, and which of the two says so; what is listed, chosen or not; what is held and was chosen once."""
 
 _DELETED = "CREATE INDEX resources_deleted ON resources(set_id, changed_at) WHERE path IS NULL"

@@ -24,10 +24,10 @@ from headwater.spec.kinds import Kind
 from headwater.spec.reader import Reader, ReadLimits
 from headwater.spec.records import Document, Entry
 from headwater.storage.transaction import Transaction
-from headwater.sync.alternates import keep_representations
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import backup_of
+from headwater.sync.linked_resources import keep_representations
 from headwater.sync.lists.change_lists import ChangeListReader
 from headwater.sync.lists.documents import (
     MOST_ENTRIES,

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.errors import Exit, UsageFault
 from headwater.spec.records import Link
-from headwater.sync.alternates import accept_header, preferred_alternate
+from headwater.sync.linked_resources import accept_header, preferred_alternate
 from headwater.sync.options import SyncOptions
 from tests.support.copying import check, go, tree
 from tests.support.fake_source import Reply, Site, Source, at, ln, sha, url

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import Exit, UsageFault
-from headwater.sync.metadata import is_chosen
+from headwater.sync.linked_resources import is_chosen
 from headwater.sync.options import Choice, SyncOptions
 from tests.support.copying import check, go, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, at, ln, sha, url

@@ -26,16 +26,15 @@ from headwater.files.hashing import HASHERS, HashRequest, HashResult
 from headwater.processes.pool import processors
 from headwater.progress import Notice, Progress
 from headwater.storage.transaction import Row, Transaction
-from headwater.sync.alternates import keep_representations
 from headwater.sync.audit.findings import ExpectedFile, FoundFile, difference, judge_file, judge_set, proof_of
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.linked_resources import keep_representations, restate_by_changes, restate_by_list
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, canonical_hash_of
 from headwater.sync.lists.position import Position, position_of_list
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
-from headwater.sync.metadata import restate_by_changes, restate_by_list
 from headwater.sync.options import Choice, SyncOptions
 from headwater.sync.past.evidence import EXISTED, UNKNOWN, EvidenceReader, fill_listed
 from headwater.sync.reports import (

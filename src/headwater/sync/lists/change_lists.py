@@ -14,8 +14,8 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
-from headwater.sync.alternates import represent_changed
 from headwater.sync.connection import Unreachable, WrongDocument
+from headwater.sync.linked_resources import represent_changed
 from headwater.sync.lists.archives import shortfall
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
 from headwater.sync.lists.entries import ChangeListStaging, EntryFilter, ListContext, fold, set_apart

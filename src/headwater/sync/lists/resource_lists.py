@@ -22,8 +22,8 @@ from headwater.spec.records import Document, Entry
 from headwater.spec.times import to_microseconds
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
-from headwater.sync.alternates import represent_listed
 from headwater.sync.connection import Unreachable, WrongDocument
+from headwater.sync.linked_resources import represent_listed
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
 from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, ListContext
 from headwater.sync.source_times import FUTURE, SECOND, believed_at, last_micros, micros

@@ -16,11 +16,11 @@ import msgspec
 from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, Progress
 from headwater.spec.records import Digest
-from headwater.sync.alternates import accept_header
 from headwater.sync.connection import origin_of
 from headwater.sync.copy.file_names import escaped_path
 from headwater.sync.copy.file_tree import DestinationUnusable, PathOccupied, printable_path
 from headwater.sync.copy.held_files import is_intact
+from headwater.sync.linked_resources import accept_header
 from headwater.sync.lists.entries import canonical_hash_of, links_of
 from headwater.sync.reports import SetReport
 from headwater.sync.run_context import RunContext

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 
 from headwater.errors import Exit, StoreFault, UsageFault
 from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, Progress
 from headwater.quantities import consent_for, human_octets, needs_consent
+from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
-from headwater.sync.alternates import hold_needed
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, stamp
-from headwater.sync.metadata import stages
+from headwater.sync.linked_resources import hold_needed
 from headwater.sync.reports import PlannedAction
 from headwater.sync.state import (
     any_refused,
@@ -27,7 +27,15 @@ from headwater.sync.state import (
 )
 from headwater.sync.transfer.content_at_hand import UnconfirmedContent, fitting_base, is_listed
 from headwater.sync.transfer.resources import ResourceTransfer
-from headwater.sync.transfer.work_queue import ADD_WORK, LEAST_RESOURCES, ListedColumns, clear_plan, listed_columns
+from headwater.sync.transfer.result_log import SETTLED_ROUND
+from headwater.sync.transfer.work_queue import (
+    ADD_WORK,
+    LEAST_RESOURCES,
+    WAITING_ROUND,
+    ListedColumns,
+    clear_plan,
+    listed_columns,
+)
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
 from headwater.sync.update.set_context import SetContext
@@ -212,7 +220,7 @@ class Applier:
         held, options = self._set, self._run.options
         if table == "listed" and options.patches == "all":
             self._bring_dataset()
-        for _ in stages(self._run.database, held.row.id) if options.with_metadata else (None,):
+        for _ in _stages(self._run.database, held.row.id) if options.with_metadata else (None,):
             transfer = ResourceTransfer(
                 self._run, held.row, held.report, self.unconfirmed, held.warn, held.scope.objection
             )
@@ -432,3 +440,37 @@ class Applier:
         report.plan_is_cut = len(report.plan) > _MOST_ACTIONS
         del report.plan[_MOST_ACTIONS:]
         self._by_packages()
+
+
+# the order in which metadata records and what they describe are fetched (DST-S5)
+
+_MOST_STAGES = 8
+"""So many transfers are made one after another for records of records; what waits still is fetched at once then."""
+
+_RECORD_IN_WORK = """EXISTS (SELECT 1 FROM descriptions d JOIN temp.work o ON o.uri = d.record
+WHERE d.set_id = ?1 AND d.content = work.uri AND o.round = {})"""
+_AWAITED = f"""EXISTS (SELECT 1 FROM descriptions d JOIN temp.work o ON o.uri = d.content
+WHERE d.set_id = ?1 AND d.record = work.uri AND o.round = {WAITING_ROUND})"""  # noqa: S608
+
+_HOLD_WAITING = f"UPDATE temp.work SET round = {WAITING_ROUND} WHERE round = 0 AND {_RECORD_IN_WORK.format(0)}"  # noqa: S608
+_FREE_WAITING = f"UPDATE temp.work SET round = 0 WHERE round = {WAITING_ROUND}"  # noqa: S608
+_NEXT_STAGE = (f"{_FREE_WAITING} AND NOT {_RECORD_IN_WORK.format(WAITING_ROUND)}", f"{_FREE_WAITING} AND {_AWAITED}")
+"""What waits for nothing; of a circle, what others wait for."""
+
+
+def _stages(database: Database, set_id: int) -> Iterator[None]:
+    """Yields once for each transfer that is to be made: what may not be fetched yet is in no round until then.
+
+    What describes what is in no list is not waited for, nor is a record that is held already or has failed.
+    """
+    with database.write() as t:
+        t.run(_HOLD_WAITING, (set_id,))
+    for stage in range(_MOST_STAGES):
+        if stage:
+            with database.write() as t:
+                t.run(f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE round >= 0")  # noqa: S608  no round meets it
+                last = stage == _MOST_STAGES - 1
+                freed = t.run(_FREE_WAITING) if last else any(t.run(statement, (set_id,)) for statement in _NEXT_STAGE)
+            if not freed:
+                return
+        yield

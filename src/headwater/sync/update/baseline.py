@@ -7,8 +7,8 @@ import msgspec
 from headwater.errors import SourceFault, Undetermined
 from headwater.spec.kinds import Kind
 from headwater.storage.transaction import Transaction
-from headwater.sync.alternates import keep_later_choices, keep_representations
 from headwater.sync.connection import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable, WrongDocument
+from headwater.sync.linked_resources import keep_later_choices, keep_representations
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import MissingDocument
 from headwater.sync.lists.entries import BY_URI

@@ -15,9 +15,9 @@ from headwater.spec.kinds import PATCH
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.held_files import digest_of_path, is_intact
+from headwater.sync.linked_resources import forget_statements, restate_by_changes, restate_by_list
 from headwater.sync.lists.entries import BY_URI, IS_FOLLOWED
 from headwater.sync.lists.position import is_bound, is_past
-from headwater.sync.metadata import forget_statements, restate_by_changes, restate_by_list
 from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.state import SetRow, Validators, fact, keep_fact, keep_listed

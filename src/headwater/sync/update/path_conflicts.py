@@ -18,7 +18,7 @@ from headwater.sync.copy.file_names import (
     resources_folder,
 )
 from headwater.sync.copy.held_files import fold_held
-from headwater.sync.metadata import DescribedChoice
+from headwater.sync.linked_resources import DescribedChoice
 from headwater.sync.options import Choice
 from headwater.sync.state import SetRow
 

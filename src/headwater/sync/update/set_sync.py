@@ -14,9 +14,9 @@ import msgspec
 
 from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined
 from headwater.storage.transaction import Transaction
-from headwater.sync.alternates import keep_representations
 from headwater.sync.connection import IncompleteList, MovedElsewhere, RedirectRefused, Scope, Unreachable
 from headwater.sync.copy.held_files import find_damage
+from headwater.sync.linked_resources import keep_representations
 from headwater.sync.lists.archives import CHANGE_LIST_ARCHIVE, lists_over_gap
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import IndexedList, Position, kept_ahead
