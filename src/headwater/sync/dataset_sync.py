@@ -61,11 +61,10 @@ from headwater.sync.reports import (
     StoreReport,
     gravest_status,
 )
-from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import SetRow
 from headwater.sync.transfer.verification import digests_of
-from headwater.sync.transfer.work_queue import octet_limit
+from headwater.sync.transfer.work_queue import RunContext, octet_limit
 from headwater.transport.fetch import Fetch
 from headwater.transport.transport import Transport
 from headwater.triplestores.embedded_store import EmbeddedStore, forms_still_there, write_normalised

@@ -43,10 +43,10 @@ from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position
 from headwater.sync.reports import SyncReport, gravest_status, keep_fault, keep_report
 from headwater.sync.run import SyncTask, open_transport, recall_public, working_copy
-from headwater.sync.run_context import RunContext
 from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.source_times import format_micros, micros
 from headwater.sync.state import CHANGE_LIST, TEMPORARY, Validators, sets
+from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference, bound_times, note_payload
 from headwater.sync.update.set_context import SetContext

@@ -31,12 +31,12 @@ from headwater.sync.lists.documents import Documents
 from headwater.sync.options import SyncOptions, given_options
 from headwater.sync.packages.dump_documents import remove_kept_packages
 from headwater.sync.reports import SetReport, SyncReport, gravest_status, keep_fault, keep_report
-from headwater.sync.run_context import RunContext
 from headwater.sync.sets.polling import PollHistory, PollingHints, PollInterval, asked_first, next_wait, polled_by
 from headwater.sync.sets.registry import SetRegistry
 from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state import AS_OF, IN_PUBLIC, TEMPORARY, SetRow, fact, keep_fact, sets
 from headwater.sync.transfer.partial_downloads import sweep
+from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.set_sync import SetSync
 from headwater.transport.fetch import DeadlineMet
 from headwater.transport.transport import Transport, TransportOptions

@@ -32,12 +32,11 @@ from headwater.sync.packages.dump_documents import MANIFESTS, fetch_package, rea
 from headwater.sync.packages.package_content import PackageContent, Warn
 from headwater.sync.packages.placing import MemberBlock, MemberPlacing
 from headwater.sync.reports import SetReport, TransferWay
-from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import micros
 from headwater.sync.state import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
-from headwater.sync.transfer.work_queue import ELIGIBLE, LEAST_RESOURCES
+from headwater.sync.transfer.work_queue import ELIGIBLE, LEAST_RESOURCES, RunContext
 from headwater.transport.transport import Fetch, Fetched
 from headwater.typed_decoding import from_json
 

@@ -22,11 +22,10 @@ from headwater.processes.pool import ProcessPool
 from headwater.progress import Done, ignored
 from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied, printable_path
 from headwater.sync.reports import SetReport
-from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import mtime_ns
 from headwater.sync.transfer.request_processes import may_use_processes, opened_tree, placing_program
 from headwater.sync.transfer.result_log import PlacedFile, ResultLog
-from headwater.sync.transfer.work_queue import Work
+from headwater.sync.transfer.work_queue import RunContext, Work
 
 PROCESS_FROM = 3_000
 """For fewer members, a process that places them costs more than it saves."""

@@ -23,11 +23,10 @@ from headwater.sync.past.evidence import (
 )
 from headwater.sync.past.versions import VersionTransfer, dumps_around, second_before, ways_of
 from headwater.sync.reports import SetReport
-from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import AS_OF, CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow, fact, keep_fact
 from headwater.sync.transfer.verification import digests_of
-from headwater.sync.transfer.work_queue import Attempt, KnownOfState, encode_attempts, past_attempts
+from headwater.sync.transfer.work_queue import Attempt, KnownOfState, RunContext, encode_attempts, past_attempts
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference
 from headwater.sync.update.set_context import SetContext

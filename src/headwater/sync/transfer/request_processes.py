@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from headwater.files.file_copies import Room
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
@@ -22,11 +22,8 @@ from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOcc
 from headwater.sync.source_times import mtime_ns, strong_last_modified
 from headwater.sync.transfer.result_log import BATCH, PlacedFile, ResultLog
 from headwater.sync.transfer.verification import strongest_of
-from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, Work
+from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, RunContext, Work
 from headwater.transport.transport import FailureKind, Fetch, Fetched, Transport, TransportOptions
-
-if TYPE_CHECKING:
-    from headwater.sync.run_context import RunContext
 
 PROCESSES = 2
 FROM = 3_000

@@ -23,7 +23,6 @@ from headwater.sync.copy.held_files import is_intact
 from headwater.sync.linked_resources import accept_header
 from headwater.sync.lists.entries import canonical_hash_of, links_of
 from headwater.sync.reports import SetReport
-from headwater.sync.run_context import RunContext
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns, strong_last_modified
 from headwater.sync.state import SetRow
 from headwater.sync.transfer.content_at_hand import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile, adopt_existing
@@ -53,6 +52,7 @@ from headwater.sync.transfer.work_queue import (
     Attempt,
     MirrorAttempt,
     PatchAttempt,
+    RunContext,
     Work,
     attempts_after,
     octet_limit,

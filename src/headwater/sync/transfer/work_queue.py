@@ -1,6 +1,7 @@
 """The work queue of a set (`temp.work`): the attempts at each resource in order, and which mirrors are trusted.
 
-Mirrors are asked first, by `pri` and by what the run has learnt of their hosts (DST-S2, DST-F11), then `loc`.
+Mirrors are asked first, by `pri` and by what the run has learnt of their hosts (DST-S2, DST-F11), then `loc`. The run
+itself (`RunContext`) is what all its sets share.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from typing import ClassVar
 
 import msgspec
 
+from headwater.progress import Done, Listener
 from headwater.spec.kinds import PATCH
+from headwater.storage.database import Database
 from headwater.storage.transaction import Row, Transaction
+from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import links_of, without_links
 from headwater.sync.options import SyncOptions
 from headwater.sync.state import Validators
 from headwater.sync.transfer.verification import digests_of
 from headwater.transport.fetch import FailureKind, Fetched
 from headwater.transport.scheduler import site_of
+from headwater.transport.transport import Transport
 from headwater.typed_decoding import from_json
 
 _ROOM_FOR_GROWTH = 64 << 20
@@ -427,3 +433,29 @@ class Mirrors:
         host = self._hosts[site_of(href) or ""]
         host.open -= 1
         return host
+
+
+# the run
+
+
+class RunContext(msgspec.Struct, kw_only=True):
+    """What the sets of one run share. `tree` is None in a dry run without a folder; `now` is in microseconds."""
+
+    documents: Documents
+    transport: Transport
+    database: Database
+    tree: FileTree | None
+    temp: str
+    run_number: int
+    options: SyncOptions
+    source: str
+    destination: str
+    listener: Listener
+    each: Callable[[Done], None]
+    now: Callable[[], int]
+    lock: int | None = None
+    """The open file by which the run holds the folder of the copy; a process of the run holds it as well."""
+
+    adopt: bool
+    mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
+    """What this run has learnt of mirrors (DST-F11)."""

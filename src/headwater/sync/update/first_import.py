@@ -22,12 +22,11 @@ from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.entries import ListContext, links_of
 from headwater.sync.lists.position import Position
 from headwater.sync.reports import SetReport
-from headwater.sync.run_context import RunContext
 from headwater.sync.state import SetRow
 from headwater.sync.transfer.content_at_hand import UnconfirmedContent
 from headwater.sync.transfer.patching import LARGEST_OF_DATASET, PENDING_CHANGES, PendingChange
 from headwater.sync.transfer.verification import digests_of, strongest_of
-from headwater.sync.transfer.work_queue import COLUMNS, Work
+from headwater.sync.transfer.work_queue import COLUMNS, RunContext, Work
 from headwater.transport.transport import Fetch
 
 _MOST_PATCHES: Final = 100_000

@@ -16,7 +16,6 @@ from headwater.sync.lists.position import IndexedList, Position
 from headwater.sync.options import signature_of
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import SetReport
-from headwater.sync.run_context import RunContext
 from headwater.sync.sets.moved_sets import is_move, moved_elsewhere, take_along
 from headwater.sync.sets.polling import place_of, refreshed_offer
 from headwater.sync.state import (
@@ -32,6 +31,7 @@ from headwater.sync.state import (
     keep_validators,
     one_set,
 )
+from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.difference import ask_for_old_deletions, contradicted
 from headwater.typed_decoding import from_json
 

@@ -22,7 +22,6 @@ from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReadin
 from headwater.sync.lists.position import IndexedList, Position, kept_ahead
 from headwater.sync.packages.dump_documents import OtherPackage
 from headwater.sync.reports import FailedTransfer, SetReport, gravest_status
-from headwater.sync.run_context import RunContext
 from headwater.sync.sets.moved_sets import CHANGED
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import (
@@ -40,6 +39,7 @@ from headwater.sync.state import (
     refused_entries,
     unconfirmed_count,
 )
+from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.baseline import ACCEPT, Baseline
 from headwater.sync.update.difference import Difference, let_changes_decide, settle_contradictions
