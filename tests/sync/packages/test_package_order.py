@@ -21,7 +21,7 @@ Package = Callable[[Dumps, list[str]], bytes]
 def placed_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who places: the run itself, or the process beside it."""
     if request.param == "process":
-        monkeypatch.setattr("headwater.sync.packages.placing.PROCESS_FROM", 1)
+        monkeypatch.setattr("headwater.sync.packages.package_content.PROCESS_FROM", 1)
         monkeypatch.setattr("headwater.sync.transfer.request_processes.processors", lambda: 2)
 
 

@@ -29,8 +29,7 @@ from headwater.spec.records import Entry
 from headwater.sync.connection import Scope
 from headwater.sync.lists.documents import CAPABILITY_LISTS, offer_of
 from headwater.sync.packages.dump_documents import MANIFESTS, fetch_package, read_dump, remove_package
-from headwater.sync.packages.package_content import PackageContent, Warn
-from headwater.sync.packages.placing import MemberBlock, MemberPlacing
+from headwater.sync.packages.package_content import MemberBlock, MemberPlacing, PackageContent, Warn
 from headwater.sync.reports import SetReport, TransferWay
 from headwater.sync.source_times import micros
 from headwater.sync.state import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
