@@ -34,10 +34,6 @@ _HAZARD = re.compile(r"[?#\0]|%2f|%00", re.IGNORECASE)
 _PLAIN = re.compile(rb"(?:[A-Za-z0-9_-][\w.-]{0,200}/)*[A-Za-z0-9_-][\w.-]{0,200}\Z", re.ASCII)
 """A path of which nothing has to be looked at more closely, as most are."""
 
-_PLAIN_LINES = re.compile(r"[A-Za-z0-9_./\n-]*+\Z")
-LONGEST_PLAIN = 200
-"""Characters of a path of which `are_plain` may be asked."""
-
 
 def base_folder(text: str) -> str:
     """The base that a caller names, in the form by which names are made: normalised, and with a slash at its end.
@@ -89,18 +85,6 @@ def natural_path(uri: str, base: str) -> bytes | None:
         return path
     is_ours = _ESCAPED.match(path) or not leads_inside(path)
     return None if is_ours or any(len(part) > _LONGEST_NAME for part in path.split(b"/")) else path
-
-
-def are_plain(rests: str, count: int) -> bool:
-    """Whether what follows the base in each of so many URIs is its natural path; where not, it may be so all the same.
-
-    `rests`: lines without the last line feed, each from the slash on with which the base ends.
-    """
-    return (
-        rests.count("\n") == count - 1
-        and _PLAIN_LINES.match(rests) is not None
-        and not ("//" in rests or "/." in rests or "/\n" in rests or rests.endswith("/"))
-    )
 
 
 def escaped_path(uri: str, *, folds: bool = False) -> bytes:

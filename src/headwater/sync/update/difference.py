@@ -204,13 +204,10 @@ class Difference:
             restate_by_list(t, self._set.id, self.paths.takes, at, complete=complete, anew=anew)
         elif anew:
             forget_statements(t, self._set.id)
-        if (planned := self.paths.plan_all_new(t, at)) is not None:
-            self.counts.created += planned
-        else:
-            t.many(ADD_WORK, self._new(t, at))
-            confirmed = _Confirmations(t, self._set.id)
-            t.many(ADD_WORK, self._different(t, at, confirmed))
-            confirmed.flush()
+        t.many(ADD_WORK, self._new(t, at))
+        confirmed = _Confirmations(t, self._set.id)
+        t.many(ADD_WORK, self._different(t, at, confirmed))
+        confirmed.flush()
         whole, left_out = keep_listed(t, self._set.id, at, self.paths.takes_refused, complete=complete, skipped=skipped)
         self.counts.left_out += left_out
         return whole

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from headwater.files.folder_marks import folded
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.copy.file_names import (
-    LONGEST_PLAIN,
-    are_plain,
     common_folder,
     escaped_path,
     natural_path,
@@ -46,22 +44,8 @@ _DELETIONS_IN_THE_WAY = (
 )
 
 _CHUNK = 20_000
-_RESTS = (
-    "SELECT max(n), count(*), group_concat(substr(uri, :base_length), char(10)), max(length(uri)) - :base_length,"  # noqa: S608  our own names
-    " min(substr(uri, 1, :base_length) = :base)"
-    f" FROM (SELECT n, uri FROM temp.listed WHERE NOT refused AND n > :last ORDER BY n LIMIT {_CHUNK})"
-)
-_ALL_NEW = (
-    "INSERT OR REPLACE INTO temp.work(uri, loc, path, lastmod, length, hash, type, encoding, links, extra, known_at)"
-    " SELECT uri, coalesce(loc, uri), CAST(:prefix || substr(uri, :base_length + 1) AS BLOB), lastmod, length, hash,"
-    " type, encoding, links, extra, :at FROM temp.listed WHERE NOT refused ORDER BY n"
-)
 _NEW_PATHS = f"SELECT n, path FROM temp.work WHERE held IS NULL AND n > ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
 _NAMES = f"SELECT n, uri, path, held FROM temp.work WHERE n > ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
-_ANY_KNOWN = (
-    "SELECT 1 FROM resources WHERE set_id = ?1 UNION ALL SELECT 1 FROM failures WHERE set_id = ?1"
-    " UNION ALL SELECT 1 FROM temp.work LIMIT 1"
-)
 
 
 def first_base(t: Transaction, table: str, capability_list: str | None) -> str | None:
@@ -103,23 +87,6 @@ class PathConflicts:
     def path(self, uri: str) -> bytes:
         """The path, relative to the destination, that the rule gives a URI when nothing else claims it."""
         return self._prefix + (natural_path(uri, self._base) or escaped_path(uri, folds=self._folds))
-
-    def plan_all_new(self, t: Transaction, at: int | None) -> int | None:
-        """Plan all that is listed by one statement, where nothing is known of it and each has its plain natural path.
-
-        That is so where all of it is below the base, and what follows it is the path of each. Gives how much it is;
-        None, and nothing is planned, where one of them has to be looked at.
-        """
-        if not (self._base.endswith("/") and self._choice.takes_all) or t.one(_ANY_KNOWN, (self._set.id,)):
-            return None
-        named: dict[str, str | int] = {"base": self._base, "base_length": len(self._base)}
-        last = 0
-        while True:
-            last, count, rests, longest, are_below = t.one(_RESTS, {**named, "last": last}) or (0, 0, "", 0, 1)
-            if not count:
-                return t.run(_ALL_NEW, {"base_length": len(self._base), "at": at, "prefix": self._prefix.decode()})
-            if not are_below or longest > LONGEST_PLAIN or not are_plain(rests, count):
-                return None
 
     def takes(self, uri: str, path: bytes) -> bool:
         """Whether the user's choice lets the resource in."""
