@@ -42,7 +42,6 @@ from headwater.sync.source_times import micros
 from headwater.typed_decoding import json_decoder
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*\Z")
-_PLAIN_LINES = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@/?\n]*\Z")
 _LOWEST_PRIORITY = 999_999
 _ANY_HOST = Scope(frozenset(), any_host=True)  # mirrors are exempt from the scope, and from nothing else (DST-S12)
 
@@ -136,8 +135,11 @@ class EntryFilter:
         if loc.startswith(self._prefix) and _PLAIN.match(loc) and "/." not in loc:
             uri, refused = loc, 0
         else:
-            uri = normalise(loc)
-            refused = self._judge(loc, uri)
+            uri, refused = normalise(loc), 0
+            if (refusal := self._scope.refusal(loc)) is not None:
+                refused = 1 + REFUSALS.index(refusal)
+            else:
+                self._prefix = _origin_prefix(uri) or self._prefix  # that of the usual entry
         lastmod, extra = entry.lastmod, _ENCODER.encode(entry.extra).decode() if entry.extra else None
         if extra is not None and len(extra) > _LONGEST_KEPT:
             extra = None
@@ -153,29 +155,6 @@ class EntryFilter:
             extra,
             refused,
         )
-
-    def rows(self, entries: Sequence[Entry]) -> Sequence[Row]:
-        """The staged rows of entries, quicker where all are usual: of one origin, with nothing to be normalised, and
-        without links and foreign attributes."""
-        if entries and not entries[0].loc.startswith(self._prefix):
-            self._judge(entries[0].loc, normalise(entries[0].loc))  # learns the origin
-        lines = "\n".join([entry.loc for entry in entries])
-        if (
-            not _PLAIN_LINES.match(lines)
-            or "/." in lines
-            or f"\n{lines}".count(f"\n{self._prefix}") != len(entries)
-            or lines.count("\n") != len(entries) - 1
-            or any(entry.links or entry.extra for entry in entries)
-        ):
-            return [self.row(entry) for entry in entries]
-        return [(e.loc, None, micros(e.lastmod), e.length, e.hash, e.type, e.encoding, None, None, 0) for e in entries]
-
-    def _judge(self, loc: str, uri: str) -> int:
-        refusal = self._scope.refusal(loc)
-        if refusal is not None:
-            return 1 + REFUSALS.index(refusal)
-        self._prefix = _origin_prefix(uri) or self._prefix  # that of the usual entry
-        return 0
 
 
 def _origin_prefix(uri: str) -> str:

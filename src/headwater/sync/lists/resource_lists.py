@@ -410,9 +410,8 @@ class _ListHead:
                 is_timed = entry.at is not None or entry.lastmod is not None
                 self.parts.setdefault(entry.loc, _IndexPart(entry.loc, stated, is_timed, self._depth + 1))
         elif document.kind in _LISTS:
-            rows = self._intake.rows(entries)
             with self._database.write() as t:
-                t.many(STAGE_LISTED, rows)
+                t.many(STAGE_LISTED, map(self._intake.row, entries))
                 self.last = _last_listed(t)
             self._listener(Progress("listing", self.last))
 

@@ -31,7 +31,6 @@ from headwater.sync.transfer.patching import Patching
 from headwater.sync.transfer.request_processes import fetch_plain
 from headwater.sync.transfer.result_log import BATCH, IN_ROUND, PlacedFile, ResultLog
 from headwater.sync.transfer.verification import (
-    GOOD,
     BodyForm,
     CannotDecode,
     CanonicalFixity,
@@ -42,7 +41,6 @@ from headwater.sync.transfer.verification import (
     decode_file,
     differing,
     error_page,
-    fits,
     judge,
     strongest_of,
 )
@@ -283,16 +281,13 @@ class ResourceTransfer:
         if coding not in ("", "identity") and body is not None:
             self._tree.write(name, body, None)
             body = None
-        if body is not None and wanted is not None and fits(wanted, work.length, octets, found):
-            verdict = GOOD
+        forms = {BodyForm.RECEIVED: (octets, found)}
+        if coding in ("", "identity"):
+            verdict = judge(_listed(work), wanted, forms, _own_time(work, fetched))
         else:
-            forms = {BodyForm.RECEIVED: (octets, found)}
-            if coding in ("", "identity"):
-                verdict = judge(_listed(work), wanted, forms, _own_time(work, fetched))
-            else:
-                verdict = self._decoded(work, wanted, fetched, forms, coding)
-            octets, found = forms[verdict.form]
-            verdict = self._reviewed(work, wanted, fetched, verdict, body)
+            verdict = self._decoded(work, wanted, fetched, forms, coding)
+        octets, found = forms[verdict.form]
+        verdict = self._reviewed(work, wanted, fetched, verdict, body)
         is_good, is_newer = verdict.judgement is Judgement.GOOD, verdict.judgement is Judgement.NEWER
         if verdict.form is BodyForm.DECODED:
             self._tree.discard(name)

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from headwater.rdf.canonical import CanonicalHasher
     from headwater.rdf.syntaxes import Syntax
 
-_USUAL = re.compile(r"(?:md5:[0-9a-f]{32} )?sha-256:([0-9a-f]{64})\Z")
-"""What most lists state, as the standard writes it."""
-
 
 class ListedResource(msgspec.Struct, frozen=True, gc=False):
     """What a list says of one resource. `known_at`: the moment it speaks of (a change's time, a list's `at`)."""
@@ -66,43 +63,21 @@ class Verdict(msgspec.Struct, frozen=True):
     """False when the list gave nothing to verify with: the copy is what the server sent."""
 
 
-GOOD = Verdict(Judgement.GOOD)
-"""What most answers get."""
-
-
 def digests_of(text: str | None) -> tuple[Digest, ...]:
     """The digests of a `hash` attribute that can be computed, strongest first (AMB-28)."""
-    if text is None:
-        return ()
-    found = parse_hash(text).digests
-    if len(found) == 1:
-        return found if found[0].algorithm in STRONGEST else ()
+    found = () if text is None else parse_hash(text).digests
     return tuple(sorted((d for d in found if d.algorithm in STRONGEST), key=lambda d: STRONGEST.index(d.algorithm)))
 
 
 def strongest_of(text: str | None) -> Digest | None:
     """The strongest digest of a `hash` attribute that can be computed."""
-    if text is None:
-        return None
-    if usual := _USUAL.match(text):
-        return Digest("sha-256", usual[1])
-    found = parse_hash(text).digests
-    for algorithm in STRONGEST:
-        for digest in found:
-            if digest.algorithm == algorithm:
-                return digest
-    return None
+    return next(iter(digests_of(text)), None)
 
 
 def strongest_text(text: str | None) -> str | None:
     """The same as it is recorded: the algorithm, a colon, lower-case hex."""
     digest = strongest_of(text)
     return None if digest is None else str(digest)
-
-
-def fits(digest: Digest, length: int | None, octets: int, found: str) -> bool:
-    """Whether octets as received, with the hex digest `found`, are what is listed: then `judge` says GOOD of them."""
-    return found == digest.hex and (length is None or octets == length)
 
 
 def judge(
