@@ -22,7 +22,7 @@ from headwater.files import hashing
 from headwater.files.file_copies import GONE
 from headwater.files.folder_marks import folded, is_reserved, leads_inside
 from headwater.files.hash_pool import HashPool
-from headwater.files.hashing import HASHERS, HashRequest, HashResult
+from headwater.files.hashing import HashRequest, HashResult
 from headwater.processes.pool import processors
 from headwater.progress import Notice, Progress
 from headwater.storage.transaction import Row, Transaction
@@ -219,7 +219,13 @@ class SetComparison:
         else:
             self._result.refused, self._result.skipped = self._refused.refused, self._refused.skipped
             self._name()
-            self._content = self._audit_dataset()
+            with self._database.write() as t:
+                is_unhashed = t.one(_ANY_UNHASHED, (self._row.id,)) is not None
+            if is_unhashed and self._moment is None:  # of what is past no content can be asked for
+                from headwater.sync.dataset_sync import audit_dataset  # takes the RDF library along
+
+                transport, name = self._documents.transport, self._options.dataset
+                self._content = audit_dataset(self._context, self._row.id, transport, self._root, name)
             with closing(self._fixity):
                 proved = self._compare(_EVERY)
                 self._told_no_more()
@@ -378,24 +384,17 @@ class SetComparison:
 
     # the files
 
-    def _audit_dataset(self) -> ContentVerdict | None:
-        """The verdict on the dataset of a set, where nothing is listed that would tell more than its time.
-
-        Of what is past no content can be asked for.
-        """
-        with self._database.write() as t:
-            if self._moment is not None or t.one(_ANY_UNHASHED, (self._row.id,)) is None:
-                return None
-        from headwater.sync.dataset_sync import audit_dataset  # takes the RDF library along
-
-        transport = self._documents.transport
-        return audit_dataset(self._context, self._row.id, transport, self._root, self._options.dataset)
-
     def _compare(self, which: str) -> Counter[str]:
         """Hash the files of a query and note the verdicts on those that are not the same; counts what proves others."""
         proved, done, processes = Counter[str](), 0, min(processors(), 8)
         pool = HashPool(processes=processes if processes > 1 else 0)
-        for block, results in pool.read(self._wanted(which), self._request):
+
+        def request(wanted: ExpectedFile) -> HashRequest:
+            """With every digest that is listed, else with that of what was placed; else the state alone is read."""
+            digests = digests_of(wanted.hash) or digests_of(wanted.digest)
+            return self._file(wanted.path), tuple(digest.algorithm for digest in digests), None
+
+        for block, results in pool.read(self._wanted(which), request):
             judged = []
             for wanted, result in zip(block, results, strict=True):
                 found = _found_file(result)
@@ -422,10 +421,6 @@ class SetComparison:
                 return
             last = rows[-1][0]
             yield from (ExpectedFile(*row) for row in rows)
-
-    def _request(self, wanted: ExpectedFile) -> HashRequest:
-        """With every digest that is listed, else with that of what was placed; without any the state alone is read."""
-        return self._file(wanted.path), _algorithms(wanted.hash or "") or _algorithms(wanted.digest or ""), None
 
     def _file(self, path: bytes) -> bytes:
         """Where a file of the copy lies: nowhere, where a state has a path that leads out of it."""
@@ -563,14 +558,6 @@ class SetComparison:
             if undone and not digests_of(listed):
                 reason = _NOT_DONE
         return Finding(verdict, uri, _shown(path), reason, expected, found)
-
-
-def _algorithms(listed: str) -> tuple[str, ...]:
-    """The algorithms of the digests that are listed; where one stands there alone, it need not be a digest as well."""
-    name, _, rest = listed.partition(":")
-    if name in HASHERS and rest.isalnum():
-        return (name,)
-    return tuple(digest.algorithm for digest in digests_of(listed))
 
 
 def _found_file(result: HashResult) -> FoundFile | None:

@@ -79,14 +79,9 @@ def judge_file(expected: ExpectedFile, found: FoundFile | None) -> str:
     if found.errno:
         return UNREADABLE
     length, lastmod = expected.length, expected.lastmod
-    if states_all(found.digests, expected.hash):
-        return SAME if length is None or length == found.size else DIFFERENT
-    wanted = digests_of(expected.hash)
-    if wanted:
-        held = {digest.algorithm: digest.hex for digest in digests_of(found.digests)}
-        if any(held.get(digest.algorithm) != digest.hex for digest in wanted):
-            return DIFFERENT
-        return SAME if length is None or length == found.size else DIFFERENT
+    held = set(digests_of(found.digests))
+    if wanted := digests_of(expected.hash):
+        return SAME if held.issuperset(wanted) and length in (None, found.size) else DIFFERENT
     if expected.newer or expected.undone or (length is not None and length != found.size):
         return DIFFERENT
     verdict = UNVERIFIABLE if length is None else SAME
@@ -94,12 +89,13 @@ def judge_file(expected: ExpectedFile, found: FoundFile | None) -> str:
         verdict = _judge_time(lastmod, found.mtime_ns, expected)
     if verdict == DIFFERENT or not _is_recorded(expected, found):
         return verdict
-    return SAME if states_all(found.digests, expected.digest) else DIFFERENT
+    placed = digests_of(expected.digest)
+    return SAME if placed and held.issuperset(placed) else DIFFERENT
 
 
 def proof_of(expected: ExpectedFile, found: FoundFile) -> str:
     """What proves that a file is the same, of which `judge_file` says so."""
-    if states_all(found.digests, expected.hash) or digests_of(expected.hash):
+    if digests_of(expected.hash):
         return BY_HASH
     return BY_RECORD if _is_recorded(expected, found) else BY_TIME
 
@@ -140,13 +136,6 @@ def _judge_time(lastmod: int, mtime_ns: int, placed: ExpectedFile) -> str:
     if placed.placed_lastmod is not None or placed.known_at is None or placed.mtime_ns != mtime_ns:
         return DIFFERENT
     return UNVERIFIABLE if lastmod // SECOND <= placed.known_at // SECOND else DIFFERENT
-
-
-def states_all(digests: str, listed: str | None) -> bool:
-    """Whether all that is listed stands word for word among digests that were computed: the usual case, soon told."""
-    if not listed or listed.isspace():
-        return False
-    return listed == digests or set(listed.split()) <= set(digests.split())
 
 
 def judge_set(result: SetAudit, doubts: list[str]) -> None:
