@@ -25,7 +25,6 @@ from headwater.sync.lists.position import (
     IndexedList,
     Interval,
     Position,
-    ReadList,
     advance,
     closedness,
     is_gap,
@@ -204,7 +203,14 @@ class ChangeListReader:
             return False
         answer, staged = found
         if isinstance(answer, UnchangedDocument):
-            return part is not None or self._unchanged(uri)
+            reached, named_by = self._reading.position, self._offer.capability_list
+            if part is not None:
+                return True
+            self._promised = reached.closed_at if reached.list_uri == uri and reached.open else None
+            grows = reached.open and reached.closed_at is None
+            if reached.list_uri != uri or grows or named_by is None:
+                return True
+            return self._follow_named(named_by)  # that is closed, or says so: it may have a successor (DST-C2)
         document, start = answer.document, self._start
         if part is not None and self._is_chain and (fault := shortfall(part, document, staged.parts)) is not None:
             return self._broken(uri, fault)
@@ -303,15 +309,6 @@ class ChangeListReader:
             self._documents.warn("DST-C5", self._reading.reason, uri)
             return None
         return answer, staged
-
-    def _unchanged(self, uri: str) -> bool:
-        """A 304: nothing new here. A list that is closed, or says so, may have a successor all the same (DST-C2)."""
-        position = self._reading.position
-        self._promised = position.closed_at if position.list_uri == uri and position.open else None
-        grows = position.open and position.closed_at is None
-        if position.list_uri != uri or grows or self._offer.capability_list is None:
-            return True
-        return self._follow_named(self._offer.capability_list)
 
     def _broken(self, uri: str, fault: SourceFault) -> bool:
         self._reading.outcome = ReadingOutcome.BROKEN
@@ -479,6 +476,13 @@ class ChangeListReader:
             time, at_time = closed_at, {}
         moments = [*(one.low for one in intervals), from_, closed_at]
         newest = max((moment for moment in moments if moment is not None), default=None)
+        # the lists to be known again beside this one are those that the next reading may come to (DST-C10); where this
+        # one has nothing yet by which it is known, the last one that had something is among them
+        here = reached.list_before(uri, from_)
+        others = [one for one in reached.lists if one.uri != uri and one is not here]
+        kept = [one for one in others if one.until is None or time is None or not is_past(one.until, time)]
+        if not staged.print.count and not any(one.count for one in kept):
+            kept += [one for one in others if one.count][:1]
         return Position(
             time=time,
             at_time=at_time,
@@ -488,19 +492,6 @@ class ChangeListReader:
             fingerprint=staged.print.hexdigest(),
             open=closed_at is None,
             closed_at=micros(answer.document.until),
-            others=_others(reached, uri, from_, time, has_entries=staged.print.count > 0),
+            others=kept[:_MOST_LISTS],
             told=told_until(self._start, reached, newest, time),
         )
-
-
-def _others(reached: Position, uri: str, from_: int | None, time: int | None, *, has_entries: bool) -> list[ReadList]:
-    """The lists to be known again beside this one: those that the next reading may come to (DST-C10).
-
-    Where this one has nothing yet by which it is known, the last one that had something is among them.
-    """
-    here = reached.list_before(uri, from_)
-    others = [one for one in reached.lists if one.uri != uri and one is not here]
-    kept = [one for one in others if one.until is None or time is None or not is_past(one.until, time)]
-    if not has_entries and not any(one.count for one in kept):
-        kept += [one for one in others if one.count][:1]
-    return kept[:_MOST_LISTS]

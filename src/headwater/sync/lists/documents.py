@@ -381,8 +381,14 @@ class Documents:
         """
         if objection is not None and (refused := objection(uri)):
             raise Unreachable(f"not requested: {refused}", where=uri, rule="DST-S12")
-        if is_union(uri):
-            return self._read_union(uri, consumer, objection)
+        if is_union(uri):  # what a Capability List lists of one capability is its index (AMB-54); never conditionally
+            address, _, capability = uri.partition("#")
+            kind = kind_of(Root.SITEMAPINDEX, capability)
+            answer = self.read(address, _OfCapability(consumer, capability, kind), objection=objection)
+            if not isinstance(answer, DocumentRead):
+                return answer
+            document = msgspec.structs.replace(answer.document, kind=kind)
+            return msgspec.structs.replace(answer, uri=uri, document=document, etag=None, last_modified=None)
         for attempt in count(1):
             consumer.begin()
             try:
@@ -394,18 +400,6 @@ class Documents:
                     fault.where = fault.where or uri
                     raise
         raise AssertionError("unreachable")
-
-    def _read_union(
-        self, uri: str, consumer: EntryConsumer, objection: Objection | None
-    ) -> DocumentRead | UnchangedDocument | MissingDocument:
-        """Read what a Capability List lists of one capability as the index of it (AMB-54); never conditionally."""
-        address, _, capability = uri.partition("#")
-        kind = kind_of(Root.SITEMAPINDEX, capability)
-        answer = self.read(address, _OfCapability(consumer, capability, kind), objection=objection)
-        if not isinstance(answer, DocumentRead):
-            return answer
-        document = msgspec.structs.replace(answer.document, kind=kind)
-        return msgspec.structs.replace(answer, uri=uri, document=document, etag=None, last_modified=None)
 
     def _rested(self, attempt: int) -> bool:
         """Wait before another try (DST-F1); False when there were enough."""

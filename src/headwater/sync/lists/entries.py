@@ -210,14 +210,10 @@ def canonical_hash_of(kept: str | None) -> str | None:
     return canonical_digest(_extra_from(kept)) if kept and CANONICAL in kept else None
 
 
-def scope_origins(*uris: str | None) -> frozenset[Origin]:
-    """The origins of the source's documents (DST-S12)."""
-    return frozenset(origin for uri in uris if uri and (origin := origin_of(uri)) is not None)
-
-
 def redirected_origins(moved: Mapping[str, str], *uris: str | None) -> frozenset[Origin]:
-    """The same, with the origins to which these documents have `moved` for good."""
-    return scope_origins(*uris, *(moved.get(uri) for uri in uris if uri))
+    """The origins of the source's documents, and those to which these have `moved` for good (DST-S12)."""
+    documents = {*uris, *(moved.get(uri) for uri in uris if uri)}
+    return frozenset(origin for uri in documents if uri and (origin := origin_of(uri)) is not None)
 
 
 # the changes of Change Lists (DST-C, DST-5.3)

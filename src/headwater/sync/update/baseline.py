@@ -171,16 +171,6 @@ class Baseline:
         offer = self._set.offer.with_document(RESOURCE_LIST, None).with_document(RESOURCE_DUMP, None)
         self._set.offer = offer.with_document(CHANGE_LIST, change_list)
 
-    def _keep_newer(self, snapshot: ResourceListRead) -> None:
-        """A list of before that of the last baseline came back, from a cache perhaps: nothing of it is done (DST-B2,
-        DST-F12)."""
-        message = f"the {snapshot.title} of {format_micros(snapshot.stated_at)} is older than that of the last baseline"
-        self._set.warn("DST-F12", message, snapshot.uri)
-        self._applier.retry_earlier()
-        is_asked = self._run.options.baseline or self._set.rescoped
-        if is_asked or self._set.offer.changes_document is None:
-            self.stale = Undetermined(message, code="HW-SYN-11", where=snapshot.uri, rule="DST-F12", advice=ACCEPT)
-
     def _apply(self, snapshot: ResourceListRead) -> None:
         self._set.look_for_move()
         try:
@@ -192,7 +182,14 @@ class Baseline:
         known, now = self._set.row.baseline_at, self._run.now()
         is_older = known is not None and snapshot.stated_at is not None and snapshot.stated_at < known <= now + FUTURE
         if is_older and not self.decides:
-            self._keep_newer(snapshot)
+            # one of before came back, from a cache perhaps: nothing of it is done (DST-B2, DST-F12)
+            of = format_micros(snapshot.stated_at)
+            message = f"the {snapshot.title} of {of} is older than that of the last baseline"
+            self._set.warn("DST-F12", message, snapshot.uri)
+            self._applier.retry_earlier()
+            is_asked = self._run.options.baseline or self._set.rescoped
+            if is_asked or self._set.offer.changes_document is None:
+                self.stale = Undetermined(message, code="HW-SYN-11", where=snapshot.uri, rule="DST-F12", advice=ACCEPT)
             return
         self.stale = None
         self.applied = True

@@ -320,15 +320,10 @@ class SetSync:
                     self._set.report_fault(fault)
                 else:  # all that is due was done before
                     self._set.warn(fault.rule or fault.code, fault.what, fault.where)
-        self._changes_again()
-
-    def _changes_again(self) -> None:
-        """Do once more what was told after a Resource List that is older than the position, and was just applied.
-
-        What it lists and changes have deleted since cannot be had, and is no failure (DST-5.3).
-        """
         if self._set.again_from is None or self._set.offer.changes_document is None:
             return
+        # what was told after a list that is older than the position, and was just applied, is done once more: what it
+        # lists and changes have deleted since cannot be had, and is no failure (DST-5.3)
         reading = self._increment(once_more=True)
         if reading.outcome is ReadingOutcome.GAP:
             self._set.stop_reading_again()
@@ -351,7 +346,11 @@ class SetSync:
         self._set.look_for_move()
         if self._set.move is not None and reading.outcome in _READ:
             self._set.take_along(CHANGED)
-        if reading.pending_count or self._is_refused(reading):
+        has_refused = reading.refused_count > 0 or any(count for _, count in reading.skipped)
+        if reading.skipped and not has_refused:  # it may settle what was refused before (DST-S12)
+            with self._run.database.read() as t:
+                has_refused = any_refused(t, self._set.row.id)
+        if reading.pending_count or has_refused:
             self._set.report_process("increment")
             self._applier.carry_out(lambda t, difference: self._plan(t, difference, reading), table="changed")
             self._settle_contradictions()
@@ -387,13 +386,6 @@ class SetSync:
         takes, reached, skipped = difference.paths.takes_refused, reading.position.time, tuple(reading.skipped)
         difference.counts.left_out += keep_changed(t, self._set.row.id, reached, takes, skipped)
 
-    def _is_refused(self, reading: ChangeListReading) -> bool:
-        """Whether something was refused, or settles what was refused before (DST-S12)."""
-        if reading.refused_count or any(count for _, count in reading.skipped):
-            return True
-        with self._run.database.read() as t:
-            return bool(reading.skipped) and any_refused(t, self._set.row.id)
-
     def _read_changes(self, *, fresh: bool = False) -> ChangeListReading:
         held, row = self._set, self._set.row
         position = held.again_from or row.position or Position()
@@ -424,6 +416,7 @@ class SetSync:
                 for uri, etag, modified in reading.documents:
                     keep_validators(t, row.id, uri, etag, modified)
                 if again_from is not None:
+                    self._set.again_from = None
                     self._set.read_again(t, None)
                 if row.scope is None or self._set.offer.baseline_document is None:
                     t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._set.signature, row.id))
