@@ -25,7 +25,7 @@ from headwater.sync.connection import Scope, hosts_of, starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.lists.documents import Documents
-from headwater.sync.lists.entries import ListContext, any_patches_alone, redirected_origins
+from headwater.sync.lists.entries import ListContext, any_patches_alone, scope_origins
 from headwater.sync.options import (
     SyncOptions,
     choice_of_signature,
@@ -159,7 +159,7 @@ class _Audit:
         if self._moment is not None and (chosen.prefer_types or chosen.choice.is_by_metadata):
             what = "what was chosen by metadata or by media types is compared with the present alone"
             raise UsageFault(what, where=str(self._root), advice="Leave out --at.")
-        origins = redirected_origins(self._documents.moved, self._url, final, row.offer.capability_list)
+        origins = scope_origins(self._documents.moved, self._url, final, row.offer.capability_list)
         scope = Scope(origins, hosts_of(chosen.allow_hosts), chosen.any_host)
         lists = DumpLists(self._documents)
         context = ListContext(lists, self._database, scope, self._listener, chosen.prefer_types, self._restate)

@@ -210,7 +210,7 @@ def canonical_hash_of(kept: str | None) -> str | None:
     return canonical_digest(_extra_from(kept)) if kept and CANONICAL in kept else None
 
 
-def redirected_origins(moved: Mapping[str, str], *uris: str | None) -> frozenset[Origin]:
+def scope_origins(moved: Mapping[str, str], *uris: str | None) -> frozenset[Origin]:
     """The origins of the source's documents, and those to which these have `moved` for good (DST-S12)."""
     documents = {*uris, *(moved.get(uri) for uri in uris if uri)}
     return frozenset(origin for uri in documents if uri and (origin := origin_of(uri)) is not None)

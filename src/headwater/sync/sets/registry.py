@@ -19,7 +19,7 @@ from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import MovedElsewhere, Scope, Unreachable, cause_of, hosts_of, origin_of
 from headwater.sync.lists.documents import CAPABILITY_LISTS, Documents, Probe, offer_of
-from headwater.sync.lists.entries import redirected_origins
+from headwater.sync.lists.entries import scope_origins
 from headwater.sync.options import SyncOptions
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.moved_sets import (
@@ -81,7 +81,7 @@ def offered_scope(moved: Mapping[str, str], way: tuple[str, str], options: SyncO
 
     `moved`: where documents are permanently redirected to; `way`: the address of the source, and where it leads to.
     """
-    origins = redirected_origins(moved, *way, offer.capability_list)
+    origins = scope_origins(moved, *way, offer.capability_list)
     return Scope(origins, hosts_of(options.allow_hosts), options.any_host)
 
 

@@ -16,7 +16,7 @@ from headwater.sync.lists.entries import (
     any_patches,
     any_patches_alone,
     keep_dataset_flags,
-    redirected_origins,
+    scope_origins,
 )
 from headwater.sync.lists.position import IndexedList, Position
 from headwater.sync.options import signature_of
@@ -220,7 +220,7 @@ class SetContext:
         if uri is None or moved_to is None:
             return False
         moved = is_move(self.offer, offer)
-        origins = self.scope.origins | redirected_origins({}, moved_to)
+        origins = self.scope.origins | scope_origins({}, moved_to)
         if not moved and origins == self.scope.origins:
             return False
         self.scope = msgspec.structs.replace(self.scope, origins=origins)
