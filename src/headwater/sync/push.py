@@ -277,8 +277,11 @@ class LiveCopy:
         """Hold the folder, with everything open."""
         if self._stack is not None and self._home.lock is None:
             self._home.take()
-            if not self._is_current():
-                self.close()  # another run has worked on it: what is known of it may not hold
+            with self._context.database.read() as t:
+                is_last = bool(t.value("SELECT max(id) FROM runs") == self._context.run_number)
+                is_current = is_last and len(self._followed(t)) == len(self._contexts)
+            if not is_current:
+                self.close()  # another run has worked on it, or a set was forgotten: what is known of it may not hold
         if self._stack is not None:
             return
         self._home.prepare()
@@ -303,12 +306,6 @@ class LiveCopy:
     def _hear(self, done: Done) -> None:
         self._failed += done.action == "failed"
         self._hears(done)
-
-    def _is_current(self) -> bool:
-        """Whether no other run has worked on the copy since this was opened, and no set was forgotten."""
-        with self._context.database.read() as t:
-            is_last = bool(t.value("SELECT max(id) FROM runs") == self._context.run_number)
-            return is_last and len(self._followed(t)) == len(self._contexts)
 
     def _followed(self, t: Transaction) -> list[tuple[SetContext, Applier]]:
         """What was worked with, but for sets that were forgotten meanwhile."""

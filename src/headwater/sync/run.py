@@ -268,7 +268,12 @@ class _Run:
         ) as context:
             for done, row in enumerate(rows):
                 if done % _AHEAD == 0 and len(rows) > 1:
-                    self._ask_ahead(rows[done : done + _AHEAD])
+                    several = rows[done : done + _AHEAD]
+                    scopes = {one.id: self._registry.scope_of(one.offer) for one in several}
+                    with self._database.read() as t:
+                        asked = asked_first(t, several, self._options, scopes)
+                    if len(asked) > 1:
+                        documents.ask_ahead(asked)
                 if done % _AHEAD == 0:
                     documents.progress("sets", done, len(rows))
                 report.sets.append(self._set(context, self._registry.with_fresh_offer(row, context.now())))
@@ -313,14 +318,6 @@ class _Run:
 
             DatasetSync(context, row, report).run()
         return report
-
-    def _ask_ahead(self, rows: list[SetRow]) -> None:
-        """The first requests of the next sets, many at a time."""
-        scopes = {row.id: self._registry.scope_of(row.offer) for row in rows}
-        with self._database.read() as t:
-            asked = asked_first(t, rows, self._options, scopes)
-        if len(asked) > 1:
-            self._documents.ask_ahead(asked)
 
 
 def _check_stores(store: str, root: Path) -> None:

@@ -78,20 +78,6 @@ class StatedMember(NamedTuple):
             return False
         return self.hash.partition(":")[0] == work.hash.partition(":")[0]
 
-    def is_state_of(self, work: Work, *, as_listed: bool) -> bool:
-        """Whether the manifest speaks of the very state that is listed, as far as times tell.
-
-        `as_listed`: this very manifest is what lists it.
-        """
-        if self.lastmod is not None and work.lastmod is not None:
-            is_same = self.lastmod == work.lastmod
-        else:
-            is_same = self.at is not None and self.at == work.known_at
-        if not as_listed:
-            return is_same
-        said, listed = (self.lastmod, self.length, self.hash), (work.lastmod, work.length, work.hash)
-        return said == listed and (is_same or work.changed_at is None or self.at is None)
-
 
 class PackageContent:
     """The content of one package, of which some is wanted."""
@@ -214,7 +200,17 @@ class PackageContent:
         return f"{work.n}-member", work.path, mtime_ns(work.lastmod), packed, *said, *demanded
 
     def _agrees(self, work: Work, stated: StatedMember) -> bool:
-        return self._listed is not None and stated.is_state_of(work, as_listed=self._is_list())
+        """Whether the manifest, of a dump, speaks of the very state that is listed, as far as times tell."""
+        if self._listed is None:
+            return False
+        if stated.lastmod is not None and work.lastmod is not None:
+            is_same = stated.lastmod == work.lastmod
+        else:
+            is_same = stated.at is not None and stated.at == work.known_at
+        if not self._is_list():
+            return is_same
+        said, listed = (stated.lastmod, stated.length, stated.hash), (work.lastmod, work.length, work.hash)
+        return said == listed and (is_same or work.changed_at is None or stated.at is None)
 
     def _demanded(self, work: Work, stated: StatedMember) -> tuple[str, str | None] | None:
         """Algorithm and hex of the digest that a member must have, None for one that may have any; None where it cannot

@@ -118,18 +118,13 @@ def state_at(moment: int, changes: Sequence[ToldChange], sightings: Sequence[Sig
     if last is not None and told.tells(last.high, moment):
         return Absent() if last.kind == "deleted" else Changed(last.row, following)
     for seen in sightings:
-        if _still_was(moment, seen, changes, told):
+        after, until = span_of(moment, seen.at, seen.through)
+        has_changed = any(change.high > after and change.low <= until for change in changes)
+        if told.tells(after, until) and not has_changed:
             return Absent() if seen.row is None else Listed(seen.row, following)
     if later and told.tells(moment, later[0].high):
         return Absent() if later[0].kind == "created" else Existed(following)
     return Unknown(following)
-
-
-def _still_was(moment: int, seen: Sighting, changes: Sequence[ToldChange], coverage: ToldPeriods) -> bool:
-    after, until = span_of(moment, seen.at, seen.through)
-    if not coverage.tells(after, until):
-        return False
-    return not any(change.high > after and change.low <= until for change in changes)
 
 
 def span_of(moment: int, at: int, through: int) -> tuple[int, int]:

@@ -83,7 +83,12 @@ class _VersionApplier(Applier):
         transfer.moment = self._evidence.moment
         transfer.take_what_is_here()
         self._set_apart()
-        self._by_patches()
+        # a source of a dataset keeps no earlier states, but all patches: what they make waits aside for the first round
+        with self._run.database.write() as t:
+            unversioned = {row.n for row in self._wanted(t) if row.has_no_version and row.hash is not None}
+        if unversioned and self._run.options.patches != "off":
+            self._bring_dataset(unversioned)  # (TIM-A6)
+            self._set_apart()
         offer = held.offer
         if offer.on_demand is not None and offer.on_demand.past and self._is_wanted():
             self._by_package_transfer(self._run, offer, format_micros(self._evidence.moment))
@@ -107,17 +112,6 @@ class _VersionApplier(Applier):
     def _wanted(self, t: Transaction) -> list[_WantedRow]:
         """What is no more as it was, and was not brought yet."""
         return [_WantedRow(*row) for row in t.rows(_WANTED)]
-
-    def _by_patches(self) -> None:
-        """Make the state of a dataset from its changes up to then (TIM-A6).
-
-        A source of a dataset keeps no earlier states, but all patches. What they make waits aside for the first round.
-        """
-        with self._run.database.write() as t:
-            unversioned = {row.n for row in self._wanted(t) if row.has_no_version and row.hash is not None}
-        if unversioned and self._run.options.patches != "off":
-            self._bring_dataset(unversioned)
-            self._set_apart()
 
     def _by_dumps(self) -> None:
         """Have the packages of dumps, archived or present, bring earlier states: what does not verify stays wanted."""

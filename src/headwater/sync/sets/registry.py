@@ -440,7 +440,14 @@ class SetRegistry:
             if probe.status == 304:
                 return row
             if probe.document is not None and probe.document.kind in CAPABILITY_LISTS:
-                return self._with_offer(row, probe)
+                offer = known_as(offer_of(probe, row.offer.description, documents), row.offer, probe.moved_to)
+                if probe.moved_to is not None and is_move(row.offer, offer):
+                    return msgspec.structs.replace(row, offer=offer, move=Move(row.offer))
+                moved_to = documents.moved.get(probe.uri)
+                with self._database.write() as t:
+                    keep_offer(t, row.id, offer)
+                    keep_validators(t, SOURCE, probe.uri, probe.etag, probe.last_modified, moved_to)
+                return msgspec.structs.replace(row, offer=offer)
             why = probe.fault.what if probe.fault is not None else f"HTTP status {probe.status}"
             rule = "DST-A6"
             refused = probe.refused or Unreachable(why, where=uri, cause=cause_of(probe.status))
@@ -469,17 +476,6 @@ class SetRegistry:
             with self._database.write() as t:
                 keep_fact(t, noted, str(now))
         return is_due
-
-    def _with_offer(self, row: SetRow, probe: Probe) -> SetRow:
-        """A set by its Capability List as it is now."""
-        documents = self._documents
-        offer = known_as(offer_of(probe, row.offer.description, documents), row.offer, probe.moved_to)
-        if probe.moved_to is not None and is_move(row.offer, offer):
-            return msgspec.structs.replace(row, offer=offer, move=Move(row.offer))
-        with self._database.write() as t:
-            keep_offer(t, row.id, offer)
-            keep_validators(t, SOURCE, probe.uri, probe.etag, probe.last_modified, documents.moved.get(probe.uri))
-        return msgspec.structs.replace(row, offer=offer)
 
 
 _ADVICE = (

@@ -216,11 +216,7 @@ class Patching:
                 base = Path(os.fsdecode(self._tree.root), os.fsdecode(work.path))
                 if not _file_has(base, attempt.base):
                     raise PatchRefused("the copy is not the state before")
-            is_usual = step.result.startswith("sha-256:")
-            made = write_patched(
-                base, diff, target,
-                lambda one: step.result == f"sha-256:{one.sha256}" if is_usual else _file_has(target, step.result),
-            )  # fmt: skip
+            made = write_patched(base, diff, target, lambda _: _file_has(target, step.result))
             if made is None or step.result_length not in (None, made.octets):
                 raise PatchRefused("it leads to something else")
             return made.octets

@@ -356,7 +356,7 @@ class Difference:
             self.counts.updated += 1
             may_ask = row.hash is None or row.is_asked  # else 304 would confirm what is not there
             ask = may_ask and not row.newer and present
-            patches = self._patches(t, row) if present and self._objection is not None else ()
+            patches = self._patches(t, row) if present else ()
             yield row.planned(
                 path, row.key, changed_at=known, known_at=row.at, tries=row.tries, attempts=patches,
                 validators=Validators(row.etag, row.last_modified) if ask else _NO_VALIDATORS,
@@ -364,9 +364,9 @@ class Difference:
 
     def _patches(self, t: Transaction, row: _ChangedRow) -> tuple[PatchAttempt, ...]:
         """The patches by which a change is done, where the copy is known to be a state before it (DST-S1)."""
-        if row.links is None or PATCH not in row.links or None in (row.hash, row.digest):
+        if row.links is None or PATCH not in row.links or row.hash is None or row.digest is None:
             return ()
-        if row.digest is None or self._objection is None:
+        if self._objection is None:
             return ()
         listed = map(str, digests_of(row.listed_hash))
         is_previous = bool(row.exact) and not row.newer and row.tries is None and row.digest in listed
