@@ -130,7 +130,13 @@ class FileTree:
         except OSError as cause:
             if cause.errno in (errno.ENOSPC, errno.EDQUOT):
                 self.discard(temp)
-            raise _fault(cause, path) from cause
+            if cause.strerror == _LEADS_OUT:
+                raise PathOccupied(_LEADS_OUT) from cause
+            if cause.errno in _IN_THE_WAY:
+                is_no_name = cause.errno in _NO_NAME
+                told = "the file system has no such name" if is_no_name else "something is in the way of this name"
+                raise PathOccupied(f"{cause.strerror}: {told}") from cause
+            raise _unusable(cause, path) from cause
         if gained and self.room is not None:
             self.room.held += gained
 
@@ -294,15 +300,6 @@ def _is_one(folder: int, name: str, other: str) -> bool:
     except OSError:
         return False
     return (found.st_dev, found.st_ino) == (same.st_dev, same.st_ino)
-
-
-def _fault(cause: OSError, path: bytes) -> Exception:
-    if cause.strerror == _LEADS_OUT:
-        return PathOccupied(_LEADS_OUT)
-    if cause.errno in _IN_THE_WAY:
-        told = "the file system has no such name" if cause.errno in _NO_NAME else "something is in the way of this name"
-        return PathOccupied(f"{cause.strerror}: {told}")
-    return _unusable(cause, path)
 
 
 def _unusable(cause: OSError, path: bytes) -> DestinationUnusable:

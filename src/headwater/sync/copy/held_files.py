@@ -51,6 +51,17 @@ def stamp(tree: FileTree, t: Transaction, key: int, path: bytes, lastmod: int) -
         t.run("UPDATE resources SET mtime_ns = ? WHERE id = ?", (kept, key))
 
 
+_DAMAGED = (
+    "INSERT OR IGNORE INTO failures(set_id, uri, loc, reason, status, tries, first_at, last_at, next_at, lastmod,"
+    " length, hash, type, encoding, links, extra, changed_at) SELECT set_id, uri, coalesce(loc, ?),"
+    " 'the file is missing, changed or unreadable', 0, 0, ?, ?, 0, lastmod, listed_length, listed_hash, type,"
+    " encoding, links, extra, changed_at FROM resources WHERE set_id = ? AND id = ? AND (doomed_at IS NULL"
+    " OR uri IN (SELECT generic FROM representations WHERE set_id = resources.set_id))"
+)
+"""One whose deletion waits for consent is only marked: there is nothing to fetch, and the failure would outlast it. One
+that waits for an alternate in its place is still to be had."""
+
+
 def find_damage(database: Database, tree: FileTree | None, now: int, column: str, number: int) -> None:
     """Hash every held file of a set or a run (`number` in a `column` of `resources`), and remember what is missing or
     different, so that it is fetched again; one that is right gets the time that is listed.
@@ -71,7 +82,9 @@ def find_damage(database: Database, tree: FileTree | None, now: int, column: str
             for key, set_id, uri, path, digest, lastmod, mtime in rows:
                 algorithm, _, wanted = (digest or "sha-256:").partition(":")
                 if not wanted or digest_of_path(tree, path, algorithm) != wanted:
-                    record_damage(t, set_id, key, uri, now)
+                    t.run(_DAMAGED, (uri, now, now, set_id, key))
+                    # whoever compares finds it changed, and no source is asked whether its own has: it would say no
+                    t.run("UPDATE resources SET mtime_ns = -1 WHERE id = ?", (key,))
                 elif tree is not None and mtime_ns(lastmod) not in (None, mtime):
                     stamp(tree, t, key, path, lastmod)
 
@@ -96,24 +109,6 @@ def held_otherwise(t: Transaction, path: bytes) -> tuple[str, bytes] | None:
 def digest_of_path(tree: FileTree | None, path: bytes, algorithm: str) -> str | None:
     """The hex digest of a held file; None when there is none to be read, as without a folder."""
     return None if tree is None else digest_of_file(lambda: tree.open(path), algorithm)
-
-
-def record_damage(t: Transaction, set_id: int, key: int, uri: str, now: int) -> None:
-    """Remember a held file as failed, so that it is fetched again with what was listed of it.
-
-    One whose deletion waits for consent is only marked: there is nothing to fetch, and the failure would outlast it.
-    One that waits for an alternate in its place is still to be had.
-    """
-    t.run(
-        "INSERT OR IGNORE INTO failures(set_id, uri, loc, reason, status, tries, first_at, last_at, next_at, lastmod,"
-        " length, hash, type, encoding, links, extra, changed_at) SELECT set_id, uri, coalesce(loc, ?),"
-        " 'the file is missing, changed or unreadable', 0, 0, ?, ?, 0, lastmod, listed_length, listed_hash, type,"
-        " encoding, links, extra, changed_at FROM resources WHERE set_id = ? AND id = ? AND (doomed_at IS NULL"
-        " OR uri IN (SELECT generic FROM representations WHERE set_id = resources.set_id))",
-        (uri, now, now, set_id, key),
-    )
-    # whoever compares finds it changed, and no source is asked whether its own has: it would say no
-    t.run("UPDATE resources SET mtime_ns = -1 WHERE id = ?", (key,))
 
 
 _TOLD_TOGETHER = 50

@@ -7,7 +7,7 @@ many at a time; where the sets that are wanted can be told without (`selection`)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from urllib.parse import urlsplit
 
@@ -144,7 +144,7 @@ class Discovery:
                 break
         chosen, description = self._selected, self._description
         if not offers and chosen is None and not self._left_out:
-            raise _nothing_found(url, self._faults, self._plain, self._description, self.set_faults)
+            raise self._nothing_found(url)
         return DiscoveredSets(
             url,
             tuple(named(offers)) if chosen is None else chosen.offers,
@@ -165,6 +165,40 @@ class Discovery:
         uris = list(uris)
         self._lists.probe(uris)
         return tuple((uri, why) for uri in uris if (why := self._lists.why_not(uri)) is not None)
+
+    def _nothing_found(self, url: str) -> SourceFault:
+        """What all ways from `url` have come to."""
+        description, unread = self._description, self.set_faults
+        if self._plain is not None:
+            return SourceFault(
+                "only a plain Sitemap was found, no ResourceSync", code="HW-SYN-03", where=self._plain, rule="DST-A3"
+            )
+        if description is not None and not description.entries:
+            return SourceFault("the Source Description lists no set", code="HW-SYN-05", where=description.uri)
+        recognised = [fault for fault in self._faults if fault.code != SourceFault.code]
+        documents = [fault for fault in recognised if fault.code.startswith("HW-DOC") and fault.code != "HW-DOC-07"]
+        for code in ("HW-SYN-05", "HW-SYN-15"):
+            if found := next((fault for fault in recognised if fault.code == code), None):
+                return found
+        if description is not None and unread and not any(isinstance(fault, Unreachable) for fault in recognised):
+            (where, why), others = unread[0], f" ({len(unread):,} sets)" if len(unread) > 1 else ""
+            what = f"no set that the Source Description lists can be read{others}: {why}"
+            return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=_BROKEN_SETS)
+        if recognised and len(recognised) == len(self._faults) and not documents:
+            return recognised[0]
+        causes: dict[str, dict[str, None]] = {}
+        for fault in self._faults:
+            causes.setdefault(fault.what, {})[fault.where or ""] = None
+        told = {what: ", ".join(filter(None, addresses)) for what, addresses in causes.items()}
+        where = url
+        if len(told) == 1:
+            ((reasons, addresses),) = told.items()
+            where = addresses[:1000] or url
+        else:
+            reasons = "; ".join(f"{what} ({addresses})" for what, addresses in told.items()) or "nothing there"
+        what = f"no ResourceSync document was found: {reasons[:1000]}"
+        todo = advice_for("HW-SYN-02", what, where)
+        return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=todo)
 
     def _ways(self, url: str) -> Iterator[Probe]:
         """Everything that may lead in, the likeliest first (DST-A2)."""
@@ -372,46 +406,3 @@ def named(offers: Iterable[Offer]) -> list[Offer]:
         unique.setdefault(normalise(offer.identity), offer)
     names = names_of([offer.identity for offer in unique.values()])
     return [msgspec.structs.replace(offer, name=name) for offer, name in zip(unique.values(), names, strict=True)]
-
-
-def _nothing_found(
-    url: str,
-    faults: list[SourceFault],
-    plain: str | None,
-    description: Probe | None,
-    unread: Sequence[tuple[str, str]] = (),
-) -> SourceFault:
-    """What all ways from `url` have come to; `plain` is a Sitemap, and `description` the description, that was seen.
-
-    `unread`: Capability Lists that the description lists, and why they cannot be read.
-    """
-    if plain is not None:
-        return SourceFault(
-            "only a plain Sitemap was found, no ResourceSync", code="HW-SYN-03", where=plain, rule="DST-A3"
-        )
-    if description is not None and not description.entries:
-        return SourceFault("the Source Description lists no set", code="HW-SYN-05", where=description.uri)
-    recognised = [fault for fault in faults if fault.code != SourceFault.code]
-    documents = [fault for fault in recognised if fault.code.startswith("HW-DOC") and fault.code != "HW-DOC-07"]
-    for code in ("HW-SYN-05", "HW-SYN-15"):
-        if found := next((fault for fault in recognised if fault.code == code), None):
-            return found
-    if description is not None and unread and not any(isinstance(fault, Unreachable) for fault in recognised):
-        (where, why), others = unread[0], f" ({len(unread):,} sets)" if len(unread) > 1 else ""
-        what = f"no set that the Source Description lists can be read{others}: {why}"
-        return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=_BROKEN_SETS)
-    if recognised and len(recognised) == len(faults) and not documents:
-        return recognised[0]
-    causes: dict[str, dict[str, None]] = {}
-    for fault in faults:
-        causes.setdefault(fault.what, {})[fault.where or ""] = None
-    told = {what: ", ".join(filter(None, addresses)) for what, addresses in causes.items()}
-    where = url
-    if len(told) == 1:
-        ((reasons, addresses),) = told.items()
-        where = addresses[:1000] or url
-    else:
-        reasons = "; ".join(f"{what} ({addresses})" for what, addresses in told.items()) or "nothing there"
-    what = f"no ResourceSync document was found: {reasons[:1000]}"
-    todo = advice_for("HW-SYN-02", what, where)
-    return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=todo)

@@ -234,7 +234,20 @@ class SetRegistry:
             self._unreadable("DST-F4", f"{what}; another way was taken, which may not lead to all sets", where)
         if known:
             self._tell_refused_sets(found.faults)
-        return self._remember(known, found)
+        # known sets whose Capability List, or the Source Description that lists it, cannot be read now are given as
+        # they are remembered; where only some were read, all that was remembered of the others stays
+        some = found.listed is not None
+        matches = self._matches(known, found) if known else SetMatches({}, ())
+        with self._database.write() as t:
+            before = self._offered_before(t, known) if some else []
+            rows = self._rows(t, known, found, matches)
+            rows += [row for row in matches.gone if self._is_unread(row.offer)]
+            told = {row.id for row in rows}
+            rows += [row for row in before if row.id not in told]
+            self._keep(t, found, rows, some=some)
+        if known and found.description:
+            self._tell_missing(known, rows)
+        return rows
 
     def _make_do(self, known: list[SetRow], fault: SourceFault, rule: str, what: str, where: str) -> None:
         """Nothing new can be learnt: what is remembered has to do, where that can be all that is wanted."""
@@ -267,25 +280,6 @@ class SetRegistry:
             what += f" {self._url} only. If you trust the new address: {command}"
             self._listener(Notice("DST-F10", what, uri))
             self.faults.append(f"{uri}: {what}")
-
-    def _remember(self, known: list[SetRow], found: DiscoveredSets) -> list[SetRow]:
-        """Remember what was found, and give the sets: those known, also where they have moved, and those that are new.
-
-        Known sets whose Capability List, or the Source Description that lists it, cannot be read now are among them, as
-        they are remembered. Where only some were read, all that was remembered of the others stays.
-        """
-        some = found.listed is not None
-        matches = self._matches(known, found) if known else SetMatches({}, ())
-        with self._database.write() as t:
-            before = self._offered_before(t, known) if some else []
-            rows = self._rows(t, known, found, matches)
-            rows += [row for row in matches.gone if self._is_unread(row.offer)]
-            told = {row.id for row in rows}
-            rows += [row for row in before if row.id not in told]
-            self._keep(t, found, rows, some=some)
-        if known and found.description:
-            self._tell_missing(known, rows)
-        return rows
 
     def _matches(self, known: list[SetRow], found: DiscoveredSets) -> SetMatches:
         """Which remembered set each of those found is. Raises UsageFault where none is.

@@ -234,10 +234,31 @@ class SelectedSets(msgspec.Struct, frozen=True):
 
 
 def select_sets(description: Probe, wanted: SetSelection, lists: CapabilityLists) -> SelectedSets | None:
-    """Read the Capability Lists of the wanted sets, and no other; None where only reading all of them can tell."""
-    listed = _addresses(description, lists)
+    """Read the Capability Lists of the wanted sets (DST-A6), and no other; None where only reading all can tell.
+
+    An index of Source Descriptions is followed to these (RS-SD-09, AMB-53); what else is listed may be a set as well.
+    """
+    pages: list[Probe | None] = [description]
+    if description.document is not None and description.document.kind is Kind.SOURCE_DESCRIPTION_INDEX:
+        pages = []
+        for entry in description.entries:
+            pages.append(lists.peek(entry.loc))
+            if sum(len(page.entries) for page in pages if page is not None) > MOST_SETS:
+                return None
+    listed: dict[str, str] = {}
+    forms: set[str] = set()
+    for page in pages:
+        if page is None or page.document is None or page.document.kind is not Kind.SOURCE_DESCRIPTION:
+            return None
+        for entry in own_entries(page.entries):
+            if (entry.capability or _CAPABILITY_LIST).strip().lower() != _CAPABILITY_LIST:
+                return None
+            if (form := normalise(entry.loc)) not in forms:
+                forms.add(form)
+                listed[entry.loc] = page.uri
+    lists.pages += [page.validated for page in pages if page is not None and page is not description]
     names = choose_sets(list(listed), wanted) if listed else None
-    if listed is None or names is None:
+    if names is None:
         return None
     lists.probe(names)
     offers, faults = [], []
@@ -250,33 +271,6 @@ def select_sets(description: Probe, wanted: SetSelection, lists: CapabilityLists
         else:
             return None
     return SelectedSets(tuple(offers), tuple(faults), tuple(listed))
-
-
-def _addresses(description: Probe, lists: CapabilityLists) -> dict[str, str] | None:
-    """Every Capability List that is listed (DST-A6), and where; None when something else is listed, or nothing answers.
-
-    An index of Source Descriptions is followed to these (RS-SD-09, AMB-53).
-    """
-    pages: list[Probe | None] = [description]
-    if description.document is not None and description.document.kind is Kind.SOURCE_DESCRIPTION_INDEX:
-        pages = []
-        for entry in description.entries:
-            pages.append(lists.peek(entry.loc))
-            if sum(len(page.entries) for page in pages if page is not None) > MOST_SETS:
-                return None
-    found: dict[str, str] = {}
-    forms: set[str] = set()
-    for page in pages:
-        if page is None or page.document is None or page.document.kind is not Kind.SOURCE_DESCRIPTION:
-            return None
-        for entry in own_entries(page.entries):
-            if (entry.capability or _CAPABILITY_LIST).strip().lower() != _CAPABILITY_LIST:
-                return None
-            if (form := normalise(entry.loc)) not in forms:
-                forms.add(form)
-                found[entry.loc] = page.uri
-    lists.pages += [page.validated for page in pages if page is not None and page is not description]
-    return found
 
 
 def own_entries(entries: Sequence[Entry]) -> Sequence[Entry]:
