@@ -14,11 +14,10 @@ from headwater.sync.copy.file_names import (
     common_folder,
     escaped_path,
     natural_path,
-    path_of,
     resources_folder,
-    uri_of,
 )
 from tests.support.examples import examples
+from tests.support.names_of_files import path_of, uri_of
 
 BASE = "http://h.example/set/resources/"
 

@@ -20,10 +20,11 @@ from urllib.parse import quote
 import pytest
 
 from headwater.files.folder_marks import folded, is_reserved, leads_inside
-from headwater.sync.copy.file_names import escaped_path, uri_of
+from headwater.sync.copy.file_names import escaped_path
 from headwater.sync.copy.file_tree import FileTree, PathOccupied
 from tests.support.copying import DONE, STORE, check, go, tree
 from tests.support.fake_source import Site, Source
+from tests.support.names_of_files import uri_of
 
 NFC, NFD = "\u00e9.txt", "e\u0301.txt"
 

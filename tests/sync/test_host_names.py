@@ -8,12 +8,12 @@ import pytest
 
 from headwater import SyncOptions
 from headwater.sync.connection import Scope, bare_host, credentials_of, hosts_of, origin_of
-from headwater.sync.copy.file_names import path_of
 from headwater.transport.fetch import FailureKind, Fetch, TransportOptions
 from headwater.transport.scheduler import host_of, site_of, wire_uri
 from headwater.transport.transport import SignInCredentials, Transport
 from tests.support.copying import DONE, check, go, tree
 from tests.support.fake_source import Site, Source
+from tests.support.names_of_files import path_of
 
 NAME, WIRE = "bücher.localhost", "xn--bcher-kva.localhost"
 """Below `localhost` every name is this machine (RFC 6761)."""

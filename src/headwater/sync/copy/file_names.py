@@ -11,7 +11,7 @@ is decided in `path_conflicts`, which then takes the escaped name.
 from __future__ import annotations
 
 import re
-from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from headwater.errors import UsageFault
 from headwater.files.folder_marks import is_reserved, leads_inside
@@ -49,11 +49,6 @@ def base_folder(text: str) -> str:
             advice="Give the URI of the folder below which the resources lie, as https://example.org/files/.",
         )
     return normalise(text if text.endswith("/") else f"{text}/")
-
-
-def path_of(uri: str, base: str) -> bytes:
-    """The relative path of a normalised URI: the natural one if there is one, else the escaped one."""
-    return natural_path(uri, base) or escaped_path(uri)
 
 
 def natural_path(uri: str, base: str) -> bytes | None:
@@ -102,15 +97,6 @@ def escaped_path(uri: str, *, folds: bool = False) -> bytes:
     if len(parts) > 1:
         parts[:-1] = [part + _GO_ON for part in parts[:-1]]
     return b"/".join([ESCAPE_FOLDER, *(part.encode("ascii") for part in parts)])
-
-
-def uri_of(path: bytes, base: str) -> str:
-    """The URI that a path stands for: exactly what was escaped, or a URI whose natural path this is."""
-    if _ESCAPED.match(path):
-        parts = path.decode("ascii", "replace").split("/")[1:]
-        text = "".join([part.removesuffix(_GO_ON) for part in parts[:-1]] + parts[-1:])
-        return "" if text == "%" else unquote(text, errors="surrogatepass")
-    return base + quote(path, safe="/" + _SAFE + "~!$&'()*+,;=:@")
 
 
 def common_folder(uri: str, folder: str | None) -> str | None:
