@@ -242,10 +242,8 @@ class Difference:
             if not self.paths.takes(row.uri, row.path):
                 self.counts.left_out += 1
                 continue
-            if at is not None and (row.doomed_at or at) > at:
-                continue  # DST-B2: deleted after this list was made, and held back; it goes on waiting for consent
-            if at is not None and (row.failed_at or at) > at:
-                continue  # DST-B2: a later state of it has failed, and is tried again from what is remembered
+            if at is not None and max(row.doomed_at or at, row.failed_at or at) > at:
+                continue  # DST-B2: after this list was made it was deleted, which waits for consent, or has failed
             if at is not None and (row.changed_at or at) > at:
                 self.counts.unchanged += 1  # DST-B2: what is held is newer than this list
                 continue
