@@ -722,10 +722,8 @@ def test_a_plan_is_looked_at_a_part_at_a_time(
     source: Source, site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch, odd: str | None
 ) -> None:
     """Where all names but one are plain, and where a file has the name of a folder, in the first part or later."""
-    for query in ("_RESTS", "_NEW_PATHS"):
-        whole = getattr(path_conflicts, query)
-        assert "LIMIT 20000" in whole
-        monkeypatch.setattr(path_conflicts, query, whole.replace("LIMIT 20000", "LIMIT 3"))
+    assert "LIMIT 20000" in path_conflicts._NEW_PATHS
+    monkeypatch.setattr(path_conflicts, "_NEW_PATHS", path_conflicts._NEW_PATHS.replace("LIMIT 20000", "LIMIT 3"))
     for number in range(7):
         site.put(f"g{number}/x{number}", b"%d" % number)
     if odd:
