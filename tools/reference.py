@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import io
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
 
-from headwater.cli import COMMANDS, command_named
+from headwater.cli import COMMANDS, command_named, program
 from headwater.errors import Exit, exit_status_of, messages
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
+WIDTH = 100
 STATUSES = {
     Exit.DONE: "Done; the copy is in sync.",
     Exit.FINDINGS: "Not in sync, or findings.",
@@ -54,11 +54,9 @@ def command_paths(name: str) -> list[tuple[str, ...]]:
 
 
 def command_section(path: tuple[str, ...]) -> str:
-    name = " ".join(path)
-    command = [sys.executable, "-m", "headwater", *path, "--help"]
-    environment = {**os.environ, "COLUMNS": "102"}
-    said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-    return f"### headwater {name}\n\n```text\n{said}```\n"
+    with redirect_stdout(io.StringIO()) as said:
+        program.main([*path, "--help"], "headwater", standalone_mode=False, terminal_width=WIDTH)
+    return f"### headwater {' '.join(path)}\n\n```text\n{said.getvalue()}```\n"
 
 
 def status_table() -> str:
