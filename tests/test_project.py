@@ -40,7 +40,7 @@ LINES = {
     "packages": 1_359,
     "patches": 785,
     "processes": 357,
-    "publish": 6_316,
+    "publish": 6_311,
     "rdf": 2_341,
     "simulate": 960,
     "source": 5_238,

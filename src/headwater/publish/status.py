@@ -135,6 +135,7 @@ def _status(
 ) -> SourceSetStatus:
     state, pages, segments = snapshot.state, snapshot.pages, snapshot.segments
     last = segments[-1] if segments else None
+    resource_dump, change_dump, archive = publication.resource_dump, publication.change_dump, publication.archive
     stale = [page for page in pages if is_stale(page)]
     return SourceSetStatus(
         name=state.name,
@@ -158,15 +159,13 @@ def _status(
         open_segment=None
         if last is None
         else OpenSegment(number=last.number, changes=last.last - last.first + 1, octets=last.weight, from_=last.from_),
-        resource_dump=_resource_dump(publication.resource_dump, pages),
-        change_dump=_change_dump(publication.change_dump, state.last_seq),
-        archive=_archive(publication.archive),
+        resource_dump=None if resource_dump is None else _resource_dump(resource_dump, pages),
+        change_dump=None if change_dump is None else _change_dump(change_dump, state.last_seq),
+        archive=None if archive is None else _archive(archive),
     )
 
 
-def _resource_dump(dump: ResourceDumpState | None, pages: Sequence[Page]) -> ResourceDumpStatus | None:
-    if dump is None:
-        return None
+def _resource_dump(dump: ResourceDumpState, pages: Sequence[Page]) -> ResourceDumpStatus:
     packed = {one.number for one in dump.pages}
     packages = [one for page in dump.pages for one in page.packages]
     return ResourceDumpStatus(
@@ -179,9 +178,7 @@ def _resource_dump(dump: ResourceDumpState | None, pages: Sequence[Page]) -> Res
     )
 
 
-def _change_dump(dump: ChangeDumpState | None, last_seq: int) -> ChangeDumpStatus | None:
-    if dump is None:
-        return None
+def _change_dump(dump: ChangeDumpState, last_seq: int) -> ChangeDumpStatus:
     packed = dump.packages[-1].last if dump.packages else dump.first - 1
     return ChangeDumpStatus(
         from_=dump.from_,
@@ -192,9 +189,7 @@ def _change_dump(dump: ChangeDumpState | None, last_seq: int) -> ChangeDumpStatu
     )
 
 
-def _archive(archive: ArchiveState | None) -> ArchiveStatus | None:
-    if archive is None:
-        return None
+def _archive(archive: ArchiveState) -> ArchiveStatus:
     begins = [one.at for one in archive.resource_lists] + [one.at for one in archive.resource_dumps]
     begins += [one.from_ for one in archive.change_lists] + [one.from_ for one in archive.change_dumps]
     return ArchiveStatus(
