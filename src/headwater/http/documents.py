@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.http import responses
 from headwater.http.requests import accepts_gzip
-from headwater.http.responses import INERT, SMALL_OCTETS, Head, Representation, Response, line, not_published
+from headwater.http.responses import INERT, Head, Representation, Response, line, not_published
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
 from headwater.http.source_access import SourceAccess
 from headwater.publish.capabilities import CAPABILITIES, CHANNELS, CacheRule, Channel
@@ -192,10 +192,7 @@ class DocumentHandler:
         response = form.answer(fields)
         if request.is_head or not response.wants_octets:
             return response
-        if form.octets <= SMALL_OCTETS:
-            opened = self._cache.open(name, rule, coding)
-        else:
-            opened = await self._access.read(self._cache.open, name, rule, coding)
+        opened = self._cache.open(name, rule, coding)
         if opened is None:
             return self._missing(name, set_name)
         form, content = opened
