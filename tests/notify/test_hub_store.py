@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from headwater.errors import StoreFault
+from headwater.notify.group_commit import GroupCommit
 from headwater.notify.hub.policy import HubLimits, SubscriptionRequest
 from headwater.notify.hub.store import (
     AddedMessage,
@@ -19,6 +23,7 @@ from headwater.notify.hub.store import (
     Payload,
     TopicCounts,
 )
+from headwater.storage.transaction import Transaction
 
 
 @pytest.fixture
@@ -432,3 +437,34 @@ def test_how_a_hub_and_its_topics_stand(store: HubStore) -> None:
     assert store.topics(10) == [one, other]
     assert store.topics(1) == [one]
     assert [(each.topic, each.noted_at) for each in store.changed()] == [("http://t.example/b", 7.0)]
+
+
+def test_a_fault_in_a_transaction_of_several_ends_no_work_but_its_own(store: HubStore) -> None:
+    """The others are written, each alone; where nothing can be written, each of them hears of it."""
+    is_full = False
+
+    @contextmanager
+    def begin() -> Iterator[Transaction]:
+        with store.database.write() as tx:
+            yield tx
+            if is_full:
+                raise StoreFault("the disk is full")
+
+    async def main() -> None:
+        nonlocal is_full
+        commits = GroupCommit(begin)
+
+        def asked(name: str) -> Awaitable[Intent]:
+            return commits.write(lambda tx: store.ask(tx, request(name), float(name)))
+
+        found = await asyncio.gather(asked("1"), asked("odd"), asked("2"), return_exceptions=True)
+        assert [type(one) for one in found] == [Intent, ValueError, Intent]
+        is_full = True
+        found = await asyncio.gather(asked("3"), asked("4"), return_exceptions=True)
+        assert [type(one) for one in found] == [StoreFault, StoreFault]
+        is_full = False
+        await asked("5")
+        await commits.close()
+
+    asyncio.run(main())
+    assert [one.topic[-1] for one in store.intents()] == ["1", "2", "5"]

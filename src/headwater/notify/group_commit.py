@@ -29,7 +29,8 @@ class GroupCommit:
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` in a transaction; it is committed when this returns. Raises what `work` or the commit raises.
 
-        It may be run twice: when the transaction that it shared with others had to be rolled back.
+        It may be run twice: when the transaction that it shared with others had to be rolled back. A fault that does
+        not come again is not raised then: the work is done.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append((work, future))

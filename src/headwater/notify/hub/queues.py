@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from headwater.errors import HeadwaterError, as_fault
+from headwater.errors import HeadwaterError, StoreFault, as_fault
 from headwater.notify.group_commit import GroupCommit
 from headwater.notify.http_client import HttpClient
 from headwater.notify.hub.policy import HubOptions
@@ -127,6 +127,7 @@ class HubDriver(Generic[Task]):
         self._context = context
         self._queues = queues
         self._running: set[asyncio.Task[None]] = set()
+        self._told_at = 0.0
 
     def _queue_of(self, _task: Task) -> FairQueue[Task]:
         return self._queues[0]
@@ -169,8 +170,11 @@ class HubDriver(Generic[Task]):
             if again is not None:
                 self._enqueue(again)
         except Exception as error:  # noqa: BLE001 - our own store, or a bug: tried again later
-            self._context.on_fault(as_fault(error))
-            self._queue_of(task).add(task.host, task, monotonic_unix_time() + _FAULT_SECONDS)
+            fault, now = as_fault(error), monotonic_unix_time()
+            if not isinstance(fault, StoreFault) or now >= self._told_at + _FAULT_SECONDS:  # which a thousand may meet
+                self._context.on_fault(fault)
+                self._told_at = now
+            self._queue_of(task).add(task.host, task, now + _FAULT_SECONDS)
         finally:
             queue.done(task.host)
 
