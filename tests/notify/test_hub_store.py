@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from headwater.errors import StoreFault
+from headwater.errors import HeadwaterError, StoreFault
 from headwater.notify.group_commit import GroupCommit
-from headwater.notify.hub.policy import HubLimits, SubscriptionRequest
+from headwater.notify.hub import queues
+from headwater.notify.hub.hub import Hub
+from headwater.notify.hub.policy import AddressPolicy, HubLimits, HubOptions, SubscriptionRequest
 from headwater.notify.hub.store import (
     AddedMessage,
     DeliveryOutcome,
@@ -24,6 +27,8 @@ from headwater.notify.hub.store import (
     TopicCounts,
 )
 from headwater.storage.transaction import Transaction
+from tests.notify.subscriber import Subscriber
+from tests.notify.test_hub_bounds import TOPIC, URL, subscribe, until
 
 
 @pytest.fixture
@@ -468,3 +473,36 @@ def test_a_fault_in_a_transaction_of_several_ends_no_work_but_its_own(store: Hub
 
     asyncio.run(main())
     assert [one.topic[-1] for one in store.intents()] == ["1", "2", "5"]
+
+
+def test_a_store_that_takes_nothing_is_told_of_once_for_all_and_nothing_is_delivered_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a subscriber has received is remembered as soon as that is possible (WS-H-13)."""
+    heard: list[HeadwaterError] = []
+    subscriber = Subscriber()
+    monkeypatch.setattr(queues, "_FAULT_SECONDS", 1.0)
+
+    async def main() -> None:
+        hub = Hub(tmp_path, HubOptions(url=URL), AddressPolicy(["127.0.0.0/8"]), on_fault=heard.append)
+        hub.start()
+        try:
+            for number in range(20):
+                await subscribe(hub, TOPIC, f"{subscriber.url}/{number}")
+            right = hub.store.record
+
+            def refuse(*_: Any) -> Any:
+                raise StoreFault("the disk is full")
+
+            monkeypatch.setattr(hub.store, "record", refuse)
+            assert await hub.publish(Payload(topic=TOPIC, media_type="a/b", body=b"news"), is_trusted=True) is None
+            await until(lambda: all(subscriber.deliveries(f"/{number}") for number in range(20)) and heard)
+            monkeypatch.setattr(hub.store, "record", right)
+            await until(lambda: not hub.store.counts().behind)
+        finally:
+            await hub.close()
+
+    asyncio.run(main())
+    subscriber.close()
+    assert [len(subscriber.deliveries(f"/{number}")) for number in range(20)] == [1] * 20
+    assert 1 <= len(heard) < 5

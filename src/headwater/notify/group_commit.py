@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
+from headwater.errors import StoreFault
 from headwater.storage.transaction import Transaction
 
 T = TypeVar("T")
@@ -29,8 +30,7 @@ class GroupCommit:
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` in a transaction; it is committed when this returns. Raises what `work` or the commit raises.
 
-        It may be run twice: when the transaction that it shared with others had to be rolled back. A fault that does
-        not come again is not raised then: the work is done.
+        It may be run again: when another one has failed with which it shared a transaction.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append((work, future))
@@ -56,10 +56,21 @@ class GroupCommit:
                     future.set_result(result)
 
     def _commit(self, works: Sequence[Work]) -> list[Any]:
-        try:
-            with self._begin() as transaction:
-                return [work(transaction) for work in works]
-        except Exception as fault:  # noqa: BLE001  handed to whoever waits
-            if len(works) == 1:
-                return [fault]
-            return [self._commit([work])[0] for work in works]
+        """What becomes of each. One that fails is left out, and the others run again; without a store all fail."""
+        results: list[Any] = [None] * len(works)
+        left = list(range(len(works)))
+        while True:
+            failing: int | None = None
+            try:
+                with self._begin() as transaction:
+                    for failing in left:
+                        results[failing] = works[failing](transaction)
+                    failing = None
+                return results
+            except Exception as fault:  # noqa: BLE001  handed to whoever waits
+                failed = left if failing is None or isinstance(fault, StoreFault) else [failing]
+                for number in failed:
+                    results[number] = fault
+                left = [number for number in left if number not in failed]
+                if not left:
+                    return results
