@@ -36,7 +36,7 @@ LINES = {
     "files": 1_187,
     "http": 5_280,
     "ingest": 7_050,
-    "notify": 3_824,
+    "notify": 3_840,
     "packages": 1_359,
     "patches": 785,
     "processes": 357,

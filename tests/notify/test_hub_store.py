@@ -465,8 +465,8 @@ def test_a_fault_in_a_transaction_of_several_ends_no_work_but_its_own(store: Hub
         found = await asyncio.gather(asked("1"), asked("odd"), asked("2"), return_exceptions=True)
         assert [type(one) for one in found] == [Intent, ValueError, Intent]
         is_full = True
-        found = await asyncio.gather(asked("3"), asked("4"), return_exceptions=True)
-        assert [type(one) for one in found] == [StoreFault, StoreFault]
+        refused = await asyncio.gather(asked("3"), asked("4"), return_exceptions=True)
+        assert [type(one) for one in refused] == [StoreFault, StoreFault]
         is_full = False
         await asked("5")
         await commits.close()

@@ -157,9 +157,7 @@ class Deliveries(HubDriver[DueSubscription]):
                 await self._record(gone)
                 return None
             if (fault := delivery_fault(answer)) is not None:
-                self.counts.failed += 1
-                one.failures += 1
-                one.due_at = monotonic_unix_time() + PAUSE.seconds(one.failures, random.random())
+                self._failed(one)
                 await self._record(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, fault))
                 return one
             self.counts.received += 1
@@ -177,6 +175,11 @@ class Deliveries(HubDriver[DueSubscription]):
             fields.append(f"X-Hub-Signature: {signature(one.secret, message.body, self._options.method)}\r\n")
         head, asker = "".join(fields).encode("latin-1", "replace"), subscriber(one.host)
         return await self._context.client.request("POST", one.callback, _BOUNDS, head, message.body, asker)
+
+    def _failed(self, one: DueSubscription) -> None:
+        self.counts.failed += 1
+        one.failures += 1
+        one.due_at = monotonic_unix_time() + PAUSE.seconds(one.failures, random.random())
 
     async def _record(self, outcome: DeliveryOutcome) -> None:
         """Remember an outcome, together with others that come at this moment."""
