@@ -58,7 +58,7 @@ def test_only_a_version_whose_mark_says_that_it_is_closed_is_immutable(tmp_path:
 
 
 def test_a_package_is_sent_from_the_store_as_it_is(tmp_path: Path) -> None:
-    """With its own media type and no gzip form; and it goes on after it was replaced."""
+    """With its own media type and no gzip form; and too large to be kept, it goes on after it was replaced."""
     store, octets = FolderStore(tmp_path), os.urandom(1 << 20) * 9
     store.put("files/package.zip", [octets], ZIP)
     cache = DocumentCache(store)
@@ -70,6 +70,7 @@ def test_a_package_is_sent_from_the_store_as_it_is(tmp_path: Path) -> None:
     assert opened is not None
     form, body = opened
     assert (form.etag, form.octets) == (document.plain.etag, len(octets))
+    assert not isinstance(body, bytes)
     store.put("files/package.zip", [b"another"], ZIP)
     assert body.read(len(octets) - 9, 100) == octets[-9:]
     body.close()

@@ -44,7 +44,6 @@ from headwater.source.health import (
     shows,
     waits,
 )
-from headwater.storage.object_store import OpenObject
 
 # what the source says of itself. `/health` answers also while the catalog does not. Who watches a source asks every few
 # seconds, and a question to a cluster that is away takes a minute. So there is one question at a time, which all wait
@@ -272,10 +271,7 @@ class Application:
                 if response.file is None:
                     block: bytes | memoryview = memoryview(response.body)[position : position + octets]
                 else:
-                    file = response.file
-                    block = file.read_cached(position, octets) if isinstance(file, OpenObject) else b""
-                    if not block:
-                        block = await self._access.read(file.read, position, octets)
+                    block = await self._access.read(response.file.read, position, octets)
                 position += len(block)
                 if not block or (position >= end and response.has_changed()):
                     return False  # returning without the last octets makes the server cut the connection: never padded

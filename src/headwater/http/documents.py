@@ -1,12 +1,14 @@
 """Answers requests for lists, robots.txt and newest notifications: `ETag` and `Last-Modified` of each document.
 
-A version of a document is known by its digest, and its heads are made once. What is sent always belongs together,
-whatever is published meanwhile: an open file goes on giving the octets of its version.
+A version of a document is known by its digest. Its heads are made once, its octets kept while there is room. What is
+sent always belongs together, whatever is published meanwhile: the octets of one version, or a file that goes on giving
+them.
 """
 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import formatdate
 from functools import partial
@@ -34,6 +36,9 @@ from headwater.storage.folder_store import FolderStore
 from headwater.storage.object_store import Coding, OpenObject, StoredObject
 
 _MOST_DOCUMENTS = 4_096
+_ROOM_OCTETS = 32 << 20
+_LARGEST_OCTETS = 8 << 20
+"""Of so many octets all documents are kept, and one of more is sent from its file."""
 
 
 class CachedDocument(msgspec.Struct, frozen=True, gc=False):
@@ -45,10 +50,10 @@ class CachedDocument(msgspec.Struct, frozen=True, gc=False):
 
 
 class DocumentCache:
-    """The heads of a store's documents. `look` and `open` may wait for the disk, and may be called from any thread.
+    """The documents of a store. `look` and `open` may wait for the disk, and may be called from any thread.
 
-    `links` are further header lines of documents. `rule` is the cache rule of a document: IMMUTABLE counts for closed
-    ones, and open ones are revalidated.
+    The other methods do not wait, and belong to one thread. `links` are further header lines of documents. `rule` is
+    the cache rule of a document: IMMUTABLE counts for closed ones, and open ones are revalidated.
     """
 
     def __init__(
@@ -63,6 +68,8 @@ class DocumentCache:
         self._integrity = IntegrityCheck(store)
         self._clock = clock
         self._documents: dict[str, CachedDocument] = {}
+        self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
+        self._held = 0
 
     def known(self, name: str) -> CachedDocument | None:
         """The present version, when it has been looked at before; None says nothing."""
@@ -81,13 +88,32 @@ class DocumentCache:
             return None
         return self._describe(stored, rule)
 
-    def open(self, name: str, rule: bytes, coding: Coding) -> tuple[Representation, OpenObject] | None:
-        """The present version's form with its octets."""
+    def body(self, form: Representation) -> bytes | None:
+        """The octets of a form, when they are kept."""
+        body = self._bodies.get(form.etag)
+        if body is not None:
+            self._bodies.move_to_end(form.etag)
+        return body
+
+    def open(self, name: str, rule: bytes, coding: Coding) -> tuple[Representation, bytes | OpenObject] | None:
+        """The present version's form with its octets, or opened when they are too many to keep."""
         opened = self._store.open(name, coding)
         if opened is None:
             return None
         document = self._describe(opened.stored, rule)
-        return (document.gzip if opened.coding is Coding.GZIP and document.gzip else document.plain), opened
+        form = document.gzip if opened.coding is Coding.GZIP and document.gzip else document.plain
+        if form.octets > _LARGEST_OCTETS:
+            return form, opened
+        with opened:
+            return form, opened.read(0, form.octets)
+
+    def keep(self, form: Representation, body: bytes) -> None:
+        """Keep the octets of a form while there is room for them."""
+        etag = form.etag
+        self._held += len(body) - len(self._bodies.pop(etag, b""))
+        self._bodies[etag] = body
+        while self._held > _ROOM_OCTETS:
+            self._held -= len(self._bodies.popitem(last=False)[1])
 
     def _describe(self, stored: StoredObject, rule: bytes) -> CachedDocument:
         modified = int(stored.modified.timestamp())
@@ -100,9 +126,8 @@ class DocumentCache:
             stated = int(mark.lastmod.timestamp())  # as the lists say of the resource
             second = stated if settled else None
         if rule == IMMUTABLE and (mark is None or not mark.is_closed):
-            rule = (
-                REVALIDATE  # a cache would keep an open one for a year (AMB-62), whatever the catalog has closed since
-            )
+            # a cache would keep an open one for a year (AMB-62), whatever the catalog has closed since
+            rule = REVALIDATE
         more = line(b"cache-control", rule) + self._links.get(stored.name, b"")
         document = CachedDocument(
             stored,
@@ -192,12 +217,19 @@ class DocumentHandler:
         response = form.answer(fields)
         if request.is_head or not response.wants_octets:
             return response
-        opened = self._cache.open(name, rule, coding)
-        if opened is None:
-            return self._missing(name, set_name)
-        form, content = opened
-        response = form.answer(fields)  # it may be a later one than that looked at before
-        response.give(content) if response.wants_octets else content.close()
+        body = self._cache.body(form)
+        if body is None:
+            opened = await self._access.read(self._cache.open, name, rule, coding)
+            if opened is None:
+                return self._missing(name, set_name)
+            form, found = opened
+            response = form.answer(fields)  # it may be a later one than that looked at before
+            if not isinstance(found, bytes):
+                response.give(found) if response.wants_octets else found.close()
+                return response
+            self._cache.keep(form, body := found)
+        if response.wants_octets:
+            response.body = body
         return response
 
     def _missing(self, name: str, set_name: str | None) -> Response:

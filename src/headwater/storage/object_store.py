@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import suppress
 from enum import Enum, auto
 from io import FileIO
 from typing import Protocol
@@ -114,13 +113,6 @@ class OpenObject:
         except OSError as cause:
             what = f"cannot read the document: {cause.strerror}"
             raise StoreFault(what, code="HW-STO-12", where=self.stored.name) from cause
-
-    def read_cached(self, start: int, octets: int) -> memoryview:
-        """As many of these octets as the system has in memory, without a wait for the disk; none if it cannot say."""
-        read, buffer = 0, bytearray(octets)
-        with suppress(AttributeError, OSError):  # RWF_NOWAIT is of Linux, and not of all its file systems
-            read = os.preadv(self._file.fileno(), [buffer], start, os.RWF_NOWAIT)
-        return memoryview(buffer)[:read]
 
     def is_unchanged(self) -> bool:
         """Always: a file of ours is replaced, never written again."""
