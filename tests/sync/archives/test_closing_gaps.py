@@ -304,6 +304,20 @@ def test_an_archive_that_cannot_be_believed(
     assert rule in not_closed(archive, dest).rules()
 
 
+def test_an_archived_index_that_ends_before_it_says(archive: Archive, dest: Path) -> None:
+    """RS-ARC-27: its lists leave nothing out between them, but end before the next archived list begins."""
+    parts = [archive.entry(f"c{n}.xml", *SPANS[n], tag="sitemap") for n in (0, 1)]
+    times = {"from": at(10), "until": at(40)}
+    archive.site.serve("/set/all.xml", document(parts, root="sitemapindex", capability="changelist", **times))
+    archive.archived("next.xml", 40.0, 42.0)
+    archive.entries = [archive.entry("all.xml", 10, 40), archive.entry("next.xml", 40, 42)]
+    archive.serve()
+    not_closed(archive, dest)
+    asked = archive.asked()
+    first = next(n for n, path in enumerate(asked) if path.startswith("resources/"))
+    assert asked.index("resourcelist.xml") < first
+
+
 def index_of_itself(archive: Archive) -> None:
     archive.entries = [url(archive.uri("changelist-archive.xml"), tag="sitemap")]
     archive.serve(root="sitemapindex")
