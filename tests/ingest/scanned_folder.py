@@ -9,7 +9,7 @@ from pathlib import Path
 from headwater.catalog.interface import Change
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.ingest.folder.comparison import ScanResult
-from headwater.ingest.folder.scanner import FolderScanner, ScanHooks
+from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.walk import Folder, path_of, quote
 from headwater.ingest.recording import KeptChanges
 from headwater.progress import Notice, Progress
@@ -53,9 +53,9 @@ class ScannedFolder:
                 folder,
                 lambda: now() + self.ahead,
                 listener=self._listen,
-                hooks=ScanHooks(
-                    breathe=lambda: self.breathe(), stop=lambda: self.stop(), kept=KeptChanges(store=self.versions)
-                ),
+                breathe=lambda: self.breathe(),
+                stop=lambda: self.stop(),
+                kept=KeptChanges(store=self.versions),
             )
         return self._scanner
 

@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,7 +24,8 @@ from headwater.files.patterns import Selection
 from headwater.ingest.folder import file_events as event_builder
 from headwater.ingest.folder import scanner as folder_module
 from headwater.ingest.folder.comparison import ScanResult
-from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner, ScanHooks
+from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner
+from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import Folder, quote, topmost
 from headwater.ingest.set_problems import WINDOW, HoldReason
 from headwater.processes.pool import Stopped
@@ -387,7 +389,7 @@ def test_nothing_is_recorded_in_a_set_that_is_no_longer_what_was_seen(world: Sca
         world.put(name)
     world.scan()
     seen = world.catalog.state(SET)
-    scanner = FolderScanner(world.catalog, SET, Folder(root=world.root), now, hooks=ScanHooks(seen=lambda: seen))
+    scanner = FolderScanner(world.catalog, SET, Folder(root=world.root), now, seen=lambda: seen)
     world.put("a", b"changed")
     assert scanner.scan().updated == 1
     for change in (lambda: world.put("b", b"changed"), lambda: world.remove("c")):
@@ -1065,3 +1067,80 @@ def test_a_set_is_left_alone_by_the_scan_of_another(tmp_path: Path) -> None:
     catalog.create("other")
     assert world.scan().unchanged + world.scan().read >= 1
     assert catalog.state("other").count == 0
+
+
+def test_a_large_file_is_read_once_and_by_the_outermost_pass(
+    world: ScannedFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hint for it comes while it is read: what comes in the middle leaves it alone, and takes the small ones."""
+    monkeypatch.setattr(folder_module, "LARGE_OCTETS", 1_000)
+    feed, read, hinted = hashing._feed, list[int](), list[ScanResult]()
+
+    def counted(descriptor: int, size: int, *more: Any) -> int:
+        read.append(size)
+        return feed(descriptor, size, *more)
+
+    def hint() -> None:
+        if read and not hinted:
+            world.put("small", b"x")
+            hinted.append(world.scanner.rescan([b"large", b"small"]))
+
+    monkeypatch.setattr(hashing, "_feed", counted)
+    monkeypatch.setattr(folder_module, "_BREATH_SECONDS", 0.0)
+    world.put("a", b"1")
+    world.scan()
+    world.put("large", bytes(2 << 20))
+    world.breathe = hint
+    done = world.scan()
+    assert read == [2 << 20]
+    assert [(one.created, one.unsettled) for one in hinted] == [(1, [b"large"])]
+    assert (done.created, done.unsettled) == (1, [])
+    assert world.told() == [("created", "small"), ("created", "large")]
+    world.breathe = lambda: None
+    world.rescan(b"large")
+    assert world.held() == world.truth()
+
+
+@pytest.mark.parametrize("mode", ["link", "copy"])
+def test_a_static_tree_loses_no_files_but_its_own(tmp_path: Path, mode: str) -> None:
+    """A file of somebody else stays beside them, and so does a link, with what it leads to."""
+    placed, elsewhere = tmp_path / "placed", tmp_path / "elsewhere"
+    world = ScannedFolder(tmp_path, processes=0, place=os.fsencode(placed), place_mode=mode)
+    for name in ("a", "b", "d/c", "e/f", "linked"):
+        world.put(name, name.encode())
+
+    def publish() -> int:
+        world.scan()
+        tree = SetTree(world.catalog, SET, placed, mode, tmp_path / "note")
+        tree.begin()
+        tree.complete(world.scanner.folder.walk)
+        removed = tree.sweep()
+        tree.end()
+        return removed
+
+    assert publish() == 0
+    elsewhere.mkdir()
+    (elsewhere / "f").write_bytes(b"theirs")
+    (placed / "e" / "f").unlink()
+    (placed / "e").rmdir()
+    (placed / "e").symlink_to(elsewhere)
+    (placed / "alias").symlink_to(placed / "a")
+    (placed / "linked").unlink()
+    (placed / "linked").symlink_to(placed / "a")
+    (placed / "theirs").write_bytes(b"theirs")
+    (placed / "d" / "theirs").write_bytes(b"theirs")
+    for name in ("b", "d/c", "e/f", "linked"):
+        world.remove(name)
+    assert publish() == 2
+    assert (elsewhere / "f").read_bytes() == b"theirs"
+    assert (placed / "alias").read_bytes() == (placed / "linked").read_bytes() == b"a"
+    assert {str(one.relative_to(placed)) for one in placed.rglob("*") if one.is_file() and not one.is_symlink()} >= {
+        "a",
+        "theirs",
+        "d/theirs",
+    }
+    assert not (placed / "b").exists()
+    (tmp_path / "note").unlink()  # a torn tree: what in it is no resource goes, but no link
+    assert publish() == 2
+    assert (elsewhere / "f").read_bytes() == b"theirs"
+    assert (placed / "alias").read_bytes() == b"a"

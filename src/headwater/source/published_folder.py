@@ -15,7 +15,7 @@ from headwater.catalog.interface import SetState
 from headwater.catalog.lease import SharedCatalog
 from headwater.catalog.state import StateUpdate
 from headwater.ingest.folder.comparison import ScanResult, UnreadableFiles
-from headwater.ingest.folder.scanner import FolderScanner, ScanHooks
+from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import Folder, outside_state, quote
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
@@ -67,13 +67,11 @@ class PublishedFolder(Intake):
             folder,
             context.clock,
             listener=of_set(context.listener, name),
-            hooks=ScanHooks(
-                stop=stop or (lambda: False),
-                breathe=lambda: self.breathe(),
-                before_change=self._before_change,
-                seen=self._seen,
-                kept=kept,
-            ),
+            stop=stop or (lambda: False),
+            breathe=lambda: self.breathe(),
+            before_change=self._before_change,
+            seen=self._seen,
+            kept=kept,
         )
         self._unreadable = UnreadableFiles()
         self._was_whole = False

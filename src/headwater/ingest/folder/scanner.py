@@ -19,10 +19,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, takewhile
-
-import msgspec
 
 from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Moved, Resource, SetState, Upsert
 from headwater.catalog.state import NO_UPDATE, WITHDRAWN, StateRow, StateUpdate
@@ -113,8 +112,9 @@ _BREATH_SECONDS = 0.25
 _ATTEMPTS = 3
 
 
-class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
-    """Functions of whoever has a folder scanned; without them a scan goes on to its end.
+@dataclass
+class FolderScanner:
+    """Scans one folder into one set, in one thread; a pass over hints may come in the middle of another pass.
 
     `stop` and `breathe` are called often: the first ends the pass (Stopped), the second may do something urgent.
     `before_change` is called before anything is placed or recorded, and may raise. `seen` is what the set must still be
@@ -122,34 +122,20 @@ class ScanHooks(msgspec.Struct, frozen=True, kw_only=True):
     where that has a history, the present state of all is kept.
     """
 
+    catalog: Catalog
+    name: str
+    folder: Folder
+    clock: Callable[[], dt.datetime]
+    listener: Listener = silent
     stop: Callable[[], bool] = lambda: False
     breathe: Callable[[], None] = lambda: None
     before_change: Callable[[], None] = lambda: None
     seen: Callable[[], SetState | None] = lambda: None
     kept: KeptChanges = NOTHING_KEPT
 
-
-class FolderScanner:
-    """Scans one folder into one set, in one thread; a pass over hints may come in the middle of another pass."""
-
-    def __init__(
-        self,
-        catalog: Catalog,
-        name: str,
-        folder: Folder,
-        clock: Callable[[], dt.datetime],
-        *,
-        listener: Listener = silent,
-        hooks: ScanHooks | None = None,
-    ) -> None:
-        self.catalog = catalog
-        self.name = name
-        self.folder = folder
-        self.clock = clock
-        self.listener = listener
-        self.hooks = hooks or ScanHooks()
-        self.path_filter = PathFilter(folder.root, folder.selection, folder.avoid)
-        self.guard = DeletionGuard(catalog, name, folder.max_delete, clock)
+    def __post_init__(self) -> None:
+        self.path_filter = PathFilter(self.folder.root, self.folder.selection, self.folder.avoid)
+        self.guard = DeletionGuard(self.catalog, self.name, self.folder.max_delete, self.clock)
         self.device: int | None = None
         """On which the last scan found the folder."""
         self.warned: set[tuple[str, bytes]] = set()
@@ -195,7 +181,11 @@ class FolderScanner:
 
 
 class _Pass:
-    """One pass of a scanner, in the middle of an `outer` one or of none: then others come in the middle of it."""
+    """One pass of a scanner, in the middle of an `outer` one or of none: then others come in the middle of it.
+
+    Large files are left to the outermost pass: one that reads them for a while must not read them once more in its
+    middle, nor record them twice. They are `unsettled` in any other.
+    """
 
     def __init__(self, scanner: FolderScanner, result: ScanResult, queue: DifferenceQueue, outer: _Pass | None) -> None:
         self._outer = outer
@@ -206,11 +196,9 @@ class _Pass:
         self._catalog = scanner.catalog
         self._name = scanner.name
         self._folder = scanner.folder
-        self._hooks = scanner.hooks
         self._result = result
         self._queue = queue
         self._is_loading = result.opened
-        self._has_large = False
         self._total = self._catalog.state(self._name).count
         self._breathe_at = 0.0
         self._event_builder = EventBuilder(
@@ -220,7 +208,7 @@ class _Pass:
             stop=self._breathing,
             warn=self.warnings.add,
             overtaken=self.overtaken,
-            kept=self._hooks.kept,
+            kept=scanner.kept,
         )
 
     def look_at_everything(self) -> None:
@@ -270,15 +258,15 @@ class _Pass:
     def _breathing(self) -> bool:
         """Whether to stop; asked again and again while a large file is read, for which nobody waits."""
         if self._outer is None and time.monotonic() >= self._breathe_at:
-            self._hooks.breathe()
+            self._scanner.breathe()
             self._breathe_at = time.monotonic() + _BREATH_SECONDS
-        return self._hooks.stop()
+        return self._scanner.stop()
 
     def _pause(self) -> None:
-        if self._hooks.stop():
+        if self._scanner.stop():
             raise Stopped
         if self._outer is None:
-            self._hooks.breathe()
+            self._scanner.breathe()
 
     # Step 1: look
 
@@ -290,8 +278,6 @@ class _Pass:
                 self._queue.left_out += self._is_left_out(one.uri)
             elif len(one.uri) > usual and not self._fits(one):
                 continue
-            else:
-                self._has_large |= one.octets > LARGE_OCTETS
             self._queue.put(one)
 
     def _pausing(self, seen: Iterable[WalkEntry], total: int | None) -> Iterator[WalkEntry]:
@@ -370,7 +356,9 @@ class _Pass:
                     result.kept += 1
                 else:
                     gone.append(Delete(uri))
-                returned += [Candidate(one.uri, one.path, 0) for one in again if isinstance(one, FileEntry)]
+                returned += [
+                    Candidate(one.uri, one.path, one.stat.st_size) for one in again if isinstance(one, FileEntry)
+                ]
             withdrawn = [held[one.uri] for one in gone if self._is_left_out(one.uri)]
             update = NO_UPDATE if self._is_loading else self._scanner.guard.counted(len(gone) - len(withdrawn))
             if withdrawn and not self._is_loading:
@@ -389,25 +377,29 @@ class _Pass:
         result, queue = self._result, self._queue
         returned = self._delete(walk)
         known: Callable[[list[str]], dict[str, Resource]] = partial(self._catalog.get, self._name)
-        size, versions = BATCH, self._hooks.kept.store
+        size, versions = BATCH, self._scanner.kept.store
         if self._is_loading:
-            known, versions = (lambda _uris: {}), self._hooks.kept.of_first_load  # whatever is read is loaded
+            known, versions = (lambda _uris: {}), self._scanner.kept.of_first_load  # whatever is read is loaded
             size = LOAD_BATCH if versions is not None else min(LOAD_BATCH, self._catalog.load_batch)
 
         def candidates(*, are_large: bool) -> Iterator[Candidate]:
-            for one in chain([] if are_large else returned, queue.take()):
-                if isinstance(one, Candidate) and (not is_parted or (one.octets > LARGE_OCTETS) is are_large):
-                    self._hooks.before_change()
+            for one in chain(returned, queue.take()):
+                if isinstance(one, Candidate) and (one.octets > LARGE_OCTETS and not self._is_loading) is are_large:
+                    self._scanner.before_change()
                     yield one
 
         def not_kept(path: bytes, text: str) -> None:
             self.warnings.add(ScanWarning("HW-ING-23", text, path))
 
-        is_parted = self._has_large and not self._is_loading
+        if self._outer is not None:
+            found = chain(returned, queue.take())
+            result.unsettled += [
+                path_of(one.uri) for one in found if isinstance(one, Candidate) and one.octets > LARGE_OCTETS
+            ]
         with nullcontext() if versions is None else versions.intake() as intake:
-            for are_large in (False, True)[: 1 + is_parted]:
-                found = candidates(are_large=are_large)
-                for batch in self._event_builder.batches(found, known, size, None if intake is None else intake.folder):
+            for are_large in (False, True) if self._outer is None else (False,):
+                aside = None if intake is None else intake.folder
+                for batch in self._event_builder.batches(candidates(are_large=are_large), known, size, aside):
                     lost = set[str]()
                     if intake is not None and batch.versions is not None:
                         lost = batch.versions.keep(intake, not_kept)
@@ -427,8 +419,8 @@ class _Pass:
     ) -> tuple[str, ...]:
         if not events:
             return ()
-        history, noted = self._hooks.kept.history, self._hooks.kept.predecessors
-        self._hooks.before_change()
+        history, noted = self._scanner.kept.history, self._scanner.kept.predecessors
+        self._scanner.before_change()
         if self._is_loading:
             self._catalog.load(self._name, events)
             return ()
@@ -438,7 +430,7 @@ class _Pass:
         failed = 0
         while True:
             try:
-                after, now = self._hooks.seen(), self._scanner.clock()
+                after, now = self._scanner.seen(), self._scanner.clock()
                 rows = update if history is None else history.update(events, lost, update)
                 return self._catalog.record(self._name, events, now, after=after, state=rows).ignored
             except Moved:  # rows of the set were written since it was seen; a fence does not go away

@@ -1,37 +1,42 @@
-"""The static tree of a set: a link or a copy of every file of the set, and nothing else.
+"""The static tree of a set: a link or a copy of every file of the set.
 
-New and changed files get their places while they are read (`reading`), before a list can name them; what is no resource
-leaves the tree after no list names it any more. A note in the state folder says for which mode and place that was last
-completed. It is taken away before anything changes and written again at the end: a run that was killed leaves a tree
-without a note, and the next one compares the whole tree. A tree with a note is not believed either: others may have
-removed or damaged what lies in it, so each run looks at every place once.
+New and changed files get their places while they are read (`reading`), before a list can name them; deleted ones leave
+theirs after no list names them any more. A note in the state folder says for which mode and place, and as of which
+change, that was last completed. It is taken away before anything changes and written again at the end: a run that was
+killed leaves a tree without a note, and the next one compares the whole tree and takes away every file that is no
+resource. A tree with a note is not believed either: others may have removed or damaged what lies in it, so each run
+looks at every place once.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from headwater.catalog.interface import Catalog
+from headwater.catalog.interface import Catalog, UnknownSet
 from headwater.files import hashing
 from headwater.files.file_copies import COPY
+from headwater.files.nofollow import open_unlinked
 from headwater.files.patterns import Selection
 from headwater.ingest.folder.comparison import is_outlined, memos_of
 from headwater.ingest.folder.file_events import place_fault
 from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
+from headwater.spec.records import ChangeKind
+from headwater.storage.durable import replace_file, sync_folder
 from headwater.typed_decoding import from_json
 
 
 class _Completed(msgspec.Struct, frozen=True):
-    """What the note says."""
+    """What the note says: for which place and mode the tree was complete, as of which change."""
 
     place: str
     mode: str
+    seq: int
 
 
 class SetTree:
@@ -41,19 +46,23 @@ class SetTree:
         self._catalog = catalog
         self._name = name
         self._note = note
-        self._completed = _Completed(str(place.absolute()), mode)
+        self._absolute = str(place.absolute())
         self.place = os.fsencode(place)
         self.mode = mode
-        self.torn, self._begun = True, False
-        with suppress(FileNotFoundError, msgspec.DecodeError):
-            self.torn = from_json(note.read_bytes(), _Completed) != self._completed
+        self._begun = False
+        self._seq: int | None = None
+        """As of which change the tree was complete; None: it is torn."""
+        with suppress(FileNotFoundError, msgspec.DecodeError, UnknownSet):
+            found = from_json(note.read_bytes(), _Completed)
+            is_ours = (found.place, found.mode) == (self._absolute, mode)
+            self._seq = found.seq if is_ours and found.seq <= catalog.state(name).last_seq else None
 
     def begin(self) -> None:
         """Something is about to change: until `end`, the tree counts as torn. Cheap when it was said before."""
         if not self._begun:
             self._begun = True
             self._note.unlink(missing_ok=True)
-            _sync_folder(self._note.parent)
+            sync_folder(self._note.parent)
 
     def complete(self, begin_walk: Callable[[], Walk]) -> tuple[int, int]:
         """Place what has no place yet, or the wrong one; how many files that were, and how many are not as recorded.
@@ -70,7 +79,7 @@ class SetTree:
             with suppress(OSError):
                 there = os.lstat(self.place + b"/" + path_of(uri))
                 is_right = stat.S_ISREG(there.st_mode) and is_outlined(memo, there, by_inode=self.mode != COPY)
-                if is_right and not self.torn:
+                if is_right and self._seq is not None:
                     continue
             file = None if walk is None else next(walk.at(path_of(uri)), None)
             if isinstance(file, FileEntry) and file.uri == uri and is_outlined(memo, file.stat, by_inode=False):
@@ -94,40 +103,38 @@ class SetTree:
         return outcome == hashing.READ
 
     def sweep(self) -> int:
-        """Take away everything that is not a resource of the set; returns how many files that were."""
-        removed = 0
+        """Take away the files of deleted resources, of a torn tree every file that is no resource; how many that were.
+
+        A symbolic link is never ours, nor is what lies behind it.
+        """
+        root = os.path.realpath(self.place)
+        gone = self._strays(root) if self._seq is None else self._deleted(self._seq)
+        return sum(_remove(root, path) for path in gone)
+
+    def _deleted(self, seq: int) -> Iterator[bytes]:
+        """The places of resources that were deleted after this change."""
+        while changes := self._catalog.changes(self._name, seq):
+            seq = changes[-1].seq
+            gone = {one.uri for one in changes if one.change is ChangeKind.DELETED}
+            yield from map(path_of, gone - self._catalog.get(self._name, list(gone)).keys())
+
+    def _strays(self, root: bytes) -> Iterator[bytes]:
         held = (uri for uri, _memo in memos_of(self._catalog, self._name))
         uri = next(held, None)
         with suppress(RootFault):  # there is no tree yet
-            for one in Walk(self.place, Selection()).everything():
+            for one in Walk(root, Selection()).everything():
                 while uri is not None and uri < one.uri:
                     uri = next(held, None)
                 if isinstance(one, FileEntry) and uri != one.uri:
-                    removed += self._remove(path_of(one.uri))
-        return removed
-
-    def _remove(self, relative: bytes) -> bool:
-        path = os.path.join(self.place, relative)
-        try:
-            os.unlink(path)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return False
-        folder = os.path.dirname(path)
-        with suppress(OSError):  # a folder that is not empty stays, and with it those above
-            while len(folder) > len(self.place):
-                os.rmdir(folder)
-                folder = os.path.dirname(folder)
-        return True
+                    yield path_of(one.uri)
 
     def end(self) -> None:
-        """The tree is complete: every resource of the set, nothing else."""
-        if self._begun or self.torn:
-            aside = self._note.with_name(self._note.name + ".new")
-            aside.write_bytes(msgspec.json.encode(self._completed))
-            os.replace(aside, self._note)
-            _sync_folder(self._note.parent)
-        self._begun = False
-        self.torn = False
+        """The tree is complete."""
+        seq = self._catalog.state(self._name).last_seq
+        if self._begun or self._seq != seq:
+            told = _Completed(self._absolute, self.mode, seq)
+            replace_file(self._note, [msgspec.json.encode(told)], f"{self._note.name}-")
+        self._begun, self._seq = False, seq
 
     def settle(self, root: bytes) -> None:
         """Bring copies to the disk before a list that is synced names them; links go there with the list itself."""
@@ -138,9 +145,23 @@ class SetTree:
                 os.sync()
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _remove(root: bytes, relative: bytes) -> bool:
+    """Take away the regular file at this path; whether there was one, and no link on the way."""
+    folder, name = os.path.split(os.path.join(root, relative))
     try:
-        os.fsync(descriptor)
+        descriptor = open_unlinked(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISREG(os.lstat(name, dir_fd=descriptor).st_mode):
+            return False
+        os.unlink(name, dir_fd=descriptor)
+    except FileNotFoundError:
+        return False
     finally:
         os.close(descriptor)
+    with suppress(OSError):  # a folder that is not empty stays, and with it those above
+        while len(folder) > len(root):
+            os.rmdir(folder)
+            folder = os.path.dirname(folder)
+    return True
