@@ -7,9 +7,11 @@ been made may be used by all.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from difflib import get_close_matches
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -55,3 +57,30 @@ def from_values(value: Any, kind: type[T], *, strict: bool = True) -> T:
     """
     with _ONE_AT_A_TIME:
         return msgspec.convert(value, kind, strict=strict)
+
+
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
+_MISSING = re.compile(r"Object missing required field `([^`]*)`")
+_TYPES = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
+_NAMES: Final = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "an object",
+    "str": "text",
+}
+_MOST_NAMED = 16  # fields of a small record; those of a large one are in the manual
+
+
+def in_plain_words(what: str, fields: list[str], noun: str = "field") -> str:
+    """What msgspec says of a value that it refuses, without the place: types by their usual names, and of a field that
+    is none of these `fields` (called `noun`) the one that was probably meant."""
+    if unknown := _UNKNOWN.match(what):
+        meant = get_close_matches(unknown[1], fields, 1) or [one for one in fields if one.startswith(unknown[1])]
+        possible = f"; possible are {', '.join(fields)}" if 0 < len(fields) <= _MOST_NAMED else ""
+        return f"unknown {noun}: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else possible)
+    if missing := _MISSING.match(what):
+        return f"the {noun} {missing[1]} is missing"
+    what = _TYPES.sub(lambda told: ", or ".join(_NAMES.get(name, name) for name in told[1].split(" | ")), what)
+    return what if what.startswith("JSON") else f"{what[:1].lower()}{what[1:]}"

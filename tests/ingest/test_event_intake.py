@@ -125,7 +125,7 @@ HOSTILE = [
 REASONS = [
     ({"path": "a", "tipe": "x"}, "unknown field: tipe (did you mean type?)"),
     ({"path": "a", "tags": 1}, "unknown field: tags"),
-    ({"path": "a", "length": "4"}, "length: expected a whole number or null, got text"),
+    ({"path": "a", "length": "4"}, "length: expected a whole number, or null, got text"),
     ({"path": "a", "change": "removed"}, "change: 'removed' is none of created, updated, deleted"),
     ({"path": "a", "links": [{"rel": "up"}]}, "links[0]: the field href is missing"),
     (b'[{"path":"a"}]', "expected an object, got a list: each line is one object"),

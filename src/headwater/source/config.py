@@ -11,14 +11,12 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from enum import Enum, EnumType
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
-from msgspec.structs import FieldInfo
 
 from headwater.catalog.catalog_url import anchored, is_cluster, place_of
 from headwater.errors import UsageFault
@@ -29,7 +27,7 @@ from headwater.quantities import kept_from, octets_from, seconds_from
 from headwater.source.hubs_and_tokens import AccessTokens, BadToken, HubConfig, NotifyConfig, TokenOptions
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.writer import Profile
-from headwater.typed_decoding import from_values
+from headwater.typed_decoding import from_values, in_plain_words
 from headwater.versions.retention import VersionRetention
 
 DEFAULT_HOST = "127.0.0.1"
@@ -379,19 +377,14 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 # The file
 
-_MOST_NAMED = 16  # keys of a small table; those of a large one are in the manual
 _PERCENTAGE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*\Z")
-_MISSING = re.compile(r"Object missing required field `(\w+)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
-_ENUM = re.compile(r"Invalid enum value")
-_KINDS = {
-    "float": "a number",
-    "int": "a whole number",
-    "str": "text",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a table",
-    "null": "nothing",
+_TABLES: Final[dict[str, type[msgspec.Struct]]] = {
+    "set": SetConfig,
+    "notify": NotifyConfig,
+    "hub": HubConfig,
+    "versions": KeptVersions,
+    "described": DescribedRule,
+    "links": UrlRule,
 }
 
 Config = TypeVar("Config", SetConfig, SourceConfig)
@@ -428,58 +421,35 @@ def _read(data: object, kind: type[Config], where: str) -> Config:
     try:
         return from_values(data, kind)
     except msgspec.ValidationError as cause:
-        raise BadConfiguration(refusal(str(cause), kind), where=where) from cause
+        raise BadConfiguration(_refusal(str(cause), kind), where=where) from cause
     except UsageFault as fault:
         fault.where = f"{where}: {fault.where}" if fault.where else where
         raise
 
 
-def refusal(words: str, kind: type[msgspec.Struct]) -> str:
+def _refusal(words: str, kind: type[msgspec.Struct]) -> str:
     """What was wrong with a table, in the words of its writer: the key first, and the one that was probably meant."""
     what, _, place = words.partition(" - at `$.")
-    place = place.rstrip("`").replace("[...]", "")
-    key = re.sub(r"\[(\d+)\]", lambda index: f" {int(index[1]) + 1}", place)
-    if unknown := _UNKNOWN.match(what):
-        names = [one.encode_name for one in _fields(kind, re.sub(r"\[\d+\]", "", place))]
-        meant = get_close_matches(unknown[1], names, 1) or [one for one in names if one.startswith(unknown[1])]
-        possible = f"; possible are {', '.join(names)}" if 0 < len(names) <= _MOST_NAMED else ""
-        what = f"unknown key: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else possible)
-    elif _ENUM.match(what) and (values := _values(kind, place)):
-        what = f"{what.replace('enum ', '')}, expected one of {', '.join(values)}"
+    *tables, last = re.findall(r"[a-z]\w*", place) or [""]
+    key = re.sub(r"\[(\d+)\]", lambda index: f" {int(index[1]) + 1}", place.rstrip("`").replace("[...]", ""))
+    of_table = next((_TABLES[one] for one in (last, *reversed(tables)) if one in _TABLES), kind)
+    if what.startswith("Invalid enum"):
+        types = [one.type for one in msgspec.structs.fields(of_table) if one.encode_name == last]
+        what = f"{what.replace('enum ', '')}, expected one of {', '.join(_values(types[0]) if types else ())}"
     elif key == "set" and what.endswith("got `object`"):
         what = "write [[set]], in double brackets: there may be several"
-    elif missing := _MISSING.match(what):
-        what = f"{f'there is no [[{missing[1]}]] table' if missing[1] == 'set' else f'the key {missing[1]} is missing'}"
-    kinds = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
-    what = kinds.sub(lambda told: ", or ".join(_KINDS.get(name, name) for name in told[1].split(" | ")), what)
-    return f"{key}: {what[:1].lower()}{what[1:]}" if key else what
+    elif what == "Object missing required field `set`":
+        what = "there is no [[set]] table"
+    fields = [one.encode_name for one in msgspec.structs.fields(of_table)]
+    what = in_plain_words(what, fields, "key").replace("an object", "a table")
+    return f"{key}: {what}" if key else what
 
 
-def _values(kind: type[msgspec.Struct], place: str) -> list[str]:
-    """The values that the key at this place may have, where they are a closed set."""
-    table, _, key = re.sub(r"\[\d+\]", "", place).rpartition(".")
-    types = [one.type for one in _fields(kind, table) if one.encode_name == key]
-    choices = [choice for one in types for choice in (one, *get_args(one))]
-    closed = [str(one.value) for choice in choices if isinstance(choice, EnumType) for one in list[Enum](choice)]
-    return closed or [text for choice in choices if get_origin(choice) is Literal for text in get_args(choice)]
-
-
-def _fields(kind: type[msgspec.Struct], key: str) -> tuple[FieldInfo, ...]:
-    """The keys that a table may have: this one, or the one that lies at a key of it, as `set.described`."""
-    for name in filter(None, key.split(".")):
-        of_name = [one for one in msgspec.structs.fields(kind) if one.encode_name == name]
-        tables = [table for one in of_name for table in _tables(one.type)]
-        if not tables:
-            return ()
-        kind = tables[0]
-    return msgspec.structs.fields(kind)
-
-
-def _tables(annotation: object) -> list[type[msgspec.Struct]]:
-    """The tables that a type allows: itself, those of a list of them, or of a choice."""
-    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return [annotation]
-    return [table for one in get_args(annotation) for table in _tables(one)]
+def _values(kind: object) -> list[str]:
+    """The values of the closed sets that a type allows."""
+    if isinstance(kind, EnumType):
+        return [str(one.value) for one in list[Enum](kind)]
+    return [text for one in get_args(kind) for text in ([one] if get_origin(kind) is Literal else _values(one))]
 
 
 def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:

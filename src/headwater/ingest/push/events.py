@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Annotated, Final
 
 import msgspec
@@ -21,31 +20,16 @@ from headwater.ingest.push.ingest_state import MOST_LINKS, Effects, RequestProgr
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import ChangeKind, Link, parse_hash
 from headwater.spec.times import Leniency, from_microseconds, parse_datetime, to_microseconds
-from headwater.typed_decoding import json_decoder
+from headwater.typed_decoding import in_plain_words, json_decoder
 
-_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _TRAILING = re.compile(r"JSON is malformed: trailing characters \(byte (\d+)\)")
-_MISSING = re.compile(r"Object missing required field `([^`]*)`")
-_TYPES = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
-_NAMES: Final = {
-    "array": "a list",
-    "bool": "true or false",
-    "float": "a number",
-    "int": "a whole number",
-    "null": "null",
-    "object": "an object",
-    "str": "text",
-}
 
 
-def in_plain_words(words: str, kind: type[msgspec.Struct]) -> str:
-    """What is wrong with a line that was to be a `kind`: the field first, and the one that was probably meant."""
+def _complaint(words: str) -> str:
+    """What is wrong with a line that was to be an announcement: the field first."""
     what, _, place = words.partition(" - at `$.")
-    if unknown := _UNKNOWN.match(what):
-        names = [one.encode_name for one in msgspec.structs.fields(kind)] if not place else []
-        meant = get_close_matches(unknown[1], names, 1)
-        what = f"unknown field: {unknown[1]}" + (f" (did you mean {meant[0]}?)" if meant else "")
-    elif trailing := _TRAILING.match(what):
+    fields = [one.encode_name for one in msgspec.structs.fields(Announcement)] if not place else []
+    if trailing := _TRAILING.match(what):
         what = f"more than one JSON text in a line: the second begins at octet {trailing[1]}; end each with"
         what += " a line feed (curl keeps them with --data-binary, not with -d)"
     elif what == "Input data was truncated":
@@ -55,14 +39,10 @@ def in_plain_words(words: str, kind: type[msgspec.Struct]) -> str:
     elif what.startswith("Invalid enum value "):
         values = ", ".join(one.value for one in ChangeKind)
         what = f"{what.removeprefix('Invalid enum value ')} is none of {values}"
-    elif missing := _MISSING.match(what):
-        what = f"the field {missing[1]} is missing"
     elif not place and what.startswith("Expected `object`"):
         what = f"{what}: each line is one object"
-    what = _TYPES.sub(lambda told: " or ".join(_NAMES.get(name, name) for name in told[1].split(" | ")), what)
     place = place.rstrip("`").replace("[...]", "")
-    what = what if what.startswith("JSON") else f"{what[:1].lower()}{what[1:]}"
-    return f"{place}: {what}" if place else what
+    return f"{place}: {in_plain_words(what, fields)}" if place else in_plain_words(what, fields)
 
 
 MOST_ATTRIBUTES: Final = 100
@@ -124,7 +104,7 @@ def read_announcement(line: bytes, locations: Locations) -> tuple[ChangeKind | N
     try:
         told = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
-        raise BadEvent(in_plain_words(str(cause), Announcement)[:300]) from cause
+        raise BadEvent(_complaint(str(cause))[:300]) from cause
     if (told.uri is None) == (told.path is None):
         raise BadEvent("one of uri and path names the resource")
     uri = locations.url(told.uri) if told.uri is not None else locations.relative_path(told.path or "")
