@@ -20,8 +20,7 @@ from bench.rows import Row, in_turns, row
 from headwater.catalog.interface import Metadata, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish.plan import Refresh
-from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.resource_lists import RenderPool
+from headwater.publish.publisher import Publisher
 from headwater.publish.site import Site
 from headwater.source.configured_source import utc_now
 from headwater.storage.folder_store import FolderStore
@@ -117,9 +116,7 @@ def _pages(count: int) -> Row:
         place = Path(name) / "catalog.sqlite"
         catalog = SqliteCatalog(place)
         store = FolderStore(Path(name) / "documents")
-        publisher = Publisher(
-            catalog, store, Site(base_url=BASE), utc_now, options=PublisherOptions(render_pool=RenderPool(place))
-        )
+        publisher = Publisher(catalog, store, Site(base_url=BASE), utc_now)
         catalog.create("files")
         for first in range(0, count, 10_000):
             catalog.load("files", [_event(number, 0) for number in range(first, min(first + 10_000, count))])

@@ -23,8 +23,7 @@ from bench.scale_live import BASE_URL, SEED, live_rows
 from headwater.catalog.interface import Event, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish.plan import Refresh
-from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.resource_lists import RenderPool
+from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.simulate.resources import ChangeSettings, Filler, SourceSettings, SyntheticResources
 from headwater.simulate.simulation import Simulation
@@ -112,13 +111,7 @@ def loaded(state: Path, size: int) -> Row | None:
 
 def publisher_of(catalog: SqliteCatalog, state: Path) -> Publisher:
     site = Site(base_url=BASE_URL, sets=(SetSettings(name="files"),))
-    return Publisher(
-        catalog,
-        FolderStore(state / DOCUMENTS),
-        site,
-        utc_now,
-        options=PublisherOptions(render_pool=RenderPool(state / CATALOG)),
-    )
+    return Publisher(catalog, FolderStore(state / DOCUMENTS), site, utc_now)
 
 
 def refreshed(state: Path, size: int, rounds: int) -> Refreshed:

@@ -12,15 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Upsert
+from headwater.catalog.interface import Delete, Event, Metadata, Upsert
 from headwater.progress import Notice
 from headwater.publish import classic, whole_lists
 from headwater.publish.classic import first_change
 from headwater.publish.plan import Refresh
-from headwater.publish.publication_state import decode_publication
+from headwater.publish.publication_state import PageRound, decode_publication
 from headwater.publish.publisher import Publisher
-from headwater.publish.resource_lists import RenderedPage, RenderJob, page
+from headwater.publish.resource_lists import RenderedPage, page
 from headwater.publish.site import SetSettings
+from headwater.publish.store_writer import PublicationJob
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.markup import md5_alone, plain_entries
 from headwater.spec.records import ChangeKind
@@ -30,7 +31,6 @@ from tests.spec.test_schemas import errors
 from tests.support.documents import read_bytes
 from tests.support.examples import examples
 from tests.support.published import BASE, PublishedCatalog, put
-from tests.support.waiting import Clock
 
 pytestmark = pytest.mark.long(15)
 
@@ -121,8 +121,8 @@ def test_a_change_that_comes_while_they_are_written_is_in_them(
         world.publish()
         refresh = Refresh.ALL
 
-    def render_late(catalog: Catalog, order: RenderJob, number: int, clock: Clock) -> RenderedPage:
-        rendered = page(catalog, order, number, clock)
+    def render_late(job: PublicationJob, round_: PageRound, number: int, *, indexed: bool) -> RenderedPage:
+        rendered = page(job, round_, number, indexed=indexed)
         world.record(put("r1", 1), put("late", 1))
         return rendered
 

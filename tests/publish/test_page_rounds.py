@@ -8,15 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.interface import Catalog, Delete, Event
+from headwater.catalog.interface import Delete, Event
 from headwater.publish.plan import Refresh
-from headwater.publish.publication_state import decode_publication
+from headwater.publish.publication_state import PageRound, decode_publication
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.resource_lists import RenderedPage, RenderJob, page
+from headwater.publish.resource_lists import RenderedPage, page
 from headwater.publish.site import SetSettings
+from headwater.publish.store_writer import PublicationJob
 from tests.publish.classic_reader import ClassicReader, truth
 from tests.support.published import PublishedCatalog, put
-from tests.support.waiting import START, Clock
+from tests.support.waiting import START
 
 SETTINGS = SetSettings(refresh_changes=1, refresh_seconds=1.0, classic=True, sitemap=True)
 
@@ -137,12 +138,12 @@ def test_changes_since_the_round_are_read_for_its_last_page_alone(
     world, read = world_of_changes
     place = "headwater.publish.resource_lists.page"
 
-    def render_late(catalog: Catalog, order: RenderJob, number: int, clock: Clock) -> RenderedPage:
+    def render_late(job: PublicationJob, round_: PageRound, number: int, *, indexed: bool) -> RenderedPage:
         world.record(*(put(f"r{one}", 3) for one in range(9)))  # something of every page
         before = len(read)
-        completed, blocks = page(catalog, order, number, clock)
+        completed, blocks = page(job, round_, number, indexed=indexed)
         octets = list(blocks)
-        assert (len(read) > before) == (number == order.round.last)
+        assert (len(read) > before) == (number == round_.last)
         return completed, iter(octets)
 
     monkeypatch.setattr(place, render_late)

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.interface import Catalog, Delete, Event, Rendered
+from headwater.catalog.interface import Delete, Event, Rendered
 from headwater.publish.plan import Refresh
-from headwater.publish.publication_state import decode_publication
+from headwater.publish.publication_state import PageRound, decode_publication
 from headwater.publish.publisher import Publisher, PublishResult
-from headwater.publish.resource_lists import RenderedPage, RenderJob, page
+from headwater.publish.resource_lists import RenderedPage, page
 from headwater.publish.site import SetSettings, Site
+from headwater.publish.store_writer import PublicationJob
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind
 from headwater.spec.writer import Profile
@@ -25,7 +26,6 @@ from tests.support.documents import read_bytes
 from tests.support.examples import examples
 from tests.support.failing import failing
 from tests.support.published import BASE, PublishedCatalog, digest, put
-from tests.support.waiting import Clock
 
 pytestmark = pytest.mark.long(15)
 
@@ -643,9 +643,9 @@ def test_what_is_created_again_while_pages_are_rendered_is_listed_once(
     world.record(put("r9", 1))
     place = "headwater.publish.resource_lists.page"
 
-    def render_late(catalog: Catalog, order: RenderJob, number: int, clock: Clock) -> RenderedPage:
+    def render_late(job: PublicationJob, round_: PageRound, number: int, *, indexed: bool) -> RenderedPage:
         world.record(Delete("r0"), put("r0", 2), put("r9", 2), put("new", 1))
-        return page(catalog, order, number, clock)
+        return page(job, round_, number, indexed=indexed)
 
     monkeypatch.setattr(place, render_late)
     world.publish(force=True)

@@ -1,7 +1,6 @@
 """The rules by which the entries of a set get links when they are rendered: settings, as values.
 
-They travel as JSON to the processes that render (`publish/resource_lists.py`). What they lead to is found in
-`publish/added_links.py`.
+What they lead to is found in `publish/added_links.py`.
 
 Some rules are about resources that belong together by their names: a metadata record and what it describes (RS-REL-05,
 RS-REL-06), and the representations of one generic URI (RS-REL-02, RS-REL-03).

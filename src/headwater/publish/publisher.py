@@ -56,7 +56,7 @@ from headwater.publish.publication_state import (
     uri_fingerprint,
 )
 from headwater.publish.resource_dump import ResourceDumpPacker, publish_resource_dump, resource_dump_names
-from headwater.publish.resource_lists import RenderPool, ResourceLists, resource_list_names, with_stale_pages
+from headwater.publish.resource_lists import ResourceLists, resource_list_names, with_stale_pages
 from headwater.publish.site import (
     SetSettings,
     Site,
@@ -105,20 +105,19 @@ class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a publisher shares its store with others, and what renders for it.
+    """How a publisher shares its store with others, and where it has what from.
 
     With `keep_others`, sets that the site does not have and that were published into the same store before stay named
     by the Source Description and robots.txt: a tree may be made by several runs, each for one set. `may_write` is
-    called before anything is put in its place, and raises when this process must not any more. The processes of
-    `render_pool` render pages by the system's clock. `contents` has the octets for Resource Dumps, `change_contents`
-    those for Change Dumps; they are packed in files in the folder `spool`, the state folder, where the files of RDF
-    datasets are as well. Patches are made of `versions`. `written` is told of the documents of a set, or (None) of the
-    site, that have changed and can be had now. With `forget`, documents that nothing names any more go at once.
+    called before anything is put in its place, and raises when this process must not any more. `contents` has the
+    octets for Resource Dumps, `change_contents` those for Change Dumps; they are packed in files in the folder `spool`,
+    the state folder, where the files of RDF datasets are as well. Patches are made of `versions`. `written` is told of
+    the documents of a set, or (None) of the site, that have changed and can be had now. With `forget`, documents that
+    nothing names any more go at once.
     """
 
     keep_others: bool = False
     may_write: Callable[[], None] = lambda: None
-    render_pool: RenderPool = RenderPool(None)
     contents: ContentReader | None = None
     change_contents: KeptContents | None = None
     spool: Path | None = None
@@ -143,7 +142,6 @@ class Publisher:
         options: PublisherOptions = _DEFAULT_OPTIONS,
     ) -> None:
         self._context = PublishContext(catalog, store, site, clock, listener, options.may_write)
-        self._render_pool = options.render_pool
         self._state = options.spool
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._checked: set[str] = set()
@@ -269,7 +267,7 @@ class Publisher:
             self.site_documents.set_incomplete(job.name)  # until it is whole again
         settings, site, before = job.settings, job.context.site, job.publication
         changes = ChangeLists(job, self.patch_maker)
-        pages = ResourceLists(job, changes.catch_up, self._render_pool)
+        pages = ResourceLists(job, changes.catch_up)
         dataset = DatasetDocuments(job, self._state) if settings.dataset and self._state is not None else None
         dataset_names = dataset.publish() if dataset is not None else ()
         archives = Archives(job) if settings.archive or before.archive is not None else None

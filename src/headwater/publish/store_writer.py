@@ -9,7 +9,6 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import IO
 
 import msgspec
 
@@ -27,8 +26,6 @@ from headwater.storage.object_store import XML, Mark, ObjectKind, OpenObject, St
 
 ENTRIES_AT_ONCE = 1_000
 """How many entries are turned into octets at a time: enough to be fast, little enough to hold."""
-
-_BLOCK = 1 << 18
 
 
 class DocumentMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,14 +160,6 @@ def render_entries(writer: DocumentWriter, entries: Iterable[Entry]) -> Iterator
     source = iter(entries)
     while batch := list(islice(source, ENTRIES_AT_ONCE)):
         yield writer.entries(batch)
-
-
-def read_range(file: IO[bytes], start: int, end: int) -> Iterator[bytes]:
-    """The octets of `file` from `start` to before `end`, in blocks."""
-    file.seek(start)
-    while start < end and (block := file.read(min(_BLOCK, end - start))):
-        start += len(block)
-        yield block
 
 
 class IntegrityCheck:

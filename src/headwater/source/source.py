@@ -19,7 +19,6 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headwater.catalog import catalog_url
 from headwater.catalog.lease import SharedCatalog
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.comparison import ScanResult, memos_of
@@ -29,10 +28,9 @@ from headwater.ingest.set_problems import DeletionGuard
 from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.change_dump import KeptContents
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.resource_lists import RenderPool
 from headwater.retry import TimeShare
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.configured_source import CATALOG, VERSIONS, ConfiguredSource, note_catalog, utc_now
+from headwater.source.configured_source import VERSIONS, ConfiguredSource, note_catalog, utc_now
 from headwater.source.hubs_and_tokens import NotifyConfig
 from headwater.source.leadership import Leadership, StateLock, make_state
 from headwater.source.packing_and_version_removal import (
@@ -107,13 +105,10 @@ class Source(ConfiguredSource):
                 who = f"process {os.getpid()} on {socket.gethostname()}"
                 lease = self.catalog.lease(f"publish {self.site.base_url}", who)
             self.leadership = Leadership(lease, listener)
-            # Processes can print what is in a file, at the system's time.
-            place = catalog_url.place_of(config.catalog or str(self._state / CATALOG))
             has_change_dumps = any(one.change_dump for one in config.sets)
             options = PublisherOptions(
                 keep_others=tree is not None,
                 may_write=self.leadership.check,
-                render_pool=RenderPool(place if isinstance(place, Path) and clock is utc_now else None),
                 contents=self.contents,
                 change_contents=KeptContents(self.versions, self.catalog, self.contents) if has_change_dumps else None,
                 spool=self._state,

@@ -11,10 +11,8 @@ from headwater.catalog.interface import Change, Delete, Limits, Metadata, Resour
 from headwater.catalog.page_filling import weight
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.publish import added_links, documents
-from headwater.publish import resource_lists as pages
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.link_rules import LinkRules, UrlRule
-from headwater.publish.publication_state import PageRound
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.kinds import DOCUMENT_OCTETS
@@ -131,12 +129,6 @@ def test_limits_of_a_set_hold_for_it_alone(tmp_path: Path) -> None:
     assert [page.count for page in catalog.pages("small")] == [2, 2, 1]
     assert len(catalog.segments("small")) == 2
     assert [page.count for page in catalog.pages("files")] == [5]
-
-
-def test_rules_travel_to_rendering_processes_as_json(tmp_path: Path) -> None:
-    site = Site(base_url=BASE, sets=linked(RULES))
-    order = pages.RenderJob(site=site, name="files", round=PageRound(at=START, seq=0, last=0, touched=0), indexed=False)
-    assert msgspec.json.decode(msgspec.json.encode(order), type=pages.RenderJob) == order
 
 
 def test_rows_of_a_set_without_rules_are_the_same_objects(tmp_path: Path) -> None:
