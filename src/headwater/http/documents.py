@@ -31,7 +31,7 @@ from headwater.publish.site import (
     top_names,
     topic_url,
 )
-from headwater.publish.store_writer import IntegrityCheck, decode_mark
+from headwater.publish.store_writer import decode_mark, is_complete
 from headwater.storage.folder_store import FolderStore
 from headwater.storage.object_store import Coding, OpenObject, StoredObject
 
@@ -65,7 +65,6 @@ class DocumentCache:
     ) -> None:
         self._store = store
         self._links = links
-        self._integrity = IntegrityCheck(store)
         self._clock = clock
         self._documents: dict[str, CachedDocument] = {}
         self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
@@ -84,7 +83,7 @@ class DocumentCache:
         Where nothing vouches for it, the document itself has to end as one does.
         """
         stored = self._store.stat(name)
-        if stored is None or not (stored.is_vouched or name == ROBOTS or self._integrity.is_complete(name)):
+        if stored is None or not (stored.is_vouched or name == ROBOTS or is_complete(self._store, name)):
             return None
         return self._describe(stored, rule)
 

@@ -393,7 +393,7 @@ class Archives:
         segments = {one.number: one for one in self._job.snapshot.segments}
         lost: list[Archived] = []
         for one in all_archived(state):
-            if all(map(self._job.integrity.is_as_left, document_names(self._job.name, one))):
+            if all(map(self._job.context.is_as_left, document_names(self._job.name, one))):
                 continue
             if isinstance(one, ArchivedChangeList) and (segment := segments.get(one.number)) is not None:
                 self._change_list(segment)

@@ -115,7 +115,7 @@ def publish_change_dump(job: PublicationJob) -> ChangeDumpState:
     begun = ChangeDumpState(first=segments[-1].first, from_=segments[-1].from_)
     state = kept(before or begun, segments, max(job.first, job.publication.history))
     if job.refresh is Refresh.ALL:
-        is_sound = job.integrity.is_as_left
+        is_sound = job.context.is_as_left
         damaged = [
             one
             for one in state.packages

@@ -80,7 +80,7 @@ class ChangeLists:
         self._patched_seq = max(last, self._patched_seq)
         for segment in plan.closed:
             name = change_segment_name(self._name, segment.number)
-            if segment.number >= self._job.publication.open.number or not self._job.integrity.is_as_left(name):
+            if segment.number >= self._job.publication.open.number or not self._job.context.is_as_left(name):
                 self._write(segment, name, plan)
         if plan.write_open:
             open_name = change_segment_name(self._name, plan.open.number) if plan.indexed else top

@@ -91,44 +91,33 @@ _DATASET: Final = ObjectKind(DATASET_TYPE, has_gzip=True)
 _PATCH: Final = ObjectKind(PATCH_TYPE, has_gzip=True)
 
 
-class DatasetDocuments:
-    """The files of one dataset during one publication, from those of its folder below `state`.
+def publish_dataset(job: PublicationJob, folder_of_state: Path) -> tuple[tuple[str, ...], list[str]]:
+    """Put the files of a dataset that are not there, or not as they were left, into the store.
 
-    Patches come first: when the dataset is replaced, what leads to it is there; then the lists follow.
+    Returns the names of the dataset and its description, and those of all patches of the series. Patches come first:
+    when the dataset is replaced, what leads to it is there; then the lists follow. Raises BrokenSeries, and the store's
+    faults.
     """
-
-    def __init__(self, job: PublicationJob, state: Path) -> None:
-        self._job = job
-        self._folder = DatasetFolder(state, job.name)
-        self.patches: list[str] = []
-        """The names of all patches of the series."""
-
-    def publish(self) -> tuple[str, ...]:
-        """Put what is not there, or not as it was left, into the store; the names of the dataset and its description.
-
-        Raises BrokenSeries, and the store's faults.
-        """
-        job, folder = self._job, self._folder
-        generation, is_as_left = job.store_writer.generation, job.integrity.is_as_left
-        state = read_dataset(job.context.catalog, job.name)
-        if state is None:
-            return ()
-        for patch in patches_from(job.context.catalog, job.name, state.first):
-            name = dataset_patch_name(job.name, patch.seq, patch.sha256)
-            self.patches.append(name)
-            if not is_as_left(name):
-                mark = DocumentMark(generation=generation, latest=job.now, seq=patch.seq, is_closed=True)
-                job.store_writer.blocks(name, blocks_of(folder.patch_of(patch)), mark.encode, _PATCH)
-        changes = job.context.catalog.changes(job.name, state.seq - 1, 1)
-        lastmod, name = changes[0].metadata.lastmod if changes else None, dataset_name(job.name)
-        held = decode_mark(job.context.store.mark(name))
-        if held is None or (held.generation, held.seq) != (generation, state.seq) or not is_as_left(name):
-            mark = DocumentMark(generation=generation, latest=job.now, seq=state.seq, changed=lastmod)
-            job.store_writer.blocks(name, blocks_of(folder.dataset_of(state)), mark.encode, _DATASET)
-        at = job.snapshot.state.last_at if state.seq == job.snapshot.state.last_seq else None
-        text = description(job.context.site, job.settings, state, changes[0].at if changes else at or job.now)
-        name = description_name(job.name)
-        mark = DocumentMark(generation=generation, latest=job.now, seq=state.seq)
-        if not job.store_writer.says(name, [text]):
-            job.store_writer.blocks(name, [text], mark.encode, TURTLE)
-        return dataset_name(job.name), name
+    folder, writer, is_as_left = DatasetFolder(folder_of_state, job.name), job.store_writer, job.context.is_as_left
+    state, patches = read_dataset(job.context.catalog, job.name), list[str]()
+    if state is None:
+        return (), patches
+    for patch in patches_from(job.context.catalog, job.name, state.first):
+        name = dataset_patch_name(job.name, patch.seq, patch.sha256)
+        patches.append(name)
+        if not is_as_left(name):
+            mark = DocumentMark(generation=writer.generation, latest=job.now, seq=patch.seq, is_closed=True)
+            writer.blocks(name, blocks_of(folder.patch_of(patch)), mark.encode, _PATCH)
+    changes = job.context.catalog.changes(job.name, state.seq - 1, 1)
+    lastmod, name = changes[0].metadata.lastmod if changes else None, dataset_name(job.name)
+    held = decode_mark(job.context.store.mark(name))
+    if held is None or (held.generation, held.seq) != (writer.generation, state.seq) or not is_as_left(name):
+        mark = DocumentMark(generation=writer.generation, latest=job.now, seq=state.seq, changed=lastmod)
+        writer.blocks(name, blocks_of(folder.dataset_of(state)), mark.encode, _DATASET)
+    at = job.snapshot.state.last_at if state.seq == job.snapshot.state.last_seq else None
+    text = description(job.context.site, job.settings, state, changes[0].at if changes else at or job.now)
+    about = description_name(job.name)
+    mark = DocumentMark(generation=writer.generation, latest=job.now, seq=state.seq)
+    if not writer.says(about, [text]):
+        writer.blocks(about, [text], mark.encode, TURTLE)
+    return (name, about), patches

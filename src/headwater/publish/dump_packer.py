@@ -48,13 +48,14 @@ NOTHING_PACKED: Final = PackResult(is_done=False)
 class Packing(NamedTuple):
     """What packages of all sets are made with.
 
-    `locks` are those of the publications of sets; `etags` learn what was written; `spool` is the folder of spools.
+    `locks` are those of the publications of sets; `spool` is the folder of spools. `held_back` are sets of
+    whose last page too many resources could not be had.
     """
 
     context: PublishContext
     locks: Mapping[str, Lock]
-    etags: dict[str, str]
     spool: Path | None
+    held_back: set[str]
 
     def look(self, settings: SetSettings) -> tuple[SetSnapshot, PublicationState] | None:
         """The set as it was published; None where it has to be published first."""
@@ -67,7 +68,7 @@ class Packing(NamedTuple):
         self, settings: SetSettings, generation: str, place: EntryPlace, stop: Callable[[], None]
     ) -> SpooledPackage[Row]:
         """A new package; nothing names it yet."""
-        return SpooledPackage(self.context, settings, self._writer(generation, {}), self.spool, stop, place)
+        return SpooledPackage(self.context, settings, StoreWriter(self.context, generation), self.spool, stop, place)
 
     def name(
         self,
@@ -92,7 +93,7 @@ class Packing(NamedTuple):
                 return  # what was packed is to be cleaned away
             if any(context.store.stat(one) is None for one in packed):
                 return  # packed so long that it was taken for what a killed process has left: it is packed again
-            write(self._writer(publication.generation, self.etags))
+            write(StoreWriter(context, publication.generation))
             known = {*names(name, held), *context.store.names(f"{name}/{field.replace('_', '')}/")}
             live = set(names(name, state))
             if publication.archive is not None:
@@ -101,7 +102,3 @@ class Packing(NamedTuple):
             context.may_write()
             publication = msgspec.structs.replace(publication, retired=retired, **{field: state})
             PublicationNotes(context.catalog, snapshot.state).write(publication)
-
-    def _writer(self, generation: str, etags: dict[str, str]) -> StoreWriter:
-        context = self.context
-        return StoreWriter(context.store, context.site.profile, context.may_write, etags, generation)

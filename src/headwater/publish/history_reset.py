@@ -21,6 +21,7 @@ import datetime as dt
 import re
 import secrets
 from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 
@@ -59,15 +60,10 @@ class StoredHistory(msgspec.Struct, frozen=True):
     change_lists: tuple[str, ...]
 
 
-class HistoryReset:
+class HistoryReset(NamedTuple):
     """Finds the sets whose published history cannot be continued, and starts it anew."""
 
-    def __init__(self, context: PublishContext) -> None:
-        self._catalog = context.catalog
-        self._store = context.store
-        self._site = context.site
-        self._may_write = context.may_write
-        self._listener = context.listener
+    context: PublishContext
 
     def reset_if_due(self, snapshot: SetSnapshot) -> SetSnapshot:
         """The set, its history started anew when it cannot be continued. Repeated after a crash that does no harm."""
@@ -80,30 +76,30 @@ class HistoryReset:
             if not is_foreign and (stored.last is None or self._is_logged(state, stored.last)):
                 return snapshot
             why = "the catalog is new and knows nothing of what was published; was it lost?"
-        elif publication.open.name and publication.is_moved(self._site, state.name):
+        elif publication.open.name and publication.is_moved(self.context.site, state.name):
             why = "the base URL of the source, or of its resources, is another one"
         elif self._is_newer(state, publication):
             why = "the catalog knows less than was published; was an older copy of it restored?"
         else:
             return snapshot
-        self._may_write()
+        self.context.may_write()
         text = f"Change Lists of the set {state.name!r} begin anew, and copies compare all they have: {why}"
-        self._listener(Notice("HW-PUB-17", text, set_name=state.name))
-        self._catalog.note(state.name, encode_publication(self._reset(state.name, publication)))
-        return self._catalog.snapshot_of(state.name)
+        self.context.listener(Notice("HW-PUB-17", text, set_name=state.name))
+        self.context.catalog.note(state.name, encode_publication(self._reset(state.name, publication)))
+        return self.context.catalog.snapshot_of(state.name)
 
     def restart(self, name: str) -> None:
         """Let the Change Lists of the set begin anew, because that was asked for."""
-        state = self._catalog.state(name)
+        state = self.context.catalog.state(name)
         publication = decode_publication(state.notes)
         if state.opened_at is None or publication.is_first:
             return
-        self._may_write()
-        self._catalog.note(name, encode_publication(self._reset(name, publication)))
+        self.context.may_write()
+        self.context.catalog.note(name, encode_publication(self._reset(name, publication)))
 
     def is_older_than_documents(self, name: str) -> bool:
         """Whether the published documents tell more than the catalog knows: an older copy of it was brought back."""
-        state = self._catalog.state(name)
+        state = self.context.catalog.state(name)
         return self._is_newer(state, decode_publication(state.notes))
 
     def with_generation(self, name: str, publication: PublicationState) -> PublicationState:
@@ -111,38 +107,38 @@ class HistoryReset:
         if publication.generation:
             return publication
         publication = msgspec.structs.replace(publication, generation=secrets.token_hex(8))
-        self._may_write()
-        self._catalog.note(name, encode_publication(publication))
+        self.context.may_write()
+        self.context.catalog.note(name, encode_publication(publication))
         return publication
 
     def _is_newer(self, state: SetState, publication: PublicationState) -> bool:
         """After a crash the documents are other ones than was noted, too; but then the log has what they tell."""
         noted = publication.open
-        if not noted.name or self._store.noted_etag(noted.name) == noted.etag:
+        if not noted.name or self.context.store.noted_etag(noted.name) == noted.etag:
             return False
         stored = self._stored(state.name)
         if stored.last is None:
-            found = [self._store.stat(name) for name in stored.change_lists]
+            found = [self.context.store.stat(name) for name in stored.change_lists]
             return bool(found) and not any(one is not None and one.etag == noted.etag for one in found)
         return stored.last.generation != publication.generation or not self._is_logged(state, stored.last)
 
     def _is_logged(self, state: SetState, mark: DocumentMark) -> bool:
         """Whether the catalog has the segment and the last change that a Change List shows."""
-        segments = self._catalog.segments(state.name)
+        segments = self.context.catalog.segments(state.name)
         if not any(one.number == mark.number and one.from_ == mark.from_ for one in segments):
             return False
         if mark.changed is None:
             return mark.seq <= state.last_seq
-        changes = self._catalog.changes(state.name, mark.seq - 1, 1)
+        changes = self.context.catalog.changes(state.name, mark.seq - 1, 1)
         return bool(changes) and (changes[0].seq, changes[0].at) == (mark.seq, mark.changed)
 
     def _reset(self, name: str, publication: PublicationState) -> PublicationState:
         """Close the open Change List, and empty ones after it while their numbers are taken; the state from then on."""
         stored = self._stored(name)
         late = _EPOCH if stored.latest is None else stored.latest + 2 * _TICK
-        closed = self._catalog.close_segment(name, late)
+        closed = self.context.catalog.close_segment(name, late)
         while closed.number < stored.number:
-            closed = self._catalog.close_segment(name, late)
+            closed = self.context.catalog.close_segment(name, late)
         if stored.newest is not None and stored.latest is not None:
             self._close(stored.newest, stored.latest + _TICK)  # before the next begins: that is a gap, too
         # The new Resource List is as late as the first Change List that is named (`plan.true_at`).
@@ -153,7 +149,7 @@ class HistoryReset:
             history=closed.number + 1,
             at=closed.until,
             shown=(),
-            archive=None if publication.is_moved(self._site, name) else publication.archive,
+            archive=None if publication.is_moved(self.context.site, name) else publication.archive,
         )
 
     def _close(self, name: str, until: dt.datetime) -> None:
@@ -162,7 +158,7 @@ class HistoryReset:
         Its entries stay as they were published, so their octets are taken over. An open one without a mark, or damaged,
         is removed, which sends who polls it to the index as well.
         """
-        mark, held = decode_mark(self._store.mark(name)), self._store.open(name)
+        mark, held = decode_mark(self.context.store.mark(name)), self.context.store.open(name)
         if held is None:
             return
         with held:
@@ -170,26 +166,25 @@ class HistoryReset:
             head = held.read(0, _HEAD_OCTETS).partition(b"<url>")[0] if mark is None else b""
             if mark.is_closed if mark is not None else b" until=" in head:
                 return
-            if mark is None or mark.from_ is None or self._store.noted_etag(name) is None:
-                self._store.delete(name)
+            if mark is None or mark.from_ is None or self.context.store.noted_etag(name) is None:
+                self.context.store.delete(name)
                 return
             segment = Segment(number=mark.number, first=0, last=-1, from_=mark.from_, until=until, weight=0)
-            head_of = documents.change_list(self._site, name.partition("/")[0], segment, indexed=True)
-            head = DocumentWriter(head_of, self._site.profile).head()
+            head_of = documents.change_list(self.context.site, name.partition("/")[0], segment, indexed=True)
+            head = DocumentWriter(head_of, self.context.site.profile).head()
             new = msgspec.structs.replace(mark, latest=until, head_octets=len(head), is_closed=True)
             entries = octets_of(held, mark.head_octets, held.octets)
-            self._store.put(name, chain([head], entries), mark=new.encode)
+            self.context.store.put(name, chain([head], entries), mark=new.encode)
 
     def _stored(self, name: str) -> StoredHistory:
         """The history that the documents of a set in the store tell."""
-        numbers = {
-            int(match[1]): one for one in self._store.names(f"{name}/changelist/") if (match := _NUMBER.search(one))
-        }
+        store = self.context.store
+        numbers = {int(match[1]): one for one in store.names(f"{name}/changelist/") if (match := _NUMBER.search(one))}
         number = max(numbers, default=-1)
         newest = numbers.get(number)
         lists = (change_list_name(name), open_change_list_name(name), *([newest] if newest else []))
-        present = {one: stored for one in (*lists, resource_list_name(name)) if (stored := self._store.stat(one))}
-        marks = {one: decode_mark(self._store.mark(one)) for one in present}
+        present = {one: stored for one in (*lists, resource_list_name(name)) if (stored := store.stat(one))}
+        marks = {one: decode_mark(store.mark(one)) for one in present}
         last = max(
             (mark for mark in marks.values() if mark is not None and mark.number >= 0),
             key=lambda mark: (mark.number, mark.seq),

@@ -41,7 +41,7 @@ from headwater.publish.change_dump import (
 )
 from headwater.publish.change_lists import ChangeLists, change_list_names
 from headwater.publish.classic import ClassicLists, classic_names
-from headwater.publish.dataset_documents import DatasetDocuments
+from headwater.publish.dataset_documents import publish_dataset
 from headwater.publish.dump_packer import NOTHING_PACKED, Packing, PackResult
 from headwater.publish.history_reset import HistoryReset
 from headwater.publish.patches import PatchMaker
@@ -55,7 +55,7 @@ from headwater.publish.publication_state import (
     offers,
     uri_fingerprint,
 )
-from headwater.publish.resource_dump import ResourceDumpPacker, publish_resource_dump, resource_dump_names
+from headwater.publish.resource_dump import pack_resources, publish_resource_dump, resource_dump_names
 from headwater.publish.resource_lists import ResourceLists, resource_list_names, with_stale_pages
 from headwater.publish.site import (
     SetSettings,
@@ -66,7 +66,7 @@ from headwater.publish.site import (
     resource_dump_name,
 )
 from headwater.publish.site_documents import SiteDocuments
-from headwater.publish.store_writer import IntegrityCheck, PublicationJob, PublishContext, StoreWriter
+from headwater.publish.store_writer import PublicationJob, PublishContext, StoreWriter
 from headwater.publish.whole_lists import list_names, publish_sitemap
 from headwater.spec.times import to_microseconds
 from headwater.storage.folder_store import FolderStore
@@ -142,26 +142,20 @@ class Publisher:
         options: PublisherOptions = _DEFAULT_OPTIONS,
     ) -> None:
         self._context = PublishContext(catalog, store, site, clock, listener, options.may_write)
-        self._state = options.spool
+        self._options = options
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._checked: set[str] = set()
-        self._integrity = IntegrityCheck(store)
-        self._packing = Packing(self._context, self._locks, self._integrity.etags, options.spool)
-        contents = options.contents if any(one.dump for one in site.sets) else None
-        self._resource_packer = ResourceDumpPacker(self._packing, contents) if contents is not None else None
-        self._change_contents = options.change_contents
+        self._packing = Packing(self._context, self._locks, options.spool, set())
         versions = options.versions if any(one.patch for one in site.sets) else None
         self.patch_maker = PatchMaker(self._context, versions) if versions is not None else None
         self.history = HistoryReset(self._context)
-        self._written = options.written
-        self._forget = options.forget
         self.site_documents = SiteDocuments(
-            self._context, self._integrity, keep_others=options.keep_others, written=partial(options.written, None)
+            self._context, keep_others=options.keep_others, written=partial(options.written, None)
         )
 
     def begin(self) -> None:
         """Others may have published since: the next publication of each set looks at its documents again."""
-        self._integrity.etags.clear()  # what is there now counts as left
+        self._context.etags.clear()  # what is there now counts as left
         self._checked.clear()
 
     def publish(
@@ -196,7 +190,7 @@ class Publisher:
             self._checked.add(name)
         self.site_documents.set_published(name, check=check)
         if result.written:
-            self._written(name, result.written)
+            self._options.written(name, result.written)
         return result
 
     def pack_resources(
@@ -209,11 +203,12 @@ class Publisher:
         `publish`, until nothing is done. Raises the store's and the catalog's StoreFaults, OSError: it is packed again
         then.
         """
-        if self._resource_packer is None:
+        contents, settings = self._options.contents, self._context.site.settings(name)
+        if contents is None:
             return NOTHING_PACKED
-        packed = self._resource_packer.pack(self._context.site.settings(name), at_once=at_once, stop=stop)
+        packed = pack_resources(self._packing, contents, settings, at_once=at_once, stop=stop)
         if packed.is_done:
-            self._written(name, (resource_dump_name(name),))
+            self._options.written(name, (resource_dump_name(name),))
         return packed
 
     def pack_changes(self, name: str, *, at_once: bool = False, stop: Callable[[], None] = lambda: None) -> PackResult:
@@ -224,12 +219,12 @@ class Publisher:
         nothing is done. Raises the store's, the versions' and the catalog's StoreFaults, OSError: it is packed again
         then.
         """
-        if self._change_contents is None:
+        contents, settings = self._options.change_contents, self._context.site.settings(name)
+        if contents is None:
             return NOTHING_PACKED
-        settings = self._context.site.settings(name)
-        packed = pack_changes(self._packing, self._change_contents, settings, at_once=at_once, stop=stop)
+        packed = pack_changes(self._packing, contents, settings, at_once=at_once, stop=stop)
         if packed.is_done:
-            self._written(name, (change_dump_name(name),))
+            self._options.written(name, (change_dump_name(name),))
         return packed
 
     def reset_history(self, name: str) -> None:
@@ -268,17 +263,17 @@ class Publisher:
         settings, site, before = job.settings, job.context.site, job.publication
         changes = ChangeLists(job, self.patch_maker)
         pages = ResourceLists(job, changes.catch_up)
-        dataset = DatasetDocuments(job, self._state) if settings.dataset and self._state is not None else None
-        dataset_names = dataset.publish() if dataset is not None else ()
-        archives = Archives(job) if settings.archive or before.archive is not None else None
-        archive = archives.publish() if archives is not None else None
+        state = self._options.spool if settings.dataset else None
+        dataset, patches = publish_dataset(job, state) if state is not None else ((), [])
+        archives = Archives(job)
+        archive = archives.publish()
         changes.publish(job.snapshot.segments)
         pages.publish()
         resource_dump, is_withdrawn = publish_resource_dump(job) if settings.dump else (None, False)
         publication = msgspec.structs.replace(
             before,
             offers=offers(settings),
-            dataset=dataset_names,
+            dataset=dataset,
             archive=archive,
             resource_dump=resource_dump,
             change_dump=publish_change_dump(job) if settings.change_dump else None,
@@ -286,17 +281,17 @@ class Publisher:
             sitemap=publish_sitemap(job, pages) if settings.sitemap else None,
         )
         publication = pages.result(changes.result(publication))
-        live = {*published_names(job.name, publication), *(dataset.patches if dataset else ()), *changes.patches()}
+        live = {*published_names(job.name, publication), *patches, *changes.patches()}
         if check or is_withdrawn or job.refresh is Refresh.ALL:  # something else may be offered than before
             with_later = publication.resource_dump is not None and publication.resource_dump.is_offered
             content = documents.capability_list(site, settings, with_later=with_later)
             job.store_writer.document(capability_list_name(job.name), *content)
-        known = {*published_names(job.name, before), *(archives.dropped if archives else ()), *changes.dropped}
+        known = {*published_names(job.name, before), *archives.dropped, *changes.dropped}
         if job.refresh is Refresh.ALL:  # strays
             known |= {one for one in job.context.store.names(f"{job.name}/") if is_part_name(job.name, one)}
         retired = plan.with_retired(before, known, live, job.now)
         stored = job.context.store.names(f"{job.name}/resourcedump/") if is_withdrawn else ()
-        over = [name for name, _since in retired] if self._forget else plan.expired(retired, job.now)
+        over = [name for name, _since in retired] if self._options.forget else plan.expired(retired, job.now)
         removed = (*over, *(one for one in stored if one not in live))
         self._remove(removed)
         publication = msgspec.structs.replace(
@@ -335,8 +330,7 @@ class Publisher:
         publication = self.history.with_generation(settings.name, decode_publication(snapshot.state.notes))
         is_other = publication.fingerprint != fingerprint(context.site, settings)
         is_other = is_other or settings.archive == (publication.archive is None)  # what is current links to archives
-        is_sound = self._integrity.is_as_left
-        if is_other or (check and not all(map(is_sound, published_names(settings.name, publication)))):
+        if is_other or (check and not all(map(context.is_as_left, published_names(settings.name, publication)))):
             refresh = Refresh.ALL
         elif refresh not in (Refresh.ALL, Refresh.CHANGES) and _shows_withdrawn(context.catalog, snapshot):
             refresh = Refresh.STALE
@@ -354,14 +348,10 @@ class Publisher:
         if is_other:
             publication = msgspec.structs.replace(publication, linked_seq=snapshot.state.last_seq, stale_links=())
         publication = with_stale_pages(context.catalog, settings.links, snapshot, publication, now)
-        etags = self._integrity.etags
         return PublicationJob(
             context=context,
             settings=settings,
-            store_writer=StoreWriter(
-                context.store, context.site.profile, context.may_write, etags, publication.generation
-            ),
-            integrity=self._integrity,
+            store_writer=StoreWriter(context, publication.generation),
             refresh=refresh,
             snapshot=snapshot,
             publication=publication,
@@ -392,7 +382,7 @@ class Publisher:
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
             self._context.store.delete(name)
-            self._integrity.etags.pop(name, None)
+            self._context.etags.pop(name, None)
 
 
 def _shows_withdrawn(catalog: Catalog, snapshot: SetSnapshot) -> bool:

@@ -113,7 +113,7 @@ def publish_resource_dump(job: PublicationJob) -> tuple[ResourceDumpState, bool]
     shown = tuple(one for one in state.pages if to_microseconds(one.at) > newest.get(one.number, -1))
     is_withdrawn = len(shown) < len(state.pages)
     if job.refresh is Refresh.ALL:
-        is_sound = job.integrity.is_as_left
+        is_sound = job.context.is_as_left
         shown = tuple(one for one in shown if all(map(is_sound, package_names(job.name, one))))
     if len(shown) < len(state.pages):
         state = msgspec.structs.replace(state, pages=shown, is_offered=False)
@@ -122,129 +122,129 @@ def publish_resource_dump(job: PublicationJob) -> tuple[ResourceDumpState, bool]
     return state, is_withdrawn
 
 
-class ResourceDumpPacker:
-    """Packs the pages of Resource Dumps that are due."""
-
-    def __init__(self, packing: Packing, contents: ContentReader) -> None:
-        self._packing = packing
-        self._contents = contents
-        self._held_back: set[str] = set()
-        """Sets of whose last page too much could not be had."""
-
-    def pack(self, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]) -> PackResult:
-        """Make the packages of the page that is due, and name them (`Publisher.pack_resources`)."""
-        packing, name = self._packing, settings.name
-        found = packing.look(settings) if settings.dump else None
-        before = None if found is None else found[1].resource_dump
-        if found is None or before is None:
+def pack_resources(
+    packing: Packing, contents: ContentReader, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]
+) -> PackResult:
+    """Make the packages of the page that is due, and name them (`Publisher.pack_resources`)."""
+    name = settings.name
+    found = packing.look(settings) if settings.dump else None
+    before = None if found is None else found[1].resource_dump
+    if found is None or before is None:
+        return NOTHING_PACKED
+    (snapshot, publication), context = found, packing.context
+    due = next_packing(before, snapshot, settings, context.clock(), at_once=at_once)
+    if due is None:
+        return NOTHING_PACKED
+    packed, absent = None, dict[str, Absence]()
+    pages = list(before.pages)
+    if due.page is not None:
+        pages = [one for one in pages if one.number != due.page.number]
+    if due.page is not None and due.page.count:
+        packed, absent = _pack_page(packing, contents, settings, publication.generation, due, due.page, stop)
+        ours = sum(one.entries for one in packed.packages) + packed.left_out
+        # As many as would be held back if they were deleted (DST-F9): a disk that is not mounted looks so. A few
+        # never count, unless they are all that the set has.
+        is_much = packed.left_out > FLOOR or due.filled <= {due.page.number}
+        if is_much and needs_consent(packed.left_out, ours):
+            if name not in packing.held_back:
+                packing.held_back.add(name)
+                text = f"the Resource Dump stays as it is: {packed.left_out:,} resources of one page cannot be had"
+                context.listener(Notice("HW-PUB-14", text, set_name=name))
             return NOTHING_PACKED
-        (snapshot, publication), context = found, packing.context
-        due = next_packing(before, snapshot, settings, context.clock(), at_once=at_once)
-        if due is None:
-            return NOTHING_PACKED
-        packed, absent = None, dict[str, Absence]()
-        pages = list(before.pages)
-        if due.page is not None:
-            pages = [one for one in pages if one.number != due.page.number]
-        if due.page is not None and due.page.count:
-            packed, absent = self._pack_page(settings, publication.generation, due, due.page, stop)
-            ours = sum(one.entries for one in packed.packages) + packed.left_out
-            # As many as would be held back if they were deleted (DST-F9): a disk that is not mounted looks so. A few
-            # never count, unless they are all that the set has.
-            is_much = packed.left_out > FLOOR or due.filled <= {due.page.number}
-            if is_much and needs_consent(packed.left_out, ours):
-                if name not in self._held_back:
-                    self._held_back.add(name)
-                    text = f"the Resource Dump stays as it is: {packed.left_out:,} resources of one page cannot be had"
-                    context.listener(Notice("HW-PUB-14", text, set_name=name))
-                return NOTHING_PACKED
-            self._held_back.discard(name)
-            pages = sorted([*pages, packed], key=lambda one: one.number)
-        is_whole = due.filled <= {one.number for one in pages} | ({due.page.number} if due.page else set())
-        state = msgspec.structs.replace(
-            before, pages=tuple(pages), at=before.at if pages else due.at, is_offered=before.is_offered or is_whole
-        )
+        packing.held_back.discard(name)
+        pages = sorted([*pages, packed], key=lambda one: one.number)
+    is_whole = due.filled <= {one.number for one in pages} | ({due.page.number} if due.page else set())
+    state = msgspec.structs.replace(
+        before, pages=tuple(pages), at=before.at if pages else due.at, is_offered=before.is_offered or is_whole
+    )
 
-        def write(store_writer: StoreWriter) -> None:
-            """Write the dump once it is whole; from then on the Capability List names it."""
-            if state.is_offered:
-                write_resource_dump(store_writer, context.site, name, state)
-                if not before.is_offered:
-                    content = documents.capability_list(context.site, settings, with_later=True)
-                    store_writer.document(capability_list_name(name), *content)
+    def write(store_writer: StoreWriter) -> None:
+        """Write the dump once it is whole; from then on the Capability List names it."""
+        if state.is_offered:
+            write_resource_dump(store_writer, context.site, name, state)
+            if not before.is_offered:
+                content = documents.capability_list(context.site, settings, with_later=True)
+                store_writer.document(capability_list_name(name), *content)
 
-        names = () if packed is None else package_names(name, packed)
-        packing.name(settings, publication, state, resource_dump_names, names, write)
-        doubted = tuple(uri for uri, why in absent.items() if why in (Absence.CHANGED, Absence.GONE))
-        return PackResult(is_done=True, doubted=doubted, is_offered=before.is_offered)
+    names = () if packed is None else package_names(name, packed)
+    packing.name(settings, publication, state, resource_dump_names, names, write)
+    doubted = tuple(uri for uri, why in absent.items() if why in (Absence.CHANGED, Absence.GONE))
+    return PackResult(is_done=True, doubted=doubted, is_offered=before.is_offered)
 
-    def _pack_page(
-        self, settings: SetSettings, generation: str, due: PackingPlan, page: Page, stop: Callable[[], None]
-    ) -> tuple[PagePackages, dict[str, Absence]]:
-        """Make the packages of a page and put them, with copies of their manifests, into the store (RS-RDM-01 … 07).
 
-        A resource whose octets cannot be read, or are not the recorded ones, is left out: by its URI, why. Raises
-        OSError of the spool, the store's and the catalog's faults; the packages are then made again the next time.
-        """
-        context, name, site = self._packing.context, settings.name, self._packing.context.site
-        listed = list(context.catalog.page(name, page.number))
-        packages: list[ResourcePackage] = []
-        absent: dict[str, Absence] = {}
+def _pack_page(
+    packing: Packing,
+    contents: ContentReader,
+    settings: SetSettings,
+    generation: str,
+    due: PackingPlan,
+    page: Page,
+    stop: Callable[[], None],
+) -> tuple[PagePackages, dict[str, Absence]]:
+    """Make the packages of a page and put them, with copies of their manifests, into the store (RS-RDM-01 … 07).
 
-        def new_package() -> SpooledPackage[Resource]:
-            return self._packing.package(settings, generation, EntryPlace.RESOURCE_DUMP_MANIFEST, stop)
+    A resource whose octets cannot be read, or are not the recorded ones, is left out: by its URI, why. Raises
+    OSError of the spool, the store's and the catalog's faults; the packages are then made again the next time.
+    """
+    context, name, site = packing.context, settings.name, packing.context.site
+    listed = list(context.catalog.page(name, page.number))
+    packages: list[ResourcePackage] = []
+    absent: dict[str, Absence] = {}
 
-        def finish() -> None:
-            with closing(package):
-                if package.packed:
-                    octets, sha256 = package.put(
-                        documents.resource_dump_manifest(site, name, due.at),
-                        lambda rows: documents.resource_entries(rows, site.resource_prefix(name)),
-                        partial(resource_package_names, name, page.number, len(packages)),
-                        latest=due.at,
-                    )
-                    packages.append(ResourcePackage(entries=len(package.packed), octets=octets, hash=sha256))
+    def new_package() -> SpooledPackage[Resource]:
+        return packing.package(settings, generation, EntryPlace.RESOURCE_DUMP_MANIFEST, stop)
 
-        package, paths = new_package(), ResourcePaths()
-        try:
-            for seen, row in enumerate(listed, 1):
-                content = self._contents.open(name, row)
-                why: Absence | None
-                if isinstance(content, NoContent):
-                    why = content.why
-                else:
-                    octets, path = content.octets, paths.take(row.uri)
-                    if not package.builder.reserve(octets, entry_octets(row, path)):
-                        try:
-                            finish()
-                            package, paths = new_package(), ResourcePaths()
-                        except BaseException:
-                            content.close()
-                            raise
-                        path = paths.take(row.uri)
-                        package.builder.reserve(octets, entry_octets(row, path))
-                    why = package.take(path, content, row.metadata)
-                if why is None:
-                    package.packed.append((row, {"path": path, "length": octets}, ()))
-                else:
-                    absent[row.uri] = why
-                if seen % _TELL_EVERY == 0 or seen == len(listed):
-                    context.listener(Progress("packing", seen, len(listed)))
-            finish()
-        finally:
-            package.close()
-        now = context.clock()
-        left_out = sum(why is not Absence.ELSEWHERE for why in absent.values())
-        made = PagePackages(
-            number=page.number,
-            touched=page.touched,
-            at=due.at,
-            completed=completed_at(due.at, now, context.catalog.state(name)),
-            left_out=left_out,
-            packages=tuple(packages),
-            packed_at=now,
-        )
-        return made, absent
+    def finish() -> None:
+        with closing(package):
+            if package.packed:
+                octets, sha256 = package.put(
+                    documents.resource_dump_manifest(site, name, due.at),
+                    lambda rows: documents.resource_entries(rows, site.resource_prefix(name)),
+                    partial(resource_package_names, name, page.number, len(packages)),
+                    latest=due.at,
+                )
+                packages.append(ResourcePackage(entries=len(package.packed), octets=octets, hash=sha256))
+
+    package, paths = new_package(), ResourcePaths()
+    try:
+        for seen, row in enumerate(listed, 1):
+            content = contents.open(name, row)
+            why: Absence | None
+            if isinstance(content, NoContent):
+                why = content.why
+            else:
+                octets, path = content.octets, paths.take(row.uri)
+                if not package.builder.reserve(octets, entry_octets(row, path)):
+                    try:
+                        finish()
+                        package, paths = new_package(), ResourcePaths()
+                    except BaseException:
+                        content.close()
+                        raise
+                    path = paths.take(row.uri)
+                    package.builder.reserve(octets, entry_octets(row, path))
+                why = package.take(path, content, row.metadata)
+            if why is None:
+                package.packed.append((row, {"path": path, "length": octets}, ()))
+            else:
+                absent[row.uri] = why
+            if seen % _TELL_EVERY == 0 or seen == len(listed):
+                context.listener(Progress("packing", seen, len(listed)))
+        finish()
+    finally:
+        package.close()
+    now = context.clock()
+    left_out = sum(why is not Absence.ELSEWHERE for why in absent.values())
+    made = PagePackages(
+        number=page.number,
+        touched=page.touched,
+        at=due.at,
+        completed=completed_at(due.at, now, context.catalog.state(name)),
+        left_out=left_out,
+        packages=tuple(packages),
+        packed_at=now,
+    )
+    return made, absent
 
 
 def package_names(name: str, page: PagePackages) -> Iterator[str]:

@@ -23,7 +23,7 @@ from headwater.publish.site import (
     source_description_name,
     top_names,
 )
-from headwater.publish.store_writer import IntegrityCheck, PublishContext, StoreWriter, render_document
+from headwater.publish.store_writer import PublishContext, StoreWriter, is_complete, render_document
 from headwater.spec.checks import escape
 from headwater.storage.object_store import TEXT, octets_of
 
@@ -37,7 +37,6 @@ class SiteDocuments:
     def __init__(
         self,
         context: PublishContext,
-        integrity: IntegrityCheck,
         *,
         keep_others: bool,
         written: Callable[[tuple[str, ...]], None],
@@ -47,7 +46,6 @@ class SiteDocuments:
         self._store = context.store
         self._site = context.site
         self._keep_others = keep_others
-        self._integrity = integrity
         self._written = written
         self._lock = threading.Lock()
         self._named: frozenset[str] | None = None
@@ -88,7 +86,7 @@ class SiteDocuments:
         with self._lock:
             published = self._published_names()
             site = self._site_of(published)
-            store_writer = self._store_writer()
+            store_writer = StoreWriter(self._context)
             descriptions = list(documents.source_descriptions(site, published))
             for name, head, entries in descriptions:
                 store_writer.document(name, head, entries)
@@ -168,15 +166,18 @@ class SiteDocuments:
         name = state.name
         if not decode_publication(state.notes).is_of(self._site, self._site.settings(name)):
             return False
-        if not all(self._integrity.is_whole(one) for one in top_names(self._site.settings(name))):
+        if not all(map(self._is_document_there, top_names(self._site.settings(name)))):
             return False
         self._published.add(name)
         return True
 
+    def _is_document_there(self, name: str) -> bool:
+        return self._store.noted_etag(name) is not None or is_complete(self._store, name)
+
     def is_site_published(self) -> bool:
         """Whether the Source Description in the store is one of this site."""
         if self._named is None and self._is_whole():
-            store_writer = self._store_writer()
+            store_writer = StoreWriter(self._context)
             names = self._published_names()
             if all(
                 store_writer.says(name, render_document(head, entries, store_writer.profile))
@@ -219,9 +220,6 @@ class SiteDocuments:
                 offers = decode_publication(self._catalog.state(name).notes).offers
                 others.append(SetSettings(name=name, classic="classic" in offers, sitemap="sitemap" in offers))
         return msgspec.structs.replace(self._site, sets=(*self._site.sets, *others)) if others else self._site
-
-    def _store_writer(self) -> StoreWriter:
-        return StoreWriter(self._store, self._site.profile, self._context.may_write, self._integrity.etags)
 
     def _is_here(self, name: str, publication: PublicationState) -> bool:
         """Whether a set was published at the site's base URL.

@@ -1,7 +1,4 @@
-"""Writes documents into a store, each with a mark of the history it belongs to; and the job that one publication is.
-
-What is lost, damaged or replaced there since is found by labels and sizes alone (`IntegrityCheck`).
-"""
+"""Writes documents into a store, each with a mark of the history it belongs to; and the job that one publication is."""
 
 from __future__ import annotations
 
@@ -77,27 +74,42 @@ def decode_mark(text: str | None) -> DocumentMark | None:
         return None
 
 
-class StoreWriter:
-    """Writes documents of one profile into a store; `written` are the names of those whose octets changed.
+class PublishContext(msgspec.Struct, frozen=True):
+    """What publications of all sets work with; from any thread.
 
-    `etags` is given the digests of all that were written or found to say this already. `generation` is the id of the
-    history that the documents tell, for their marks.
+    `may_write` is called before anything is put in its place, and raises when this process must not. `etags` are the
+    digests of the documents that were put into the store, or found there first.
     """
 
-    def __init__(
-        self,
-        store: FolderStore,
-        profile: Profile,
-        may_write: Callable[[], None] = lambda: None,
-        etags: dict[str, str] | None = None,
-        generation: str = "",
-    ) -> None:
+    catalog: Catalog
+    store: FolderStore
+    site: Site
+    clock: Callable[[], dt.datetime]
+    listener: Listener = silent
+    may_write: Callable[[], None] = lambda: None
+    etags: dict[str, str] = {}
+
+    def is_as_left(self, name: str) -> bool:
+        """Whether a document is sound and the one that was left, as labels and sizes alone tell.
+
+        It is another one when a process that slept through its turn has put there what it had in hand (HW-OWN-11).
+        """
+        etag = self.store.noted_etag(name)
+        return etag is not None and self.etags.setdefault(name, etag) == etag
+
+
+class StoreWriter:
+    """Writes documents into the store; `written` are the names of those whose octets changed.
+
+    `generation` is the id of the history that the documents tell, for their marks.
+    """
+
+    def __init__(self, context: PublishContext, generation: str = "") -> None:
+        self._context = context
+        self._store = context.store
         self.generation = generation
-        self._may_write = may_write
-        self._store = store
-        self.profile = profile
+        self.profile = context.site.profile
         self.written: dict[str, None] = {}
-        self._etags = {} if etags is None else etags
 
     def document(self, name: str, head: Document, entries: Iterable[Entry]) -> StoredObject:
         """Write a document."""
@@ -110,14 +122,14 @@ class StoreWriter:
     ) -> StoredObject:
         """Write a document that is octets already; `mark` is asked for after the last of them."""
         done = self._store.put(name, self._allowed(blocks), kind, mark)
-        self._etags[name] = done.stored.etag
+        self._context.etags[name] = done.stored.etag
         if done.is_new:
             self.written[name] = None
         return done.stored
 
     def _allowed(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         yield from blocks
-        self._may_write()  # the store puts the document in its place next
+        self._context.may_write()  # the store puts the document in its place next
 
     def says(self, name: str, blocks: Iterable[bytes]) -> bool:
         """Whether the stored document says just this."""
@@ -162,54 +174,23 @@ def render_entries(writer: DocumentWriter, entries: Iterable[Entry]) -> Iterator
         yield writer.entries(batch)
 
 
-class IntegrityCheck:
-    """Remembers the digests of the documents in a store. Safe for several threads that are about different sets."""
+def is_complete(store: FolderStore, name: str) -> bool:
+    """Whether a document that nothing vouches for is whole: a crash fell between it and its gzip form.
 
-    def __init__(self, store: FolderStore) -> None:
-        self._store = store
-        self.etags: dict[str, str] = {}
-        """The digests of what was put there, or found there first."""
-
-    def is_as_left(self, name: str) -> bool:
-        """Whether a document is sound and the one that was left.
-
-        It is another one when a process that slept through its turn has put there what it had in hand (HW-OWN-11).
-        """
-        etag = self._store.noted_etag(name)
-        return etag is not None and self.etags.setdefault(name, etag) == etag
-
-    def is_whole(self, name: str) -> bool:
-        """Whether a document is there, and vouched for or complete."""
-        return self._store.noted_etag(name) is not None or self.is_complete(name)
-
-    def is_complete(self, name: str) -> bool:
-        """Whether a document that nothing vouches for is whole: a crash fell between it and its gzip form.
-
-        It is shown as it is, and written again by the next publication.
-        """
-        held = self._store.open(name)
-        if held is None:
-            return False
-        with held:
-            room = len(documents.ENDINGS[0]) + 1
-            return held.read(max(0, held.octets - room), room).rstrip().endswith(documents.ENDINGS)
+    It is shown as it is, and written again by the next publication.
+    """
+    held = store.open(name)
+    if held is None:
+        return False
+    with held:
+        room = len(documents.ENDINGS[0]) + 1
+        return held.read(max(0, held.octets - room), room).rstrip().endswith(documents.ENDINGS)
 
 
 # What one publication of a set works with
 #
 # To publish a further kind of document takes rows in `publish.capabilities`, and two functions for `publish.publisher`:
 # what writes the documents and gives the state that the next publication finds, and what names them by that state.
-
-
-class PublishContext(msgspec.Struct, frozen=True):
-    """The parts. `may_write` is called before anything is put in its place, and raises when this process must not."""
-
-    catalog: Catalog
-    store: FolderStore
-    site: Site
-    clock: Callable[[], dt.datetime]
-    listener: Listener = silent
-    may_write: Callable[[], None] = lambda: None
 
 
 class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,7 +204,6 @@ class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):
     context: PublishContext
     settings: SetSettings
     store_writer: StoreWriter
-    integrity: IntegrityCheck
     refresh: Refresh
     snapshot: SetSnapshot
     publication: PublicationState
