@@ -75,14 +75,22 @@ def serving(*arguments: object) -> Iterator[str]:
 
 
 @contextmanager
-def web_server(folder: Path) -> Iterator[str]:
-    """A plain web server on a folder, as any site has one; its URL without a slash at the end."""
+def web_server(folder: Path, *, conditional: bool = True) -> Iterator[str]:
+    """A plain web server on a folder, as any site has one; its URL without a slash at the end.
+
+    `conditional`: it answers with 304 for what is older than `If-Modified-Since`, also where it was another document.
+    """
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_: object) -> None:
             pass
+
+        def do_GET(self) -> None:
+            if not conditional:
+                del self.headers["If-Modified-Since"]
+            super().do_GET()
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

@@ -170,8 +170,10 @@ class ChangeListReader:
     def _finish(self) -> ChangeListReading:
         reading, before = self._reading, self._before
         if reading.outcome is ReadingOutcome.READ:
-            is_last_told = not self._covers or before.at_time.keys() <= self._told
-            if not (self._reads_on or is_last_told):  # all are others than before
+            # of the `until` of a list nothing need be told: another list that covers it is not known by that
+            is_until = not before.at_time and any(one.until == before.time for one in before.lists)
+            is_last_told = not is_until and before.at_time.keys() <= self._told
+            if self._covers and not (self._reads_on or is_last_told):  # all are others than before
                 self._elsewhere(Break.LAST)
         if reading.outcome is ReadingOutcome.ELSEWHERE:
             return reading
@@ -249,7 +251,7 @@ class ChangeListReader:
         is_later = from_ is not None and before.from_ is not None and from_ > before.from_
         if is_later and is_union(self._offer.changes_document or ""):
             return self._elsewhere(Break.LATER)  # of others the position may be further
-        if is_later or (from_ is not None and not before.count):
+        if is_later or (from_ is not None and not any(one.count for one in self._before.lists)):
             self._reads_on = self._reads_on or not is_later  # from before all that was read: nothing is left out
             return False
         return self._elsewhere(Break.EARLIER)
@@ -479,7 +481,7 @@ class ChangeListReader:
         # the lists to be known again beside this one are those that the next reading may come to (DST-C10); where this
         # one has nothing yet by which it is known, the last one that had something is among them
         here = reached.list_before(uri, from_)
-        others = [one for one in reached.lists if one.uri != uri and one is not here]
+        others = [one for one in reached.lists if one.uri != uri and (one != here or one.uri in self._begins)]
         kept = [one for one in others if one.until is None or time is None or not is_past(one.until, time)]
         if not staged.print.count and not any(one.count for one in kept):
             kept += [one for one in others if one.count][:1]

@@ -81,6 +81,9 @@ class SetContext:
         self.archived_lists: Sequence[IndexedList] | None = None
         """The lists to read in the place of the Change List, where that does not reach far enough (RS-ARC-34)."""
 
+        self.is_bridged = False
+        """Whether an archive or a dump has led to the position: the Change List need not have been read before."""
+
         self.report = SetReport(name=row.name, folder=row.folder, capability_list=row.offer.capability_list)
         self._refreshed = self._probed = False
 

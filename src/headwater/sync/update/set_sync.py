@@ -257,6 +257,7 @@ class SetSync:
         """Whether the Change List reads on from where such lists have led."""
         if bridge.outcome not in _READ:
             return False
+        self._set.is_bridged = True
         self._reading = bridge if self._run.options.dry_run else self._increment()
         return self._reading.outcome not in _GAPS
 
@@ -389,7 +390,7 @@ class SetSync:
     def _read_changes(self, *, fresh: bool = False) -> ChangeListReading:
         held, row = self._set, self._set.row
         position = held.again_from or row.position or Position()
-        before = None if held.archived_lists is not None else held.before
+        before = None if held.archived_lists is not None or held.is_bridged else held.before
         if held.archived_lists is not None:
             position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
         is_comparable = held.is_listed and held.archived_lists is None and position.list_uri is None  # (DST-4.5)
