@@ -16,6 +16,7 @@ from headwater.sync.source_times import moment_of
 from headwater.typed_decoding import from_json, from_values
 
 _TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/(?:\*|[a-z0-9!#$&^_.+-]+)\Z")
+_fields = lru_cache(msgspec.structs.fields)  # they are found by evaluating annotations, which takes a millisecond
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -191,7 +192,7 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Retry each failure at a time of its own, as `--follow` does (DST-F6)."""
 
     def __post_init__(self) -> None:
-        for field in msgspec.structs.fields(self):
+        for field in _fields(type(self)):
             _check(self, field.name, field.type)
         if self.include or self.exclude:
             selection(self.include, self.exclude)  # raises BadPattern here, and not in the midst of a run
@@ -220,7 +221,7 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """The fields that are not as they are by themselves; nothing that is secret."""
-        said = ((f.name, getattr(self, f.name), f.default) for f in msgspec.structs.fields(self))
+        said = ((f.name, getattr(self, f.name), f.default) for f in _fields(type(self)))
         told = (f"{name}={'***' if name in SECRETS else repr(value)}" for name, value, usual in said if value != usual)
         return f"SyncOptions({', '.join(told)})"
 
@@ -242,8 +243,6 @@ SECRETS = frozenset({"authorization", "password", "headers", "proxy", "sparql_au
 
 _ABOVE_ZERO = frozenset({"rate", "bwlimit", "deadline_seconds"})
 _WORDS: dict[Any, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
-
-
 _ADVICE = "Correct the call; docs/library.md lists every option, its type and what it may be."
 
 
