@@ -35,7 +35,7 @@ EVENTS = int(os.environ.get("HEADWATER_TRIAL_EVENTS", "120"))
 PROVIDERS = ["Core", "DOAJ", "Elsevier", "Frontiers", "PLOS", "Springer"]
 INDEX = "omtd-trial"
 ROOT = "/srv/harvest"
-STILL_SECONDS = 150
+STILL_SECONDS = 300
 """Without anything new: a look at the index that failed again and again is repeated after a minute."""
 PAIR_SECONDS = 15
 """The harvester may stand still for a while between the two documents of a pair, as on a busy machine."""
