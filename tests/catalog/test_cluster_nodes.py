@@ -20,7 +20,7 @@ from tests.catalog.recorder import START
 from tests.support.engines import demand
 from tests.test_engines import call, closed, killed, names_itself, paused_and_resumed, stopped_in_order
 
-pytestmark = pytest.mark.long(50)
+pytestmark = pytest.mark.long(70)
 
 BATCHES = 12
 BETWEEN = "keep 12"

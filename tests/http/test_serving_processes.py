@@ -25,7 +25,7 @@ from tests.support.published import look
 from tests.support.serving import Process, request
 from tests.support.waiting import DEADLINE, until
 
-pytestmark = pytest.mark.long(10)
+pytestmark = pytest.mark.long(30)
 
 
 @contextmanager

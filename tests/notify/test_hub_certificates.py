@@ -21,6 +21,8 @@ from tests.support.serving import Process, request
 from tests.support.streams import stream_server
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long(10)
+
 USAGE = 2
 
 

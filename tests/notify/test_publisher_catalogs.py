@@ -25,6 +25,8 @@ from tests.support.waiting import until
 
 __all__ = ["local", "world"]
 
+pytestmark = pytest.mark.long(15)
+
 
 @pytest.fixture
 def far() -> Iterator[Subscriber]:

@@ -25,6 +25,8 @@ from tests.support.program import run_here
 from tests.support.serving import Process, request
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long(8)
+
 USAGE = 2
 
 

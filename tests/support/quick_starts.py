@@ -28,6 +28,7 @@ from tests.support.examples import MANY
 REAL = ("tests/cli/test_command_line.py", "tests/test_packaging.py")
 """Files of tests that are about how the program starts."""
 PROGRAMS = ("headwater", "tests")
+AS_CODE = ["-c", "from headwater.cli import main; main()"]
 OF_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "TZ", "LD_")
 PR_SET_CHILD_SUBREAPER = 36
 _usual_start = subprocess.Popen._execute_child  # type: ignore[attr-defined]
@@ -133,17 +134,19 @@ def quick(template: Template, process: Any, arguments: Any, options: tuple[Any, 
     """Start a process from the template, where it fits; these are the arguments of `Popen._execute_child`."""
     executable, preexec_fn, _, pass_fds, cwd, env, _, _, shell, *pipes = options
     stdin, p2cwrite, c2pread, stdout, errread, stderr, _, gid, gids, uid, umask, own, group = pipes
-    words = list(map(os.fspath, arguments)) if isinstance(arguments, list | tuple) else []
+    words = list(map(os.fsdecode, arguments)) if isinstance(arguments, list | tuple) else []
     usual = (None, None, (), False, None, None, None, -1, -1)
     if (executable, preexec_fn, tuple(pass_fds), shell, gid, gids, uid, umask, group) != usual:
         return False
+    if words[1:3] == AS_CODE:
+        words[1:3] = ["-m", "headwater"]
     if words[:2] != [sys.executable, "-m"] or words[2].partition(".")[0] not in PROGRAMS:
         return False
     environment = {os.fsdecode(name): os.fsdecode(text) for name, text in (os.environ if env is None else env).items()}
     if os.environ.get("PYTEST_CURRENT_TEST", "").startswith(REAL) or not template.fits(environment):
         return False
     streams = [number if given == -1 else given for number, given in enumerate((stdin, stdout, stderr))]
-    folder = os.getcwd() if cwd is None else os.fspath(cwd)
+    folder = os.getcwd() if cwd is None else os.fsdecode(cwd)
     process.pid = template.start(words[2:], streams, folder, environment, own)
     process._child_created = True
     process._close_pipe_fds(stdin, p2cwrite, c2pread, stdout, errread, stderr)

@@ -239,7 +239,7 @@ def slow(body: bytes) -> Callable[[Handler], Reply]:
     return page
 
 
-@pytest.mark.long(10)
+@pytest.mark.long(25)
 def test_killed_again_and_again(many: Site, dest: Path) -> None:
     source, chance, killed = many.source, random.Random(7), 0
     ever = {name: {body} for name, body in many.files.items()}

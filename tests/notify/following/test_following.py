@@ -24,6 +24,8 @@ from tests.support.copying import go
 from tests.support.fake_source import Source
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long(12)
+
 
 def test_an_acknowledged_payload_is_applied_while_the_change_list_is_still_stale(
     copy: Following, site: PushedSite, hub: Hub, dest: Path

@@ -9,9 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.notify.following.pushing import Hub, PushedSite, polls, text
 from tests.support.fake_source import Handler, Reply
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.long(8)
 
 
 @contextmanager
