@@ -411,6 +411,23 @@ def test_a_hole_between_lists(source: Source, site: Site, dest: Path) -> None:
     assert tree(dest) == dict(site.files)
 
 
+@pytest.mark.parametrize("until", [8, 12])
+def test_a_list_that_ends_before_it_begins_closes_no_hole(until: float, source: Source, site: Site, dest: Path) -> None:
+    """AMB-23: what comes after its `from` is read, and nothing tells of the time before that."""
+    go(source.base, dest)
+    site.clock = 100
+    site.put("missed", b"m")  # 101
+    site.clock = 200
+    site.put("after", b"a")  # 201
+    closed(site, "/set/open.xml", 200, None, index=True)
+    change_index(site, ("open.xml", 200, until))
+    assert go(source.base, dest).status == UNDETERMINED
+    assert tree(dest) == ALL
+    site.publish_list(when=300)
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == dict(site.files)
+
+
 def test_a_list_in_the_index_is_missing(source: Source, site: Site, dest: Path) -> None:
     """DST-C5: without it changes are lost, so a newer Resource List is taken; without one it is told."""
     go(source.base, dest)

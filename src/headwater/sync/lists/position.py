@@ -292,16 +292,25 @@ class IndexedList(msgspec.Struct, frozen=True):
         until = None if told.until is None else last_micros(told.until)
         return cls(uri, micros(told.from_), until, micros(told.at))
 
+    @property
+    def end(self) -> int:
+        """Up to when a Change List tells all changes; one that ends before it begins is only sure to tell of its begin."""
+        return NEVER if self.until is None else max(self.until, self.until if self.from_ is None else self.from_)
+
 
 NEVER = 1 << 62
 
 
 def touching(lists: Iterable[IndexedList], after: int, until: int) -> list[IndexedList]:
-    """The Change Lists whose interval can hold changes of a period, or that state none (DST-5.1, AMB-11)."""
+    """The Change Lists whose interval can hold changes of a period, or that state none (DST-5.1, AMB-11).
+
+    When the last change was of one that ends before it begins nobody knows.
+    """
     return [
         one
         for one in lists
-        if (one.from_ is None or one.from_ <= until) and (one.until is None or not is_past(one.until, after))
+        if (one.from_ is None or one.from_ <= until)
+        and (one.until is None or one.until < one.end or not is_past(one.until, after))
     ]
 
 
@@ -344,7 +353,7 @@ class ToldPeriods(msgspec.Struct, frozen=True):
     @classmethod
     def of_lists(cls, lists: Iterable[IndexedList]) -> ToldPeriods:
         """The periods that these Change Lists cover; one without `from` covers none."""
-        return cls.of((one.from_, NEVER if one.until is None else one.until) for one in lists if one.from_ is not None)
+        return cls.of((one.from_, one.end) for one in lists if one.from_ is not None)
 
 
 def select(
@@ -357,7 +366,7 @@ def select(
     chosen = touching(parts, since, NEVER)
     if not parts or any(part.from_ is None for part in parts):
         return chosen, is_gap(index_from, since)
-    end = max((NEVER if part.until is None else part.until for part in chosen), default=since - 1)
+    end = max((part.end for part in chosen), default=since - 1)
     return chosen, ToldPeriods.of_lists(chosen).hole(since - 1, end) is not None
 
 

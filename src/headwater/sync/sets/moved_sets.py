@@ -319,7 +319,7 @@ _LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP, Kind.CHANGE_LIST)
 _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX, Kind.CHANGE_LIST_INDEX)
 _DUMPS = (Kind.RESOURCE_DUMP, Kind.RESOURCE_DUMP_INDEX, Kind.CHANGE_DUMP, Kind.CHANGE_DUMP_INDEX)
 _HALF, _NEARLY_ALL = 0.5, 0.9
-_MOST_TRIED = 1_000
+_MOST_TRIED = 1_000  # pairs of sets of different names; each set of the same name is compared
 _DEAD = 2  # an origin where so many requests in a row come to nothing is asked for nothing more
 
 
@@ -344,6 +344,7 @@ def match(
     rows = {offer.identity: by_identity[offer.identity] for offer in offers if offer.identity in by_identity}
     taken = {row.id for row in rows.values()}
     left = {row.id: row for row in known if row.id not in taken}
+    by_name = {row.name: row for row in left.values()}
     new = [offer for offer in offers if offer.identity not in rows]
     tries = count()
 
@@ -360,8 +361,8 @@ def match(
 
     def likely(offer: Offer) -> tuple[SetRow | None, float]:
         """The set of the same name, else the only one for the only new offer; how much of it has to be there."""
-        named = next((row for row in left.values() if row.name == offer.name), None)
-        if named is not None:
+        named = by_name.get(offer.name)
+        if named is not None and named.id in left:
             return named, _HALF
         is_only = len(left) == 1 and sum(one.identity not in rows for one in new) == 1
         return (next(iter(left.values())) if is_only else None), _NEARLY_ALL
@@ -376,12 +377,12 @@ def match(
 
     def by_content(offer: Offer) -> SetRow | None:
         row, least = likely(offer)
-        least = _HALF if said else least
-        candidates = [row] if row is not None else list(left.values()) if said else []
-        for one in candidates:
-            if alike is not None and next(tries) < _MOST_TRIED and alike(one, offer).same >= least:
-                return one
-        return None
+        if alike is None:
+            return None
+        if row is not None:
+            return row if alike(row, offer).same >= (_HALF if said else least) else None
+        others = (one for one in left.values() if said and next(tries) < _MOST_TRIED)
+        return next((one for one in others if alike(one, offer).same >= _HALF), None)
 
     counts = Counter(uri for row in known for uri in _lists(row.offer)), Counter(u for o in offers for u in _lists(o))
     owners = {uri: row for row in left.values() for uri in _lists(row.offer) if all(one[uri] == 1 for one in counts)}
