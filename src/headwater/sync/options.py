@@ -216,8 +216,7 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def choice(self) -> Choice:
         """Which resources are let in."""
-        hosts = hosts_of(self.skip_hosts)
-        return Choice(self.include, self.exclude, hosts, self.only_described, self.with_metadata)
+        return _choice_of(self)
 
     def __repr__(self) -> str:
         """The fields that are not as they are by themselves; nothing that is secret."""
@@ -318,8 +317,12 @@ class RememberedChoice(msgspec.Struct, frozen=True, array_like=True):
     @property
     def choice(self) -> Choice:
         """Which resources are let in."""
-        hosts = hosts_of(self.skip_hosts)
-        return Choice(self.include, self.exclude, hosts, self.only_described, self.with_metadata)
+        return _choice_of(self)
+
+
+def _choice_of(said: SyncOptions | RememberedChoice) -> Choice:
+    hosts = hosts_of(said.skip_hosts)
+    return Choice(said.include, said.exclude, hosts, said.only_described, said.with_metadata)
 
 
 def choice_of_signature(signature: str) -> RememberedChoice:

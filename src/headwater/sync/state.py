@@ -101,21 +101,17 @@ def former_bases(transaction: Transaction, set_id: int) -> list[str]:
     return from_json(fact(transaction, f"former bases {set_id}") or "[]", list[str])
 
 
-def measure(transaction: Transaction, set_id: int) -> int | None:
-    """How many files a set held when deletions were first held back (DST-B4); None where none are."""
-    value = fact(transaction, f"held when held back {set_id}")
-    return None if value is None else int(value)
+def measure(transaction: Transaction, set_id: int) -> tuple[int | None, int]:
+    """How many files a set held when deletions were first held back (DST-B4), and how many had been deleted before,
+    since the lists were read; None and 0 where none are held back."""
+    held, deleted = (fact(transaction, f"{what} when held back {set_id}") for what in ("held", "deleted"))
+    return None if held is None else int(held), int(deleted or 0)
 
 
-def keep_measure(transaction: Transaction, set_id: int, held: int, deleted: int = 0) -> None:
+def keep_measure(transaction: Transaction, set_id: int, held: int, deleted: int) -> None:
     """Remember what deletions are measured by while some are held back: files held, and those deleted just before."""
     keep_fact(transaction, f"held when held back {set_id}", str(held))
     keep_fact(transaction, f"deleted when held back {set_id}", str(deleted))
-
-
-def deleted_before(transaction: Transaction, set_id: int) -> int:
-    """How many files had been deleted since the lists were read, when deletions were first held back."""
-    return int(fact(transaction, f"deleted when held back {set_id}") or 0)
 
 
 def forget_measure(transaction: Transaction, set_id: int) -> None:

@@ -141,7 +141,7 @@ class _Audit:
                 judge_stores(result)
         self._report.sets += self._not_offered([row for row in gone if row.id in meant], found)
         self._report.requests = self._documents.requests
-        for where, what in found.detours:
+        for where, what in found.detours.items():
             self._documents.warn("DST-F4", f"{what}; another way was taken, which may not lead to all sets", where)
         judge_copy(self._report, whole=not found.faults and not found.detours)
         return self._report

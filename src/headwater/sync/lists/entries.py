@@ -57,14 +57,7 @@ _LONGEST_KEPT = 1 << 16
 """Characters of all links of an entry together, and of its foreign attributes; further ones are not kept."""
 
 
-def _as_text(value: object) -> str:
-    """A time that was written coarser than a second, which the encoder does not know."""
-    if isinstance(value, dt.datetime):
-        return value.isoformat()
-    raise NotImplementedError
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=_as_text)
+_ENCODER = msgspec.json.Encoder(enc_hook=dt.datetime.isoformat)  # of times that are coarser than a second
 all_links = json_decoder(list[Link])
 """The links that were kept."""
 
@@ -197,7 +190,7 @@ def encode_links(links: list[Link]) -> str:
 def without_links(kept: str, relation: str) -> str | None:
     """Kept links without those of one relation."""
     links = [link for link in all_links(kept) if link.rel != relation]
-    return _ENCODER.encode(links).decode() if links else None
+    return encode_links(links) if links else None
 
 
 def links_of(kept: str | None, relation: str) -> list[Link]:

@@ -294,7 +294,7 @@ class IndexedList(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """Up to when a Change List tells all changes; one that ends before it begins is only sure to tell of its begin."""
+        """Up to when a Change List tells all changes: of one that ends before it begins only its begin is certain."""
         return NEVER if self.until is None else max(self.until, self.until if self.from_ is None else self.from_)
 
 

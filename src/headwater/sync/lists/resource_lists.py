@@ -177,18 +177,12 @@ def _distinct(times: Sequence[_StatedTime | None]) -> list[_StatedTime]:
     return [one for n, one in enumerate(known) if not any(one.is_one_with(finer) for finer in known[:n])]
 
 
-class ResourceListReader:
-    """Reads one set's Resource List into `temp.listed`."""
+class ResourceListReader(msgspec.Struct, frozen=True):
+    """Reads one set's Resource List into `temp.listed`. `reached`: up to which time changes are known."""
 
-    def __init__(self, context: ListContext, *, sitemap: bool, reached: int | None = None) -> None:
-        """`reached`: up to which time changes are known."""
-        self._documents = context.documents
-        self._database = context.database
-        self._scope = context.scope
-        self._types = context.types
-        self._listener = context.listener
-        self._sitemap = sitemap
-        self._reached = reached
+    context: ListContext
+    sitemap: bool
+    reached: int | None = None
 
     def read(
         self,
@@ -201,6 +195,7 @@ class ResourceListReader:
 
         `components`: those of the index that `validators` are of, which says nothing of what they are by now.
         """
+        documents = self.context.documents
         for reading in range(_READINGS):
             found = self._once(uri, validators, components if reading == 0 else ())
             asked = (one for one in components if one.uri != uri and not one.is_timed)
@@ -214,27 +209,27 @@ class ResourceListReader:
                 return found  # a component that is broken is not in motion: reading all again would not help
             validators = None
             if reading < _READINGS - 1:
-                self._documents.warn("DST-F13", "the Resource List changed while it was read; reading it again", uri)
+                documents.warn("DST-F13", "the Resource List changed while it was read; reading it again", uri)
                 time.sleep(_PAUSE_SECONDS * (reading + 1))
         return found
 
     def _once(
         self, uri: str, validators: Validators | None, known: tuple[Component, ...] = ()
     ) -> ResourceListRead | UnchangedList | OtherDocument | MissingDocument:
-        with self._database.write() as t:
+        with self.context.database.write() as t:
             t.run("DROP INDEX IF EXISTS temp.listed_uri")
             t.run("DELETE FROM temp.listed")
-        intake = EntryFilter(self._scope)
-        head = _ListHead(self._database, intake, self._listener)
-        answer = self._documents.read(uri, head, validators, objection=self._scope.objection)
+        intake = EntryFilter(self.context.scope)
+        head = _ListHead(self.context.database, intake, self.context.listener)
+        answer = self.context.documents.read(uri, head, validators, objection=self.context.scope.objection)
         if isinstance(answer, UnchangedDocument):
             return UnchangedList(uri)
         if isinstance(answer, MissingDocument):
             return answer
         if answer.document.kind not in _LISTS + _INDEXES:
             return OtherDocument(uri, answer.document.kind, answer.document.called)
-        if answer.document.kind in (Kind.SITEMAP, Kind.SITEMAP_INDEX) and not self._sitemap:
-            self._documents.warn("AMB-02", "a Resource List without rs:md: taken as a plain Sitemap", answer.uri)
+        if answer.document.kind in (Kind.SITEMAP, Kind.SITEMAP_INDEX) and not self.sitemap:
+            self.context.documents.warn("AMB-02", "a Resource List without rs:md: taken as a plain Sitemap", answer.uri)
         at = self._believed_at(answer)
         if answer.document.kind in _LISTS:
             stated = micros(answer.document.at)
@@ -260,20 +255,20 @@ class ResourceListReader:
 
         Changes of a time that is ahead of `Date` prove that the clock by which `at` was made is ahead too (AMB-27).
         """
-        at, clock = micros(answer.document.at), micros(answer.read_at) or 0
+        at, clock, warn = micros(answer.document.at), micros(answer.read_at) or 0, self.context.documents.warn
         if is_union(answer.uri):
             return None
         if at is not None and at > clock + FUTURE:
-            self._documents.warn("AMB-27", "`at` lies in the future; the time of the answer is used", answer.final)
+            warn("AMB-27", "`at` lies in the future; the time of the answer is used", answer.final)
         elif at is not None and at > clock + _TOLD_LAG:
             ahead = (at - clock) // (60 * SECOND)
-            self._documents.warn("AMB-27", f"`at` is {ahead:,} minutes ahead of the answer's `Date`", answer.final)
-        return believed_at(at, clock, self._reached)
+            warn("AMB-27", f"`at` is {ahead:,} minutes ahead of the answer's `Date`", answer.final)
+        return believed_at(at, clock, self.reached)
 
     def _components(
         self, index: DocumentRead, at: int | None, intake: EntryFilter, parts: list[_IndexPart]
     ) -> ResourceListRead:
-        indexes = {index.uri, index.final}
+        documents, scope, indexes = self.context.documents, self.context.scope, {index.uri, index.final}
         known = {part.uri for part in parts}
         read = [Component(index.uri, index.etag, index.last_modified, index.digest)]
         times, skipped, rows = [_stated(index.document.at, at)], _skipped(index), []
@@ -283,8 +278,8 @@ class ResourceListReader:
             try:
                 if uri in indexes:
                     raise WrongDocument("an index lists itself", where=uri, rule="AMB-65")
-                head = _ListHead(self._database, intake, self._listener, part.depth)
-                component = self._documents.read(uri, head, objection=self._scope.objection)
+                head = _ListHead(self.context.database, intake, self.context.listener, part.depth)
+                component = documents.read(uri, head, objection=scope.objection)
                 if not isinstance(component, DocumentRead):
                     status = component.status if isinstance(component, MissingDocument) else 304
                     raise Unreachable(f"a component is missing: HTTP status {status}", where=uri, rule="DST-B2")
@@ -294,7 +289,7 @@ class ResourceListReader:
                     raise _too_many()
             except SourceFault as fault:
                 faults.append(str(fault))
-                self._documents.warn(fault.rule or fault.code, f"a component cannot be read: {fault.what}", uri)
+                documents.warn(fault.rule or fault.code, f"a component cannot be read: {fault.what}", uri)
                 continue
             if component.document.kind in _INDEXES:
                 indexes.update((uri, component.final))
@@ -315,7 +310,7 @@ class ResourceListReader:
         stated = _distinct(times)
         claimed = _distinct(times[1:]) if None not in times[1:] else stated  # the index itself is of no resource
         if len(stated) > 1:
-            self._documents.warn("AMB-95", "index and components state different `at`: the earliest counts", index.uri)
+            documents.warn("AMB-95", "index and components state different `at`: the earliest counts", index.uri)
         return self._finish(
             ResourceListRead(
                 uri=index.uri,
@@ -338,23 +333,27 @@ class ResourceListReader:
     def _differs(self, known: Component) -> bool:
         """Whether a document that was read has other octets by now, or cannot be read."""
         try:
-            answer = self._documents.read(known.uri, _Unread(), known.validators, objection=self._scope.objection)
+            answer = self.context.documents.read(
+                known.uri, _Unread(), known.validators, objection=self.context.scope.objection
+            )
         except SourceFault as fault:
-            self._documents.warn(fault.rule or fault.code, f"cannot be read again: {fault.what}", known.uri)
+            self.context.documents.warn(fault.rule or fault.code, f"cannot be read again: {fault.what}", known.uri)
             return True
         return not isinstance(answer, UnchangedDocument) and (
             isinstance(answer, MissingDocument) or answer.digest != known.digest
         )
 
     def _finish(self, snapshot: ResourceListRead) -> ResourceListRead:
-        with self._database.write() as t:
+        with self.context.database.write() as t:
             t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
-            represent_listed(t, self._types, self._scope)
+            represent_listed(t, self.context.types, self.context.scope)
             total = int(t.value("SELECT count(*) FROM temp.listed"))
             doubled = total - int(t.value("SELECT count(DISTINCT uri) FROM temp.listed"))
             if doubled:
                 what = "1 entry lists a URI" if doubled == 1 else f"{doubled:,} entries list URIs"
-                self._documents.warn("AMB-89", f"{what} that a later one lists again, which counts", snapshot.uri)
+                self.context.documents.warn(
+                    "AMB-89", f"{what} that a later one lists again, which counts", snapshot.uri
+                )
                 t.run(
                     "DELETE FROM temp.listed WHERE EXISTS"
                     " (SELECT 1 FROM temp.listed AS later WHERE later.uri = listed.uri AND later.n > listed.n)"

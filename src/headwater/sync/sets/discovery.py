@@ -16,21 +16,11 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.discovery import html_links, parse_link_header, robots_sitemaps
 from headwater.spec.kinds import RULES, Kind
-from headwater.spec.records import Document, Entry
+from headwater.spec.records import Document
 from headwater.spec.uris import normalise
 from headwater.sync.connection import CUSTOMARY_NAMES, Unreachable, advice_for, is_host, starting_uri
-from headwater.sync.lists.documents import CAPABILITY_LISTS, Documents, Probe
-from headwater.sync.sets.selection import (
-    MOST_SETS,
-    CapabilityLists,
-    RememberedOffer,
-    SelectedSets,
-    SetSelection,
-    names_of,
-    nothing_offered,
-    own_entries,
-    select_sets,
-)
+from headwater.sync.lists.documents import CAPABILITY_LISTS, Documents, Probe, offer_of
+from headwater.sync.sets.selection import MOST_SETS, SetSelection, choose_sets, names_of, own_entries
 from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, Validators
 from headwater.transport.scheduler import RETRIED_STATUSES
 
@@ -54,36 +44,40 @@ _ALONE = {
 }
 """Which capability a document has that stands for itself."""
 
+_CAPABILITY_LIST = "capabilitylist"
+_NOTHING = "the Capability List offers no Resource List, no Change List and no dump"
+_UNNAMED = "its entries have no capability, which says what is listed (RS-CAP-06)"
 _BROKEN_SETS = (
     "`headwater inspect` of this address says what is wrong with it; the operator of the source has to mend it."
 )
 
 
-class DiscoveredSets(msgspec.Struct, frozen=True):
+class DiscoveredSets(msgspec.Struct, kw_only=True):
     """What discovery has found: the sets, where it began, and the Source Description if one was seen."""
 
     url: str
-    offers: tuple[Offer, ...]
+    offers: list[Offer] = []
     description: str | None = None
-    description_etag: str | None = None
-    description_modified: str | None = None
+    validators: Validators = Validators()
+    """Those of the Source Description."""
+
     final: str = ""
-    faults: tuple[tuple[str, str], ...] = ()
+    faults: list[tuple[str, str]] = []
     """Capability Lists that could not be read, and why."""
 
-    read: tuple[tuple[str, Validators], ...] = ()
+    read: list[tuple[str, Validators]] = []
     """The Capability Lists that were read, and the validators that hold for what they offer."""
 
-    pages: tuple[tuple[str, Validators], ...] = ()
+    pages: list[tuple[str, Validators]] = []
     """The Source Descriptions below the one that was seen, where that is an index of them."""
 
-    detours: tuple[tuple[str, str], ...] = ()
-    """Source Descriptions and Capability Lists that are none, or do not answer, and were gone around (DST-F4)."""
+    detours: dict[str, str] = {}
+    """Source Descriptions and Capability Lists that are none, or do not answer, and were gone around (DST-F4): why."""
 
     left_out: int = 0
     """How many more are listed than were to be looked at."""
 
-    listed: tuple[str, ...] | None = None
+    listed: list[str] | None = None
     """Where only the Capability Lists of the wanted sets were read: all that are listed. None: everything was read."""
 
     @property
@@ -106,69 +100,66 @@ class Discovery:
         *,
         sitemap: bool = False,
         wanted: SetSelection | None = None,
-        known: Mapping[str, RememberedOffer] | None = None,
+        known: Mapping[str, tuple[Offer, Validators]] | None = None,
         description: Probe | None = None,
         most: int = MOST_SETS,
     ) -> None:
         self._documents = documents
         self._sitemap = sitemap
         self._wanted = wanted or SetSelection()
-        self._lists = CapabilityLists(documents, known or {})
-        if description is not None:
-            self._lists.put(description)
-        self._selected: SelectedSets | None = None
+        self._known = known or {}
+        self._probes: dict[str, Probe | SourceFault] = {} if description is None else {description.uri: description}
         self._most = min(most, MOST_SETS)
-        self._count = self._left_out = self._pages = self._links = 0
+        self._count = self._pages = self._links = 0
         self._offered: set[str] = set()
         self._visited: set[str] = set()
         self._faults: list[SourceFault] = []
-        self.set_faults: list[tuple[str, str]] = []
         self._unusable: dict[str, str] = {}
-        self._detours: dict[str, str] = {}
         self._plain: str | None = None
         self._description: Probe | None = None
-        self._final = ""
+        self.found = DiscoveredSets(url="")
 
     def find(self, url: str) -> DiscoveredSets:
         """Find the sets behind `url`. Raises a SourceFault that says why when there are none."""
-        url = starting_uri(url)
-        offers: list[Offer] = []
+        found = self.found
+        found.url = url = starting_uri(url)
         for probe in self._ways(url):
-            self._final = self._final or probe.final
-            offers = list(self._from(probe, whole=is_host(url)))
-            if offers or self._selected or self._left_out:
+            found.final = found.final or probe.final
+            found.offers = list(self._from(probe, whole=is_host(url)))
+            if found.offers or found.listed or found.left_out:
                 parts = urlsplit(url)
                 well_known = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}"
                 if self._description is None and probe.uri != well_known:
                     self._go_around(well_known)
                 break
-        chosen, description = self._selected, self._description
-        if not offers and chosen is None and not self._left_out:
+        else:
             raise self._nothing_found(url)
-        return DiscoveredSets(
-            url,
-            tuple(named(offers)) if chosen is None else chosen.offers,
-            description.uri if description else None,
-            description.etag if description else None,
-            description.last_modified if description else None,
-            self._final,
-            tuple(self.set_faults) if chosen is None else chosen.faults,
-            tuple(self._lists.read),
-            tuple(self._lists.pages),
-            tuple(self._detours.items()),
-            self._left_out,
-            None if chosen is None else chosen.listed,
-        )
+        if found.listed is None:
+            found.offers = named(found.offers)
+        if self._description is not None:
+            found.description, found.validators = self._description.validated
+        return found
 
-    def unread(self, uris: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    def unread(self, uris: Iterable[str]) -> list[tuple[str, str]]:
         """Of Capability Lists that could not be read those that still cannot, and why."""
         uris = list(uris)
-        self._lists.probe(uris)
-        return tuple((uri, why) for uri in uris if (why := self._lists.why_not(uri)) is not None)
+        self._probe(uris)
+        return [(uri, why) for uri in uris if (why := self._why_not(uri)) is not None]
+
+    def _why_not(self, uri: str) -> str | None:
+        """Why nothing is offered there; None where something is, or where there is another document."""
+        found = self._probes[uri]
+        if isinstance(found, SourceFault):
+            return str(found)
+        if found.document is None:
+            return str(found.status_fault) if found.status != 200 else found.unusable
+        if found.document.kind not in CAPABILITY_LISTS or next(self._offer(found, None), None) is not None:
+            return None
+        return _nothing_offered(found)
 
     def _nothing_found(self, url: str) -> SourceFault:
         """What all ways from `url` have come to."""
-        description, unread = self._description, self.set_faults
+        description, unread = self._description, self.found.faults
         if self._plain is not None:
             return SourceFault(
                 "only a plain Sitemap was found, no ResourceSync", code="HW-SYN-03", where=self._plain, rule="DST-A3"
@@ -238,7 +229,7 @@ class Discovery:
             return
         self._visited.add(normalise(uri))
         try:
-            probe = self._lists.take(uri)
+            probe = self._take(uri)
         except SourceFault as fault:
             self._faults.append(fault)
             self._unusable[normalise(uri)] = fault.what
@@ -252,7 +243,20 @@ class Discovery:
 
     def _go_around(self, *uris: str) -> None:
         """Note which of these documents were looked for, and are no ResourceSync or do not answer (DST-F4)."""
-        self._detours |= {uri: why for uri in uris if (why := self._unusable.get(normalise(uri))) is not None}
+        self.found.detours |= {uri: why for uri in uris if (why := self._unusable.get(normalise(uri))) is not None}
+
+    def _probe(self, uris: Iterable[str]) -> None:
+        """Look at many Capability Lists at a time, each once and conditionally where its offer is remembered."""
+        todo = [uri for uri in dict.fromkeys(uris) if uri not in self._probes]
+        asked = [(uri, self._known[uri][1] if uri in self._known else None) for uri in todo]
+        self._probes.update(zip(todo, self._documents.probe_many(asked), strict=True))
+
+    def _take(self, uri: str) -> Probe:
+        """Take the probe of a URI, made before or now. Raises SourceFault when nothing answers."""
+        found = self._probes.pop(uri, None) or self._documents.probe(uri)
+        if isinstance(found, SourceFault):
+            raise found
+        return found
 
     # from what is there
 
@@ -262,10 +266,7 @@ class Discovery:
         if document is None:
             yield from self._from_page(probe, whole=whole, depth=depth)
         elif document.kind in _DESCRIPTIONS:
-            self._description = self._description or probe
-            self._select(probe)
-            if self._selected is None:
-                yield from self._listed_in(probe, 0)
+            yield from self._described(probe)
         elif document.kind in CAPABILITY_LISTS:
             yield from self._from_capability_list(probe, whole=whole)
         elif document.kind not in _SITEMAPS:
@@ -275,10 +276,55 @@ class Discovery:
         else:
             self._plain = self._plain or probe.uri
 
-    def _select(self, description: Probe) -> None:
-        """Read the Capability Lists of the wanted sets alone, if the description tells which these are."""
-        if self._wanted.said:
-            self._selected = select_sets(description, self._wanted, self._lists)
+    def _described(self, description: Probe, own: Probe | None = None) -> Iterator[Offer]:
+        """The sets of a Source Description; `own` is the Capability List that has led to it.
+
+        Where the description tells which of them are wanted, only their Capability Lists are read (DST-A6).
+        """
+        self._description = self._description or description
+        if own is not None:
+            self._probes[own.uri] = own
+        pages = self._pages_of(description) if self._wanted.said else None
+        listed = {} if pages is None else _listed_once(pages)
+        names = choose_sets(list(listed), self._wanted) if listed else None
+        self._probe(names or ())
+        offers: list[Offer] = []
+        for uri in names or ():
+            self._visited.discard(normalise(uri))
+            offers += [one for one in self._listed_at(uri, listed[uri], 0) if one.identity == uri]
+        if names is not None:
+            missing = [uri for uri in names if uri not in {one.identity for one in offers}]
+            if set(missing) <= set(self._wanted.remembered.values()):
+                told = dict(self.found.faults)
+                self.found.faults = [(uri, told.get(uri, "it is no Capability List any more")) for uri in missing]
+                self.found.pages = [page.validated for page in pages or () if page is not description]
+                self.found.listed = list(listed)
+                yield from (msgspec.structs.replace(one, name=names[one.identity]) for one in offers)
+                return
+        yield from offers
+        if own is not None and own.uri in self._probes:
+            yield from self._offer(own, description.uri)
+        yield from self._listed_in(description, 0)
+
+    def _pages_of(self, description: Probe) -> list[Probe] | None:
+        """The Source Descriptions of an index, or the one itself; None where one is none, or there are too many sets.
+
+        An index of Source Descriptions is followed to these (RS-SD-09, AMB-53).
+        """
+        if description.document is None or description.document.kind is Kind.SOURCE_DESCRIPTION:
+            return [description]
+        pages: list[Probe] = []
+        for entry in description.entries:
+            try:
+                page = self._probes[entry.loc] = self._take(entry.loc)
+            except SourceFault as fault:
+                self._probes[entry.loc] = fault
+                return None
+            pages.append(page)
+            is_page = page.document is not None and page.document.kind is Kind.SOURCE_DESCRIPTION
+            if not is_page or sum(len(one.entries) for one in pages) > MOST_SETS:
+                return None
+        return pages
 
     def _from_page(self, probe: Probe, *, whole: bool, depth: int) -> Iterator[Offer]:
         """A page or resource: its `Link` header, then the links of its head (RS-DISC-02, RS-DISC-03)."""
@@ -299,8 +345,8 @@ class Discovery:
         if is_page:
             entries = own[: max(0, self._most - self._count)]
             self._count += len(entries)
-            self._left_out += len(own) - len(entries)
-            too_many = self._left_out > 0 and self._count >= MOST_SETS
+            self.found.left_out += len(own) - len(entries)
+            too_many = self.found.left_out > 0 and self._count >= MOST_SETS
         else:
             entries = entries[: max(0, _MOST_PAGES - self._pages)]
             self._pages += len(entries)
@@ -310,32 +356,32 @@ class Discovery:
         for start in range(0, len(entries), _TOGETHER):
             batch = entries[start : start + _TOGETHER]
             if is_page:
-                self._lists.probe(entry.loc for entry in batch if normalise(entry.loc) not in self._visited)
+                self._probe(entry.loc for entry in batch if normalise(entry.loc) not in self._visited)
                 self._documents.progress("reading sets", start + len(batch), len(entries))
             for entry in batch:
                 if normalise(entry.loc) not in self._visited:
-                    yield from self._listed_at(entry, probe, depth)
+                    yield from self._listed_at(entry.loc, probe.uri, depth)
 
-    def _listed_at(self, entry: Entry, above: Probe, depth: int) -> Iterator[Offer]:
-        """The sets of one entry of a Source Description."""
-        kept = self._lists.unchanged(entry.loc, above.uri)
-        if kept is not None:
-            self._visited.add(normalise(entry.loc))
-            self._offered.add(normalise(entry.loc))
-            yield kept
+    def _listed_at(self, uri: str, above: str, depth: int) -> Iterator[Offer]:
+        """The sets of one entry of the Source Description at `above`."""
+        known, probed = self._known.get(uri), self._probes.get(uri)
+        if known is not None and isinstance(probed, Probe) and probed.status == 304:
+            self._visited.add(normalise(uri))
+            self._offered.add(normalise(uri))
+            yield msgspec.structs.replace(known[0], name="", description=above)
             return
-        target = next(self._look(entry.loc), None)
+        target = next(self._look(uri), None)
         document = None if target is None else target.document
         if target is None:
-            self.set_faults.append((entry.loc, str(self._faults[-1])))
+            self.found.faults.append((uri, str(self._faults[-1])))
         elif document is None:
-            self.set_faults.append((entry.loc, target.unusable))
+            self.found.faults.append((uri, target.unusable))
         elif document.kind in _DESCRIPTIONS:
-            self._lists.pages.append(target.validated)
+            self.found.pages.append(target.validated)
             if depth < _HIGHEST:
                 yield from self._listed_in(target, depth + 1)
         elif document.kind in CAPABILITY_LISTS:
-            yield from self._offer(target, above.uri)
+            yield from self._offer(target, above)
         else:
             self._documents.warn("DST-A7", f"listed as a Capability List, but it is {document.called}", target.final)
             yield from self._from_below(target, document, whole=False)
@@ -346,12 +392,7 @@ class Discovery:
         if up is not None and whole:
             for above in self._look(up.href):
                 if above.document is not None and above.document.kind in _DESCRIPTIONS:
-                    self._description = self._description or above
-                    self._lists.put(probe)
-                    self._select(above)
-                    if self._selected is None:
-                        yield from self._offer(probe, above.uri)
-                        yield from self._listed_in(above, 0)
+                    yield from self._described(above, probe)
                     return
             self._go_around(up.href)
         yield from self._offer(probe, up.href if up is not None else None)
@@ -389,14 +430,35 @@ class Discovery:
         self._faults.append(SourceFault(what, code="HW-SYN-05", where=probe.uri))
 
     def _offer(self, probe: Probe, description: str | None) -> Iterator[Offer]:
-        offer = self._lists.offered(probe, description)
-        if offer is None:
-            fault = SourceFault(nothing_offered(probe), code="HW-SYN-05", where=probe.uri)
+        offer = offer_of(probe, description, self._documents)
+        if offer.baseline_document is None and offer.changes_document is None:
+            fault = SourceFault(_nothing_offered(probe), code="HW-SYN-05", where=probe.uri)
             self._faults.append(fault)
-            self.set_faults.append((probe.uri, fault.what))
+            self.found.faults.append((probe.uri, fault.what))
             return
+        self.found.read.append(probe.validated)
         self._offered.add(normalise(offer.identity))
         yield offer
+
+
+def _nothing_offered(probe: Probe) -> str:
+    """Why a Capability List offers nothing that can be copied."""
+    is_unnamed = bool(probe.entries) and not any(entry.capability for entry in probe.entries)
+    return f"{_NOTHING}: {_UNNAMED}" if is_unnamed else _NOTHING
+
+
+def _listed_once(pages: Iterable[Probe]) -> dict[str, str]:
+    """What Source Descriptions list, each once, and which of them; nothing where it is not all Capability Lists."""
+    listed: dict[str, str] = {}
+    forms: set[str] = set()
+    for page in pages:
+        for entry in own_entries(page.entries):
+            if (entry.capability or _CAPABILITY_LIST).strip().lower() != _CAPABILITY_LIST:
+                return {}
+            if (form := normalise(entry.loc)) not in forms:
+                forms.add(form)
+                listed[entry.loc] = page.uri
+    return listed
 
 
 def named(offers: Iterable[Offer]) -> list[Offer]:

@@ -8,7 +8,7 @@ then only these are remembered, until a run wants more.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -36,7 +36,7 @@ from headwater.sync.sets.moved_sets import (
     redirects_of,
 )
 from headwater.sync.sets.polling import place_of, refreshed_offer
-from headwater.sync.sets.selection import RememberedOffer, SetNames, pick, takes_sitemaps, wanted_of
+from headwater.sync.sets.selection import SetNames, pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import DAY, SECOND
 from headwater.sync.state import (
     SOURCE,
@@ -155,7 +155,7 @@ class SetRegistry:
         except SourceFault as fault:
             self._make_do(known, fault, "DST-C5", f"the Source Description cannot be read: {fault.what}", description)
             return None
-        self._tell_refused(probe.uri, probe.final, refused=probe.status in _REFUSED)
+        self._tell_refused(probe.uri, probe.final, f"HTTP status {probe.status}")
         if probe.document is None and (probe.status == 200 or probe.status in RETRIED_STATUSES):
             why = f"the Source Description cannot be read: {probe.unusable}"
             unreachable = Unreachable(why, where=probe.uri, rule="DST-F4", cause=cause_of(probe.status))
@@ -215,7 +215,7 @@ class SetRegistry:
             self._documents,
             sitemap=takes_sitemaps(self._options, known),
             wanted=wanted_of(self._options, known) if self._options.sets else None,
-            known={uri: RememberedOffer(offer, held[uri]) for uri, offer in offers.items() if same and uri in held},
+            known={uri: (offer, held[uri]) for uri, offer in offers.items() if same and uri in held},
             description=probe if probe is not None and probe.status == 200 else None,
         )
         try:
@@ -225,15 +225,16 @@ class SetRegistry:
                 raise
             what = f"{fault.what}: what is remembered is used"
             self._make_do(known, fault, fault.rule or fault.code, what, fault.where or self._url)
-            self._tell_refused_sets(discovery.set_faults)
+            for uri, why in discovery.found.faults[:1]:
+                self._tell_refused(uri, uri, why)
             return None
         self.final = found.final
         for where, what in found.faults:
             self._unreadable("DST-A6", f"a set cannot be read: {what}", where)
-        for where, what in found.detours:
+        for where, what in found.detours.items():
             self._unreadable("DST-F4", f"{what}; another way was taken, which may not lead to all sets", where)
-        if known:
-            self._tell_refused_sets(found.faults)
+        for uri, why in found.faults[:1] if known else ():
+            self._tell_refused(uri, uri, why)
         # known sets whose Capability List, or the Source Description that lists it, cannot be read now are given as
         # they are remembered; where only some were read, all that was remembered of the others stays
         some = found.listed is not None
@@ -265,15 +266,10 @@ class SetRegistry:
             self._documents.warn(rule, what, where, fault=fault)
             self.faults.append(f"{where}: {what}")
 
-    def _tell_refused_sets(self, faults: Sequence[tuple[str, str]]) -> None:
-        for where, what in faults[:1]:
-            refused = any(f"HTTP status {status}" in what for status in _REFUSED)
-            self._tell_refused(where, where, refused=refused)
-
-    def _tell_refused(self, uri: str, final: str, *, refused: bool) -> None:
+    def _tell_refused(self, uri: str, final: str, why: str) -> None:
         """Say what to do where the source of a copy is at another origin by now, and requires authentication there."""
-        there = address_at(self._url, final) if refused else None
-        if there is not None:
+        there = address_at(self._url, final)
+        if there is not None and any(f"HTTP status {status}" in why for status in _REFUSED):
             # what signs a user in is sent to the origin of the address given and to no other, whoever redirects there
             command = shlex.join(["headwater", "sync", there, str(self._root), "--moved"])
             what = f"the source has moved to {final} and requires authentication there; credentials are sent to"
@@ -349,8 +345,8 @@ class SetRegistry:
         keep_fact(t, "final", found.final)
         if found.description:
             keep_fact(t, "description", found.description)
-            etag, modified = found.description_etag, found.description_modified
-            keep_validators(t, SOURCE, found.description, etag, modified, self._documents.moved.get(found.description))
+            etag, modified, moved = found.validators.etag, found.validators.last_modified, self._documents.moved
+            keep_validators(t, SOURCE, found.description, etag, modified, moved.get(found.description))
         else:
             t.run("DELETE FROM facts WHERE name = 'description'")
 

@@ -13,13 +13,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.errors import SourceFault, UsageFault
-from headwater.spec.kinds import Kind
+from headwater.errors import UsageFault
 from headwater.spec.records import Entry
 from headwater.spec.uris import normalise
-from headwater.sync.lists.documents import CAPABILITY_LISTS, Documents, Probe, offer_of
 from headwater.sync.options import SyncOptions
-from headwater.sync.state import Offer, SetRow, Validators
+from headwater.sync.state import SetRow
 
 # set names
 
@@ -77,7 +75,8 @@ def sole_owner(name: str, identities: Sequence[str]) -> str | None:
     if numbered := _NUMBERED.match(name.lower()):
         forms.add(numbered[1])
     able = [one for one in identities if not forms.isdisjoint(form.lower() for form in _possible_names(one))]
-    return able[0] if len(able) == 1 and dict(zip(names_of(identities), identities, strict=True)).get(name) else None
+    owner = dict(zip(names_of(identities), identities, strict=True)).get(name)
+    return owner if able == [owner] else None
 
 
 def _possible_names(identity: str) -> list[str]:
@@ -127,150 +126,6 @@ def choose_sets(listed: Sequence[str], wanted: SetSelection) -> dict[str, str] |
 
 MOST_SETS = 100_000
 """How many sets of one source are looked at."""
-
-_CAPABILITY_LIST = "capabilitylist"
-
-
-# Capability Lists, read many at a time, conditionally where their offer is remembered
-
-_NOTHING = "the Capability List offers no Resource List, no Change List and no dump"
-_UNNAMED = "its entries have no capability, which says what is listed (RS-CAP-06)"
-
-
-class RememberedOffer(msgspec.Struct, frozen=True):
-    """The offer of a Capability List when it was read, and its validators."""
-
-    offer: Offer
-    validators: Validators
-
-
-class CapabilityLists:
-    """Documents that are listed as Capability Lists, by their URIs as they are listed."""
-
-    def __init__(self, documents: Documents, known: Mapping[str, RememberedOffer]) -> None:
-        self._documents = documents
-        self._known = known
-        self._found: dict[str, Probe | SourceFault] = {}
-        self.read: list[tuple[str, Validators]] = []
-        """The Capability Lists that were read, and their validators."""
-
-        self.pages: list[tuple[str, Validators]] = []
-        """The Source Descriptions of an index that were read, and their validators."""
-
-    def put(self, probe: Probe) -> None:
-        """This was just looked at."""
-        self._found[probe.uri] = probe
-
-    def probe(self, uris: Iterable[str]) -> None:
-        """Look at many of them at a time, once."""
-        todo = [uri for uri in dict.fromkeys(uris) if uri not in self._found]
-        asked = [(uri, known.validators if (known := self._known.get(uri)) else None) for uri in todo]
-        self._found.update(zip(todo, self._documents.probe_many(asked), strict=True))
-
-    def take(self, uri: str) -> Probe:
-        """Take the probe of a URI, made before or now. Raises SourceFault when nothing answers."""
-        found = self._found.pop(uri, None) or self._documents.probe(uri)
-        if isinstance(found, SourceFault):
-            raise found
-        return found
-
-    def peek(self, uri: str) -> Probe | None:
-        """The probe of a URI, which `take` still finds; None when nothing answers."""
-        try:
-            self._found[uri] = self.take(uri)
-        except SourceFault as fault:
-            self._found[uri] = fault
-        found = self._found[uri]
-        return found if isinstance(found, Probe) else None
-
-    def unchanged(self, uri: str, description: str) -> Offer | None:
-        """The remembered offer, if the Capability List is unchanged (304)."""
-        known, found = self._known.get(uri), self._found.get(uri)
-        if known is None or not isinstance(found, Probe) or found.status != 304:
-            return None
-        return msgspec.structs.replace(known.offer, name="", description=description)
-
-    def offer(self, uri: str, description: str) -> Offer | None:
-        """The offer of a URI; None if it is no readable Capability List, or offers nothing to copy."""
-        kept, found = self.unchanged(uri, description), self._found.get(uri)
-        if kept is not None or not isinstance(found, Probe):
-            return kept
-        if found.document is None or found.document.kind not in CAPABILITY_LISTS:
-            return None
-        return self.offered(found, description)
-
-    def offered(self, probe: Probe, description: str | None) -> Offer | None:
-        """The offer of a Capability List; None if there is nothing to copy."""
-        offer = offer_of(probe, description, self._documents)
-        if offer.baseline_document is None and offer.changes_document is None:
-            return None
-        self.read.append(probe.validated)
-        return offer
-
-    def why_not(self, uri: str) -> str | None:
-        """Why nothing is offered there; None where something is, or where there is another document."""
-        found = self._found[uri]
-        if isinstance(found, SourceFault):
-            return str(found)
-        if found.document is None:
-            return str(found.status_fault) if found.status != 200 else found.unusable
-        if found.document.kind not in CAPABILITY_LISTS or self.offer(uri, "") is not None:
-            return None
-        return nothing_offered(found)
-
-
-def nothing_offered(probe: Probe) -> str:
-    """Why a Capability List offers nothing that can be copied."""
-    is_unnamed = bool(probe.entries) and not any(entry.capability for entry in probe.entries)
-    return f"{_NOTHING}: {_UNNAMED}" if is_unnamed else _NOTHING
-
-
-class SelectedSets(msgspec.Struct, frozen=True):
-    """What the wanted sets offer, which remembered ones of them cannot be read and why, and all that is listed."""
-
-    offers: tuple[Offer, ...]
-    faults: tuple[tuple[str, str], ...]
-    listed: tuple[str, ...]
-
-
-def select_sets(description: Probe, wanted: SetSelection, lists: CapabilityLists) -> SelectedSets | None:
-    """Read the Capability Lists of the wanted sets (DST-A6), and no other; None where only reading all can tell.
-
-    An index of Source Descriptions is followed to these (RS-SD-09, AMB-53); what else is listed may be a set as well.
-    """
-    pages: list[Probe | None] = [description]
-    if description.document is not None and description.document.kind is Kind.SOURCE_DESCRIPTION_INDEX:
-        pages = []
-        for entry in description.entries:
-            pages.append(lists.peek(entry.loc))
-            if sum(len(page.entries) for page in pages if page is not None) > MOST_SETS:
-                return None
-    listed: dict[str, str] = {}
-    forms: set[str] = set()
-    for page in pages:
-        if page is None or page.document is None or page.document.kind is not Kind.SOURCE_DESCRIPTION:
-            return None
-        for entry in own_entries(page.entries):
-            if (entry.capability or _CAPABILITY_LIST).strip().lower() != _CAPABILITY_LIST:
-                return None
-            if (form := normalise(entry.loc)) not in forms:
-                forms.add(form)
-                listed[entry.loc] = page.uri
-    lists.pages += [page.validated for page in pages if page is not None and page is not description]
-    names = choose_sets(list(listed), wanted) if listed else None
-    if names is None:
-        return None
-    lists.probe(names)
-    offers, faults = [], []
-    for uri, name in names.items():
-        offer = lists.offer(uri, listed[uri])
-        if offer is not None:
-            offers.append(msgspec.structs.replace(offer, name=name))
-        elif uri in wanted.remembered.values():
-            faults.append((uri, lists.why_not(uri) or "it is no Capability List any more"))
-        else:
-            return None
-    return SelectedSets(tuple(offers), tuple(faults), tuple(listed))
 
 
 def own_entries(entries: Sequence[Entry]) -> Sequence[Entry]:

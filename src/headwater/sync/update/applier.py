@@ -17,7 +17,6 @@ from headwater.sync.linked_resources import hold_needed
 from headwater.sync.reports import PlannedAction
 from headwater.sync.state import (
     any_refused,
-    deleted_before,
     forget_measure,
     former_bases,
     held_back_count,
@@ -334,12 +333,12 @@ class Applier:
         number, position, share = self._set.row.id, self._set.row.position, self._run.options.max_delete
         until = _NEVER if position is None or position.time is None else position.time
         held, gone = t.one(_HELD_AND_GONE, (number, until)) or (0, 0)
-        self._deleted_before = max(gone, deleted_before(t, number))
+        before, deleted = measure(t, number)
+        self._deleted_before = max(gone, deleted)
         self._held_before = held = max(self._held_before, held + self._deleted_before)
         deletions += self._deleted_before
         if share is not None:
             return not needs_consent(deletions, held, share, floor=0)
-        before = measure(t, number)
         return not needs_consent(deletions, held if before is None else min(before, held))
 
     def _delete(self, tree: FileTree) -> None:
@@ -396,7 +395,7 @@ class Applier:
             )
             deletions = held_back_count(t, number)
             refused = any_refused(t, number)
-            if self._run.options.delete and measure(t, number) is None:
+            if self._run.options.delete and measure(t, number)[0] is None:
                 keep_measure(t, number, self._held_before, earlier)
         if not self._run.options.delete:
             return

@@ -32,7 +32,6 @@ from headwater.sync.transfer.work_queue import (
 from headwater.sync.update.path_conflicts import PathConflicts
 from headwater.transport.fetch import Objection
 
-_CHUNK = 5_000
 _UNTOLD = "IN (SELECT uri FROM temp.untold)"
 
 _CONFIRM = (
@@ -49,12 +48,12 @@ _DOOMED_AT = f"iif(r.uri {_UNTOLD}, NULL, r.doomed_at)"
 _FAILED_AT = f"iif(f.uri {_UNTOLD}, NULL, f.changed_at)"
 """When a resource was changed; nobody knows of changes that a source which was set back tells no more (DST-C10)."""
 
-_STAMP = "INSERT OR IGNORE INTO temp.stamps(id) VALUES (?)"
 _SETTLED = "DELETE FROM failures WHERE set_id = ? AND uri = ? AND coalesce(changed_at <= ?, 1)"
 """What is held is what the list or change says: an earlier state that could not be had is not wanted any more."""
 
 _LOCAL_COLUMNS = (
-    f"r.id, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, {_CHANGED_AT}, r.newer, r.etag, r.last_modified"
+    f"r.id, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, {_CHANGED_AT}, r.newer, r.etag, r.last_modified,"
+    " f.tries"
 )
 """Those that `_LocalColumns` adds, in its order."""
 
@@ -85,6 +84,7 @@ class _LocalColumns(ListedColumns, frozen=True, gc=False):
     newer: int
     etag: str | None
     last_modified: str | None
+    tries: int | None
 
     def listed(self, at: int | None) -> ListedResource:
         """What is listed, by a document that speaks of `at`."""
@@ -103,7 +103,6 @@ class _ListedAndHeldRow(_LocalColumns, frozen=True, gc=False):
     doomed_at: int | None
     listed_length: int | None
     failed_at: int | None
-    tries: int | None
     recovered: int
     held_loc: str | None
     held_type: str | None
@@ -133,37 +132,7 @@ class _ChangedRow(_LocalColumns, frozen=True, gc=False):
     at: int | None
     latest: int | None
     exact: int
-    tries: int | None
     is_asked: int
-
-
-class _Confirmations:
-    """What is held as it is listed: the rows say so, earlier failures of it are forgotten, and its file is to have the
-    time that is listed (`temp.stamps`). Executed some thousand at a time: a list of a million is never held."""
-
-    def __init__(self, t: Transaction, set_id: int) -> None:
-        self._t, self._set_id = t, set_id
-        self._rows: dict[str, list[Row]] = {_CONFIRM: [], _SETTLED: [], _STAMP: []}
-        self._count = 0
-
-    def add(
-        self, row: _LocalColumns, known: int | None, at: int | None, *, failed: bool, says_more: bool = True
-    ) -> None:
-        """`known` until when; by what speaks of `at`. `failed`: it is remembered as that."""
-        if says_more:
-            self._rows[_CONFIRM].append((row.hash, row.length, row.lastmod, *row.stated, known, row.key))
-        if failed:
-            self._rows[_SETTLED].append((self._set_id, row.uri, at))
-        if mtime_ns(row.lastmod) not in (None, row.mtime_ns):
-            self._rows[_STAMP].append((row.key,))
-        self._count += 1
-        if self._count % _CHUNK == 0:
-            self.flush()
-
-    def flush(self) -> None:
-        for sql, rows in self._rows.items():
-            self._t.many(sql, rows)
-            rows.clear()
 
 
 class Difference:
@@ -205,9 +174,7 @@ class Difference:
         elif anew:
             forget_statements(t, self._set.id)
         t.many(ADD_WORK, self._new(t, at))
-        confirmed = _Confirmations(t, self._set.id)
-        t.many(ADD_WORK, self._different(t, at, confirmed))
-        confirmed.flush()
+        t.many(ADD_WORK, self._different(t, at))
         whole, left_out = keep_listed(t, self._set.id, at, self.paths.takes_refused, complete=complete, skipped=skipped)
         self.counts.left_out += left_out
         return whole
@@ -230,10 +197,25 @@ class Difference:
             self.counts.created += 1
             yield row.planned(path, changed_at=None, known_at=at, tries=row.tries)
 
-    def _different(self, t: Transaction, at: int | None, confirmed: _Confirmations) -> Iterator[Row]:
+    def _confirm(
+        self, t: Transaction, row: _LocalColumns, known: int | None, at: int | None, *, says_more: bool = True
+    ) -> None:
+        """Note that what is held is as it is listed, known until when and by what speaks of `at`.
+
+        Earlier failures of it are forgotten, and its file is to have the time that is listed (`temp.stamps`).
+        """
+        self.counts.unchanged += 1
+        if says_more:
+            t.run(_CONFIRM, (row.hash, row.length, row.lastmod, *row.stated, known, row.key))
+        if row.tries is not None:
+            t.run(_SETTLED, (self._set.id, row.uri, at))
+        if mtime_ns(row.lastmod) not in (None, row.mtime_ns):
+            t.run("INSERT OR IGNORE INTO temp.stamps(id) VALUES (?)", (row.key,))
+
+    def _different(self, t: Transaction, at: int | None) -> Iterator[Row]:
         query = f"""
             SELECT {listed_columns("l")}, {_LOCAL_COLUMNS}, r.path, {_DOOMED_AT}, r.listed_length, {_FAILED_AT},
-                f.tries, r.recovered, {_STATED_COLUMNS}
+                r.recovered, {_STATED_COLUMNS}
             FROM temp.listed l JOIN resources r ON r.set_id = :set AND r.uri = l.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
             WHERE NOT l.refused AND r.path IS NOT NULL ORDER BY r.path"""  # noqa: S608
@@ -255,8 +237,7 @@ class Difference:
             else:
                 same = compare_with_file(row.listed(at), row.local, self._tree, row.path)
             if same is CopyState.YES:
-                self.counts.unchanged += 1
-                confirmed.add(row, None, at, failed=row.tries is not None, says_more=row.says_more)
+                self._confirm(t, row, None, at, says_more=row.says_more)
                 continue
             self.counts.updated += 1
             ask = present and same is CopyState.ASK and not (row.newer and row.length not in (None, row.size))
@@ -301,9 +282,7 @@ class Difference:
 
     def increment(self, t: Transaction) -> None:
         """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (DST-5.3)."""
-        confirmed = _Confirmations(t, self._set.id)
-        t.many(ADD_WORK, self._changed(t, confirmed))
-        confirmed.flush()
+        t.many(ADD_WORK, self._changed(t))
         t.many(
             "INSERT OR REPLACE INTO temp.deletions(id, at) VALUES (?, ?)",
             (
@@ -324,9 +303,9 @@ class Difference:
             (self._set.id,),
         )
 
-    def _changed(self, t: Transaction, confirmed: _Confirmations) -> Iterator[Row]:
+    def _changed(self, t: Transaction) -> Iterator[Row]:
         query = f"""
-            SELECT {listed_columns("c")}, {_LOCAL_COLUMNS}, r.path, c.at, c.latest, c.exact, f.tries,
+            SELECT {listed_columns("c")}, {_LOCAL_COLUMNS}, r.path, c.at, c.latest, c.exact,
                 c.asked IS 'held'
             FROM temp.changed c LEFT JOIN resources r ON r.set_id = :set AND r.uri = c.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = c.uri
@@ -348,8 +327,7 @@ class Difference:
             same = compare_with_file(row.listed(row.at), row.local, self._tree, path)
             present = is_intact(self._tree, path, row.size, row.mtime_ns)
             if same is CopyState.YES and row.hash is not None and present and not row.is_asked:
-                self.counts.unchanged += 1
-                confirmed.add(row, known, row.at, failed=row.tries is not None)
+                self._confirm(t, row, known, row.at)
                 continue
             self.counts.updated += 1
             may_ask = row.hash is None or row.is_asked  # else 304 would confirm what is not there

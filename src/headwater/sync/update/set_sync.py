@@ -87,10 +87,8 @@ class SetSync:
         """Synchronise; where a list is redirected to another host, the Capability List may have moved there too."""
         try:
             self._synchronise()
-        except SetRelocated:
-            self._synchronise()
-        except RedirectRefused:
-            if not self._set.has_moved():
+        except (SetRelocated, RedirectRefused) as cause:
+            if isinstance(cause, RedirectRefused) and not self._set.has_moved():
                 raise
             self._synchronise()
 
