@@ -22,7 +22,7 @@ from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault, Usa
 from headwater.files.file_copies import Room
 from headwater.progress import Done, Listener, Notice, ignored, silent
 from headwater.storage.database import Database
-from headwater.sync.connection import bare_host, checked_proxy, credentials_of, starting_uri
+from headwater.sync.connection import Scope, bare_host, checked_proxy, credentials_of, starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, check_is_free, locked_state, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import Backup, DestinationLocked, FileTree, backup_of
@@ -120,7 +120,7 @@ def synchronise(task: SyncTask) -> SyncReport:
         recall_public(wire, database)
         began_at = micros(now()) or 0
         try:
-            report = _Run(msgspec.structs.replace(task, url=url, destination=root), wire, database, home.lock).run()
+            report = _run(msgspec.structs.replace(task, url=url, destination=root), wire, database, home.lock)
         except (HeadwaterError, OSError) as fault:
             if not options.dry_run:
                 keep_fault(database, url, began_at, micros(now()) or 0, fault)
@@ -227,97 +227,86 @@ def working_copy(
             recovery.end(number)
 
 
-class _Run:
+def _run(task: SyncTask, transport: Transport, database: Database, lock: int | None) -> SyncReport:
     """One run over all sets, in a folder that is locked."""
-
-    def __init__(self, task: SyncTask, transport: Transport, database: Database, lock: int | None) -> None:
-        self._lock = lock
-        self._task = task
-        self._root = root = Path(task.destination)
-        self._options = options = task.options
-        self._transport = transport
-        self._database = database
-        self._documents = Documents(transport, task.listener, now=task.now)
-        self._moment = None if options.at is None else check_past(options.at, micros(task.now()) or 0)
-        self._follows = not options.dry_run and (options.store is not None or options.sparql is not None)
-        self._report = SyncReport(
-            source=task.url, destination=str(root), dry_run=options.dry_run, as_of=format_micros(self._moment)
-        )
-        self._begins: list[int] = []
-        """When sets had anything first, of those that had nothing yet at the moment."""
-
-        self._registry = SetRegistry(task.url, root, options, task.listener, database, self._documents)
-        self._registry.changed_documents = task.changed_documents
-
-    def run(self) -> SyncReport:
-        task, report, documents = self._task, self._report, self._documents
-        with self._database.write() as t:
-            t.run(TEMPORARY)
-            if self._moment is None:
-                t.run("DELETE FROM facts WHERE name = ?", (AS_OF,))
-            else:
-                from headwater.sync.past.set_at import mark_copy  # imported here: few copy the past
-
-                mark_copy(t, self._moment, str(self._root))
-        backup_dir = self._options.backup_dir
-        backup = None if backup_dir is None else backup_of(backup_dir, self._root, task.now())
-        adopt = not _is_empty(self._root)
-        rows = self._registry.rows()
-        with working_copy(
-            task, self._transport, self._database, documents, backup=backup, lock=self._lock, adopt=adopt
-        ) as context:
-            for done, row in enumerate(rows):
-                if done % _AHEAD == 0 and len(rows) > 1:
-                    several = rows[done : done + _AHEAD]
-                    scopes = {one.id: self._registry.scope_of(one.offer) for one in several}
-                    with self._database.read() as t:
-                        asked = asked_first(t, several, self._options, scopes)
-                    if len(asked) > 1:
-                        documents.ask_ahead(asked)
-                if done % _AHEAD == 0:
-                    documents.progress("sets", done, len(rows))
-                report.sets.append(self._set(context, self._registry.with_fresh_offer(row, context.now())))
-        if self._begins and len(self._begins) == len(rows):
-            begins = format_micros(min(self._begins))
-            what = f"at {report.as_of} there was nothing yet: the source tells of times from {begins} on"
-            raise UsageFault(what, code="HW-SYN-25", where=task.url)
-        if report.takes_nothing:
-            documents.warn("DST-S12", "the filters leave out all that is listed: nothing is copied", task.url)
-        if self._follows and not any(one.dataset or one.fault for one in report.sets):
-            documents.warn("TIM-A5", "no set has an RDF dataset: no store follows anything", task.url)
-        self._registry.conclude()
-        report.faults += self._registry.faults
-        with self._database.read() as t:
-            now = {row.id: row for row in sets(t)}
-        task.hints.poll([uri for row in rows if (uri := polled_by(now[row.id])) is not None])
-        report.retry_after_seconds = task.hints.retry_after_seconds
-        report.max_age_seconds = task.hints.max_age_seconds
-        report.requests = documents.requests
-        report.document_octets = documents.octets
-        if backup is not None and backup.count:
-            report.backup, report.backed_up = str(backup.root), backup.count
-        statuses = [one.exit_status for one in report.sets]
-        report.exit_status = gravest_status([*statuses, Exit.SOURCE] if report.faults else statuses)
-        return report
-
-    def _set(self, context: RunContext, row: SetRow) -> SetReport:
-        """Bring one set up to date, or copy it as it was; then the triplestores that are to follow its dataset."""
-        scope = self._registry.scope_of(row.offer)
-        if self._moment is None:
-            report = SetSync(context, row, scope).run()
+    root, options = Path(task.destination), task.options
+    documents = Documents(transport, task.listener, now=task.now)
+    moment = None if options.at is None else check_past(options.at, micros(task.now()) or 0)
+    report = SyncReport(source=task.url, destination=str(root), dry_run=options.dry_run, as_of=format_micros(moment))
+    registry = SetRegistry(task.url, root, options, database, documents, task.changed_documents)
+    with database.write() as t:
+        t.run(TEMPORARY)
+        if moment is None:
+            t.run("DELETE FROM facts WHERE name = ?", (AS_OF,))
         else:
-            from headwater.sync.past.set_at import SetAt
+            from headwater.sync.past.set_at import mark_copy  # imported here: few copy the past
 
-            past = SetAt(context, row, scope, self._moment)
-            report = past.run()
-            if past.begins is not None:
-                self._begins.append(past.begins)
-        remove_kept_packages(context.temp)
-        if self._follows:
-            from headwater.sync.dataset_sync import DatasetSync  # takes the RDF library along, which few use
+            mark_copy(t, moment, str(root))
+    backup = None if options.backup_dir is None else backup_of(options.backup_dir, root, task.now())
+    adopt = not _is_empty(root)
+    rows = registry.rows()
+    begins: list[int] = []
+    with working_copy(task, transport, database, documents, backup=backup, lock=lock, adopt=adopt) as context:
+        for done, row in enumerate(rows):
+            if done % _AHEAD == 0 and len(rows) > 1:
+                several = rows[done : done + _AHEAD]
+                scopes = {one.id: registry.scope_of(one.offer) for one in several}
+                with database.read() as t:
+                    asked = asked_first(t, several, options, scopes)
+                if len(asked) > 1:
+                    documents.ask_ahead(asked)
+            if done % _AHEAD == 0:
+                documents.progress("sets", done, len(rows))
+            row = registry.with_fresh_offer(row, context.now())
+            report.sets.append(_sync_set(context, row, registry.scope_of(row.offer), moment, begins))
+    if begins and len(begins) == len(rows):
+        what = f"at {report.as_of} there was nothing yet: the source tells of times from"
+        raise UsageFault(f"{what} {format_micros(min(begins))} on", code="HW-SYN-25", where=task.url)
+    if report.takes_nothing:
+        documents.warn("DST-S12", "the filters leave out all that is listed: nothing is copied", task.url)
+    if _has_stores(options) and not any(one.dataset or one.fault for one in report.sets):
+        documents.warn("TIM-A5", "no set has an RDF dataset: no store follows anything", task.url)
+    registry.conclude()
+    report.faults += registry.faults
+    with database.read() as t:
+        now = {row.id: row for row in sets(t)}
+    task.hints.poll([uri for row in rows if (uri := polled_by(now[row.id])) is not None])
+    report.retry_after_seconds = task.hints.retry_after_seconds
+    report.max_age_seconds = task.hints.max_age_seconds
+    report.requests = documents.requests
+    report.document_octets = documents.octets
+    if backup is not None and backup.count:
+        report.backup, report.backed_up = str(backup.root), backup.count
+    statuses = [one.exit_status for one in report.sets]
+    report.exit_status = gravest_status([*statuses, Exit.SOURCE] if report.faults else statuses)
+    return report
 
-            DatasetSync(context, row, report).run()
-        return report
+
+def _sync_set(context: RunContext, row: SetRow, scope: Scope, moment: int | None, begins: list[int]) -> SetReport:
+    """Bring one set up to date, or copy it as it was; then the triplestores that are to follow its dataset.
+
+    `begins`: gets the time at which a set had anything first, where it had nothing yet at the `moment`.
+    """
+    if moment is None:
+        report = SetSync(context, row, scope).run()
+    else:
+        from headwater.sync.past.set_at import SetAt
+
+        past = SetAt(context, row, scope, moment)
+        report = past.run()
+        if past.begins is not None:
+            begins.append(past.begins)
+    remove_kept_packages(context.temp)
+    if _has_stores(context.options):
+        from headwater.sync.dataset_sync import DatasetSync  # takes the RDF library along, which few use
+
+        DatasetSync(context, row, report).run()
+    return report
+
+
+def _has_stores(options: SyncOptions) -> bool:
+    """Whether triplestores follow the datasets."""
+    return not options.dry_run and (options.store is not None or options.sparql is not None)
 
 
 def _check_stores(store: str, root: Path) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.progress import Listener, Notice
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import MovedElsewhere, Scope, Unreachable, cause_of, hosts_of, origin_of
@@ -89,21 +88,26 @@ class SetRegistry:
     """Finds and remembers the sets of one run. `faults` and `final` are told once `rows` has been asked."""
 
     def __init__(
-        self, url: str, root: Path, options: SyncOptions, listener: Listener, database: Database, documents: Documents
+        self,
+        url: str,
+        root: Path,
+        options: SyncOptions,
+        database: Database,
+        documents: Documents,
+        changed_documents: frozenset[str],
     ) -> None:
+        """`changed_documents`: those that are said to have changed, of which the Source Description does not tell
+        (RS-CH-04)."""
         self._url = url
         self._root = root
         self._options = options
-        self._listener = listener
         self._database = database
         self._documents = documents
         self._unread: set[str] = set()
         self._moving: list[SetRow] = []
         self._found: DiscoveredSets | None = None
         self._asked_at: dict[str, int] | None = None
-        self.changed_documents: frozenset[str] = frozenset()
-        """Documents that are said to have changed, of which the Source Description does not tell (RS-CH-04)."""
-
+        self._changed_documents = changed_documents
         self.final = url
         """Where the address has led to."""
 
@@ -145,7 +149,7 @@ class SetRegistry:
             held = validators(t, SOURCE, description) if description else None
         if not (known and same):
             return self._discover(known)
-        has_changed = not self.changed_documents.isdisjoint(row.offer.identity for row in known)
+        has_changed = not self._changed_documents.isdisjoint(row.offer.identity for row in known)
         if description is None:
             return self._discover(known) if detour or has_changed else None
         if self._wants_more(known) or has_changed:
@@ -274,7 +278,7 @@ class SetRegistry:
             command = shlex.join(["headwater", "sync", there, str(self._root), "--moved"])
             what = f"the source has moved to {final} and requires authentication there; credentials are sent to"
             what += f" {self._url} only. If you trust the new address: {command}"
-            self._listener(Notice("DST-F10", what, uri))
+            self._documents.warn("DST-F10", what, uri)
             self.faults.append(f"{uri}: {what}")
 
     def _matches(self, known: list[SetRow], found: DiscoveredSets) -> SetMatches:
@@ -362,7 +366,7 @@ class SetRegistry:
         address = address_at(self._url, place_of(self._moving[0].offer) or self._url)
         if address is not None:
             told = f"the source has moved to {address}: use this address, the old one may stop redirecting"
-            self._listener(Notice("DST-F10", told, self._url))
+            self._documents.warn("DST-F10", told, self._url)
 
     def _rows(self, t: Transaction, known: list[SetRow], found: DiscoveredSets, matches: SetMatches) -> list[SetRow]:
         """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""
@@ -378,7 +382,7 @@ class SetRegistry:
                 rows.append(add_set(t, offer, folder if folder.lower() not in folders else offer.name))
                 continue
             if row.offer.identity != offer.identity and row.move is None:  # of a move it is told how it ends
-                self._listener(Notice("DST-F10", f"the set {row.name} is now at {offer.identity}", row.offer.identity))
+                self._documents.warn("DST-F10", f"the set {row.name} is now at {offer.identity}", row.offer.identity)
             # with a move it is remembered there once it has turned out to be the same
             rows.append(at_offer(row, offer) if row.move is not None else move_set(t, row, offer))
         return rows
@@ -394,9 +398,8 @@ class SetRegistry:
         for row in known:
             if row.id not in offered:
                 where = row.offer.capability_list or row.offer.identity
-                self._listener(
-                    Notice("DST-Q", f"the source no longer offers the set {row.name}: it stays as it is", where)
-                )
+                told = f"the source no longer offers the set {row.name}: it stays as it is"
+                self._documents.warn("DST-Q", told, where)
 
     # the Capability List of one set, asked for anew
 

@@ -8,7 +8,7 @@ harm (DST-F7).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -198,66 +198,52 @@ class SetSync:
     def _bridge(self) -> None:
         """A baseline over a gap, once (DST-C4, DST-C5); what is remembered is done in any case (DST-F6).
 
-        The Change List Archive may close the gap, or a Change Dump, which may reach further back (DST-5.1).
+        Other documents may close the gap, after which the Change List reads on (DST-5.1).
         """
-        if self._reading.outcome is ReadingOutcome.GAP and (
-            self._is_bridged_by_archive() or self._is_bridged_by_dump()
-        ):
-            return
-        self._set.warn("DST-C4", f"{self._reading.reason}: a baseline is needed", self._set.offer.changes_document)
-        if self._set.offer.baseline_document is None or self._baseline.tried:
+        held, is_dry = self._set, self._run.options.dry_run
+        for offer, lists in self._ways_over_gap() if self._reading.outcome is ReadingOutcome.GAP else ():
+            known, held.offer, held.archived_lists = held.offer, offer, lists
+            try:
+                bridge = self._increment()
+            finally:
+                held.offer, held.archived_lists = known, None
+            if bridge.outcome in _READ:
+                held.is_bridged = True
+                self._reading = bridge if is_dry else self._increment()
+                if self._reading.outcome not in _GAPS:
+                    return
+            elif lists is not None:
+                held.warn("RS-ARC-34", f"the archive does not close the gap: {bridge.reason}", offer.change_list)
+        held.warn("DST-C4", f"{self._reading.reason}: a baseline is needed", held.offer.changes_document)
+        if held.offer.baseline_document is None or self._baseline.tried:
             return
         try:
             self._apply_list(force=False)
         except SourceFault:
             self._applier.retry_earlier()
             raise
-        if not self._run.options.dry_run:
+        if not is_dry:
             self._reading = self._increment()
 
-    def _is_bridged_by_archive(self) -> bool:
-        """Whether the Change List Archive that is offered, or that a list has linked, has without a hole the changes
-        that the list has no more (RS-ARC-34, RS-ARC-02, RS-ARC-05)."""
-        reading, position = self._reading, self._set.row.position
-        if position is None or position.time is None or (reading.earliest or 0) <= position.time:
-            return False
-        if CHANGE_LIST_ARCHIVE not in self._set.offer.documents and reading.archives is None:
-            self._set.refresh_offer()
-        uri = self._set.offer.documents.get(CHANGE_LIST_ARCHIVE) or reading.archives
-        found = None if uri is None else lists_over_gap(self._set.lists, uri, position.time, reading.earliest or 0)
-        if found is None:
-            return False
-        self._set.warn("RS-ARC-34", f"{reading.reason}: {len(found):,} archived Change Lists are read", uri)
-        bridge = self._bridged(self._set.offer.with_document(CHANGE_LIST, uri), found)
-        if bridge.outcome not in _READ:
-            self._set.warn("RS-ARC-34", f"the archive does not close the gap: {bridge.reason}", uri)
-        return self._reads_on_after(bridge)
+    def _ways_over_gap(self) -> Iterator[tuple[Offer, Sequence[IndexedList] | None]]:
+        """What may have, without a hole, the changes that the Change List has no more, in its place.
 
-    def _is_bridged_by_dump(self) -> bool:
-        """Whether the Change Dump that is offered beside the Change List has the changes that the list has no more."""
-        offer = self._set.offer
-        dump = offer.documents.get(CHANGE_DUMP)
-        if dump is None or offer.change_list is None or self._run.options.prefer == "lists":
-            return False
-        self._set.warn("DST-C4", f"{self._reading.reason}: the Change Dump is read", dump)
-        return self._reads_on_after(self._bridged(offer.with_document(CHANGE_LIST, None)))
-
-    def _bridged(self, offer: Offer, lists: Sequence[IndexedList] | None = None) -> ChangeListReading:
-        """The increment by what `offer` has in the place of the Change List: the `lists` of a chain, or a dump."""
-        known = self._set.offer
-        self._set.offer, self._set.archived_lists = offer, lists
-        try:
-            return self._increment()
-        finally:
-            self._set.offer, self._set.archived_lists = known, None
-
-    def _reads_on_after(self, bridge: ChangeListReading) -> bool:
-        """Whether the Change List reads on from where such lists have led."""
-        if bridge.outcome not in _READ:
-            return False
-        self._set.is_bridged = True
-        self._reading = bridge if self._run.options.dry_run else self._increment()
-        return self._reading.outcome not in _GAPS
+        The lists of the Change List Archive that is offered, or that a list has linked (RS-ARC-34, RS-ARC-02,
+        RS-ARC-05); then the Change Dump that is offered beside the Change List.
+        """
+        held, reading, position = self._set, self._reading, self._set.row.position
+        if position is not None and position.time is not None and (reading.earliest or 0) > position.time:
+            if CHANGE_LIST_ARCHIVE not in held.offer.documents and reading.archives is None:
+                held.refresh_offer()
+            uri = held.offer.documents.get(CHANGE_LIST_ARCHIVE) or reading.archives
+            found = None if uri is None else lists_over_gap(held.lists, uri, position.time, reading.earliest or 0)
+            if found is not None:
+                held.warn("RS-ARC-34", f"{reading.reason}: {len(found):,} archived Change Lists are read", uri)
+                yield held.offer.with_document(CHANGE_LIST, uri), found
+        dump = held.offer.documents.get(CHANGE_DUMP)
+        if dump is not None and held.offer.change_list is not None and self._run.options.prefer != "lists":
+            held.warn("DST-C4", f"{self._reading.reason}: the Change Dump is read", dump)
+            yield held.offer.with_document(CHANGE_LIST, None), None
 
     def _conclude_changes(self) -> None:
         """Judge how far the changes have led: what no document tells of any more is a fault of the source."""
@@ -352,7 +338,11 @@ class SetSync:
         if reading.pending_count or has_refused:
             self._set.report_process("increment")
             self._applier.carry_out(lambda t, difference: self._plan(t, difference, reading), table="changed")
-            self._settle_contradictions()
+            with self._run.database.write() as t:
+                is_asked = t.one("SELECT 1 FROM temp.changed WHERE pending AND asked IS NOT NULL LIMIT 1") is not None
+            if is_asked and not self._run.options.dry_run:  # (AMB-25)
+                settle, row = settle_contradictions, self._set.row
+                self._applier.carry_out(lambda t, plan: settle(t, row, plan.counts), retry_queue=False)
         else:
             if reading.outcome is ReadingOutcome.READ:
                 self._set.report_process("increment")
@@ -367,16 +357,6 @@ class SetSync:
         if not self._run.options.dry_run and not is_kept:
             self._keep_reading(reading)
         return reading
-
-    def _settle_contradictions(self) -> None:
-        """Take what came as the Resource List has it, and do deletions of what the source has not (AMB-25)."""
-        row = self._set.row
-        with self._run.database.write() as t:
-            is_asked = t.one("SELECT 1 FROM temp.changed WHERE pending AND asked IS NOT NULL LIMIT 1") is not None
-        if is_asked and not self._run.options.dry_run:
-            self._applier.carry_out(
-                lambda t, difference: settle_contradictions(t, row, difference.counts), retry_queue=False
-            )
 
     def _plan(self, t: Transaction, difference: Difference, reading: ChangeListReading) -> None:
         difference.restate_by_changes(t)
