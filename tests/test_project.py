@@ -46,7 +46,7 @@ LINES = {
     "source": 5_201,
     "spec": 3_822,
     "storage": 2_168,
-    "sync": 18_229,
+    "sync": 18_065,
     "top": 1_418,
     "transport": 2_403,
     "triplestores": 1_093,

@@ -34,9 +34,7 @@ from headwater.sync.lists.documents import (
     DocumentRead,
     Documents,
     EntryConsumer,
-    MissingDocument,
     Probe,
-    UnchangedDocument,
     take_whole,
 )
 from headwater.sync.lists.entries import ListContext
@@ -45,13 +43,12 @@ from headwater.sync.reports import SyncReport, gravest_status, keep_fault, keep_
 from headwater.sync.run import SyncTask, open_transport, recall_public, working_copy
 from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.source_times import format_micros, micros
-from headwater.sync.state import CHANGE_LIST, TEMPORARY, Validators, sets
+from headwater.sync.state import CHANGE_LIST, TEMPORARY, sets
 from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference, bound_times, note_payload
 from headwater.sync.update.set_context import SetContext
 from headwater.sync.update.set_sync import summarise
-from headwater.transport.fetch import Objection
 
 _LIMITS: Final = ReadLimits(octets=64 << 20, compressed_octets=16 << 20, entries=MOST_ENTRIES, gzip_members=100)
 _SKEW: Final = dt.timedelta(hours=1)
@@ -129,17 +126,8 @@ class PayloadLists:
     def __init__(self, topic: str, payloads: Sequence[ReadPayload]) -> None:
         self._payloads = {f"{topic}#{number}": payload for number, payload in enumerate(payloads)}
 
-    def read(
-        self,
-        uri: str,
-        consumer: EntryConsumer,
-        validators: Validators | None = None,
-        *,
-        fresh: bool = False,
-        objection: Objection | None = None,
-    ) -> DocumentRead | UnchangedDocument | MissingDocument:
+    def read(self, uri: str, consumer: EntryConsumer, *_validators: object, **_request: object) -> DocumentRead:
         """The index, or one payload."""
-        del validators, fresh, objection  # of requests; there are none
         payload = self._payloads.get(uri)
         if payload is None:
             index = Document(kind=Kind.CHANGE_LIST_INDEX, capability=CHANGE_LIST)
@@ -148,9 +136,8 @@ class PayloadLists:
         document = msgspec.structs.replace(payload.document, kind=Kind.CHANGE_LIST)
         return take_whole(uri, document, list(payload.entries), consumer, payload.came_at + _SKEW)
 
-    def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
+    def probe(self, uri: str, **_request: object) -> Probe:
         """There is nothing else to look at. Raises SourceFault."""
-        del most_entries, validators
         raise SourceFault("a payload leads to no other document", where=uri)
 
     def warn(self, rule: str, message: str, where: str | None = None) -> None:

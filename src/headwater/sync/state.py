@@ -482,14 +482,14 @@ def keep_changed(
     return found.left_out
 
 
-class _Refusals:
-    def __init__(self, takes: Takes) -> None:
-        self._takes = takes
-        self.left_out = self.kept = 0
+class _Refusals(msgspec.Struct):
+    takes: Takes
+    left_out: int = 0
+    kept: int = 0
 
     def rows(self, set_id: int, refused: Iterator[Row]) -> Iterator[Row]:
         for uri, number, at in refused:
-            if not self._takes(uri):
+            if not self.takes(uri):
                 self.left_out += 1
                 continue
             self.kept += 1

@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
+
 from headwater.errors import SourceFault
 from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry
 from headwater.sync.connection import Unreachable, WrongDocument
-from headwater.sync.lists.documents import DocumentRead, ListDocuments, read_head
+from headwater.sync.lists.documents import DocumentRead, ListDocuments
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import IndexedList, ToldPeriods, touching
 from headwater.sync.source_times import format_micros, micros
@@ -90,7 +92,7 @@ def read_archive(documents: ListDocuments, uri: str, capability: str, objection:
             if not _is_timed(one, capability) and heads:
                 heads -= 1
                 with suppress(SourceFault):
-                    head = read_head(documents, one.uri, objection)
+                    head = documents.probe(one.uri, most_entries=0, objection=objection).document
                     one = one if head is None else IndexedList.of(one.uri, head)
             if not _is_timed(one, capability):
                 what = "an open list is in an archive" if one.from_ is not None else "an archived document has no times"
@@ -153,14 +155,13 @@ def _read(documents: ListDocuments, consumer: _Entries, objection: Objection) ->
     return read, consumer.entries
 
 
-class _Entries:
+class _Entries(msgspec.Struct):
     """Holds the entries of one archive document (an `EntryConsumer`)."""
 
-    def __init__(self, capability: str, uri: str) -> None:
-        self._capability = capability
-        self.uri = uri
-        self.entries: list[Entry] = []
-        self.is_listed_document = False
+    capability: str
+    uri: str
+    entries: list[Entry] = []
+    is_listed_document: bool = False
 
     def begin(self) -> None:
         self.entries = []
@@ -173,10 +174,10 @@ class _Entries:
 
     def check(self, document: Document) -> None:
         """Check that the document is the expected archive. Raises WrongDocument."""
-        if RULES[document.kind].capability != self._capability:
+        if RULES[document.kind].capability != self.capability:
             found = document.kind.value
-            self.is_listed_document = RULES[document.kind].capability == self._capability.removesuffix("-archive")
-            raise WrongDocument(f"it is no {self._capability} but a {found}", where=self.uri, rule="RS-ARC-01")
+            self.is_listed_document = RULES[document.kind].capability == self.capability.removesuffix("-archive")
+            raise WrongDocument(f"it is no {self.capability} but a {found}", where=self.uri, rule="RS-ARC-01")
 
 
 def _too_many(uri: str) -> SourceFault:

@@ -298,22 +298,21 @@ def is_union(uri: str) -> bool:
     return uri.rpartition("#")[2] in UNITED and "#" in uri
 
 
-class _OfCapability:
+class _OfCapability(msgspec.Struct, frozen=True):
     """Passes the entries of a Capability List on that are of one capability, as those of an index."""
 
-    def __init__(self, consumer: EntryConsumer, capability: str, kind: Kind) -> None:
-        self._consumer = consumer
-        self._capability = capability
-        self._kind = kind
+    consumer: EntryConsumer
+    capability: str
+    kind: Kind
 
     def begin(self) -> None:
-        self._consumer.begin()
+        self.consumer.begin()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         if document.kind not in (Kind.CAPABILITY_LIST, Kind.CAPABILITY_LIST_INDEX):
             raise WrongDocument(f"this is a {document.kind.value}, not a Capability List", rule="DST-A7")
-        chosen = [one for one in entries if (one.capability or "").strip().lower() == self._capability]
-        self._consumer.take(msgspec.structs.replace(document, kind=self._kind), chosen)
+        chosen = [one for one in entries if (one.capability or "").strip().lower() == self.capability]
+        self.consumer.take(msgspec.structs.replace(document, kind=self.kind), chosen)
 
 
 class Documents:
@@ -465,7 +464,7 @@ class Documents:
         uri: str,
         headers: tuple[tuple[str, str], ...],
         held: Validators | None,
-        objection: Objection | None = None,
+        objection: Objection | None,
     ) -> Iterator[tuple[StreamedAnswer | Fetched, Iterable[bytes]]]:
         """The answer to one request and the chunks of its body: the one asked for ahead while it is fresh, or now."""
         came_at, ahead = self._ahead.pop((uri, held), (0.0, None))
@@ -511,23 +510,36 @@ class Documents:
             consumer.take(reader.document, rest)
         return digest.hexdigest()
 
-    def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
-        """Fetch whatever is at an address and say what it is (DST-A1). Raises Unreachable when nothing answers."""
+    def probe(
+        self,
+        uri: str,
+        *,
+        most_entries: int = MOST_ENTRIES,
+        validators: Validators | None = None,
+        objection: Objection | None = None,
+    ) -> Probe:
+        """Fetch whatever is at an address and say what it is (DST-A1). Raises Unreachable when nothing answers.
+
+        `objection`: what the scope says of every redirect (DST-S12).
+        """
         moved = self.moved.get(uri)
         try:
-            probe = self._look_there(uri, most_entries, validators)
+            probe = self._look_there(uri, most_entries, validators, objection)
         except Unreachable:
             if moved is None:
                 raise
             probe = None
         if moved is not None and (probe is None or probe.status in _GONE):
-            probe = msgspec.structs.replace(self._look_there(moved, most_entries, validators), uri=uri, moved_to=moved)
+            there = self._look_there(moved, most_entries, validators, objection)
+            probe = msgspec.structs.replace(there, uri=uri, moved_to=moved)
         assert probe is not None
         return self._noted(probe)
 
-    def _look_there(self, uri: str, most_entries: int, validators: Validators | None) -> Probe:
+    def _look_there(
+        self, uri: str, most_entries: int, validators: Validators | None, objection: Objection | None
+    ) -> Probe:
         for attempt in count(1):
-            with self._answer(uri, _headers(validators, fresh=attempt > 1), validators) as (answer, chunks):
+            with self._answer(uri, _headers(validators, fresh=attempt > 1), validators, objection) as (answer, chunks):
                 if answer.failure is not None:
                     raise _unanswered(uri, answer.failure)
                 probe = _probed(uri, answer, chunks, most_entries)
@@ -636,38 +648,17 @@ class ListDocuments(Protocol):
         """Read a document to its end, feeding `consumer`. Raises SourceFault when it cannot be read."""
         ...
 
-    def probe(self, uri: str, *, most_entries: int = MOST_ENTRIES, validators: Validators | None = None) -> Probe:
+    def probe(
+        self,
+        uri: str,
+        *,
+        most_entries: int = MOST_ENTRIES,
+        validators: Validators | None = None,
+        objection: Objection | None = None,
+    ) -> Probe:
         """Fetch whatever is at an address and say what it is (DST-A1)."""
         ...
 
     def warn(self, rule: str, message: str, where: str | None = None) -> None:
         """Tell a person once."""
         ...
-
-
-def read_head(documents: ListDocuments, uri: str, objection: Objection | None) -> Document | None:
-    """The head of the document at `uri`; None where there is none. Raises SourceFault."""
-    head = _HeadOnly()
-    try:
-        answer = documents.read(uri, head, objection=objection)
-    except _HeadRead:
-        return head.document
-    return answer.document if isinstance(answer, DocumentRead) else None
-
-
-class _HeadRead(Exception):
-    """The head of a document is known, and the rest is not wanted."""
-
-
-class _HeadOnly:
-    """Reads a document as far as its head (an `EntryConsumer`)."""
-
-    def __init__(self) -> None:
-        self.document: Document | None = None
-
-    def begin(self) -> None:
-        self.document = None
-
-    def take(self, document: Document, entries: list[Entry]) -> None:
-        self.document = document
-        raise _HeadRead

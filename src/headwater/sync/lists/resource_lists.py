@@ -189,12 +189,12 @@ class ResourceListReader(msgspec.Struct, frozen=True):
         uri: str,
         validators: Validators | None = None,
         done: CompletedBaseline | None = None,
-        components: tuple[Component, ...] = (),
     ) -> ResourceListRead | UnchangedList | OtherDocument | MissingDocument:
         """Read the list behind `uri`. `done`: the list for which there would be nothing to do (DST-B1).
 
-        `components`: those of the index that `validators` are of, which says nothing of what they are by now.
+        `validators` are those of `done`; where that is an index, it says nothing of what its components are by now.
         """
+        components = done.components if done is not None else ()
         documents = self.context.documents
         for reading in range(_READINGS):
             found = self._once(uri, validators, components if reading == 0 else ())
@@ -373,46 +373,46 @@ def _skipped(answer: DocumentRead) -> tuple[tuple[str, int], ...]:
     return ((answer.uri, answer.skipped),) if answer.skipped else ()
 
 
-class _ListHead:
+class _ListHead(msgspec.Struct):
     """Stages the entries of one document: resources of a list, components of an index."""
 
-    def __init__(self, database: Database, intake: EntryFilter, listener: Listener, depth: int = 0) -> None:
-        self._database = database
-        self._intake = intake
-        self._listener = listener
-        self._depth = depth
-        self._start: int | None = None
-        self.before = self.last = 0
-        """The last row that was there before, and the last that it has brought."""
+    database: Database
+    intake: EntryFilter
+    listener: Listener
+    depth: int = 0
+    start: int | None = None
+    before: int = 0
+    last: int = 0
+    """The last row that was there before, and the last that it has brought."""
 
-        self.parts: dict[str, _IndexPart] = {}
-        """The components of an index, by their URIs."""
+    parts: dict[str, _IndexPart] = {}
+    """The components of an index, by their URIs."""
 
     def begin(self) -> None:
         """Forget what an earlier try has brought."""
         self.parts = {}
-        with self._database.write() as t:
-            if self._start is None:
-                self._start = _last_listed(t)
-            self.before = self.last = self._start
-            t.run("DELETE FROM temp.listed WHERE n > ?", (self._start,))
+        with self.database.write() as t:
+            if self.start is None:
+                self.start = _last_listed(t)
+            self.before = self.last = self.start
+            t.run("DELETE FROM temp.listed WHERE n > ?", (self.start,))
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         """Take the next entries, in document order. Raises WrongDocument for an index beyond all bounds."""
         if document.kind in _INDEXES:
-            if self._depth >= _DEEPEST:
+            if self.depth >= _DEEPEST:
                 raise WrongDocument("indexes are nested too deeply", rule="AMB-65")
             if len(self.parts) + len(entries) > _MOST_LISTS:
                 raise _too_many()
             for entry in entries:
                 stated = _stated(entry.at, micros(entry.at))
                 is_timed = entry.at is not None or entry.lastmod is not None
-                self.parts.setdefault(entry.loc, _IndexPart(entry.loc, stated, is_timed, self._depth + 1))
+                self.parts.setdefault(entry.loc, _IndexPart(entry.loc, stated, is_timed, self.depth + 1))
         elif document.kind in _LISTS:
-            with self._database.write() as t:
-                t.many(STAGE_LISTED, map(self._intake.row, entries))
+            with self.database.write() as t:
+                t.many(STAGE_LISTED, map(self.intake.row, entries))
                 self.last = _last_listed(t)
-            self._listener(Progress("listing", self.last))
+            self.listener(Progress("listing", self.last))
 
 
 def _too_many() -> WrongDocument:

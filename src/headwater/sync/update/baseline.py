@@ -157,7 +157,7 @@ class Baseline:
             done = baseline_done(t, row)
             is_known = fact(t, _COMPONENTS.format(row.id)) is not None
             held = validators(t, row.id, uri) if is_known else None
-        return listing.read(uri, held, done, done.components)
+        return listing.read(uri, held, done)
 
     def _other_kind(self, uri: str, found: OtherDocument) -> None:
         """The Capability List called it a Resource List; the document decides, and there is no baseline (DST-A7)."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from headwater.patches import N_QUADS_DIFF
 from headwater.spec.kinds import PATCH
 from headwater.storage.transaction import Row, Transaction
@@ -135,23 +137,17 @@ class _ChangedRow(_LocalColumns, frozen=True, gc=False):
     is_asked: int
 
 
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """Fills `work` and `deletions` for one set from a staging table, and counts."""
 
-    def __init__(
-        self,
-        row: SetRow,
-        paths: PathConflicts,
-        counts: SetReport,
-        tree: FileTree | None,
-        objection: Objection | None = None,
-    ) -> None:
-        """`tree`: the folder of the copy, if there is one; `objection`: why a patch is not asked for, None: none is."""
-        self._objection = objection
-        self._set = row
-        self.paths = paths
-        self.counts = counts
-        self._tree = tree
+    row: SetRow
+    paths: PathConflicts
+    counts: SetReport
+    tree: FileTree | None
+    """The folder of the copy, if there is one."""
+
+    objection: Objection | None
+    """Why a patch is not asked for; None: none is."""
 
     # a baseline
 
@@ -170,12 +166,12 @@ class Difference:
         and what it has that is refused. Returns whether the list is whole without (DST-S12).
         """
         if self.paths.is_by_metadata:
-            restate_by_list(t, self._set.id, self.paths.takes, at, complete=complete, anew=anew)
+            restate_by_list(t, self.row.id, self.paths.takes, at, complete=complete, anew=anew)
         elif anew:
-            forget_statements(t, self._set.id)
+            forget_statements(t, self.row.id)
         t.many(ADD_WORK, self._new(t, at))
         t.many(ADD_WORK, self._different(t, at))
-        whole, left_out = keep_listed(t, self._set.id, at, self.paths.takes_refused, complete=complete, skipped=skipped)
+        whole, left_out = keep_listed(t, self.row.id, at, self.paths.takes_refused, complete=complete, skipped=skipped)
         self.counts.left_out += left_out
         return whole
 
@@ -186,7 +182,7 @@ class Difference:
             LEFT JOIN resources r ON r.set_id = :set AND r.uri = l.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
             WHERE NOT l.refused AND (r.id IS NULL OR r.path IS NULL) ORDER BY l.n"""  # noqa: S608
-        for values in t.rows(query, {"set": self._set.id}):
+        for values in t.rows(query, {"set": self.row.id}):
             row = _NewRow(*values)
             if at is not None and max(row.deleted_at or at, row.failed_at or at) > at:
                 continue  # DST-B2: deleted, or remembered as failed, after this list was made
@@ -208,7 +204,7 @@ class Difference:
         if says_more:
             t.run(_CONFIRM, (row.hash, row.length, row.lastmod, *row.stated, known, row.key))
         if row.tries is not None:
-            t.run(_SETTLED, (self._set.id, row.uri, at))
+            t.run(_SETTLED, (self.row.id, row.uri, at))
         if mtime_ns(row.lastmod) not in (None, row.mtime_ns):
             t.run("INSERT OR IGNORE INTO temp.stamps(id) VALUES (?)", (row.key,))
 
@@ -219,7 +215,7 @@ class Difference:
             FROM temp.listed l JOIN resources r ON r.set_id = :set AND r.uri = l.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
             WHERE NOT l.refused AND r.path IS NOT NULL ORDER BY r.path"""  # noqa: S608
-        for values in t.rows(query, {"set": self._set.id}):
+        for values in t.rows(query, {"set": self.row.id}):
             row = _ListedAndHeldRow(*values)
             if not self.paths.takes(row.uri, row.path):
                 self.counts.left_out += 1
@@ -229,13 +225,13 @@ class Difference:
             if at is not None and (row.changed_at or at) > at:
                 self.counts.unchanged += 1  # DST-B2: what is held is newer than this list
                 continue
-            present = is_intact(self._tree, row.path, row.size, row.mtime_ns)
+            present = is_intact(self.tree, row.path, row.size, row.mtime_ns)
             if not present:
                 same = CopyState.NO
             elif row.is_listed_as_before:
                 same = CopyState.YES
             else:
-                same = compare_with_file(row.listed(at), row.local, self._tree, row.path)
+                same = compare_with_file(row.listed(at), row.local, self.tree, row.path)
             if same is CopyState.YES:
                 self._confirm(t, row, None, at, says_more=row.says_more)
                 continue
@@ -253,7 +249,7 @@ class Difference:
         time may be as late as the position. `again`: the list is that of the last baseline, which has removed what
         it does not list; what is held by now and has no time came later.
         """
-        position = self._set.position.time if self._set.position else None
+        position = self.row.position.time if self.row.position else None
         beyond = at is not None and position is not None and position > at
         query = f"""
             SELECT r.id, r.uri, r.path FROM resources r
@@ -263,14 +259,14 @@ class Difference:
             "INSERT OR IGNORE INTO temp.deletions(id, at) VALUES (?, ?)",
             (
                 (key, at)
-                for key, uri, path in t.rows(query, (self._set.id, at, int(again and beyond)))
+                for key, uri, path in t.rows(query, (self.row.id, at, int(again and beyond)))
                 if self.paths.takes_deletion(uri, path)
             ),
         )
         t.run(
             f"DELETE FROM failures WHERE set_id = ?1 AND {_NOT_LATER}"  # noqa: S608
             " AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = failures.uri)",
-            (self._set.id, at, int(beyond)),
+            (self.row.id, at, int(beyond)),
         )
 
     # an increment
@@ -278,7 +274,7 @@ class Difference:
     def restate_by_changes(self, t: Transaction) -> None:
         """Remember what pending changes state of metadata records, and add what these choose; before `increment`."""
         if self.paths.is_by_metadata:
-            restate_by_changes(t, self._set.id, self.paths.takes, self.paths.path)
+            restate_by_changes(t, self.row.id, self.paths.takes, self.paths.path)
 
     def increment(self, t: Transaction) -> None:
         """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (DST-5.3)."""
@@ -292,7 +288,7 @@ class Difference:
                     " JOIN resources r ON r.set_id = ? AND r.uri = c.uri AND r.path IS NOT NULL"
                     " WHERE c.pending AND c.change = 'deleted' AND NOT (c.exact AND"
                     " coalesce(r.changed_at > c.at AND r.changed_at % ? <> ?, 0))",
-                    (self._set.id, SECOND, SECOND - 1),
+                    (self.row.id, SECOND, SECOND - 1),
                 )
                 if self.paths.takes_deletion(uri, path)
             ),
@@ -300,7 +296,7 @@ class Difference:
         t.run(
             "DELETE FROM failures WHERE set_id = ? AND uri IN"
             " (SELECT uri FROM temp.changed WHERE pending AND change = 'deleted')",
-            (self._set.id,),
+            (self.row.id,),
         )
 
     def _changed(self, t: Transaction) -> Iterator[Row]:
@@ -310,7 +306,7 @@ class Difference:
             FROM temp.changed c LEFT JOIN resources r ON r.set_id = :set AND r.uri = c.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = c.uri
             WHERE c.pending AND c.change != 'deleted' ORDER BY c.n"""  # noqa: S608
-        for values in t.rows(query, {"set": self._set.id}):
+        for values in t.rows(query, {"set": self.row.id}):
             row = _ChangedRow(*values)
             at, done_at = row.at if row.exact else None, row.changed_at
             if at is not None and done_at is not None and is_past(at, done_at) and not is_bound(done_at):
@@ -324,8 +320,8 @@ class Difference:
                 self.counts.created += 1
                 yield row.planned(path, changed_at=known, known_at=row.at, tries=row.tries)
                 continue
-            same = compare_with_file(row.listed(row.at), row.local, self._tree, path)
-            present = is_intact(self._tree, path, row.size, row.mtime_ns)
+            same = compare_with_file(row.listed(row.at), row.local, self.tree, path)
+            present = is_intact(self.tree, path, row.size, row.mtime_ns)
             if same is CopyState.YES and row.hash is not None and present and not row.is_asked:
                 self._confirm(t, row, known, row.at)
                 continue
@@ -342,12 +338,12 @@ class Difference:
         """The patches by which a change is done, where the copy is known to be a state before it (DST-S1)."""
         if row.links is None or PATCH not in row.links or row.hash is None or row.digest is None:
             return ()
-        if self._objection is None:
+        if self.objection is None:
             return ()
         listed = map(str, digests_of(row.listed_hash))
         is_previous = bool(row.exact) and not row.newer and row.tries is None and row.digest in listed
         pending = [PendingChange(*one) for one in t.rows(PENDING_CHANGES, (row.uri,))]
-        return planned_patches(HeldState(row.digest, row.size, is_previous), pending, self._objection)
+        return planned_patches(HeldState(row.digest, row.size, is_previous), pending, self.objection)
 
 
 def compare_with_file(listed: ListedResource, held: LocalCopy, tree: FileTree | None, path: bytes) -> CopyState:
