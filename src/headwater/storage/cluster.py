@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import logging
 import random
-import socket
 import ssl
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from http.client import BadStatusLine
 from typing import NamedTuple
 
 import msgspec
@@ -76,7 +74,7 @@ class ClusterDamaged(ClusterFault):
 
 
 class ClusterUnsafe(ClusterFault):
-    """No secure connection: the certificate is not trusted, or only one side uses TLS. No patience helps."""
+    """No secure connection: the certificate is not trusted, or TLS is refused or not spoken. No patience helps."""
 
     code = "HW-CLU-08"
 
@@ -86,20 +84,6 @@ _WHO = (
     "HEADWATER_INDEX_… for an index that is followed), and see that the cluster knows them: an API key may have "
     "expired or have been revoked."
 )
-_PLAIN = "The node talks plain HTTP: leave out tls=true, or name the port on which it talks TLS."
-_TLS = "The node talks TLS: add ?tls=true to the cluster's URL, with ca=FILE where its authority is one of your own."
-_NAMES = "Name the node as its certificate does, or give it a certificate for the name in the URL."
-_CERTIFICATES = {
-    9: "Set this machine's clock, or wait: the certificate counts later.",
-    10: "Renew the certificate on the cluster's nodes, or its authority's.",
-    62: _NAMES,
-    64: _NAMES,
-}
-"""By OpenSSL's numbers: not yet valid, expired, another host name, another IP address."""
-
-_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"})
-
-
 class Reason(msgspec.Struct, frozen=True):
     """Why an engine refused something."""
 
@@ -277,8 +261,6 @@ class Cluster:
         self._node_count = len(nodes)
         self._request_seconds = request_seconds
         self._node_seconds = node_seconds
-        self._tls = access.tls
-        self._answered = False
         self._hurried = False
         self._workers = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="headwater-bulk")
 
@@ -386,25 +368,17 @@ class Cluster:
             self._nodes.mark_dead(node)
             raise
         self._nodes.mark_live(node)
-        self._answered = True
         return Answer(found.meta.status, found.body.decode("utf-8", "surrogatepass"))
 
     def _fault_of(self, cause: NoConnection | ConnectionTimeout, node: BaseNode, path: str) -> ClusterFault:
         """The fault that it is when a request got no answer. Only a ClusterUnreachable may pass."""
         where = f"{node.base_url}{path}"
-        # somebody took the connection and then closed it, or said what is no HTTP
-        hung_up = any(isinstance(one, ConnectionResetError | BadStatusLine) for one in _chain(cause))
-        if not self._tls and not self._answered and hung_up and wants_tls(node.host, node.port):
-            return ClusterUnsafe("the node talks TLS alone", where=where, advice=_TLS)
         said = str(cause.errors[0] if cause.errors else cause)[:300]
         error = next((one for one in _chain(cause) if isinstance(one, ssl.SSLError)), None)
         if isinstance(error, ssl.SSLCertVerificationError):
-            what = f"the certificate is not trusted: {error.verify_message.rstrip('.')}"
-            return ClusterUnsafe(what, where=where, advice=_CERTIFICATES.get(error.verify_code))
-        if error is not None and error.reason in _NO_TLS:
-            return ClusterUnsafe("the node does not talk TLS", where=where, advice=_PLAIN)
-        if error is not None and "ALERT" in (error.reason or ""):
-            return ClusterUnsafe(f"the node refuses this TLS connection: {said}", where=where)
+            return ClusterUnsafe(f"the certificate is not trusted: {error.verify_message.rstrip('.')}", where=where)
+        if error is not None and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            return ClusterUnsafe(f"no TLS connection: {said}", where=where)
         if "more than 100 headers" in said:
             return ClusterFault(said, where=where)
         return ClusterUnreachable(f"no answer: {said}", where=where)
@@ -451,9 +425,6 @@ _JSON = HttpHeaders({"content-type": "application/json"})
 _JSON_LINES = HttpHeaders({"content-type": "application/x-ndjson"})
 
 
-_PROBE_SECONDS = 5.0
-
-
 def authorization(user: str | None, password: str, api_key: str | None) -> str | None:
     """The header by which we are known; an API key counts before a user. Raises UsageFault, which tells no secret.
 
@@ -490,17 +461,3 @@ def trusting(ca: str | None, otherwise: str | None = None) -> ssl.SSLContext:
         advice = "ca= names a file with the certificate of the authority that signed the cluster's, as PEM."
         raise UsageFault(f"no certificate can be read: {said}", where=ca or otherwise, advice=advice) from cause
     return context
-
-
-def wants_tls(host: str, port: int) -> bool:
-    """Whether who listens there begins with TLS: nothing of ours is sent, nothing of theirs believed."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        with socket.create_connection((host, port), _PROBE_SECONDS) as plain, context.wrap_socket(plain):
-            return True
-    except ssl.SSLError as error:
-        return "ALERT" in (error.reason or "")  # it refuses us, in the words of TLS
-    except OSError:
-        return False
