@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from headwater.storage.database import Database, Durability, Schema, copy_database
@@ -252,56 +253,52 @@ def test_a_copy_of_what_is_opened_and_closed_again_meanwhile_is_one_state(
 ) -> None:
     """Nobody has the file open before or after its first half is copied, but a short run comes in between."""
 
+    class InHalves:
+        def __init__(self, target: apsw.Connection, source: apsw.Connection) -> None:
+            self.backup = target.backup("main", source, "main")
+
+        def __enter__(self) -> InHalves:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.backup.finish()
+
+        def step(self) -> None:
+            self.backup.step(10)
+            if meanwhile:
+                meanwhile.pop()()
+            self.backup.step()
+
+    class Connection(apsw.Connection):
+        def backup(self, _to: str, source: apsw.Connection, _of: str) -> InHalves:  # type: ignore[override]
+            return InHalves(super(), source)  # type: ignore[arg-type]
+
     def rewrite() -> None:
         with Database(path, V1) as database, database.write() as transaction:
             transaction.run("DELETE FROM item")
             rows = [("later" * 500,) for _ in range(200)]
             transaction.many("INSERT INTO item (word) VALUES (?)", rows)
 
-    def copy_halves(source: Path, target: str) -> None:
-        with open(source, "rb") as read, open(target, "wb") as written:
-            written.write(read.read(os.path.getsize(source) // 2))
-            if meanwhile:
-                meanwhile.pop()()
-            written.write(read.read())
-
     with Database(path, V1) as database:
         add(database, *["first" * 500] * 200)
     meanwhile = [rewrite]
-    monkeypatch.setattr(shutil, "copyfile", copy_halves)
-    copy_database(path, tmp_path / "copy.sqlite")
+    with monkeypatch.context() as patch:
+        patch.setattr("headwater.storage.database.apsw.Connection", Connection)
+        copy_database(path, tmp_path / "copy.sqlite")
+    assert not meanwhile
     with Database(tmp_path / "copy.sqlite", V1) as copied:
         assert copied.check() == []
         assert set(words(copied)) == {"later" * 500}
 
 
-def test_a_copy_of_a_log_that_is_removed_just_then_is_of_what_is_there(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = Path(f"{path}-wal")
-
-    def copy_late(source: Path, target: str) -> None:
-        if source == log:
-            log.unlink()
-        Path(target).write_bytes(source.read_bytes())
-
-    Database(path, V1).close()
-    log.touch()
-    monkeypatch.setattr(shutil, "copyfile", copy_late)
-    copy_database(path, tmp_path / "copy.sqlite")
-    with Database(tmp_path / "copy.sqlite", V1) as copied:
-        assert words(copied) == ["first"]
-
-
-def test_what_may_only_be_read_is_copied_with_its_log(path: Path, tmp_path: Path) -> None:
-    """A folder that this user may not write to, and in which the last writer was killed before its checkpoint."""
-    folder = tmp_path / "of another user"
+def test_a_copy_of_what_was_not_closed_has_its_log(path: Path, tmp_path: Path) -> None:
+    """The last writer was killed before its checkpoint."""
+    folder = tmp_path / "killed"
     folder.mkdir()
     with Database(path, V2) as database:
         add(database, "in the log")
         for suffix in ("", "-wal"):
             (folder / f"a.sqlite{suffix}").write_bytes(Path(f"{path}{suffix}").read_bytes())
-    (folder / "a.sqlite-shm").mkdir()  # stands for what may not be made: as root any folder may be written to
     copy_database(folder / "a.sqlite", tmp_path / "copy.sqlite")
     with Database(tmp_path / "copy.sqlite", V2) as copied:
         assert "in the log" in words(copied)

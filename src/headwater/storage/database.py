@@ -32,7 +32,6 @@ from headwater.storage.transaction import (
     SchemaTooOld,
     Transaction,
     create_file,
-    disk_is_full,
     fault_of,
     rolled_back,
 )
@@ -356,7 +355,7 @@ def private_copy(path: Path, schema: Schema) -> Iterator[Database]:
     """
     from tempfile import TemporaryDirectory, gettempdir
 
-    octets = sum(one.stat().st_size for one in _files_of(path) if one.is_file())
+    octets = sum(one.stat().st_size for one in (path, Path(f"{path}-wal")) if one.is_file())
     is_full = _room(Path(gettempdir())) < octets + _ROOM
     with TemporaryDirectory(prefix="headwater-", dir=_MEMORY if is_full and os.path.isdir(_MEMORY) else None) as folder:
         copy = Path(folder) / path.name
@@ -376,59 +375,44 @@ def _room(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-_FILE_COPIES = 10
-"""So often the files of a database that nobody has open are copied anew when they were changed meanwhile."""
+_COPIES = 10
+"""So often a database that nobody has open is copied anew when somebody has opened it meanwhile."""
 
 
 def copy_database(original: Path, copy: Path) -> None:
     """Write one committed state of a database to the new file `copy`, whatever is written and checkpointed meanwhile.
 
-    Nothing is made or changed beside the original. Raises DatabaseFaults, and OSError where it cannot be read.
+    Nothing is made or changed beside the original while it is open, nor where it was closed well: nobody has it open
+    then, and SQLite is told that it does not change. Raises DatabaseFaults, and OSError where it cannot be read.
     """
-    shared = Path(f"{original}-shm")
-    for _ in range(_FILE_COPIES):
-        if shared.exists():
-            break
-        # Nobody has it open; to read it by SQLite would make what is shared, and a log.
-        if _is_copied(original, copy) and not shared.exists():
-            return  # else somebody has opened it meanwhile, and perhaps closed it again
-    try:
-        copy.unlink(missing_ok=True)
-        with (
-            contextlib.closing(apsw.Connection(str(original), flags=apsw.SQLITE_OPEN_READONLY)) as source,
-            contextlib.closing(apsw.Connection(str(copy))) as target,
-        ):
-            source.set_busy_handler(BusyWait(30.0))
-            with target.backup("main", source, "main") as backup:
-                backup.step()
-    except apsw.Error as cause:  # another user's, of a run that was killed; or what SQLite shares has no room there
-        if not isinstance(cause, (apsw.CantOpenError, apsw.ReadOnlyError)) and not disk_is_full(original):
-            raise fault_of(cause, original) from cause
-        any(_is_copied(original, copy) for _ in range(_FILE_COPIES))
+    for attempt in range(_COPIES):
+        before, is_closed = _seen(original), attempt < _COPIES - 1 and not _has_companions(original)
+        try:
+            copy.unlink(missing_ok=True)
+            place = f"{original.absolute().as_uri()}?immutable={is_closed:d}"
+            reading = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            with (
+                contextlib.closing(apsw.Connection(place, flags=reading)) as source,
+                contextlib.closing(apsw.Connection(str(copy))) as target,
+            ):
+                source.set_busy_handler(BusyWait(30.0))
+                with target.backup("main", source, "main") as backup:
+                    backup.step()
+        except apsw.Error as cause:
+            if not is_closed or _seen(original) == before:
+                raise fault_of(cause, original) from cause
+            continue
+        if not is_closed or (_seen(original) == before and not _has_companions(original)):
+            return
 
 
-def _is_copied(original: Path, copy: Path) -> bool:
-    """Copy the files of a database as they lie there; whether none was changed meanwhile."""
-    from shutil import copyfile  # with every archive format it knows: the start of each run would pay for it
-
-    before = _file_states(original)
-    for file, copied in zip(_files_of(original), _files_of(copy), strict=True):
-        copied.unlink(missing_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            copyfile(file, copied)
-    return _file_states(original) == before
+def _has_companions(database: Path) -> bool:
+    """Whether files lie beside it that belong to it while it is open, or was not closed."""
+    return any(os.path.lexists(f"{database}{suffix}") for suffix in ("-shm", "-wal", "-journal"))
 
 
-def _files_of(database: Path) -> list[Path]:
-    """The file of a database, and those that belong to it while something is written or was interrupted."""
-    return [Path(f"{database}{suffix}") for suffix in ("", "-wal", "-journal")]
-
-
-def _file_states(database: Path) -> list[tuple[int, int, int]]:
-    """What of the states of a database's files tells whether they have changed."""
-    found = []
-    for file in _files_of(database):
-        with contextlib.suppress(FileNotFoundError):
-            state = file.stat()
-            found.append((state.st_ino, state.st_size, state.st_mtime_ns))
-    return found
+def _seen(database: Path) -> tuple[int, int, int]:
+    """What of the state of a file tells whether it has changed. Raises OSError where it cannot be read."""
+    with database.open("rb") as file:
+        state = os.fstat(file.fileno())
+    return state.st_ino, state.st_size, state.st_mtime_ns
