@@ -313,7 +313,7 @@ def test_what_is_linked_is_what_was_opened(
 
 
 @pytest.mark.parametrize("old", [True, False])
-def test_places_are_linked_without_names_for_descriptors(
+def test_places_are_copied_without_names_for_descriptors(
     base: bytes, monkeypatch: pytest.MonkeyPatch, old: bool
 ) -> None:
     monkeypatch.setattr("headwater.files.file_copies._DESCRIPTORS", None)
@@ -321,7 +321,9 @@ def test_places_are_linked_without_names_for_descriptors(
     if old:
         put(base, b"out/deep/file", b"old")
     assert read_file((path, ("md5",), place), ReadOptions(LINK))[0] == hashing.READ
-    assert os.path.samefile(path, place)
+    with open(place, "rb") as file:
+        assert file.read() == b"abc"
+    assert not os.path.samefile(path, place)
     assert os.listdir(base + b"/out/deep") == [b"file"]
 
 

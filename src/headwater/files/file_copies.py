@@ -15,6 +15,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Callable
+from io import FileIO
 from typing import Final
 
 _USUALLY_FREE: Final = 1 << 30
@@ -104,7 +105,7 @@ _DESCRIPTORS = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
 
 
 class FileChanged(Exception):
-    """The file was written to, or exchanged, while it was read."""
+    """The file was written to while it was read."""
 
 
 class PlacementFailed(Exception):
@@ -115,32 +116,17 @@ class PlacementFailed(Exception):
         self.errno = cause.errno or 0
 
 
-def link(descriptor: int, source: os.stat_result, path: bytes, place: bytes) -> bool:
+def link(descriptor: int, source: os.stat_result, place: bytes) -> bool:
     """Make `place` a hard link of the open file, replacing what is there.
 
     False when nothing was linked: it is a link already, or links cannot be here and a copy will be made.
     """
-    try:
-        try:
-            _link_open(descriptor, path, place)
-        except GONE:
-            if os.fstat(descriptor).st_nlink == 0:  # it is the source that vanished
-                raise
-            _room(place)
-            _link_open(descriptor, path, place)
-    except FileExistsError:
-        pass
-    except GONE:
-        raise
-    except OSError:
-        return False
-    else:
-        return True
-    if _same(place, source):
+    if _DESCRIPTORS is None or _same(place, source):
         return False
     aside = _aside(place)
     try:
-        _link_open(descriptor, path, aside)
+        # A folder has to be named for the call that follows the descriptor's name; the absolute path ignores it.
+        os.link(_DESCRIPTORS % descriptor, aside, src_dir_fd=descriptor, follow_symlinks=True)
     except GONE:
         raise
     except OSError:
@@ -151,22 +137,6 @@ def link(descriptor: int, source: os.stat_result, path: bytes, place: bytes) -> 
         with contextlib.suppress(*GONE):
             os.unlink(aside)
     return True
-
-
-def _link_open(descriptor: int, path: bytes, place: bytes) -> None:
-    """Link the open file itself. Where the system cannot link a descriptor: by its path, and look what that was."""
-    if _DESCRIPTORS is not None:
-        # A folder has to be named for the call that follows the descriptor's name; the absolute path ignores it.
-        os.link(_DESCRIPTORS % descriptor, place, src_dir_fd=descriptor, follow_symlinks=True)
-        return
-    aside = _aside(place)
-    os.link(path, aside, follow_symlinks=False)
-    try:
-        if not _same(aside, os.fstat(descriptor)):
-            raise FileChanged
-        os.link(aside, place, follow_symlinks=False)
-    finally:
-        os.unlink(aside)
 
 
 def is_placed(place: bytes, source: os.stat_result, mode: str | None) -> bool:
@@ -226,38 +196,32 @@ class FileCopy:
         self._source = source
         self._aside = _aside(place)
         try:
-            self._descriptor = os.open(self._aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._file = _create(self._aside)
         except OSError as cause:
             raise PlacementFailed(cause) from cause
-        self._open = True
 
     def write(self, data: bytes) -> None:
         """Take the next octets."""
         try:
-            write_all(self._descriptor, data)
+            write_all(self._file.fileno(), data)
         except OSError as cause:
             raise PlacementFailed(cause) from cause
 
     def finish(self) -> None:
         """Give the copy the source's time (what a server says of it is then what the list says) and its place."""
         try:
-            os.fchmod(self._descriptor, stat.S_IMODE(self._source.st_mode) & 0o777)
-            os.utime(self._descriptor, ns=(self._source.st_atime_ns, self._source.st_mtime_ns))
+            os.fchmod(self._file.fileno(), stat.S_IMODE(self._source.st_mode) & 0o777)
+            os.utime(self._file.fileno(), ns=(self._source.st_atime_ns, self._source.st_mtime_ns))
+            self._file.close()
         except OSError as cause:
             raise PlacementFailed(cause) from cause
-        self._close()
         _rename(self._aside, self._place)
 
     def discard(self) -> None:
         """Leave nothing behind, unless it has its place."""
-        self._close()
+        self._file.close()
         with contextlib.suppress(*GONE):
             os.unlink(self._aside)
-
-    def _close(self) -> None:
-        if self._open:
-            self._open = False
-            os.close(self._descriptor)
 
 
 # octets that are set aside while a file is hashed: what becomes a version when its change is recorded
@@ -304,7 +268,7 @@ class VersionWriter:
 
     def _begin(self) -> None:
         self._name = secrets.token_hex(8)
-        self._descriptor = -1
+        self._file: FileIO | None = None
         self._end = 0
         self._held: list[bytes] = []
         self._held_octets = 0
@@ -324,8 +288,8 @@ class VersionWriter:
         """Write what is still held. Returns 0, or the errno that says why nothing is there since the last call."""
         if self._held:
             self._write()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        if self._file is not None:
+            self._file.close()
         error = self._errno
         self._begin()
         return error
@@ -336,9 +300,9 @@ class VersionWriter:
             return
         try:
             refuse_little_room(self.folder, len(octets))
-            if self._descriptor < 0:
-                self._descriptor = _create(self.folder + b"/" + self._name.encode())
-            write_all(self._descriptor, octets)
+            if self._file is None:
+                self._file = _create(self.folder + b"/" + self._name.encode())
+            write_all(self._file.fileno(), octets)
         except OSError as cause:
             self._errno = cause.errno or errno.EIO
 
@@ -355,18 +319,23 @@ class VersionCopy:
         self.errno = 0
         self._writer = writer
         self._held: list[bytes] = []
-        self._aside = b""
-        self._descriptor = -1
+        self._file: FileIO | None = None
         if octets > SMALL_OCTETS:
-            self._open(octets)
+            try:
+                refuse_little_room(writer.folder, octets)
+                self._file = _create(writer.folder + b"/" + secrets.token_hex(8).encode())
+            except OSError as cause:
+                self._fail(cause)
 
     def write(self, data: bytes) -> None:
         """Take the next octets. Raises nothing."""
-        if self._descriptor < 0:
+        if self.errno:
+            return
+        if self._file is None:
             self._held.append(data)
             return
         try:
-            write_all(self._descriptor, data)
+            write_all(self._file.fileno(), data)
         except OSError as cause:
             self._fail(cause)
 
@@ -374,42 +343,28 @@ class VersionCopy:
         """All octets have been given, and held still. Raises nothing."""
         if self.errno:
             return
-        if self._descriptor < 0:
+        if self._file is None:
             self.name = self._writer.add(b"".join(self._held))
             return
         try:
-            self._close()
-            self.name = os.fsdecode(os.path.basename(self._aside))
+            self._file.close()
+            self.name = os.fsdecode(os.path.basename(os.fsencode(self._file.name)))
         except OSError as cause:
             self._fail(cause)
 
     def discard(self) -> None:
         """Leave nothing behind, unless it is finished. Raises nothing."""
         self._held = []
-        if self._aside and not self.name:
+        if self._file is not None and not self.name:
             with contextlib.suppress(OSError):
-                self._close()
+                self._file.close()
             with contextlib.suppress(OSError):
-                os.unlink(self._aside)
-
-    def _open(self, octets: int) -> None:
-        try:
-            refuse_little_room(self._writer.folder, octets)
-            path = self._writer.folder + b"/" + secrets.token_hex(8).encode()
-            self._descriptor = _create(path)
-            self._aside = path
-        except OSError as cause:
-            self._fail(cause)
+                os.unlink(self._file.name)
 
     def _fail(self, cause: OSError) -> None:
         self.discard()
         self.errno = cause.errno or errno.EIO
 
-    def _close(self) -> None:
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
 
-
-def _create(path: bytes) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def _create(path: bytes) -> FileIO:
+    return FileIO(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))

@@ -117,7 +117,7 @@ def _read_once(path: bytes, place: bytes | None, algorithms: tuple[str, ...], op
             return SPECIAL, 0, _NOTHING, 0, 0, "", ""
         if 0 <= time.time_ns() - found.st_mtime_ns < options.settle_ns and not is_closed(descriptor):
             return UNFINISHED, 0, _NOTHING, 0, 0, "", ""
-        linked = place is not None and options.mode == LINK and link(descriptor, found, path, place)
+        linked = place is not None and options.mode == LINK and link(descriptor, found, place)
         return _read_open(descriptor, found if linked else None, place, algorithms, options)
     finally:
         os.close(descriptor)
