@@ -87,7 +87,8 @@ class PendingWrite:
         self._digest = new_digest()
         self._compressor = GzipCompressor() if kind.has_gzip else None
         self._files: list[BinaryIO] = []
-        self.settled: PutResult | None = None
+        self.result: PutResult
+        """What came of it, once the context has ended."""
 
     def begin(self) -> None:
         """Make the files."""
@@ -98,12 +99,6 @@ class PendingWrite:
                 # The label stands before the body and is known after it: its length is fixed, so its place is kept.
                 padding = "" if self._ask_mark is None else " " * (MARK_OCTETS + 1)
                 self._files[1].write(header("0" * len(_label("", 0)) + padding))
-
-    @property
-    def result(self) -> PutResult:
-        """What came of it."""
-        assert self.settled is not None, "the context has not ended"
-        return self.settled
 
     def write(self, data: bytes, /) -> int:
         """Append these octets."""
@@ -131,41 +126,39 @@ class PendingWrite:
                 file.write(header(_label(self.etag, self.octets) + text))
             self._close()
 
-    def place_gzip(self, *, durable: bool) -> None:
-        """Put the gzip form in its place, or take away what an object of another kind had there."""
-        if self.kind.has_gzip:
-            _place(self._gzip, gzip_path(self._path), durable=durable)
-        else:
-            gzip_path(self._path).unlink(missing_ok=True)
+    def place(self, before: Signature, *, durable: bool) -> Signature:
+        """Put note, gzip form and object in their places; returns the signature, another one than `before`, which goes.
 
-    def prepare(self, before: Signature) -> Signature:
-        """The signature that the object will have; another one than `before`, which it replaces."""
+        The note comes first, since what the object is has to be known as soon as it is there, and the object last:
+        before that a web server of the folder shows one that is older than its gzip form.
+        """
         now = signature_of(self._plain)
         if 0 <= before[1] - now[1] < _TICK_NS:  # or else the second next may have both inode and time of the first
             os.utime(self._plain, ns=(before[1] + 1, before[1] + 1))
             now = signature_of(self._plain)
-        return now
-
-    def place_note(self, signature: Signature, *, durable: bool) -> None:
-        """Put a note in its place where one is needed, for an object in this state that has these octets."""
-        if not self._needs_note:
-            remove_note(self._path, signature)
-            return
-        note = ObjectNote(etag=self.etag, octets=self.octets, mark=self._mark, media_type=self.kind.media_type)
-        self._note.write_bytes(msgspec.json.encode(note))
-        _place(self._note, _note_path(self._path, signature), durable=durable)
-        if durable:  # what the object is has to be known as soon as the object is there
+        if self.kind.has_gzip and self.kind.media_type == implied_type(self._path.name):
+            remove_note(self._path, now)
+        else:
+            note = ObjectNote(etag=self.etag, octets=self.octets, mark=self._mark, media_type=self.kind.media_type)
+            self._note.write_bytes(msgspec.json.encode(note))
+            if durable:
+                sync_file(self._note)
+            os.replace(self._note, _note_path(self._path, now))
+            if durable:
+                sync_folder(self._path.parent)
+        for form in (self._gzip, self._plain) if durable else ():
+            if form is self._plain or self.kind.has_gzip:
+                sync_file(form)
+        if self.kind.has_gzip:
+            os.replace(self._gzip, gzip_path(self._path))
+        else:
+            gzip_path(self._path).unlink(missing_ok=True)
+        os.replace(self._plain, self._path)
+        if durable:  # both names at once: whichever of them a power cut spares, the label tells what it is
             sync_folder(self._path.parent)
-
-    def place_forms(self, *, durable: bool) -> Signature:
-        """Put the gzip form and then the object itself in their places, both synced before: between the two a web
-        server of the folder shows an object that is older than its form."""
-        if durable and self.kind.has_gzip:
-            sync_file(self._gzip)
-        if durable:
-            sync_file(self._plain)
-        self.place_gzip(durable=False)
-        return _place(self._plain, self._path, durable=False)
+        if before[1:] != now[1:]:
+            remove_note(self._path, before)  # only now: until then it may be the old object that is there
+        return now
 
     def discard(self) -> None:
         """Remove what is left of it."""
@@ -174,10 +167,6 @@ class PendingWrite:
         for leftover in (self._plain, self._gzip, self._note):
             with suppress(FileNotFoundError):
                 leftover.unlink()
-
-    @property
-    def _needs_note(self) -> bool:
-        return not self.kind.has_gzip or self.kind.media_type != implied_type(self._path.name)
 
     def _close(self) -> None:
         with ExitStack() as files:
@@ -270,14 +259,6 @@ def _note_path(path: Path, state: Signature) -> Path:
     return path.with_name(f"{NOTE}{path.name}.{state[2]:x}.{state[1]:x}")
 
 
-def _place(source: Path, target: Path, *, durable: bool) -> Signature:
-    if durable:
-        sync_file(source)
-    placed = signature(source.stat())
-    os.replace(source, target)
-    return placed
-
-
 # The store
 
 _OPENINGS, _AT_ONCE, _PAUSE_SECONDS = 200, 5, 0.001
@@ -314,8 +295,8 @@ class FolderStore:
     def put(self, name: str, chunks: Iterable[bytes], kind: ObjectKind = XML, mark: Mark | None = None) -> PutResult:
         """Make `name` hold exactly these octets, and `name.gz` their gzip form where the kind has one.
 
-        When the object has these octets and this kind already, neither inode nor time nor mark changes. What `chunks`
-        raises, and CannotWrite, leave everything as it was.
+        When the object has these octets and this kind already, and all that belongs to it, neither inode nor time nor
+        mark changes. What `chunks` raises, and CannotWrite, leave everything as it was.
         """
         with self.writer(name, kind, mark) as writing:
             for chunk in chunks:
@@ -342,30 +323,22 @@ class FolderStore:
             yield writing
             writing.finish()
             with write_faults(path):
-                writing.settled = self._settle(name, path, writing)
+                writing.result = self._settle(name, path, writing)
         finally:
             with write_faults(path):
                 writing.discard()
 
     def _settle(self, name: str, path: Path, writing: PendingWrite) -> PutResult:
-        held = self.stat(name)
-        if held and (held.etag, held.octets) == (writing.etag, writing.octets):
-            held = self._describe(name, path, signature_of(path), held.etag)  # memory may know files that are gone
+        held, before = self.stat(name), signature_of(path)
+        is_same = held is not None and (held.etag, held.octets) == (writing.etag, writing.octets)
+        if is_same:
+            held = self._describe(name, path, before, writing.etag)  # memory may know files that are gone
             has_gzip = held.gzip_octets is not None
             if held.is_vouched and (held.media_type, has_gzip) == (writing.kind.media_type, writing.kind.has_gzip):
                 return PutResult(held, is_new=False)
-            writing.place_gzip(durable=self._durable)
-            writing.place_note(signature_of(path), durable=self._durable)
-            self._sync(path.parent)
-            return PutResult(self._describe(name, path, signature_of(path), writing.etag), is_new=False)
-        before = signature_of(path)
-        writing.place_note(writing.prepare(before), durable=self._durable)
-        placed = writing.place_forms(durable=self._durable)
-        self._sync(path.parent)  # both names at once: whichever of them a power cut spares, the label tells what it is
-        if before[1:] != placed[1:]:
-            remove_note(path, before)  # only now: until then it may be the old object that is there
+        placed = writing.place(before, durable=self._durable)
         self._forget(name)
-        return PutResult(self._describe(name, path, placed, writing.etag), is_new=True)
+        return PutResult(self._describe(name, path, placed, writing.etag), is_new=not is_same)
 
     def stat(self, name: str) -> StoredObject | None:
         """The object, or None. Its digest is taken from memory while the file is the same, else from its octets where
