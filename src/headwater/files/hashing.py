@@ -24,7 +24,6 @@ from headwater.files.file_copies import (
     ALGORITHM,
     GONE,
     LINK,
-    SMALL_OCTETS,
     FileChanged,
     FileCopy,
     PlacementFailed,
@@ -157,10 +156,6 @@ def _read_open(
     if copy is None and not algorithms:
         return READ, 0, state_of(before), began, changed, "", ""
     writer = options.versions if ALGORITHM in algorithms else None
-    if copy is None and before.st_size <= SMALL_OCTETS:
-        data = _read_small(descriptor, before)
-        text = " ".join([f"{name}:{HASHERS[name](data).hexdigest()}" for name in algorithms])
-        return READ, 0, state_of(before), began, changed, text, "" if writer is None else writer.add(data)
     version = None if writer is None else VersionCopy(writer, before.st_size)
     sinks = [one for one in (copy, version) if one is not None]
     hashes = [HASHERS[name]() for name in algorithms]
@@ -180,17 +175,6 @@ def _read_open(
     error, aside = (version.errno, version.name) if version is not None else (0, "")
     text = " ".join([f"{name}:{one.hexdigest()}" for name, one in zip(algorithms, hashes, strict=True)])
     return READ, error, state_of(before), began, changed, text, aside
-
-
-def _read_small(descriptor: int, before: os.stat_result) -> bytes:
-    """All octets of an open file."""
-    size = before.st_size
-    data = os.read(descriptor, size + 1)
-    while len(data) < size and (more := os.read(descriptor, size + 1 - len(data))):
-        data += more
-    if len(data) != size or state_of(os.fstat(descriptor)) != state_of(before):
-        raise FileChanged
-    return data
 
 
 def _feed(descriptor: int, size: int, takers: list[Callable[[bytes], object]], stop: Callable[[], bool] | None) -> int:
