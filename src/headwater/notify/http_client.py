@@ -101,15 +101,16 @@ class HttpConnection(asyncio.Protocol):
         self._has_head = self._is_complete = self._reads_body = False
         self._failure: HttpFailure | None = None
 
-    async def ask(self, message: tuple[bytes, ...], bounds: AnswerBounds) -> HttpAnswer | HttpFailure | None:
+    async def ask(self, message: tuple[bytes, bytes], bounds: AnswerBounds) -> HttpAnswer | HttpFailure | None:
         """Send a request and wait for the answer; None when the connection ended before a single octet came."""
         assert self._transport is not None
         self._clear()
         self._came = 0
         self._bounds = bounds
         self._answer = asyncio.get_running_loop().create_future()
-        for block in message:
-            self._transport.write(block)
+        self._transport.writelines(
+            filter(None, message)
+        )  # a copy of the body for each of many requests would take memory
         try:
             return await self._answer
         except BaseException:
@@ -268,7 +269,7 @@ async def _open_tunnel(
     try:
         at = f"{host}:{port}".encode("latin-1")
         asked = b"CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n" % (at, at, proxy.head)
-        answer = await asking.ask((asked,), AnswerBounds(seconds=0))
+        answer = await asking.ask((asked, b""), AnswerBounds(seconds=0))
         if not isinstance(answer, HttpAnswer):
             return HttpFailure("the proxy does not answer as a proxy does")
         if not answer.ok:
@@ -311,8 +312,6 @@ _LOOKUPS: Final = 64
 _SHARED_LOOKUPS: Final = 8
 _EARLY_SECONDS: Final = 1.0
 _ADDRESSES: Final = 3
-_LARGE_OCTETS: Final = 64 << 10
-"""A body from here on is not put into one message with the head: a copy for each of many requests takes memory."""
 
 
 class NameAsker(msgspec.Struct, frozen=True):
@@ -511,8 +510,8 @@ class HttpClient:
 
 def _message(
     method: str, url: str, head: bytes, body: bytes | None, agent: str, proxy: HttpProxy | None
-) -> tuple[bytes, ...]:
-    """The parts of a request; `proxy`: by which it is made in the clear, and which gets the whole address."""
+) -> tuple[bytes, bytes]:
+    """Head and body of a request; `proxy`: by which it is made in the clear, and which gets the whole address."""
     parts = uris.split(url)
     target = parts.path or "/"
     if parts.query is not None:
@@ -521,7 +520,4 @@ def _message(
         target, head = f"{parts.scheme}://{parts.authority}{target}", proxy.head + head
     first = f"{method} {target} HTTP/1.1\r\nHost: {parts.authority}\r\nUser-Agent: {agent}\r\n".encode("latin-1")
     length = b"" if body is None else b"Content-Length: %d\r\n" % len(body)
-    whole_head = b"".join((first, head, length, b"Accept: */*\r\n\r\n"))
-    if body is None:
-        return (whole_head,)
-    return (whole_head + body,) if len(body) < _LARGE_OCTETS else (whole_head, body)
+    return b"".join((first, head, length, b"Accept: */*\r\n\r\n")), body or b""
