@@ -30,6 +30,7 @@ from headwater.http.dump_package import (
     Package,
     PackageSource,
     PastStates,
+    StatesOf,
     present_states,
     read_request,
     select,
@@ -244,12 +245,13 @@ class DumpEndpoint:
     def _package_source(self, name: str, at: dt.datetime | None) -> PackageSource:
         """What a package is made from. Raises DumpRefused where a set does not keep the past that is asked for."""
         site, catalog = self._source.site, self._source.catalog
-        states, contents, settings = present_states(catalog, name), self._contents, site.settings(name)
+        contents, settings = self._contents, site.settings(name)
+        states: StatesOf = functools.partial(present_states, catalog, name)
         if at is not None:
             if self._past is None or not self._has_past(name):
                 what = "at is asked for, and the set does not keep what its resources were"
                 raise DumpRefused(what, advice="Leave at out: only a set with versions can tell of the past.")
-            states, contents = self._past.at(name, to_microseconds(at)), self._past.contents
+            states, contents = functools.partial(self._past.at, name, to_microseconds(at)), self._past.contents
             settings = SetSettings(name=name)  # links that are added belong to resources as they are
         return PackageSource(
             name=name,

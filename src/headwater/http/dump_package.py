@@ -32,7 +32,7 @@ from headwater.spec.records import AbsenceReason, AbsentResource, ChangeKind, Do
 from headwater.spec.times import format_datetime, parse_datetime
 from headwater.spec.writer import DocumentWriter
 from headwater.typed_decoding import json_decoder
-from headwater.versions.history import History, Keeping, PastState
+from headwater.versions.history import History, Keeping
 
 
 class DumpRefused(UsageFault):
@@ -64,14 +64,13 @@ class PackageRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
-    uris: list[str] | msgspec.UnsetType = msgspec.UNSET
-    since: str | msgspec.UnsetType = msgspec.UNSET
-    page: int | msgspec.UnsetType = msgspec.UNSET
-    at: str | msgspec.UnsetType = msgspec.UNSET
+    uris: list[str] | None = None
+    since: str | None = None
+    page: int | None = None
+    at: str | None = None
     deflate: bool = True
 
 
-_SELECTIONS = ("uris", "since", "page")
 _decode = json_decoder(_Body)
 
 
@@ -84,16 +83,16 @@ def read_request(body: bytes, most: int) -> PackageRequest:
         if words == "Input data was truncated":  # of a whole text, too
             words = "the JSON text is cut off, or has half a surrogate pair"
         raise DumpRefused(f"not a request for a package: {words}") from cause
-    given = [name for name in _SELECTIONS if getattr(asked, name) is not msgspec.UNSET]
-    if len(given) != 1:
-        raise DumpRefused(f"one of uris, since and page is asked for, not {len(given)}")
-    if asked.at is not msgspec.UNSET and asked.uris is msgspec.UNSET:
+    given = 3 - (asked.uris, asked.since, asked.page).count(None)
+    if given != 1:
+        raise DumpRefused(f"one of uris, since and page is asked for, not {given}")
+    if asked.at is not None and asked.uris is None:
         raise DumpRefused("at stands beside uris alone")
     return PackageRequest(
-        uris=_uris(asked.uris, most) if asked.uris is not msgspec.UNSET else None,
-        at=_moment("at", asked.at) if asked.at is not msgspec.UNSET else None,
-        since=_moment("since", asked.since) if asked.since is not msgspec.UNSET else None,
-        page=asked.page if asked.page is not msgspec.UNSET else None,
+        uris=None if asked.uris is None else _uris(asked.uris, most),
+        at=None if asked.at is None else _moment("at", asked.at),
+        since=None if asked.since is None else _moment("since", asked.since),
+        page=asked.page,
         is_deflated=asked.deflate,
     )
 
@@ -202,14 +201,10 @@ StatesOf = Callable[[Sequence[str]], Mapping[str, Resource | AbsenceReason]]
 _NO_OCTETS = {Keeping.DELETED: AbsenceReason.DELETED, Keeping.LOST: AbsenceReason.GONE}
 
 
-def present_states(catalog: Catalog, name: str) -> StatesOf:
+def present_states(catalog: Catalog, name: str, uris: Sequence[str]) -> Mapping[str, Resource | AbsenceReason]:
     """The resources of a set as they are."""
-
-    def states(uris: Sequence[str]) -> Mapping[str, Resource | AbsenceReason]:
-        found = catalog.get(name, uris)
-        return {uri: found.get(uri) or _unknown(uri) for uri in uris}
-
-    return states
+    found = catalog.get(name, uris)
+    return {uri: found.get(uri) or _unknown(uri) for uri in uris}
 
 
 class PastStates(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,20 +217,13 @@ class PastStates(msgspec.Struct, frozen=True, kw_only=True):
     contents: ContentReader
     takes: Callable[[str, bytes], bool]
 
-    def at(self, name: str, at_us: int) -> StatesOf:
+    def at(self, name: str, at_us: int, uris: Sequence[str]) -> Mapping[str, Resource | AbsenceReason]:
         """The resources of a set with a history as they were."""
-        history = self.histories[name]
-
-        def states(uris: Sequence[str]) -> Mapping[str, Resource | AbsenceReason]:
-            taken = [uri for uri in uris if "://" not in uri and self.takes(name, unquote_to_bytes(uri))]
-            known = history.each_until(taken, at_us)
-            return {uri: found(uri, known.get(uri)) for uri in uris}
-
-        def found(uri: str, state: PastState | None) -> Resource | AbsenceReason:
-            if state is None:
-                return _unknown(uri)
-            return past_resource(uri, state) if state.is_kept else _NO_OCTETS[state.keeping]
-
+        taken = [uri for uri in uris if "://" not in uri and self.takes(name, unquote_to_bytes(uri))]
+        known = self.histories[name].each_until(taken, at_us)
+        states: dict[str, Resource | AbsenceReason] = {uri: _unknown(uri) for uri in uris}
+        for uri, state in known.items():
+            states[uri] = past_resource(uri, state) if state.is_kept else _NO_OCTETS[state.keeping]
         return states
 
 
