@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.http.requests import Span, Unsatisfiable, accepts_gzip, http_second, is_fresh, wanted_span
+from headwater.http.requests import accepts_gzip, http_second, is_fresh, wanted_span
 
 TAG = b'"abc"'
 SECOND = 1_700_000_000
@@ -64,16 +64,16 @@ def test_a_date_proves_nothing_while_the_tag_is_weak() -> None:
 @pytest.mark.parametrize(
     ("range_", "span"),
     [
-        (b"bytes=0-0", Span(0, 0)),
-        (b"bytes=0-99", Span(0, 99)),
-        (b"bytes=0-100", Span(0, 99)),
-        (b"bytes=99-", Span(99, 99)),
-        (b"bytes=-1", Span(99, 99)),
-        (b"bytes=-1000", Span(0, 99)),
-        (b"Bytes = 5 - 6", Span(5, 6)),
-        (b"bytes=100-", Unsatisfiable.BEYOND_END),
-        (b"bytes=100-200", Unsatisfiable.BEYOND_END),
-        (b"bytes=-0", Unsatisfiable.BEYOND_END),
+        (b"bytes=0-0", range(0, 1)),
+        (b"bytes=0-99", range(0, 100)),
+        (b"bytes=0-100", range(0, 100)),
+        (b"bytes=99-", range(99, 100)),
+        (b"bytes=-1", range(99, 100)),
+        (b"bytes=-1000", range(0, 100)),
+        (b"Bytes = 5 - 6", range(5, 7)),
+        (b"bytes=100-", range(0)),
+        (b"bytes=100-200", range(0)),
+        (b"bytes=-0", range(0)),
         (b"bytes=5-4", None),
         (b"bytes=0-0,2-3", None),
         (b"bytes=", None),
@@ -85,7 +85,7 @@ def test_a_date_proves_nothing_while_the_tag_is_weak() -> None:
         (b"", None),
     ],
 )
-def test_ranges(range_: bytes, span: Span | Unsatisfiable | None) -> None:
+def test_ranges(range_: bytes, span: range | None) -> None:
     assert wanted_span(range_, None, TAG, 100) == span
 
 
@@ -106,9 +106,7 @@ def test_if_range(if_range: bytes, tag: bytes, taken: bool) -> None:
 @given(st.binary(max_size=60), st.integers(0, 200))
 def test_a_span_always_lies_inside(text: bytes, size: int) -> None:
     span = wanted_span(b"bytes=" + text, None, TAG, size)
-    if isinstance(span, Span):
-        assert 0 <= span.start <= span.last < size
-        assert span.octets == span.last - span.start + 1
+    assert not span or 0 <= span.start < span.stop <= size
 
 
 @pytest.mark.parametrize(
@@ -147,7 +145,6 @@ def test_no_octets_break_anything(text: bytes) -> None:
     is_fresh(text, None, TAG, SECOND)
     is_fresh(None, text, TAG, SECOND)
     span = wanted_span(text, text, TAG, 10)
-    if isinstance(span, Span):
-        assert 0 <= span.start <= span.last < 10
+    assert not span or 0 <= span.start < span.stop <= 10
     accepts_gzip(text)
     http_second(text)

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,8 +44,9 @@ from headwater.http.mementos import PastContents, VersionEndpoint
 from headwater.http.metrics import CONTENT_TYPE, MetricsPage, RequestCounters, SharedCounters
 from headwater.http.resources import FileHandler
 from headwater.http.responses import AccessRecord
+from headwater.http.routes import page_of
 from headwater.http.server import address_url, listen, make_server
-from headwater.http.workers import Answers, FirstProcess, ServingProcesses, page_of, when_parent_ends
+from headwater.http.workers import Answers, FirstProcess, ServingProcesses, when_parent_ends
 from headwater.ingest.push.submission import Account
 from headwater.progress import Notice, Progress
 from headwater.source.config import SourceConfig
@@ -261,8 +263,8 @@ def _application(
     page = MetricsPage(source, hearers.counts) if hearers.is_counting else None
     routes = [page.route()] if page is not None else []
     if first is not None:
-        routes = [page_of(first, "health", b"application/json")]
-        routes += [page_of(first, "metrics", CONTENT_TYPE)] if page is not None else []
+        pages = {"health": b"application/json"} | ({"metrics": CONTENT_TYPE} if page is not None else {})
+        routes = [page_of(name, media_type, partial(first.ask, name)) for name, media_type in pages.items()]
     ingest = None
     if targets := source.push_sets.targets():
         from headwater.http.ingest import IngestEndpoint

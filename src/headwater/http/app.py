@@ -32,7 +32,7 @@ from headwater.http.responses import (
     access_record,
     line,
 )
-from headwater.http.routes import NO_STORE, REVALIDATE, HttpRequest, NoMatch, Route, RouteTable
+from headwater.http.routes import REVALIDATE, Answer, HttpRequest, NoMatch, Route, RouteTable, page_of
 from headwater.http.source_access import Precedence, SourceAccess
 from headwater.publish.site import DUMP, ROBOTS, SOURCE_DESCRIPTION, SetSettings, Site, dataset_name, offered
 from headwater.source.health import (
@@ -120,30 +120,18 @@ def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, r
 WAITING_SECONDS = FAILING_SECONDS
 """So long a question may take before it counts as not answered."""
 
-Report = tuple[int, bytes]
-"""A status and a body in JSON."""
 
-
-class _HealthHandler:
-    """Answers with the health report."""
+class _HealthReport:
+    """Makes the health report, once for all who ask at a time."""
 
     def __init__(self, access: SourceAccess) -> None:
         self._access = access
         self._lock = threading.Lock()
-        self._asked: Future[Report] | None = None
+        self._asked: Future[Answer] | None = None
         self._asked_at = 0.0
 
-    def route(self) -> Route:
-        """The row of the report."""
-        kind = b"application/json"
-        return Route(name="health", pattern="/health", handler=self.answer, media_type=kind, cache=NO_STORE)
-
-    async def answer(self, request: HttpRequest) -> Response:
+    def report(self) -> Answer:
         """The report; 503 with what is known without the catalog, when that fails or has not answered in time."""
-        return request.respond(*await request.access.wait(self.report))
-
-    def report(self) -> Report:
-        """The same, for who asks from a thread and may wait."""
         with self._lock:
             if self._asked is None or self._asked.done():
                 self._asked = self._access.askers.submit(report, self._access.source)
@@ -187,11 +175,11 @@ class Application:
         self.resources = (
             FileHandler(self._access, folders, on_fault) if contents is None else ContentHandler(self._access, contents)
         )
-        self.health = _HealthHandler(self._access)
+        self.health = _HealthReport(self._access)
         self.routes = RouteTable(
             [
                 *_OWN_ROUTES,
-                self.health.route(),
+                page_of("health", b"application/json", self.health.report),
                 *DocumentHandler(self._access).routes(),
                 *self.resources.routes(),
                 *routes,

@@ -51,30 +51,25 @@ def http_date(at_us: int) -> str:
 
 
 class Addresses(msgspec.Struct, frozen=True):
-    """The addresses of one resource: `relative` is its URI below the set's folder."""
+    """The addresses of one resource, whose URI below the set's folder is `relative`, of its TimeGate and its TimeMap.
 
-    original: str
-    base: str
+    Those of its states begin with `mementos`.
+    """
+
     relative: str
-
-    @property
-    def timegate(self) -> str:
-        """Its TimeGate."""
-        return f"{self.base}/timegate/{self.relative}"
-
-    @property
-    def timemap(self) -> str:
-        """Its TimeMap."""
-        return f"{self.base}/timemap/{self.relative}"
+    original: str
+    timegate: str
+    timemap: str
+    mementos: str
 
     def memento(self, at_us: int) -> str:
         """Its state that began at this time."""
-        return f"{self.base}/memento/{time_text(at_us)}/{self.relative}"
+        return f"{self.mementos}/{time_text(at_us)}/{self.relative}"
 
 
-def addresses_of(site: Site, set_name: str, relative: str) -> Addresses:
-    """Where the states of a resource are."""
-    return Addresses(site.resource_prefix(set_name) + relative, site.url(set_name), relative)
+def _addresses_of(site: Site, name: str, relative: str) -> Addresses:
+    timegate, timemap = (site.url(f"{name}/{one}/{relative}") for one in ("timegate", "timemap"))
+    return Addresses(relative, site.resource_prefix(name) + relative, timegate, timemap, site.url(f"{name}/memento"))
 
 
 def _header_links(of: Addresses) -> str:
@@ -220,7 +215,7 @@ class VersionEndpoint:
         """The `Link` header by which a resource leads to its past; empty where it has none (RFC 7089 2.2)."""
         if set_name not in self._histories or "://" in relative:
             return b""
-        return line(b"link", _header_links(addresses_of(self._source.site, set_name, relative)).encode("ascii"))
+        return line(b"link", _header_links(_addresses_of(self._source.site, set_name, relative)).encode("ascii"))
 
     def _row(self, name: str, answer: _Answer, *, media_type: bytes = b"", cache: bytes = b"") -> Route:
         async def handler(request: HttpRequest) -> Response:
@@ -233,7 +228,7 @@ class VersionEndpoint:
             history = self._histories.get(set_name)
             if history is None or not uri or not self._source.takes(set_name, path):
                 return _unknown()
-            of = addresses_of(self._source.site, set_name, uri)
+            of = _addresses_of(self._source.site, set_name, uri)
             return await request.access.ask(answer, request, history, of, time)
 
         pattern = f"/{{set}}/{name}/{{path}}"

@@ -11,11 +11,8 @@ import datetime as dt
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from email.utils import parsedate_to_datetime
-from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
-
-import msgspec
 
 from headwater.notify.hub.policy import RequestRefusal
 
@@ -28,24 +25,6 @@ _LONGEST = 4_096
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 """What ASGI gives for a request."""
-
-
-class Span(msgspec.Struct, frozen=True, gc=False):
-    """A part of a representation: octets `start` to `last`, both in it."""
-
-    start: int
-    last: int
-
-    @property
-    def octets(self) -> int:
-        """How many octets it has."""
-        return self.last - self.start + 1
-
-
-class Unsatisfiable(Enum):
-    """A range that lies beyond the end: 416."""
-
-    BEYOND_END = "beyond the end"
 
 
 def is_fresh(
@@ -114,8 +93,8 @@ def http_second(text: bytes) -> int | None:
     return int(moment.timestamp())
 
 
-def wanted_span(range_: bytes | None, if_range: bytes | None, etag: bytes, size: int) -> Span | Unsatisfiable | None:
-    """The part that is asked for; None for the whole.
+def wanted_span(range_: bytes | None, if_range: bytes | None, etag: bytes, size: int) -> range | None:
+    """The octets that are asked for; none where they lie beyond the end (416). None: the whole.
 
     Several ranges, other units and malformed ones get the whole. So does an If-Range that is not our strong tag: a date
     there proves nothing within its second, and the whole is always right.
@@ -126,17 +105,11 @@ def wanted_span(range_: bytes | None, if_range: bytes | None, etag: bytes, size:
     if match is None or not (match[1] or match[2]):
         return None
     if not match[1]:
-        suffix = int(match[2])
-        if suffix == 0 or size == 0:
-            return Unsatisfiable.BEYOND_END
-        return Span(max(0, size - suffix), size - 1)
-    start = int(match[1])
-    last = int(match[2]) if match[2] else size - 1
-    if match[2] and last < start:
+        return range(max(0, size - int(match[2])), size)
+    start, end = int(match[1]), int(match[2]) + 1 if match[2] else size
+    if match[2] and end <= start:
         return None
-    if start >= size:
-        return Unsatisfiable.BEYOND_END
-    return Span(start, min(last, size - 1))
+    return range(start, min(end, size))
 
 
 @lru_cache(maxsize=256)

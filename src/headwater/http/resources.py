@@ -14,7 +14,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from email.utils import formatdate
-from typing import NamedTuple
 
 import msgspec
 
@@ -86,24 +85,15 @@ UNKNOWN_TYPE = "application/octet-stream"
 _VARY = line(b"vary", b"Accept")
 
 
-class _FileRepresentation(NamedTuple):
-    """One representation: the resource, and the octets of its path."""
-
-    resource: Resource
-    path: bytes
-
-    @property
-    def type(self) -> str:
-        """Its media type."""
-        return self.resource.metadata.type or UNKNOWN_TYPE
+_Variants = Sequence[tuple[Resource, bytes]]
+"""The representations of a generic URI: each as a resource, with the octets of its path."""
 
 
 class _GenericResources:
-    """The generic URIs of all sets that have variants. `takes` tells whether a set's settings take a path."""
+    """The generic URIs of all sets that have variants."""
 
-    def __init__(self, access: SourceAccess, takes: Callable[[str, bytes], bool]) -> None:
+    def __init__(self, access: SourceAccess) -> None:
         self._access = access
-        self._takes = takes
         sets = access.source.site.sets
         self.variants = {one.name: variants_of(one.links.variants) for one in sets if one.links.variants}
         """Of each set that has any."""
@@ -121,16 +111,17 @@ class _GenericResources:
         if not there:
             return otherwise
         links = self._links(match, match.name, there)
-        chosen = choose(request.fields.accept, [one.type for one in there])
+        chosen = choose(request.fields.accept, [_type_of(one) for one, _ in there])
         if chosen is None:
-            lines = [f"{self._url(match.set_name, one.resource.uri)} {one.type}" for one in there]
+            lines = [f"{self._url(match.set_name, one.uri)} {_type_of(one)}" for one, _ in there]
             return responses.text(
                 406, "no representation is acceptable; there are:\n" + "\n".join(lines), _VARY + links
             )
-        uri = there[chosen].resource.uri
-        variant = msgspec.structs.replace(match, name=uri, path=there[chosen].path)
-        response = await respond(variant, request)
-        response.head += _VARY + line(b"content-location", self._url(match.set_name, uri).encode("ascii")) + links
+        resource, path = there[chosen]
+        response = await respond(msgspec.structs.replace(match, name=resource.uri, path=path), request)
+        response.head += (
+            _VARY + line(b"content-location", self._url(match.set_name, resource.uri).encode("ascii")) + links
+        )
         return response
 
     async def links_of_variant(self, match: Match) -> Head:
@@ -145,35 +136,39 @@ class _GenericResources:
         generic, own = found
         path = match.path[: -len(own.suffix) - 1]
         there = await self._representations(name, msgspec.structs.replace(match, name=generic, path=path))
-        others = [one for one in there if one.resource.uri != match.name]
+        others = [one for one in there if one[0].uri != match.name]
         catalog = self._access.source.catalog
         at_generic = await self._access.ask(lambda: catalog.get(name, [generic]))
         if at_generic or len(others) == len(there):
             return b""
         return self._links(match, generic, others)
 
-    async def _representations(self, name: str, match: Match) -> Sequence[_FileRepresentation]:
+    async def _representations(self, name: str, match: Match) -> _Variants:
         asked: dict[str, Variant] = {f"{match.name}.{one.suffix}": one for one in self.variants[name]}
         catalog = self._access.source.catalog
         found = await self._access.ask(lambda: catalog.get(name, list(asked)))
         return [
-            _FileRepresentation(resource, path)
+            (resource, path)
             for uri, variant in asked.items()
             for resource in [found.get(uri)]
             for path in [match.path + b"." + variant.suffix.encode("ascii")]
-            if resource is not None and is_variant(resource, variant) and self._takes(name, path)
+            if resource is not None and is_variant(resource, variant) and self._access.source.takes(name, path)
         ]
 
-    def _links(self, match: Match, generic: str, there: Sequence[_FileRepresentation]) -> Head:
+    def _links(self, match: Match, generic: str, there: _Variants) -> Head:
         assert match.set_name is not None
         links = [f'<{self._url(match.set_name, generic)}>; rel="canonical"']
-        for one in there:
-            kind = "" if one.resource.metadata.type is None else f'; type="{one.type}"'
-            links.append(f'<{self._url(match.set_name, one.resource.uri)}>; rel="alternate"{kind}')
+        for one, _ in there:
+            kind = "" if one.metadata.type is None else f'; type="{one.metadata.type}"'
+            links.append(f'<{self._url(match.set_name, one.uri)}>; rel="alternate"{kind}')
         return line(b"link", ", ".join(links).encode("latin-1", "replace"))
 
     def _url(self, name: str, uri: str) -> str:
         return self._access.source.site.resource_prefix(name) + uri
+
+
+def _type_of(resource: Resource) -> str:
+    return resource.metadata.type or UNKNOWN_TYPE
 
 
 # files, and what a provider makes
@@ -211,7 +206,7 @@ class FileHandler:
         self._refused: set[tuple[str, str, str, State]] = set()
         """Files of copies that are not the recorded ones: set, URI, recorded digest, state."""
         self._on_fault = on_fault
-        self._generic = _GenericResources(access, access.source.takes)
+        self._generic = _GenericResources(access)
 
     def add_links(self, links: Links) -> None:
         """Have each resource send these headers beside those of its set, from now on."""

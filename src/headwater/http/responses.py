@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headwater.errors import HeadwaterError, bug, disk_fault, message
-from headwater.http.requests import Unsatisfiable, is_fresh, is_matched, is_modified, wanted_span
+from headwater.http.requests import is_fresh, is_matched, is_modified, wanted_span
 from headwater.storage.object_store import OpenOctets
 
 Head = bytes
@@ -210,12 +210,12 @@ class Representation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         span = None if asked.range is None else wanted_span(asked.range, asked.if_range, self.etag, size)
         if span is None:
             return Response(200, head + b"content-length: %d\r\n" % size, octets=size)
-        if isinstance(span, Unsatisfiable):
+        if not span:
             place = line(b"content-range", b"bytes */%d" % size)
             return text(416, "the range lies beyond the end", self.unchanged + _RANGES + place)
-        head += line(b"content-length", b"%d" % span.octets)
-        head += line(b"content-range", b"bytes %d-%d/%d" % (span.start, span.last, size))
-        return Response(206, head, start=span.start, octets=span.octets)
+        head += line(b"content-length", b"%d" % len(span))
+        head += line(b"content-range", b"bytes %d-%d/%d" % (span.start, span.stop - 1, size))
+        return Response(206, head, start=span.start, octets=len(span))
 
 
 def text(status: int, said: str, head: Head = b"") -> Response:

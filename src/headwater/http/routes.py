@@ -102,6 +102,19 @@ class HttpRequest(msgspec.Struct, gc=False):
         return data(status, body, self.route.media_type, line(b"cache-control", self.route.cache))
 
 
+Answer = tuple[int, bytes]
+"""A status and the octets of a body."""
+
+
+def page_of(name: str, media_type: bytes, make: Callable[[], Answer]) -> Route:
+    """The row of a page that is made anew for each request, by a thread that may wait."""
+
+    async def answer(request: HttpRequest) -> Response:
+        return request.respond(*await request.access.wait(make))
+
+    return Route(name=name, pattern=f"/{name}", handler=answer, media_type=media_type, cache=NO_STORE)
+
+
 class RouteTable:
     """The rows of one site. A later row takes the place of an earlier one with the same method and pattern."""
 

@@ -187,8 +187,6 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TICK_SECONDS = 0.1
 """uvicorn's own: so often it looks what there is to do, and sets the time of `Date`."""
-_LAST_SECONDS = 0.02
-"""What a server that ends lets its loop do, before it looks whether anybody is left to be answered."""
 _UNREAD_OCTETS = 16 << 10
 """Of answers so much may wait for their reader before nothing more is added: beside a block of each connection."""
 _PARSED_OCTETS = 2_048
@@ -250,24 +248,6 @@ class UvicornServer(uvicorn.Server):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_SECONDS):
                     await self._ending.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End as uvicorn does, without its pauses of a tenth of a second where nobody has to be waited for."""
-        for listener in (*self.servers, *(sockets or ())):
-            listener.close()
-        state = self.server_state
-        for connection in list(state.connections):
-            connection.shutdown()
-        await asyncio.sleep(_LAST_SECONDS)
-        try:
-            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
-                while (state.connections or state.tasks) and not self.force_exit:
-                    await asyncio.sleep(_LAST_SECONDS)
-                for server in self.servers:
-                    await server.wait_closed()
-        except TimeoutError:
-            for task in state.tasks:
-                task.cancel()
 
     def end(self) -> None:
         """End gracefully, asked for from any thread."""

@@ -14,15 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from headwater.errors import StoreFault, as_fault
-from headwater.http.responses import Response
-from headwater.http.routes import NO_STORE, HttpRequest, Route
+from headwater.http.routes import Answer
 from headwater.progress import Listener, Notice, silent
 from headwater.retry import Backoff
 
@@ -32,8 +30,6 @@ _STEADY_SECONDS = 60.0
 ANSWER_SECONDS = 12.0
 """So long a child waits for an answer: longer than the parent waits for its catalog."""
 
-Answer = tuple[int, bytes]
-"""A status and the octets of a body."""
 Answers = Mapping[str, Callable[[], Answer]]
 """What a child may ask for, by name, and who answers it, in any thread."""
 
@@ -62,15 +58,6 @@ class FirstProcess:
             finally:
                 self._lock.release()
         raise StoreFault("the first process of this server does not answer")
-
-
-def page_of(first: FirstProcess, name: str, media_type: bytes) -> Route:
-    """The row of a page that the first process makes."""
-
-    async def answer(request: HttpRequest) -> Response:
-        return request.respond(*await request.access.wait(partial(first.ask, name)))
-
-    return Route(name=name, pattern=f"/{name}", handler=answer, media_type=media_type, cache=NO_STORE)
 
 
 class ServingProcesses:

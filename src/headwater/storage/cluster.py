@@ -84,6 +84,8 @@ _WHO = (
     "HEADWATER_INDEX_… for an index that is followed), and see that the cluster knows them: an API key may have "
     "expired or have been revoked."
 )
+
+
 class Reason(msgspec.Struct, frozen=True):
     """Why an engine refused something."""
 

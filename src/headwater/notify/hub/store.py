@@ -383,10 +383,7 @@ class HubStore:
                 (topic_id, last + 1, now, payload.media_type, links, octets, payload.body),
             )
             self._bound(tx, topic_id)
-        message = Message(
-            topic=payload.topic, seq=last + 1, media_type=payload.media_type, links=payload.links, body=payload.body
-        )
-        return AddedMessage(topic_id, message, due)
+        return AddedMessage(topic_id, Message(**msgspec.structs.asdict(payload), seq=last + 1), due)
 
     def _bound(self, tx: Transaction, topic_id: int) -> None:
         count, octets = tx.one("SELECT count(*), sum(octets) FROM messages WHERE topic_id = ?", (topic_id,)) or (0, 0)
