@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headwater.files import nofollow
-from headwater.files.nofollow import HERE, Opener, OpenFolder, open_by_steps, open_unlinked
+from headwater.files.nofollow import Opener, OpenFolder, open_by_steps, open_unlinked
 
 READ = os.O_RDONLY | os.O_CLOEXEC
 ONLY_PATH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
@@ -37,9 +37,9 @@ def tree(tmp_path: Path) -> Iterator[Path]:
     assert len(os.listdir("/proc/self/fd")) == before, "every descriptor is given back"
 
 
-def outcome(opener: Opener, path: bytes, flags: int, folder: int) -> str:
+def outcome(opener: Opener, path: bytes, flags: int) -> str:
     try:
-        descriptor = opener(path, flags, folder)
+        descriptor = opener(path, flags)
     except OSError as cause:
         return errno.errorcode[cause.errno or 0]
     try:
@@ -51,7 +51,7 @@ def outcome(opener: Opener, path: bytes, flags: int, folder: int) -> str:
 
 
 @pytest.mark.parametrize("opener", [open_unlinked, open_by_steps])
-@pytest.mark.parametrize("way", ["absolute", "relative", "folder"])
+@pytest.mark.parametrize("way", ["absolute", "relative"])
 @pytest.mark.parametrize(
     ("path", "flags", "expected"),
     [
@@ -74,28 +74,21 @@ def outcome(opener: Opener, path: bytes, flags: int, folder: int) -> str:
 def test_no_name_may_be_a_link(
     tree: Path, monkeypatch: pytest.MonkeyPatch, opener: Opener, way: str, path: bytes, flags: int, expected: str
 ) -> None:
-    root, folder = os.path.realpath(os.fsencode(tree)), HERE
     if way == "absolute":
-        path = root + b"/" + path
-    elif way == "relative":
-        monkeypatch.chdir(tree)
+        path = os.path.realpath(os.fsencode(tree)) + b"/" + path
     else:
-        folder = os.open(root, ONLY_PATH | os.O_DIRECTORY)
-    try:
-        assert outcome(opener, path, flags, folder) == expected
-    finally:
-        if folder != HERE:
-            os.close(folder)
+        monkeypatch.chdir(tree)
+    assert outcome(opener, path, flags) == expected
 
 
 @pytest.mark.parametrize("opener", [open_unlinked, open_by_steps])
 def test_what_is_opened_is_not_inherited_and_a_name_is_whole(tree: Path, opener: Opener) -> None:
     path = os.path.realpath(os.fsencode(tree)) + b"/a/b/file"
-    descriptor = opener(path, READ, HERE)
+    descriptor = opener(path, READ)
     assert not os.get_inheritable(descriptor)
     os.close(descriptor)
     with pytest.raises(ValueError, match="null"):
-        opener(path + b"\0/../../secret", READ, HERE)
+        opener(path + b"\0/../../secret", READ)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux's")
@@ -116,7 +109,7 @@ def test_nobody_waits_for_a_file_that_another_process_keeps_to_itself(tree: Path
             if holder.stdout.readline() != b"held\n":
                 pytest.skip("the file system knows no leases")
             began = time.process_time()
-            assert outcome(opener, path, READ | os.O_NONBLOCK, HERE) == "EAGAIN"
+            assert outcome(opener, path, READ | os.O_NONBLOCK) == "EAGAIN"
             assert time.process_time() - began < 2, "no processor is spent on it"
         finally:
             holder.kill()

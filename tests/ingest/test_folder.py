@@ -276,12 +276,12 @@ def test_a_folder_exchanged_for_a_link_leads_nowhere(
     world.put("dir/below/file", b"inside, too")
     there = {"dir": ".", "dir/below": "below", "dir/below/file": "file"}[what]
 
-    def exchanging(path: bytes, flags: int, *folder: int) -> int:
+    def exchanging(path: bytes, flags: int) -> int:
         if path.endswith(b"/" + what.encode()) or (moment == "files.hashing" and path.endswith(b"/file")):
             monkeypatch.setattr(f"headwater.{moment}.open_unlinked", opener)
             os.rename(world.full(what), world.root + b"-aside")
             os.symlink(os.path.realpath(outside.full(there)), world.full(what))
-        return opener(path, flags, *folder)
+        return opener(path, flags)
 
     monkeypatch.setattr(f"headwater.{moment}.open_unlinked", exchanging)
     done = world.scan()

@@ -17,12 +17,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-Opener = Callable[[bytes, int, int], int]
-
-HERE: Final = -100
-"""AT_FDCWD: relative paths begin at the working folder."""
+Opener = Callable[[bytes, int], int]
 
 _OPENAT2: Final = 437
+_HERE: Final = -100  # AT_FDCWD: relative paths begin at the working folder
 _NO_SYMLINKS: Final = 0x04
 _HOW: Final = "=QQQ"
 _LARGE: Final = getattr(os, "O_LARGEFILE", 0)
@@ -30,12 +28,12 @@ _PATH_ONLY: Final = getattr(os, "O_PATH", 0)
 _FOLDER: Final = (_PATH_ONLY or os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def open_unlinked(path: bytes, flags: int, folder: int = HERE) -> int:
-    """A descriptor of what lies at `path` below the open `folder`. Raises OSError; ELOOP when a name in it is a link.
+def open_unlinked(path: bytes, flags: int) -> int:
+    """A descriptor of what lies at `path`. Raises OSError; ELOOP when a name in it is a link.
 
     `path` has no `..`: what is below a folder, and has no link, is in it. O_CLOEXEC is for the caller to say.
     """
-    return _open(path, flags, folder)
+    return _open(path, flags)
 
 
 class OpenFolder:
@@ -70,31 +68,28 @@ class OpenFolder:
         self.close()
 
 
-def open_by_steps(path: bytes, flags: int, folder: int = HERE) -> int:
+def open_by_steps(path: bytes, flags: int) -> int:
     """The same with what every system has: one descriptor for each name of the path."""
     *above, last = [one for one in path.split(b"/") if one not in (b"", b".")] or [b"."]
-    held = os.open(b"/", _FOLDER) if path.startswith(b"/") else -1
+    held = os.open(b"/" if path.startswith(b"/") else b".", _FOLDER)
     try:
         for name in above:
-            below = _step(name, _FOLDER, folder if held < 0 else held)
-            if held >= 0:
-                os.close(held)
-            held = below
-        return _step(last, flags | os.O_NOFOLLOW, folder if held < 0 else held)
-    finally:
-        if held >= 0:
+            below = _step(name, _FOLDER, held)
             os.close(held)
+            held = below
+        return _step(last, flags | os.O_NOFOLLOW, held)
+    finally:
+        os.close(held)
 
 
 def _step(name: bytes, flags: int, folder: int) -> int:
-    where = None if folder == HERE else folder
     try:
-        descriptor = os.open(name, flags, dir_fd=where)
+        descriptor = os.open(name, flags, dir_fd=folder)
     except OSError as cause:  # for a link, systems say ELOOP, EMLINK, or that it is no folder
         is_link = False
         if cause.errno in (errno.ENOTDIR, errno.EMLINK):
             with suppress(OSError):
-                is_link = stat.S_ISLNK(os.stat(name, dir_fd=where, follow_symlinks=False).st_mode)
+                is_link = stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
         if is_link:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from cause
         raise
@@ -111,20 +106,20 @@ def _by_openat2() -> Opener:
     call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     hows: dict[int, bytes] = {}
 
-    def opened(path: bytes, flags: int, folder: int) -> int:
+    def opened(path: bytes, flags: int) -> int:
         if b"\0" in path:
             raise ValueError("embedded null byte")
         how = hows.get(flags)
         if how is None:
             large = 0 if flags & _PATH_ONLY else _LARGE
             how = hows[flags] = struct.pack(_HOW, flags | large, 0, _NO_SYMLINKS)
-        while (descriptor := call(_OPENAT2, folder, path, how, len(how))) < 0:
+        while (descriptor := call(_OPENAT2, _HERE, path, how, len(how))) < 0:
             number = ctypes.get_errno()
             if number != errno.EINTR:
                 raise OSError(number, os.strerror(number), path)
         return int(descriptor)
 
-    os.close(opened(b"/", _FOLDER, HERE))
+    os.close(opened(b"/", _FOLDER))
     return opened
 
 

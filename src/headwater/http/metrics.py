@@ -26,7 +26,7 @@ import msgspec
 from headwater.http.responses import AccessRecord, Response
 from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.ingest.set_problems import set_problems
-from headwater.publish.status import SourceSetStatus, set_statuses
+from headwater.publish.status import set_statuses
 from headwater.retry import TimeShare
 from headwater.source.health import ServableSource, records, shows, waits
 from headwater.source.set_health import Publication
@@ -223,29 +223,18 @@ DUTY: Final = TimeShare(0.05)
 """How much of the time the page may take, however often it is asked for: thousands of sets take half a second."""
 _STARTED: Final = time.time()
 
-_SETS: Final[tuple[tuple[str, str, Callable[[SourceSetStatus], float]], ...]] = (
-    ("resources", "Resources that the set holds.", lambda one: one.resources),
-    ("last_seq", "Number of the newest change.", lambda one: one.last_seq),
-    ("published_seq", "Newest change that the published Change Lists have.", lambda one: one.published_seq),
-    ("pages", "Documents of the Resource List.", lambda one: one.pages),
-    ("stale_pages", "Those of them that newer changes have touched.", lambda one: one.pages_stale),
-    (
-        "changes_lag_seconds",
-        "How long the oldest change that is not published has been waiting.",
-        lambda one: one.changes_lag_seconds,
-    ),
-    ("pages_lag_seconds", "How long the oldest stale page has been waiting.", lambda one: one.pages_lag_seconds),
-    (
-        "last_refresh_timestamp_seconds",
-        "When pages were rendered last; 0 for never.",
-        lambda one: _timestamp(one.refreshed_at),
-    ),
-    (
-        "last_look_timestamp_seconds",
-        "When what the set is made of was last looked at as a whole; 0 for never.",
-        lambda one: _timestamp(one.last_look_at),
-    ),
+_SETS: Final = (
+    ("resources", "resources", "Resources that the set holds."),
+    ("last_seq", "last_seq", "Number of the newest change."),
+    ("published_seq", "published_seq", "Newest change that the published Change Lists have."),
+    ("pages", "pages", "Documents of the Resource List."),
+    ("stale_pages", "pages_stale", "Those of them that newer changes have touched."),
+    ("changes_lag_seconds", "changes_lag_seconds", "How long the oldest unpublished change has been waiting."),
+    ("pages_lag_seconds", "pages_lag_seconds", "How long the oldest stale page has been waiting."),
+    ("last_refresh_timestamp_seconds", "refreshed_at", "When pages were rendered last; 0 for never."),
+    ("last_look_timestamp_seconds", "last_look_at", "When the origin of the set was last looked at; 0 for never."),
 )
+"""Of each set: a metric, the field of `SourceSetStatus` that it shows, what it says."""
 
 _HUBS: Final = (
     ("waiting", "waiting_changes", "gauge", "Visible changes that the hub has not taken."),
@@ -298,8 +287,9 @@ class MetricsPage:
     def _of_sets(self, counted: Counts) -> Iterator[Family]:
         names = [one.name for one in self._source.site.sets]
         found = set_statuses(self._source.catalog, dt.datetime.now(dt.UTC), names)
-        for name, text, value in _SETS:
-            yield Family(f"headwater_set_{name}", "gauge", text, [(_set(one.name), value(one)) for one in found])
+        for name, field, text in _SETS:
+            values = [(_set(one.name), _gauge(getattr(one, field))) for one in found]
+            yield Family(f"headwater_set_{name}", "gauge", text, values)
         told = {str(one.get("name")): one for one in records(self._source.health().get("sets"))}
         states = {state.name: state for state in self._source.catalog.sets()}
         waiting = waits(self._source, states)
@@ -332,8 +322,8 @@ class MetricsPage:
         yield family("set_unreadable_files", "gauge", text, lambda one: unreadable.get(one, 0))
         hubs = records(self._source.health().get("hubs"))  # none where another process tells them
         for key, name, kind, text in _HUBS if hubs else ():
-            values = [((("hub", str(one.get("hub"))),), _int(one.get(key))) for one in hubs]
-            yield Family(f"headwater_notify_{name}", kind, text, values)
+            told_of_hubs = [((("hub", str(one.get("hub"))),), _int(one.get(key))) for one in hubs]
+            yield Family(f"headwater_notify_{name}", kind, text, told_of_hubs)
         text = "Full scans of the set's folder."
         yield family("set_scans_total", "counter", text, lambda one: _int(told[one].get("scans")), told)
 
@@ -371,8 +361,8 @@ def _set(name: str) -> Labels:
     return (("set", name),)
 
 
-def _timestamp(at: dt.datetime | None) -> float:
-    return 0.0 if at is None else at.timestamp()
+def _gauge(value: float | dt.datetime | None) -> float:
+    return value.timestamp() if isinstance(value, dt.datetime) else value or 0
 
 
 def _int(value: object) -> int:

@@ -1,7 +1,7 @@
 """Worker processes that serve the same socket: kept running while the first one runs, ended with it.
 
 Each child watches its parent, so that none is left over when that is killed; the parent watches its children, and
-starts one anew that has ended unasked, later each time it happens. What only the parent knows, a child asks it for over
+starts one anew a second after it has ended unasked. What only the parent knows, a child asks it for over
 a pipe, which works on a full disk as well.
 """
 
@@ -22,11 +22,9 @@ from typing import Any
 from headwater.errors import StoreFault, as_fault
 from headwater.http.routes import Answer
 from headwater.progress import Listener, Notice, silent
-from headwater.retry import Backoff
 
-_PAUSES = Backoff(0.5, 30.0)
-_STEADY_SECONDS = 60.0
-"""A child that ran for so long starts again at once."""
+_PAUSE_SECONDS = 1.0
+"""After the end of a child, before another one starts."""
 ANSWER_SECONDS = 12.0
 """So long a child waits for an answer: longer than the parent waits for its catalog."""
 
@@ -139,7 +137,6 @@ class ServingProcesses:
                 connection.send((number, answer))
 
     def _watch(self) -> None:
-        ended_early, began = 0, time.monotonic()
         while not self._stopping.is_set():
             ended = wait([child.sentinel for child in self._children], timeout=0.2)
             for number, child in enumerate(self._children):
@@ -149,10 +146,7 @@ class ServingProcesses:
                 self._listener(
                     Notice(self._code, f"a serving process ended with status {child.exitcode}; another starts")
                 )
-                ended_early = 1 if time.monotonic() - began > _STEADY_SECONDS else ended_early + 1
-                self._stopping.wait(_PAUSES.seconds(ended_early))
-                began = time.monotonic()
-                if not self._stopping.is_set():
+                if not self._stopping.wait(_PAUSE_SECONDS):
                     self._children[number] = self._child()
 
 
