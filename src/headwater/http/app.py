@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from html import escape
+from typing import TYPE_CHECKING
 
 from headwater.catalog.interface import SetState
 from headwater.errors import HeadwaterError
@@ -24,7 +25,6 @@ from headwater.http.resources import ContentHandler, FileHandler
 from headwater.http.responses import (
     CLOSE,
     AccessRecord,
-    BodyStream,
     ReaderGone,
     RequestFields,
     Response,
@@ -44,6 +44,9 @@ from headwater.source.health import (
     shows,
     waits,
 )
+
+if TYPE_CHECKING:
+    from headwater.http.dump_endpoint import PackageStream
 
 # what the source says of itself. `/health` answers also while the catalog does not. Who watches a source asks every few
 # seconds, and a question to a cluster that is away takes a minute. So there is one question at a time, which all wait
@@ -268,7 +271,7 @@ class Application:
         finally:
             self._sending -= 1
 
-    async def _send_stream(self, response: Response, stream: BodyStream, send: Send) -> bool:
+    async def _send_stream(self, response: Response, stream: PackageStream, send: Send) -> bool:
         """Send a body as it is made, one block ahead; False when it could not be made. Raises ReaderGone."""
         await send(response.message(b"", more=True))
         following = asyncio.ensure_future(stream.next_block())

@@ -109,13 +109,12 @@ def timemap(
     return (",\n".join(lines) + "\n").encode("ascii")
 
 
-class PastContents:
+class PastContents(msgspec.Struct, frozen=True):
     """Opens the octets of past states, which are known by their SHA-256."""
 
-    def __init__(self, catalog: Catalog, versions: VersionStore, contents: ContentReader) -> None:
-        self._catalog = catalog
-        self._versions = versions
-        self._contents = contents
+    _catalog: Catalog
+    _versions: VersionStore
+    _contents: ContentReader
 
     def open(self, set_name: str, resource: RecordedResource) -> OpenContent | NoContent:
         """The octets of a resource in this state; `GONE` when they are no longer kept."""
@@ -188,18 +187,12 @@ _Answer = Callable[[HttpRequest, History, Addresses, str], Response]
 """Answers for the states of one resource; of a memento, with the 20 digits of its time."""
 
 
-class VersionEndpoint:
+class VersionEndpoint(msgspec.Struct, frozen=True):
     """Answers for the sets with a history: `histories` by their names; `contents` opens past states."""
 
-    def __init__(
-        self,
-        source: ServableSource,
-        histories: Mapping[str, History],
-        contents: ContentReader,
-    ) -> None:
-        self._source = source
-        self._histories = histories
-        self._contents = contents
+    _source: ServableSource
+    _histories: Mapping[str, History]
+    _contents: ContentReader
 
     def routes(self) -> tuple[Route, ...]:
         """The rows of the endpoint; none when no set has a history."""

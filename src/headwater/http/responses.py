@@ -6,13 +6,16 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headwater.errors import HeadwaterError, bug, disk_fault, message
 from headwater.http.requests import is_fresh, is_matched, is_modified, wanted_span
 from headwater.storage.object_store import OpenOctets
+
+if TYPE_CHECKING:
+    from headwater.http.dump_endpoint import PackageStream
 
 Head = bytes
 """Header fields of a response as they are sent: lines, each with its end, names in lower case."""
@@ -97,29 +100,17 @@ class RequestFields(msgspec.Struct, gc=False):
         return read
 
 
-class BodyStream(Protocol):
-    """A body that is made while it is sent, of a length that nobody knows before."""
-
-    async def next_block(self) -> bytes:
-        """The next octets; none after the last. Whatever it raises ends the connection."""
-        ...
-
-    async def close(self) -> None:
-        """Free what is held; it has been sent, or nobody wants it any more."""
-        ...
-
-
 class Response(msgspec.Struct, gc=False):
     """One answer: `octets` from `start` on, of `body` or `file`. `is_promised`: a strong tag vouches for the file.
 
-    With a `stream`, `octets` are those that have been sent.
+    With a `stream`, a body that is made while it is sent, `octets` are those that have been sent.
     """
 
     status: int
     head: Head
     body: bytes | memoryview = b""
     file: OpenOctets | None = None
-    stream: BodyStream | None = None
+    stream: PackageStream | None = None
     start: int = 0
     octets: int = 0
     is_promised: bool = False

@@ -17,7 +17,9 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from concurrent.futures import Future
 from enum import IntEnum
+from functools import partial
 from types import FrameType
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
@@ -282,8 +284,7 @@ class ServerThread:
     ) -> None:
         self._serve = serve
         self._on_fault = on_fault
-        self._ready = threading.Event()
-        self._failure: BaseException | None = None
+        self._ready = Future[None]()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -294,9 +295,7 @@ class ServerThread:
     def start(self) -> None:
         """Serve from now on. Raises what keeps it from that."""
         self._thread.start()
-        self._ready.wait()
-        if self._failure is not None:
-            raise self._failure
+        self._ready.result()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the end of the server, for so long at most."""
@@ -305,16 +304,17 @@ class ServerThread:
 
     def _run(self) -> None:
         try:
-            run_in_loop(self._serve(self._ready.set))
+            run_in_loop(self._serve(partial(self._ready.set_result, None)))
         except BaseException as failure:
-            if not self._ready.is_set():
-                self._failure = failure  # `start` raises it in the thread that waits
+            if not self._ready.done():
+                self._ready.set_exception(failure)  # `start` raises it in the thread that waits
             elif isinstance(failure, Exception):
                 self._on_fault(as_fault(failure))
             else:
                 raise
-        finally:
-            self._ready.set()
+        else:
+            if not self._ready.done():
+                self._ready.set_result(None)
 
 
 class _ResponseCycle(RequestResponseCycle):

@@ -94,17 +94,16 @@ class OpenOctets(Protocol):
         """Give them up."""
 
 
-class OpenObject:
+class OpenObject(msgspec.Struct, frozen=True):
     """One form of an object as an open file, which gives the octets of its state whatever is put or deleted meanwhile.
 
     `octets` is the size of this form.
     """
 
-    def __init__(self, file: FileIO, stored: StoredObject, coding: Coding, octets: int) -> None:
-        self._file = file
-        self.stored = stored
-        self.coding = coding
-        self.octets = octets
+    _file: FileIO
+    stored: StoredObject
+    coding: Coding
+    octets: int
 
     def read(self, start: int, octets: int) -> bytes:
         """Up to so many octets from `start`."""
