@@ -35,59 +35,48 @@ _AGAIN = (
 )
 
 
-class _EarlyRefusal(msgspec.Struct, frozen=True):
-    """One reason, with the header fields that go with it."""
-
-    status: int
-    what: str
-    advice: str
-    head: Head = b""
-
-    def answer(self) -> Response:
-        """The response."""
-        fault = UsageFault(self.what, advice=self.advice, code="HW-SRV-14")
-        return responses.error(fault, self.status, head=self.head)
+def _refusal(status: int, what: str, advice: str, head: Head = b"") -> Callable[[], Response]:
+    """Makes the response for one reason, with the header fields that go with it."""
+    return lambda: responses.error(UsageFault(what, advice=advice, code="HW-SRV-14"), status, head=head)
 
 
-BUSY = _EarlyRefusal(503, "too much is being announced at this moment", _AGAIN, _SOON)
-_SET_IS_BUSY = _EarlyRefusal(429, "too many requests announce to this set at this moment", _AGAIN, _SOON)
-_NO_PUSH_SET = _EarlyRefusal(
+_BUSY = _refusal(503, "too much is being announced at this moment", _AGAIN, _SOON)
+_SET_IS_BUSY = _refusal(429, "too many requests announce to this set at this moment", _AGAIN, _SOON)
+_NO_PUSH_SET = _refusal(
     404,
     "there is no such set, or it is no push set",
     'Announce to /SET/changes of a set with `feed = "events"` or `feed = "dit"` in the configuration.',
 )
-_NO_DOCUMENTS = _EarlyRefusal(
+_NO_DOCUMENTS = _refusal(
     404,
     "no set here takes DIT-ES documents",
     'Give a set `feed = "dit"` in the configuration; events go to /SET/changes.',
 )
-_NO_TOKEN_CONFIGURED = _EarlyRefusal(
+_NO_TOKEN_CONFIGURED = _refusal(
     403,
     "nobody may announce: no token is configured",
     "Give the set a `token`, `token_file` or `token_env` in the configuration, and start the server again.",
 )
-NO_TOKEN = _EarlyRefusal(
+_NO_TOKEN = _refusal(
     401,
     "who announces needs a bearer token",
     "Send the header `Authorization: Bearer TOKEN`, once, with the token that the configuration has for the set.",
     line(b"www-authenticate", b'Bearer realm="headwater"'),
 )
-_UNKNOWN_TOKEN = _EarlyRefusal(
+_UNKNOWN_TOKEN = _refusal(
     401,
     "this token is not known",
     "Send one of the tokens that the configuration has for the set; a server reads them when it starts.",
     line(b"www-authenticate", b'Bearer realm="headwater", error="invalid_token"'),
 )
-_OTHER_TOKEN = _EarlyRefusal(
-    403, "this token is for another set", "Send the token that the configuration has for this set."
-)
-_KEY_IN_USE = _EarlyRefusal(
+_OTHER_TOKEN = _refusal(403, "this token is for another set", "Send the token that the configuration has for this set.")
+_KEY_IN_USE = _refusal(
     409,
     "a request with this Idempotency-Key is under way",
     "Send it again with its key after the seconds that Retry-After names: the answer is the outcome of the first one.",
     _SOON,
 )
-_OTHER_CODING = _EarlyRefusal(
+_OTHER_CODING = _refusal(
     415,
     "a body is plain or gzip",
     "Send it as it is, or compressed by gzip with `Content-Encoding: gzip`.",
@@ -155,7 +144,7 @@ class IngestEndpoint:
     async def answer(self, request: HttpRequest) -> Response:
         """The response to a POST request."""
         if self._under_way >= self._limits.at_once:
-            return BUSY.answer()
+            return _BUSY()
         self._under_way += 1
         try:
             return await self._answer(request)
@@ -170,23 +159,23 @@ class IngestEndpoint:
             found = self._targets.get(request.match.name.partition("/")[0])
             targets = [] if found is None else [found]
         if not targets:
-            return (_NO_DOCUMENTS if is_dit else _NO_PUSH_SET).answer()
+            return (_NO_DOCUMENTS if is_dit else _NO_PUSH_SET)()
         if all(target.tokens.is_empty for target in targets):
-            return _NO_TOKEN_CONFIGURED.answer()
-        if (refusal := self._refusal(scope, targets)) is not None:
-            return refusal.answer()
+            return _NO_TOKEN_CONFIGURED()
+        if (refused := self._refused(scope, targets)) is not None:
+            return refused
         wishes = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         known = ("load",) if is_dit else ("load", "open")
         if unknown := wishes.keys() - set(known):
             told = f"unknown parameter {min(unknown)[:80]!a}"  # whoever mistypes one must not have something else done
-            return _EarlyRefusal(400, told, f"This address knows {' and '.join(known)}; nothing was taken.").answer()
+            return _refusal(400, told, f"This address knows {' and '.join(known)}; nothing was taken.")()
         token = bearer_token(scope["headers"]) or b""
         mine = [target for target in targets if target.tokens.accepts(token)]
         name, key = mine[0].feed.name, None if is_dit else header(scope, b"idempotency-key")
         if key is not None and (name, key) in self._keys:
-            return _KEY_IN_USE.answer()
+            return _KEY_IN_USE()
         if self._seats[name] >= self._limits.of_one:
-            return _SET_IS_BUSY.answer()
+            return _SET_IS_BUSY()
         is_load = "load" in wishes
         self._seats[name] += 1
         self._keys.add((name, key))
@@ -241,18 +230,18 @@ class IngestEndpoint:
 
         return Submission(DocumentRecords(route), limits=self._limits.submission)
 
-    def _refusal(self, scope: Scope, targets: list[PushTarget]) -> _EarlyRefusal | None:
+    def _refused(self, scope: Scope, targets: list[PushTarget]) -> Response | None:
         token = bearer_token(scope["headers"])
         if token is None:
-            return NO_TOKEN
+            return _NO_TOKEN()
         opened = [target.tokens.accepts(token) for target in self._targets.values()]
         if not any(target.tokens.accepts(token) for target in targets):
-            return _OTHER_TOKEN if any(opened) else _UNKNOWN_TOKEN
+            return _OTHER_TOKEN() if any(opened) else _UNKNOWN_TOKEN()
         if (header(scope, b"content-encoding") or b"identity").lower() not in (b"identity", b"gzip", b"x-gzip"):
-            return _OTHER_CODING
+            return _OTHER_CODING()
         length, most = header(scope, b"content-length") or b"0", self._limits.submission.octets
         if not length.isdigit() or len(length) > 18 or int(length) > most:
-            return _EarlyRefusal(413, f"a body has {most:,} octets at most", "Divide the lines among several requests.")
+            return _refusal(413, f"a body has {most:,} octets at most", "Divide the lines among several requests.")()
         return None
 
     async def _take(self, submission: Submission, scope: Scope, receive: Receive) -> Response:

@@ -261,8 +261,8 @@ def _note_path(path: Path, state: Signature) -> Path:
 
 # The store
 
-_OPENINGS, _AT_ONCE, _PAUSE_SECONDS = 200, 5, 0.001
-"""How often an object is opened that is replaced meanwhile; after so many times at once with a pause before each."""
+_OPENINGS, _PAUSE_SECONDS = 200, 0.001
+"""How often an object is opened that is replaced meanwhile, and the pause before the next time."""
 
 _REMEMBERED = 20_000
 _UNREAD = "HW-STO-12"
@@ -398,9 +398,7 @@ class FolderStore:
 
     def open(self, name: str, coding: Coding = Coding.IDENTITY) -> OpenObject | None:
         """The object in this form where it has one, else as it is; None when there is none."""
-        for attempt in range(_OPENINGS):
-            if attempt >= _AT_ONCE:
-                time.sleep(_PAUSE_SECONDS)  # who replaces it needs the processor as well
+        for _ in range(_OPENINGS):
             stored = self.stat(name)
             if stored is None:
                 return None
@@ -408,6 +406,7 @@ class FolderStore:
                 return self._open(stored, coding)
             except (_Replaced, FileNotFoundError):
                 self._forget(name)
+                time.sleep(_PAUSE_SECONDS)  # who replaces it needs the processor as well
             except OSError as cause:
                 what = f"cannot open the document: {cause.strerror}"
                 raise StoreFault(what, code=_UNREAD, where=str(self._path(name))) from cause
