@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -20,6 +21,8 @@ from headwater.spec.uris import quote_path
 
 LONGEST_TARGET = 16_384
 """A path of 4,096 octets (the kernel's limit) takes three times as many characters when all are percent-encoded."""
+_RECENT, _SHORT_TARGET = 4_096, 256
+"""The meanings of so many targets are kept, of so many characters each: to find one takes a tenth of a small answer."""
 NO_STORE, REVALIDATE = b"no-store", b"no-cache"
 BRIEF = b"public, max-age=60, must-revalidate"
 IMMUTABLE = b"public, max-age=31536000, immutable"
@@ -126,6 +129,7 @@ class RouteTable:
         self._patterns: list[tuple[bool, re.Pattern[str], dict[str, Route]]] = []
         self._paths: list[tuple[bytes, dict[str, Route]]] = []
         """Of resources: what the path below the set begins with."""
+        self._recent = lru_cache(_RECENT)(self._find)
         rows: dict[str, dict[str, Route]] = {}
         for route in routes:
             rows.setdefault(route.pattern, {})[route.method] = route
@@ -151,6 +155,9 @@ class RouteTable:
         """
         if len(target) > LONGEST_TARGET:
             return NoMatch(414, f"the target has more than {LONGEST_TARGET} characters")
+        return self._recent(target) if len(target) <= _SHORT_TARGET else self._find(target)
+
+    def _find(self, target: bytes) -> Match | NoMatch:
         base = self._base_path
         if base and target.startswith(base) and target[len(base) : len(base) + 1] in (b"/", b""):
             target = target[len(base) :] or b"/"
