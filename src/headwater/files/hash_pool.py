@@ -96,7 +96,6 @@ class HashPool:
 
 
 def _blocks(items: Iterator[T], request: Callable[[T], HashRequest]) -> Iterator[tuple[list[T], list[HashRequest]]]:
-    """Files that are read together, and what is asked of them."""
     block: list[T] = []
     octets = 0
     for item in items:

@@ -152,7 +152,6 @@ class Selection:
 
 
 def _compiled(patterns: Iterable[str], *, of_addresses: bool) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
-    """What paths have to match, and what addresses have to; None for either that no pattern is about."""
     listed = list(patterns)
     if of_addresses and (bare := next((one for one in listed if re.match(_BARE_SCHEME, one)), None)):
         raise BadPattern(f"a pattern of addresses has `://`, and one of names `[:]`: {bare[:200]!r}")

@@ -284,7 +284,6 @@ class DumpEndpoint:
 
 
 def _check_head(scope: Scope) -> None:
-    """Raises DumpRefused for what is not even read."""
     if scope.get("http_version") == "1.0":
         raise DumpRefused("a package is sent by HTTP/1.1 alone", code=OLD_PROTOCOL)
     kind = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()

@@ -175,7 +175,6 @@ def absolute_uri(uri: str, prefix: str) -> str:
 def _changed(
     catalog: Catalog, name: str, segments: Sequence[Segment], moment: dt.datetime, most: int
 ) -> tuple[list[str], list[str]]:
-    """The resources that changed after a moment: those that are there, and those that are not any more."""
     if not segments or moment < segments[0].from_:
         known = f", which are known since {format_datetime(segments[0].from_)}" if segments else ""
         raise DumpRefused(f"changes since {format_datetime(moment)} are asked for{known}", code=NOT_KNOWN_SINCE)

@@ -215,7 +215,6 @@ class IngestEndpoint:
         return submission
 
     def _documents(self, targets: list[PushTarget], mine: list[PushTarget], *, is_load: bool) -> Submission:
-        """What takes the documents of a request, each for the set that it names."""
         ready: set[str] = set()
 
         def route(resource_set: str | None) -> Feed:
@@ -294,7 +293,6 @@ def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def _routed(resource_set: str | None, targets: list[PushTarget], mine: list[PushTarget]) -> PushTarget:
-    """The target of a document; one without resource_set is for the only set that the token opens."""
     if resource_set is None:
         if len(mine) == 1:
             return mine[0]

@@ -40,7 +40,6 @@ def _microseconds(text: str, form: str) -> int | None:
 
 
 def _time_from(text: str) -> int | None:
-    """The time of a memento's address: 20 digits; None: it is none."""
     is_time = len(text) == 20 and text.isascii() and text.isdigit()
     return _microseconds(text, "%Y%m%d%H%M%S%f") if is_time else None
 
@@ -73,7 +72,6 @@ def _addresses_of(site: Site, name: str, relative: str) -> Addresses:
 
 
 def _header_links(of: Addresses) -> str:
-    """What a resource says of its past in `Link` (RFC 7089 2.2)."""
     return f'<{of.timegate}>; rel="timegate", <{of.timemap}>; rel="timemap"; type="{_LINK_FORMAT}"'
 
 
@@ -297,7 +295,6 @@ class VersionEndpoint(msgspec.Struct, frozen=True):
                 content.close()
 
     def _missing(self, history: History, of: Addresses) -> Response:
-        """404 for what was never there; 410 where nothing is left of what was."""
         if history.until(of.relative, _ALL_US):
             return responses.text(410, "no state of this resource is kept", line(b"link", _response_links(of)) + _VARY)
         return _unknown(_VARY)

@@ -443,7 +443,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._parse()
 
     def _parse(self) -> None:
-        """Parse what has been read until a request has to wait for others; then nothing more is read either."""
         while self.rest and not self.pipeline and not self.transport.is_closing():
             octets, self.rest = self.rest[:_PARSED_OCTETS], self.rest[_PARSED_OCTETS:]
             self._feed(octets)

@@ -291,7 +291,6 @@ async def _open_tunnel(
 async def _connect_first(
     addresses: list[str], port: int, opened: set[HttpConnection], host: str = "", tls: ssl.SSLContext | None = None
 ) -> tuple[asyncio.Transport, HttpConnection]:
-    """Connect to the first of some addresses of a host that can be connected to. Raises OSError where none can."""
     loop, failure = asyncio.get_running_loop(), OSError("it has no address")
     name = None if tls is None else host.strip("[]")
     for address in addresses:

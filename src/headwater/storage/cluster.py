@@ -354,7 +354,6 @@ class Cluster:
         return clean
 
     def _seconds(self, body: bytes | None, silent_nodes: int) -> float:
-        """How long to wait for an answer, when so many were silent."""
         if self._hurried:
             return _HURRIED_SECONDS
         if self._node_count == 1:

@@ -106,7 +106,6 @@ class Deliveries(HubDriver[DueSubscription]):
         return self._failing if one.failures else self._well
 
     def _rest(self, one: DueSubscription) -> None:
-        """Have a subscription wait until it is due, at once unless it fails."""
         one.is_busy = False
         if not one.failures:
             one.due_at = 0.0
@@ -116,7 +115,6 @@ class Deliveries(HubDriver[DueSubscription]):
         return self._due.get(one.id) is one and not one.is_busy and one.due_at <= monotonic_unix_time()
 
     async def _work(self, one: DueSubscription) -> DueSubscription | None:
-        """Deliver what there is for a subscription; gives it where it has to wait for room."""
         if not self._is_current(one):
             return None  # begun meanwhile, out of the other queue
         one.is_busy = True
@@ -182,7 +180,6 @@ class Deliveries(HubDriver[DueSubscription]):
         one.due_at = monotonic_unix_time() + PAUSE.seconds(one.failures, random.random())
 
     async def _record(self, outcome: DeliveryOutcome) -> None:
-        """Remember an outcome, together with others that come at this moment."""
         behind = await self._context.writer.write(lambda tx: self._context.store.record(tx, [outcome]))
         if outcome.due_at is None:
             self._due.pop(outcome.id, None)

@@ -225,7 +225,6 @@ class TrustedProxies:
 
 
 def _address(part: bytes) -> str | None:
-    """The address that a part of the field is, with or without a port; None: it is none."""
     text = part.strip(b" \t").decode("latin-1")
     if text.startswith("["):
         text = text[1:].partition("]")[0]

@@ -497,7 +497,6 @@ class HubStore:
         return ended
 
     def _bound_all(self, tx: Transaction) -> None:
-        """Give the oldest messages of the topic up that has most, until all topics together are within their bound."""
         octets: dict[int, int] = dict(tx.fetch("SELECT topic_id, sum(octets) FROM messages GROUP BY topic_id"))
         beyond = sum(octets.values()) - self._limits.message_octets
         while beyond > 0:

@@ -96,7 +96,6 @@ class Verifications(HubDriver[Intent]):
         return self._latest.get(_pair(intent)) == intent.id
 
     async def _work(self, intent: Intent) -> Intent | None:
-        """Ask a callback once; gives the intent as it is to be tried again."""
         denial = intent.denial
         if denial is None and not intent.is_unsubscribe:
             objections = await self._context.client.objections_to([intent.topic], intent.asker)
