@@ -260,15 +260,34 @@ def test_so_many_hosts_are_asked_and_no_more() -> None:
     assert turns.count(Turn.ASK) == rules.MOST_HOSTS
 
 
-def test_a_host_that_lies_is_not_asked_for_long() -> None:
-    """DST-F11: nor later, when a request that was under way brings what is listed."""
+@pytest.mark.parametrize("between", ["nothing", "what is listed", "a 404"])
+def test_a_host_that_lies_is_not_asked_for_long(between: str) -> None:
+    """DST-F11: whatever it sends between; nor later, when a request that was under way brings what is listed."""
     mirrors = Mirrors()
     said: list[str] = []
+
+    def failed(status: int, *, mismatch: bool) -> None:
+        answer = Fetched(Fetch(ONE), status=status)
+        mirrors.failed(ONE, answer, lambda rule, told, _where: said.append(f"{rule}: {told}"), mismatch=mismatch)
+
     mirrors.turn(HOST, 0.0)
-    answer = Fetched(Fetch(ONE), status=200)
-    for _ in range(4):
-        assert mirrors.turn(HOST, 0.0) is Turn.ASK
-        mirrors.failed(ONE, answer, lambda rule, told, _where: said.append(f"{rule}: {told}"), mismatch=True)
+    for number in range(rules.MOST_LIES):
+        assert mirrors.turn(HOST, 0.0) is Turn.ASK, number
+        failed(200, mismatch=True)
+        if between != "nothing" and number < rules.MOST_LIES - 1:
+            assert mirrors.turn(HOST, 0.0) is Turn.ASK, number
+            failed(404, mismatch=False) if between == "a 404" else mirrors.sent(ONE)
     mirrors.sent(ONE)
     assert mirrors.turn(HOST, 0.0) is Turn.PASS
     assert said == [f"DST-F11: the mirror {HOST} sends something else than listed; it is not asked again in this run"]
+
+
+def test_a_mirror_that_lies_at_every_second_request_is_given_up(source: Source, site: Site, dest: Path) -> None:
+    """DST-F11: what it sends rightly between counts nothing."""
+    with Source() as other:
+        bodies = listed(site, f"{other.base}/m/", count=10 * MANY)
+        for number, (name, body) in enumerate(bodies.items()):
+            other.pages[f"/m/{name}"] = Reply(b"something else" if number % 2 else body)
+        ran = go(source.base, dest, msgspec.structs.replace(IMPATIENT, concurrency=4))
+        assert (ran.status, tree(dest), len(told(ran))) == (Exit.DONE, bodies, 1)
+        assert asked(other, "/m/") <= 2 * rules.MOST_LIES + 4

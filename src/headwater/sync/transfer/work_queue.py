@@ -342,8 +342,8 @@ MOST_FAULTS = 16
 _FAULTS_OF_A_LOSS = 6
 """Of a host that had answered before, when nothing comes of a request."""
 
-_FAULTS_OF_A_LIE = 4
-"""Of a host that sends something else than listed; it may hold several mirrors (DST-F11)."""
+MOST_LIES = 4
+"""A host that sends so often something else than listed is given up, whatever it sends between (DST-F11)."""
 
 MOST_HOSTS = 64
 """A list may name a mirror of its own for each resource: so many hosts are asked in a run, and no more."""
@@ -365,6 +365,8 @@ class _Host(msgspec.Struct):
     open: int = 0
     is_proven: bool = False
     faults: int = 0
+    lies: int = 0
+    is_out: bool = False
 
 
 class Mirrors:
@@ -380,7 +382,7 @@ class Mirrors:
             if site is None or len(self._hosts) >= MOST_HOSTS:
                 return Turn.PASS
             host = self._hosts[site] = _Host(now)
-        if host.faults >= MOST_FAULTS:
+        if host.is_out:
             return Turn.PASS
         if not host.is_proven and host.open >= UNPROVEN_AT_ONCE:
             return Turn.WAIT if now - host.first_asked_at < PATIENCE_SECONDS else Turn.PASS
@@ -410,23 +412,25 @@ class Mirrors:
     def sent(self, href: str) -> None:
         """A mirror has sent what is listed."""
         host = self._over(href)
-        host.is_proven = True
-        host.faults = host.faults if host.faults >= MOST_FAULTS else 0
+        host.is_proven, host.faults = True, 0
 
     def failed(self, href: str, fetched: Fetched, tell: Callable[[str, str, str], None], *, mismatch: bool) -> None:
         """Nothing came of a mirror, or something else (`mismatch`); `tell` hears when its host is given up."""
         host, failure, rule = self._over(href), fetched.failure, "DST-S2"
         if mismatch:
-            faults, told, rule = _FAULTS_OF_A_LIE, "sends something else than listed", "DST-F11"
+            host.lies += 1
+            told, rule = "sends something else than listed", "DST-F11"
         elif failure is not None and (not host.is_proven or failure.kind in _FORBIDDEN | _UNANSWERED):
             is_lost = host.is_proven and failure.kind in _UNANSWERED
-            faults, told = _FAULTS_OF_A_LOSS if is_lost else MOST_FAULTS, f"is out: {failure.text}"
+            host.faults += _FAULTS_OF_A_LOSS if is_lost else MOST_FAULTS
+            told = f"is out: {failure.text}"
         else:
             why = failure.text if failure is not None else f"HTTP status {fetched.status}"
-            faults, told = 1, f"has not sent {MOST_FAULTS} resources in a row ({why})"
+            host.faults += 1
+            told = f"has not sent {MOST_FAULTS} resources in a row ({why})"
         host.is_proven = host.is_proven or mismatch or failure is None
-        before, host.faults = host.faults, host.faults + faults
-        if before < MOST_FAULTS <= host.faults:
+        if not host.is_out and (host.lies >= MOST_LIES or host.faults >= MOST_FAULTS):
+            host.is_out = True
             tell(rule, f"the mirror {site_of(href)} {told}; it is not asked again in this run", href)
 
     def _over(self, href: str) -> _Host:
