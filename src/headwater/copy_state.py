@@ -226,6 +226,7 @@ SCHEMA = Schema(
         _PUSHED,
         _NO_PUSHED,
         _ONE_FORM,
+        "DROP TABLE partials",
     ),
 )
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""

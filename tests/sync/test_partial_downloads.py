@@ -18,10 +18,9 @@ from pathlib import Path
 import pytest
 from tools.engines.launch import free_port
 
-from headwater.copy_state import SCHEMA
 from headwater.errors import Interrupted
-from headwater.storage.database import Database, Durability
-from headwater.sync.transfer import partial_downloads as parts
+from headwater.sync.copy.destination_folder import LONGEST_SECONDS
+from headwater.sync.transfer import resources
 from headwater.transport.transport import Transport, TransportOptions
 from tests.support.copying import DONE, FAILED, check, go, is_clean, run_over, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, at
@@ -50,7 +49,7 @@ class Ranged:
         if wanted and self.refuses_rest:
             return Reply(b"", 503)
         start = 0
-        if wanted and handler.headers.get("If-Range") == self.tag:
+        if wanted and handler.headers.get("If-Range") in (None, self.tag):
             start = int(wanted.removeprefix("bytes=").rstrip("-"))
         return Reply(script=lambda handler: self.send(handler, start))
 
@@ -78,12 +77,6 @@ def big(source: Source) -> tuple[Site, Ranged]:
     return site.publish(), ranged
 
 
-def listed(dest: Path) -> list[tuple[str, int]]:
-    path = dest / ".headwater" / "state.sqlite"
-    with Database(path, SCHEMA, durability=Durability.NORMAL) as database, database.read() as t:
-        return list(t.rows("SELECT uri, total FROM partials"))
-
-
 def the_part(dest: Path) -> Path:
     (found,) = (dest / ".headwater" / "tmp").glob("part-*")  # a kill may leave other files, which the next run removes
     return found
@@ -95,12 +88,11 @@ def heal(ranged: Ranged) -> None:
 
 
 def test_a_broken_file_is_gone_on_with_by_the_next_run(source: Source, big: tuple[Site, Ranged], dest: Path) -> None:
-    site, ranged = big
+    _, ranged = big
     ran = go(source.base, dest)
     assert (ran.status, ran.one.failed) == (FAILED, 1)
     assert tree(dest) == {"small": b"small"}
     assert the_part(dest).read_bytes() == BIG[:CUT]
-    assert listed(dest) == [(site.uri("big"), len(BIG))]
     assert check(source.base, dest).sets[0].missing == 1
     heal(ranged)
     ran = go(source.base, dest)
@@ -108,7 +100,6 @@ def test_a_broken_file_is_gone_on_with_by_the_next_run(source: Source, big: tupl
     assert ranged.asked == [f"bytes={CUT}-"]
     assert tree(dest) == {"small": b"small", "big": BIG}
     assert is_clean(dest)
-    assert listed(dest) == []
     assert check(source.base, dest).verdict == "in sync"
 
 
@@ -178,8 +169,8 @@ def spoil(part: Path, ranged: Ranged, how: str) -> None:
     ("how", "asked"),
     [
         ("damaged", [f"bytes={CUT}-", None]),
-        ("complete already", [f"bytes={len(BIG) - 1}-"]),
-        ("longer than the whole", [None]),
+        ("complete already", [f"bytes={len(BIG)}-", None]),
+        ("longer than the whole", [f"bytes={len(BIG) + 4}-", None]),
         ("empty", [None]),
         ("a link", [None]),
     ],
@@ -231,7 +222,6 @@ def test_a_part_of_what_is_gone_is_removed(source: Source, big: tuple[Site, Rang
     site.publish()
     assert go(source.base, dest).status == DONE
     assert is_clean(dest)
-    assert listed(dest) == []
 
 
 def test_a_part_of_what_is_not_there_any_more_is_removed(source: Source, big: tuple[Site, Ranged], dest: Path) -> None:
@@ -241,26 +231,23 @@ def test_a_part_of_what_is_not_there_any_more_is_removed(source: Source, big: tu
     assert is_clean(dest)
 
 
-@pytest.mark.parametrize("what", ["too old", "not listed", "listed and gone"])
+@pytest.mark.parametrize("what", ["too old", "of no resource"])
 def test_what_is_of_no_use_is_swept(source: Source, big: tuple[Site, Ranged], dest: Path, what: str) -> None:
     go(source.base, dest)
     part = the_part(dest)
     if what == "too old":
-        before = time.time() - parts.LONGEST_SECONDS - 100
+        before = time.time() - LONGEST_SECONDS - 100
         os.utime(part, (before, before))
-    elif what == "not listed":
-        shutil.copy(part, part.with_name("part-0123"))
     else:
-        part.unlink()
+        shutil.copy(part, part.with_name("part-1-0123"))
     source.pages[PATH] = Reply(b"", 500)
     go(source.base, dest)
-    assert len(listed(dest)) == (1 if what == "not listed" else 0)
-    assert is_clean(dest) or what == "not listed"
-    assert not part.with_name("part-0123").exists()
+    assert is_clean(dest) or what == "of no resource"
+    assert not part.with_name("part-1-0123").exists()
 
 
 def test_parts_are_bounded(source: Source, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MOST_PARTS", 2)
+    monkeypatch.setattr(resources, "MOST_PARTS", 2)
     site = Site(source)
     for number in range(5):
         site.put(f"big{number}", BIG)
@@ -270,7 +257,6 @@ def test_parts_are_bounded(source: Source, dest: Path, monkeypatch: pytest.Monke
     assert go(source.base, dest).one.failed == 5
     kept = list((dest / ".headwater" / "tmp").iterdir())
     assert 1 <= len(kept) <= 2
-    assert len(listed(dest)) == len(kept)
 
 
 @pytest.mark.parametrize("digest", ["", '<rs:md hash="quick-1:00"/>'])
@@ -282,7 +268,7 @@ def test_without_a_hash_nothing_is_kept(source: Source, big: tuple[Site, Ranged]
     )
     site.publish_changes(site.clock, entries=[])
     go(source.base, dest)
-    assert listed(dest) == []
+    assert any_part(dest) == 0
     heal(ranged)
     assert go(source.base, dest).status == DONE
     assert ranged.asked == [None]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.transport.fetch import Fetch, Fetched, TransportOptions
-from headwater.transport.response import PartialBody, strong_validator
+from headwater.transport.response import strong_validator
 from headwater.transport.transport import Transport
 from tests.support.scripted_server import answer, scripted
 
@@ -219,56 +219,36 @@ def test_a_server_that_always_begins_anew_is_bounded(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-class Memory:
-    """A keeper of one part."""
-
-    def __init__(self, folder: Path):
-        self.path = str(folder / "part")
-        self.what: PartialBody | None = None
-        self.began: list[tuple[str, int]] = []
-
-    def kept(self, _fetch):
-        return self.what
-
-    def begun(self, _fetch, validator, total):
-        Path(self.path).unlink(missing_ok=True)
-        self.began.append((validator, total))
-        return self.path
-
-
 def test_what_an_earlier_fetch_has_left_is_hashed_and_gone_on_with(tmp_path: Path) -> None:
-    keeper = Memory(tmp_path)
+    kept = tmp_path / "part"
     server = Breaking(0.4, rest=lambda *_: head("503 Not now", 0))
-    assert not fetch(server, tmp_path, keeper=keeper).ok
-    assert Path(keeper.path).read_bytes() == BODY[:1_200_000]
-    assert keeper.began == [('"one"', len(BODY))]
-    keeper.what = PartialBody(keeper.path, 1_200_000, '"one"', len(BODY))
+    assert not fetch(server, tmp_path, keep=str(kept)).ok
+    assert kept.read_bytes() == BODY[:1_200_000]
     server = Breaking()
-    assert is_whole(fetch(server, tmp_path, keeper=keeper), tmp_path)
+    fetched = fetch(server, tmp_path, keep=str(kept))
+    assert is_whole(fetched, tmp_path)
+    assert fetched.brought == 1_200_000
     assert server.asked == ["bytes=1200000-"]
     assert [path.name for path in tmp_path.iterdir()] == ["body"]
 
 
-@pytest.mark.parametrize("left", ["gone", "shorter", "a link", "a second name"])
+@pytest.mark.parametrize("left", ["gone", "empty", "a link", "a second name"])
 def test_a_part_that_is_not_what_was_left_is_not_used(tmp_path: Path, left: str) -> None:
-    keeper, path, other = Memory(tmp_path), tmp_path / "part", tmp_path / "other"
-    keeper.what = PartialBody(str(path), 1_000_000, '"one"', len(BODY))
-    if left == "shorter":
-        path.write_bytes(BODY[:900_000])
+    path, other = tmp_path / "part", tmp_path / "other"
+    if left == "empty":
+        path.write_bytes(b"")
     elif left != "gone":
         other.write_bytes(BODY[:1_000_000])
         (path.symlink_to if left == "a link" else path.hardlink_to)(other)
     server = Breaking()
-    assert is_whole(fetch(server, tmp_path, keeper=keeper), tmp_path)
+    assert is_whole(fetch(server, tmp_path, keep=str(path)), tmp_path)
     assert server.asked == [None]
     assert not other.exists() or other.read_bytes() == BODY[:1_000_000]
 
 
 def test_a_small_body_is_not_kept(tmp_path: Path) -> None:
-    keeper = Memory(tmp_path)
     small = Breaking(0.4, body=BODY[:900_000], rest=lambda *_: head("503 Not now", 0))
-    assert not fetch(small, tmp_path, keeper=keeper).ok
-    assert keeper.began == []
+    assert not fetch(small, tmp_path, keep=str(tmp_path / "part")).ok
     assert not list(tmp_path.iterdir())
 
 

@@ -386,7 +386,7 @@ def forget(t: Transaction, uris: Sequence[str]) -> Forgotten:
 
 
 _OF_A_SET = (
-    "resources", "failures", "documents", "intents", "refusals", "partials", "set_history", "representations",
+    "resources", "failures", "documents", "intents", "refusals", "set_history", "representations",
     "descriptions", "listing", "released",
 )  # fmt: skip
 

@@ -35,7 +35,6 @@ from headwater.sync.sets.polling import PollHistory, PollingHints, PollInterval,
 from headwater.sync.sets.registry import SetRegistry
 from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state import AS_OF, IN_PUBLIC, TEMPORARY, SetRow, fact, keep_fact, sets
-from headwater.sync.transfer.partial_downloads import sweep
 from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.set_sync import SetSync
 from headwater.transport.fetch import DeadlineMet
@@ -204,7 +203,6 @@ def working_copy(
             tree.room = Room(os.fsencode(root), options.keep_free, options.max_total, held, counted)
             transport.room = tree.room
             stack.callback(setattr, transport, "room", None)
-            sweep(database, str(temp), now())
         elif root.is_dir():
             tree = stack.enter_context(FileTree(root, None))
         yield RunContext(

@@ -19,9 +19,6 @@ from headwater.sync.connection import REFUSALS, Refusal, host_label
 from headwater.sync.lists.position import Position
 from headwater.typed_decoding import from_json
 
-PARTIAL_PREFIX = "part-"
-"""How the names of partial downloads begin: nothing else in `tmp` of a killed run is of use."""
-
 LISTED = (
     "uri TEXT, loc TEXT, lastmod INTEGER, length INTEGER, hash TEXT, type TEXT, encoding TEXT, links TEXT, extra TEXT"
 )

@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,9 +13,6 @@ from headwater.errors import Exit, HeadwaterError
 from headwater.retry import LONGEST_WAIT_SECONDS
 from headwater.transport.access import Level, Presented, SignInCredentials, level_of
 from headwater.version import __version__
-
-if TYPE_CHECKING:
-    from headwater.transport.response import PartStore
 
 
 class DeadlineMet(HeadwaterError):
@@ -60,8 +56,9 @@ class Fetch(msgspec.Struct, frozen=True):
     repeated like a GET, also where it is redirected to (but for a 303, which asks for a GET). `into` names a file that
     is created (it must not exist) when the answer is a 2xx with a whole body; without it the body is kept in memory,
     with `holds_small` a small one is so too. `algorithms` are hashed while the body comes in. More than `max_octets`,
-    declared or received, is a failure; `replaces` octets are not new where the whole copy has a bound (`Room`). With a
-    `keeper` the beginning of a long body outlives this fetch. `key` is the caller's own and comes back untouched.
+    declared or received, is a failure; `replaces` octets are not new where the whole copy has a bound (`Room`). `keep`
+    names the file that keeps the beginning of a long body for another fetch; the caller verifies what comes of it.
+    `key` is the caller's own and comes back untouched.
     `objection` says why a redirect to a URI is not followed; None: it is.
     `retries`, where given, holds in place of the transport's as long as nothing of a body has come that may be resumed.
     """
@@ -75,7 +72,7 @@ class Fetch(msgspec.Struct, frozen=True):
     algorithms: tuple[str, ...] = ()
     max_octets: int = 64 * 1024 * 1024
     replaces: int = 0
-    keeper: PartStore | None = None
+    keep: str | None = None
     key: object = None
     objection: Objection | None = None
     retries: int | None = None
@@ -86,7 +83,8 @@ class Fetched(msgspec.Struct):
 
     `status` is 0 when there was no answer. With `failure` None and a 2xx status the whole body has been received,
     hashed and, if asked for, written (unless `held`: then it is in `body`); in every other case no file is left but
-    what the keeper has. `resumed_at` is where the last answer went on with what had come before, 0 if it was whole.
+    what `keep` names. `resumed_at` is where the last answer went on with what had come before, 0 if it was whole;
+    `brought` octets of that are of an earlier fetch.
     `octets`, `digests` and `body` are those of the body as received, content coding and all. `moved_to` is where
     permanent redirects alone have led; `retry_after_seconds` is the wait that the last answer asked for.
     """
@@ -97,6 +95,7 @@ class Fetched(msgspec.Struct):
     headers: dict[str, str] = {}
     octets: int = 0
     resumed_at: int = 0
+    brought: int = 0
     digests: dict[str, str] = {}
     body: bytes = b""
     held: bool = False

@@ -15,7 +15,7 @@ import re
 from collections import deque
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from headwater.files.file_copies import Room, write_all
 from headwater.files.hashing import HASHERS
@@ -38,42 +38,30 @@ _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})\Z", re.IGNORECASE)
 _STRONG_TAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"\Z')
 
 
-class PartStore(Protocol):
-    """A store of partial bodies that outlasts a run; what it does not take is kept for one fetch only."""
-
-    def kept(self, fetch: Fetch) -> PartialBody | None:
-        """What there is of this body, as an earlier run has left it."""
-        ...
-
-    def begun(self, fetch: Fetch, validator: str, total: int) -> str | None:
-        """A body of `total` octets begins to come: the file that is to keep it, or None."""
-        ...
-
-
 class PartialBody:
     """The beginning of a body and the digests of it, on its way from one try, or one run, to the next.
 
-    Of one that is `lasting` the file `path` outlives the fetch. `site` is the only one that may send the rest; empty:
-    any may, because what comes of it can be verified.
+    Of one that is `lasting` the file `path` outlives the fetch: whatever is put together is verified by whoever asks,
+    so that any host may send the rest. Of any other only the host `site` may, by the `validator`.
     """
 
-    __slots__ = ("gained", "hashers", "lasting", "octets", "path", "site", "total", "validator")
+    __slots__ = ("brought", "gained", "hashers", "lasting", "octets", "path", "site", "total", "validator")
 
-    def __init__(
-        self, path: str, octets: int, validator: str, total: int | None, site: str = "", *, lasting: bool = True
-    ) -> None:
+    def __init__(self, path: str, total: int | None, validator: str | None = None, site: str = "") -> None:
         self.path = path
-        self.octets = octets
-        self.validator = validator
         self.total = total
-        self.lasting = lasting
+        self.validator = validator
         self.site = site  # an entity tag tells states of one resource apart, not of two
+        self.lasting = validator is None
+        self.octets = 0
+        self.brought = 0  # octets that an earlier run had received
         self.hashers: list[tuple[str, _Hash]] | None = None
         self.gained = 0  # octets of the last try
 
     def headers(self) -> list[tuple[str, str]]:
         """How the rest is asked for."""
-        return [("Range", f"bytes={self.octets}-"), ("If-Range", self.validator)]
+        condition = [("If-Range", self.validator)] if self.validator is not None else []
+        return [("Range", f"bytes={self.octets}-"), *condition]
 
     def open(self) -> int:
         """The file, to go on with it. Raises OSError when it is not what was left."""
@@ -89,23 +77,6 @@ class PartialBody:
             raise
         return descriptor
 
-    def hash_again(self, hashers: list[tuple[str, _Hash]]) -> None:
-        """Digest what an earlier run has left. Raises OSError."""
-        descriptor = self.open()
-        try:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            left = self.octets
-            while left:
-                block = os.read(descriptor, min(_BLOCK, left))
-                if not block:
-                    raise FileNotFoundError(f"not the file that was left: {self.path}")
-                left -= len(block)
-                for _, hasher in hashers:
-                    hasher.update(block)
-        finally:
-            os.close(descriptor)
-        self.hashers = hashers
-
     def remove(self) -> None:
         """Remove the file."""
         with contextlib.suppress(OSError):
@@ -119,6 +90,23 @@ class PartialBody:
     def has_grown(self) -> bool:
         """Whether the last try brought so much that the next one counts as the first."""
         return self.gained >= max(LEAST_PROGRESS_OCTETS, (self.total or 0) // MOST_ROUNDS)
+
+
+def kept_part(fetch: Fetch) -> PartialBody | None:
+    """What an earlier run has left of a body, digested anew; None: nothing of use."""
+    path = fetch.keep or ""
+    part, hashers = PartialBody(path, None), [(name, HASHERS[name]()) for name in fetch.algorithms]
+    try:
+        part.octets = part.brought = os.lstat(path).st_size
+        with os.fdopen(part.open(), "rb", buffering=0) as file:
+            file.seek(0)
+            while block := file.read(_BLOCK):
+                for _, hasher in hashers:
+                    hasher.update(block)
+    except OSError:
+        return None
+    part.hashers = hashers
+    return part if part.octets else None
 
 
 _has_early_year = re.compile(r"(?<!\S)00\d\d(?!\S)", re.ASCII).search
@@ -139,11 +127,15 @@ def http_date_micros(value: str | None) -> int | None:
         return None
 
 
+def has_ranges(headers: Mapping[str, str]) -> bool:
+    """Whether parts of this answer could be asked for."""
+    is_coded = headers.get("content-encoding", "identity").strip().lower() != "identity"
+    return not is_coded and headers.get("accept-ranges", "").strip().lower() != "none"
+
+
 def strong_validator(headers: Mapping[str, str]) -> str | None:
     """What `If-Range` may say of this answer; None: there is nothing by which its rest could be asked for."""
-    if headers.get("content-encoding", "identity").strip().lower() != "identity":
-        return None
-    if headers.get("accept-ranges", "").strip().lower() == "none":
+    if not has_ranges(headers):
         return None
     tag = headers.get("etag", "")
     if tag:
@@ -159,8 +151,8 @@ def range_of(part: PartialBody, headers: Mapping[str, str], site: str) -> tuple[
     """How many octets there are with a 206 from `site`, and how many in all; or why it is not the rest of `part`, nor
     the beginning of the rest.
 
-    A server that does not know `If-Range` sends the rest of whatever it has by now. Where that cannot be verified the
-    answer has to repeat the validator.
+    A server that does not know `If-Range` sends the rest of whatever it has by now: the answer has to repeat the
+    validator, where there is one.
     """
     if part.site not in ("", site):
         return "a part from another origin"
@@ -174,11 +166,12 @@ def range_of(part: PartialBody, headers: Mapping[str, str], site: str) -> tuple[
     first, last, total = map(int, found.groups())
     if first != part.octets or not first <= last < total or (part.total is not None and total != part.total):
         return f"another part than requested: {found[0][:100]!r}, not from {part.octets} of {part.total}"
-    sent = headers.get("etag") if part.validator.startswith('"') else headers.get("last-modified")
-    if sent is None and part.site:
-        return "a part that does not say of which state it is"
-    if sent is not None and sent != part.validator:
-        return "a part of another state"
+    if part.validator is not None:
+        sent = headers.get("etag") if part.validator.startswith('"') else headers.get("last-modified")
+        if sent is None:
+            return "a part that does not say of which state it is"
+        if sent != part.validator:
+            return "a part of another state"
     return last + 1, total
 
 
@@ -344,17 +337,18 @@ class ResponseReceiver:
 
     def _begin_file(self, into: str) -> None:
         """Make the file of a long body: one that outlives this fetch, where the rest could be asked for later."""
-        validator = strong_validator(self.headers) if self.status == 200 else None
-        if validator is None:
-            self._create(into)
-            return
-        declared = self.headers.get("content-length", "")
+        declared, keep = self.headers.get("content-length", ""), self.fetch.keep
         total = int(declared) if declared.isdecimal() else None
-        lasting = None
-        if self.fetch.keeper is not None and total is not None and total >= LASTING_OCTETS:
-            lasting = self.fetch.keeper.begun(self.fetch, validator, total)
-        self._create(lasting or into)
-        self._part = PartialBody(lasting or into, 0, validator, total, self._site, lasting=lasting is not None)
+        is_whole = self.status == 200 and has_ranges(self.headers)
+        if keep is not None and is_whole and total is not None and total >= LASTING_OCTETS:
+            with contextlib.suppress(OSError):
+                os.unlink(keep)
+            self._create(keep)
+            self._part = PartialBody(keep, total)
+            return
+        self._create(into)
+        if is_whole and (validator := strong_validator(self.headers)) is not None:
+            self._part = PartialBody(into, total, validator, self._site)
 
     def _take_up(self) -> bool:
         """A 2xx answers the request for the rest: go on with the part, or begin anew; False when it is not usable."""

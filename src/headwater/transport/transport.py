@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 
 import msgspec
@@ -40,7 +40,7 @@ from headwater.transport.curl_handles import (
     MultiHandle,
 )
 from headwater.transport.fetch import DeadlineMet, FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
-from headwater.transport.response import ResponseReceiver
+from headwater.transport.response import ResponseReceiver, kept_part
 from headwater.transport.scheduler import (
     LEAST_OCTETS_PER_CONNECTION,
     BandwidthLimit,
@@ -254,7 +254,7 @@ class Transport:
         self.close()
 
     def close(self) -> None:
-        """End all connections; what is in flight is given up and leaves no file but what a keeper keeps."""
+        """End all connections; what is in flight is given up and leaves no file but what is to be kept."""
         for handle in list(self._flying):
             self._ground(handle, lasting=True)
         for handle in self._idle:
@@ -356,11 +356,7 @@ class Transport:
 
     def _admit(self, job: ScheduledFetch) -> None:
         job.run.open += 1
-        part = job.fetch.keeper.kept(job.fetch) if job.fetch.keeper is not None else None
-        if part is not None:
-            with suppress(OSError):
-                part.hash_again([(name, HASHERS[name]()) for name in job.fetch.algorithms])
-                job.part = part
+        job.part = None if job.fetch.keep is None else kept_part(job.fetch)
         self._enqueue(job)
 
     def _enqueue(self, job: ScheduledFetch) -> None:
@@ -484,9 +480,11 @@ class Transport:
         failure = failure or reception.failure
         status, headers, held = reception.status, reception.headers, reception.held
         answer = Fetched(
-            job.fetch, status, job.uri, headers, reception.octets, reception.resumed_at, digests, body, held
+            job.fetch, status, job.uri, headers, reception.octets, reception.resumed_at, 0, digests, body, held
         )
         answer.failure = failure
+        if job.part is not None and reception.resumed_at:
+            answer.brought = job.part.brought
         misfits = job.part is not None and (reception.misfit is not None or status == 416)
         job.whole = job.whole or reception.voided
         left = reception.what_is_left(failure)

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +19,15 @@ from headwater.storage.durable import make_folders, sync_folder
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
 from headwater.sync.copy.file_tree import DestinationLocked, DestinationUnusable
 from headwater.sync.reports import last_run
-from headwater.sync.state import PARTIAL_PREFIX
 
 WAIT_SECONDS = 10.0
 """For the short runs of a copy that follows its source, and for what a run that was killed has left."""
+
+PARTIAL_PREFIX = "part-"
+"""How the names of partial downloads begin: nothing else in `tmp` of a killed run is of use."""
+
+LONGEST_SECONDS = 14 * 86_400
+"""So long they are kept after they last grew."""
 
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
@@ -52,8 +58,9 @@ class DestinationFolder:
             self.take(WAIT_SECONDS)
             _plain_folder(self.temp)
             for leftover in os.listdir(self.temp):
-                if not leftover.startswith(PARTIAL_PREFIX):
-                    _remove(self.temp / leftover)
+                path = self.temp / leftover
+                if not leftover.startswith(PARTIAL_PREFIX) or time.time() - os.lstat(path).st_mtime > LONGEST_SECONDS:
+                    _remove(path)
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
@@ -170,7 +177,7 @@ def _holds_nothing(database: Database) -> bool:
         run = last_run(t)
         return (run is None or run.exit_status not in _OF_THE_SOURCE) and not any(
             t.one(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608  our own names
-            for table in ("resources", "failures", "intents", "partials", "sets WHERE position IS NOT NULL")
+            for table in ("resources", "failures", "intents", "sets WHERE position IS NOT NULL")
         )
 
 

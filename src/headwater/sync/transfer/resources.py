@@ -6,6 +6,8 @@ the next one of what `attempts_after` says (DST-5.3, DST-S2).
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +19,7 @@ from headwater.files.folder_marks import has_reserved
 from headwater.progress import Done, Progress
 from headwater.spec.records import Digest
 from headwater.sync.connection import origin_of
+from headwater.sync.copy.destination_folder import PARTIAL_PREFIX
 from headwater.sync.copy.file_names import escaped_path
 from headwater.sync.copy.file_tree import DestinationUnusable, PathOccupied, printable_path
 from headwater.sync.copy.held_files import is_intact
@@ -26,7 +29,6 @@ from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns, strong_last_modified
 from headwater.sync.state import SetRow
 from headwater.sync.transfer.content_at_hand import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile, adopt_existing
-from headwater.sync.transfer.partial_downloads import PartialDownloads
 from headwater.sync.transfer.patching import Patching
 from headwater.sync.transfer.request_processes import fetch_plain
 from headwater.sync.transfer.result_log import BATCH, IN_ROUND, PlacedFile, ResultLog
@@ -47,6 +49,7 @@ from headwater.sync.transfer.verification import (
 from headwater.sync.transfer.work_queue import (
     COLUMNS,
     FIRST,
+    WAITING_ROUND,
     Attempt,
     MirrorAttempt,
     PatchAttempt,
@@ -57,9 +60,18 @@ from headwater.sync.transfer.work_queue import (
     request_headers,
 )
 from headwater.transport.access import REFUSED, Presented
+from headwater.transport.response import LASTING_OCTETS
+from headwater.transport.scheduler import RETRIED_STATUSES
 from headwater.transport.transport import FailureKind, Fetch, Fetched, FetchFailure
 
 _GOOD = (200, 203)
+_MAY_COME_LATER = RETRIED_STATUSES | {401, 403}  # a token may have run out
+_STILL_WANTED = (
+    "SELECT uri, hash FROM failures WHERE set_id = ?1 UNION ALL SELECT uri, hash FROM temp.work WHERE round = ?2"
+)
+MOST_PARTS = 1_000
+"""So many partial downloads of a set are kept over runs."""
+
 _HERE = (
     f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = 0 AND attempt_json IS NULL"  # noqa: S608
     f" AND ((held IS NULL AND ?) OR uri IN (SELECT uri FROM temp.aside)) ORDER BY n LIMIT {BATCH}"
@@ -113,7 +125,6 @@ class ResourceTransfer:
         )
         self._fixity: CanonicalFixity | None = None
         self._patching = Patching(context.tree, context.temp)
-        self._parts = PartialDownloads(context.database, context.temp, row.id, context.now)
 
     def take_what_is_here(self) -> None:
         """Place what needs no request: files that lie in their places, and what came before it was listed (DST-5.3)."""
@@ -138,7 +149,7 @@ class ResourceTransfer:
                     self._settle(fetched)
                 results.flush()
                 self._round += 1
-            self._parts.clean()
+            self._remove_parts()
         finally:
             if self._fixity is not None:
                 self._fixity.close()
@@ -219,11 +230,28 @@ class ResourceTransfer:
             algorithms=(wanted.algorithm if wanted else "sha-256",),
             max_octets=octet_limit(work.length, self._largest),
             replaces=self._tree.size(work.path) if work.held is not None else 0,
-            keeper=self._parts,
+            keep=self._kept_part(work, wanted),
             key=(work, wanted),
             objection=self._objection if work.attempt.of_source else None,
             retries=0 if isinstance(work.attempt, MirrorAttempt) else None,
         )
+
+    def _kept_part(self, work: Work, wanted: Digest | None) -> str | None:
+        """The file that keeps the beginning of a long body over runs, where what comes of it can be verified."""
+        is_small = work.length is not None and work.length < LASTING_OCTETS
+        if is_small or wanted is None or not work.attempt.keeps_parts or work.encoding:
+            return None
+        return f"{self._temp}/{_part_name(self._set.id, work.uri, work.hash)}"
+
+    def _remove_parts(self) -> None:
+        """What could be fetched has been: only parts of what is remembered as failed, or waits for its turn, stay."""
+        number = self._set.id
+        names = {name for name in os.listdir(self._temp) if name.startswith(f"{PARTIAL_PREFIX}{number}-")}
+        if names:
+            with self._context.database.write() as t:
+                wanted = {_part_name(number, *row) for row in t.rows(_STILL_WANTED, (number, WAITING_ROUND))}
+            for name in names.difference(sorted(names & wanted)[:MOST_PARTS]):
+                self._tree.discard(name)
 
     # what came
 
@@ -235,7 +263,6 @@ class ResourceTransfer:
         if isinstance(work.attempt, PatchAttempt):
             self._patched(work, work.attempt, fetched)
             return
-        self._parts.settled(fetched)
         before = self._unconfirmed.take(work.uri) if not work.is_first else None
         if before is not None:
             self._tree.discard(before.name)
@@ -250,6 +277,9 @@ class ResourceTransfer:
         else:
             if fetched.ok:
                 self._tree.discard(work.name)
+            passing = failure.passing if failure is not None else fetched.status in _MAY_COME_LATER
+            if fetched.fetch.keep is not None and not passing:
+                self._tree.discard(os.path.basename(fetched.fetch.keep))
             reason = failure.text if failure is not None else f"HTTP status {fetched.status}"
             if fetched.status in REFUSED and fetched.presented is Presented.WITHHELD:
                 reason += "; credentials are sent to the origin of the source's address only"
@@ -407,7 +437,7 @@ class ResourceTransfer:
             tree.discard(name)
             self._fail(work, str(cause), fetched)
             return False
-        self._counts.octets += content.octets - (self._parts.brought_along(work) if fetched.resumed_at else 0)
+        self._counts.octets += content.octets - fetched.brought
         told = strong_last_modified(headers)
         if is_held:
             self._counts.updated -= 1
@@ -454,6 +484,15 @@ class ResourceTransfer:
         asked_to_wait = None if isinstance(work.attempt, MirrorAttempt) else fetched.retry_after_seconds
         self._context.each(Done("failed", work.uri, printable_path(work.path), reason=reason))
         self._results.failed(work, reason, fetched.status, asked_to_wait, self._context.now())
+
+
+def _part_name(set_id: int, uri: str, listed: str | None) -> str:
+    """The temporary file that keeps what has come of a resource, as it is listed: when its hash changes, of nothing.
+
+    It is not trusted: the whole is hashed when the rest has come (`transport.response`).
+    """
+    octets = f"{uri}\n{listed}".encode("utf-8", "surrogatepass")
+    return f"{PARTIAL_PREFIX}{set_id}-{hashlib.sha256(octets).hexdigest()[:32]}"
 
 
 def _listed(work: Work) -> ListedResource:
