@@ -83,18 +83,17 @@ class MemberNames:
         """How many files there are."""
         return len(self._files)
 
-    def admits(self, name: str) -> bool:
-        """Whether `add` would take this name."""
-        try:
-            self._checked(name)
-        except BadPath:
-            return False
-        return True
-
     def add(self, name: str) -> None:
         """Take the name of a file in. Raises BadPath when it is refused or collides, PackageTooLarge."""
-        key, folders = self._checked(name)
-        self._remember(self._folders, folders)
+        check_name(name)
+        key = folded(name)
+        if key in self._files:
+            raise BadPath(
+                f"two members have the name {shown(name)}, or names that differ by case or normalisation only"
+            )
+        if key in self._folders:
+            raise BadPath(f"{shown(name)} is a file and a folder")
+        self._remember(self._folders, self._new_folders(key, name))
         self._remember(self._files, [key])
 
     def add_folder(self, name: str) -> None:
@@ -104,18 +103,6 @@ class MemberNames:
         if key in self._files:
             raise BadPath(f"{shown(name)} is a folder and a file")
         self._remember(self._folders, self._new_folders(f"{key}/", name))
-
-    def _checked(self, name: str) -> tuple[str, list[str]]:
-        """The folded name of a file, and the folders of it that are new. Raises BadPath."""
-        check_name(name)
-        key = folded(name)
-        if key in self._files:
-            raise BadPath(
-                f"two members have the name {shown(name)}, or names that differ by case or normalisation only"
-            )
-        if key in self._folders:
-            raise BadPath(f"{shown(name)} is a file and a folder")
-        return key, self._new_folders(key, name)
 
     def _new_folders(self, key: str, name: str) -> list[str]:
         new: list[str] = []

@@ -24,16 +24,15 @@ from headwater.deflate import (
 )
 from headwater.packages.faults import BadMemberName, MemberChanged
 from headwater.packages.zip_format import (
-    CENTRAL,
     CENTRAL_SIGNATURE,
     DEFLATED,
     DESCRIPTOR,
     DESCRIPTOR_SIGNATURE,
+    DESCRIPTORS,
     END,
     END64,
     END64_SIGNATURE,
     END_SIGNATURE,
-    LOCAL,
     LOCAL_SIGNATURE,
     LOCATOR64,
     LOCATOR64_SIGNATURE,
@@ -61,14 +60,12 @@ _SAFE_32 = MOST_32 - (1 << 26)
 _RATIO, _RATIO_OCTETS = 100, 2 << 20
 """How much deflated content may grow by inflating, once so much of it has come: half of what readers bear."""
 
-_SIZES64 = Struct("<HHQQ")
-_DESCRIPTOR = Struct("<4sIII")
-_DESCRIPTOR64 = Struct("<4sIQQ")
-_NUMBER = Struct("<Q")
-_OFFSET_AT = CENTRAL.size - 4
 _COMMON = Struct("<HHHHHIIIHH")
-_CENTRAL_HEAD = CENTRAL_SIGNATURE + _MADE_BY.to_bytes(2, "little")
-_CENTRAL_TAIL = struct.pack("<HHHII", 0, 0, 0, _ATTRIBUTES, 0)
+"""What a local header and a record of the central directory have in common: all that a `LOCAL` has but its signature.
+"""
+
+_PLACE = Struct("<HHHII")
+"""What follows it in the record: length of the comment, disk, internal and external attributes, offset."""
 
 
 class ZipWriter:
@@ -84,7 +81,7 @@ class ZipWriter:
     def __init__(self, start: int = 0) -> None:
         """`start`: octets that precede the first member in the file."""
         self._start = start
-        self._records: list[bytes] = []
+        self._members: list[_Member] = []
         self._offsets = array("Q")
         self.octets = 0
         """Octets given so far, without `start`."""
@@ -92,24 +89,22 @@ class ZipWriter:
     @property
     def members(self) -> int:
         """Members written so far."""
-        return len(self._records)
+        return len(self._members)
 
     def member(self, name: str, content: bytes, *, deflate: bool) -> bytes:
         """A whole member: sizes and CRC stand in its local header. With `deflate` it is deflated, unless that makes
         it no shorter. Raises BadMemberName."""
-        record, head, body = _whole(_encoded(name), content, deflate=deflate)
-        self._records.append(record)
+        member, octets = _whole(name, content, deflate=deflate)
+        self._members.append(member)
         self._offsets.append(self.octets)
-        octets = head + body
         self.octets += len(octets)
         return octets
 
     def insert_first(self, name: str, content: bytes, *, deflate: bool) -> bytes:
         """A whole member to be put before all that was given so far (a manifest that is made of what was packed): the
         other members move behind it. Raises BadMemberName."""
-        record, head, body = _whole(_encoded(name), content, deflate=deflate)
-        octets = head + body
-        self._records.insert(0, record)
+        member, octets = _whole(name, content, deflate=deflate)
+        self._members.insert(0, member)
         self._offsets = array("Q", [0, *(offset + len(octets) for offset in self._offsets)])
         self.octets += len(octets)
         return octets
@@ -127,8 +122,8 @@ class ZipWriter:
         method = STORED if octets is not None and not deflate else DEFLATED
         large = octets is None or octets > _SAFE_32
         said = octets if octets is not None and method == STORED else 0
-        encoded = _encoded(name)
-        head = _local(encoded, _Facts(UTF8 | DESCRIPTOR, method, 0, said, said), large=large)
+        member = _Member(_encoded(name), UTF8 | DESCRIPTOR, method, 0, said, said)
+        head = _local(member, large=large)
         yield head
         content = _Counted(blocks, octets)
         written = 0
@@ -136,18 +131,18 @@ class ZipWriter:
             written += len(block)
             yield block
         content.check()
-        descriptor = _DESCRIPTOR64 if large else _DESCRIPTOR
-        tail = descriptor.pack(DESCRIPTOR_SIGNATURE, content.crc, written, content.octets)
-        self._records.append(_central(encoded, _Facts(UTF8 | DESCRIPTOR, method, content.crc, written, content.octets)))
+        tail = DESCRIPTORS[large][0].pack(DESCRIPTOR_SIGNATURE, content.crc, written, content.octets)
+        self._members.append(member._replace(crc=content.crc, packed=written, plain=content.octets))
         self._offsets.append(self.octets)
         self.octets += len(head) + written + len(tail)
         yield tail
 
     def end(self) -> bytes:
         """The central directory and the end of the file."""
-        directory = b"".join(self._directory())
+        places = (self._start + offset for offset in self._offsets)
+        directory = b"".join(map(_central, self._members, places))
         at = self._start + self.octets
-        count, size = len(self._records), len(directory)
+        count, size = len(self._members), len(directory)
         parts = [directory]
         if count >= MOST_16 or size >= MOST_32 or at >= MOST_32:
             rest = END64.size - 12
@@ -159,19 +154,11 @@ class ZipWriter:
         self.octets += len(octets)
         return octets
 
-    def _directory(self) -> Iterator[bytes]:
-        """The records of the central directory, with offsets."""
-        for record, offset in zip(self._records, self._offsets, strict=True):
-            place = self._start + offset
-            if place < MOST_32:
-                yield record[:_OFFSET_AT] + place.to_bytes(4, "little") + record[CENTRAL.size :]
-            else:
-                yield _far(record, place)
 
-
-class _Facts(NamedTuple):
+class _Member(NamedTuple):
     """What the headers of a member say; `packed`: its octets in the file, `plain`: those of the content."""
 
+    name: bytes
     flags: int
     method: int
     crc: int
@@ -260,67 +247,47 @@ def _encoded(name: str) -> bytes:
     return octets
 
 
-def _cut(content: bytes) -> Iterator[bytes]:
-    return (content[start : start + BLOCK] for start in range(0, len(content), BLOCK))
-
-
-def _whole(name: bytes, content: bytes, *, deflate: bool) -> tuple[bytes, bytes, bytes]:
-    """The record of a whole member in the central directory, its local header and its body."""
-    body, method = content, STORED
+def _whole(name: str, content: bytes, *, deflate: bool) -> tuple[_Member, bytes]:
+    """A whole member, and its octets in the file. Raises BadMemberName."""
+    encoded, body, method = _encoded(name), content, STORED
     if deflate:
-        is_long = len(content) > _RATIO_OCTETS
-        packed = b"".join(_deflated(_cut(content))) if is_long else deflate_whole(content, FAST_LEVEL)
+        if len(content) > _RATIO_OCTETS:
+            blocks = (content[start : start + BLOCK] for start in range(0, len(content), BLOCK))
+            packed = b"".join(_deflated(blocks))
+        else:
+            packed = deflate_whole(content, FAST_LEVEL)
         if len(packed) < len(content):
             body, method = packed, DEFLATED
-    facts = _Facts(UTF8, method, crc32(content), len(body), len(content))
-    if len(content) < MOST_32:
-        common = _common(facts, len(name))
-        return _CENTRAL_HEAD + common + _CENTRAL_TAIL + name, LOCAL_SIGNATURE + common + name, body
-    return _central(name, facts), _local(name, facts, large=True), body
+    member = _Member(encoded, UTF8, method, crc32(content), len(body), len(content))
+    return member, _local(member, large=len(content) >= MOST_32) + body
 
 
-def _common(facts: _Facts, name_length: int) -> bytes:
-    """What stands in the local header of a member and in its record alike, where no size needs 64 bits."""
-    flags, method, crc, packed, plain = facts
-    return _COMMON.pack(_VERSION, flags, method, 0, _DATE, crc, packed, plain, name_length, 0)
+def _local(member: _Member, *, large: bool) -> bytes:
+    """The local header of a member; with `large` its lengths stand in a ZIP64 field."""
+    wide = (member.plain, member.packed) if large else ()
+    said = member._replace(packed=MOST_32, plain=MOST_32) if large else member
+    return LOCAL_SIGNATURE + _fields(said, wide) + member.name + _field64(wide)
 
 
-def _local(name: bytes, facts: _Facts, *, large: bool) -> bytes:
-    """The local header of a member."""
-    if not large:
-        return LOCAL_SIGNATURE + _common(facts, len(name)) + name
-    flags, method, crc, packed, plain = facts
-    extra = _SIZES64.pack(ZIP64_FIELD, 16, plain, packed)
-    head = (LOCAL_SIGNATURE, _VERSION64, flags, method, 0, _DATE, crc, MOST_32, MOST_32, len(name), len(extra))
-    return LOCAL.pack(*head) + name + extra
+def _central(member: _Member, place: int) -> bytes:
+    """The record of a member in the central directory; what needs 64 bits stands in a ZIP64 field."""
+    wide = tuple(number for number in (member.plain, member.packed, place) if number >= MOST_32)
+    begin = CENTRAL_SIGNATURE + _MADE_BY.to_bytes(2, "little") + _fields(member, wide)
+    return begin + _PLACE.pack(0, 0, 0, _ATTRIBUTES, min(place, MOST_32)) + member.name + _field64(wide)
 
 
-def _central(name: bytes, facts: _Facts) -> bytes:
-    """The record of a member in the central directory, with zero for its offset."""
-    flags, method, crc, packed, plain = facts
-    length = len(name)
-    if packed < MOST_32 and plain < MOST_32:
-        return _CENTRAL_HEAD + _common(facts, length) + _CENTRAL_TAIL + name
-    sizes = [size for size in (plain, packed) if size >= MOST_32]
-    extra = _field64(sizes)
-    begin = (CENTRAL_SIGNATURE, _MADE_BY, _VERSION64, flags, method, 0, _DATE, crc)
-    said = (min(packed, MOST_32), min(plain, MOST_32), length, len(extra))
-    return CENTRAL.pack(*begin, *said, 0, 0, 0, _ATTRIBUTES, 0) + name + extra
+def _fields(member: _Member, wide: tuple[int, ...]) -> bytes:
+    """What both have in common; so many numbers stand in a ZIP64 field."""
+    name, flags, method, crc, packed, plain = member
+    version, extra = (_VERSION64, 4 + 8 * len(wide)) if wide else (_VERSION, 0)
+    return _COMMON.pack(
+        version, flags, method, 0, _DATE, crc, min(packed, MOST_32), min(plain, MOST_32), len(name), extra
+    )
 
 
-def _far(record: bytes, place: int) -> bytes:
-    """A record of the central directory for a member whose offset needs 64 bits."""
-    values = list(CENTRAL.unpack_from(record))
-    name = record[CENTRAL.size : CENTRAL.size + values[10]]
-    sizes = [number for (number,) in _NUMBER.iter_unpack(record[CENTRAL.size + len(name) + 4 :])]
-    extra = _field64([*sizes, place])
-    values[2], values[11], values[16] = _VERSION64, len(extra), MOST_32
-    return CENTRAL.pack(*values) + name + extra
-
-
-def _field64(numbers: list[int]) -> bytes:
-    """A ZIP64 extra field."""
-    return struct.pack(f"<HH{len(numbers)}Q", ZIP64_FIELD, 8 * len(numbers), *numbers)
+def _field64(numbers: tuple[int, ...]) -> bytes:
+    """A ZIP64 extra field; none for no numbers."""
+    return struct.pack(f"<HH{len(numbers)}Q", ZIP64_FIELD, 8 * len(numbers), *numbers) if numbers else b""
 
 
 # which members are deflated
@@ -328,49 +295,17 @@ def _field64(numbers: list[int]) -> bytes:
 _SMALLEST = 64
 """Octets below which deflating gains nothing: the ZIP headers of a member are longer."""
 
-_TEXT = frozenset(
-    {
-        "application/ecmascript",
-        "application/graphql",
-        "application/javascript",
-        "application/json",
-        "application/ld+json",
-        "application/marc",
-        "application/mbox",
-        "application/n-quads",
-        "application/n-triples",
-        "application/octet-stream",
-        "application/postscript",
-        "application/rtf",
-        "application/sparql-query",
-        "application/sql",
-        "application/tei+xml",
-        "application/toml",
-        "application/trig",
-        "application/wasm",
-        "application/x-javascript",
-        "application/x-ndjson",
-        "application/x-sh",
-        "application/x-tar",
-        "application/x-tex",
-        "application/x-yaml",
-        "application/xml",
-        "application/xml-dtd",
-        "application/yaml",
-        "image/bmp",
-        "image/svg+xml",
-        "image/x-portable-bitmap",
-        "image/x-portable-graymap",
-        "image/x-portable-pixmap",
-        "audio/midi",
-        "audio/wav",
-        "audio/x-wav",
-        "font/otf",
-        "font/ttf",
-        "message/http",
-        "message/rfc822",
-    }
-)
+_APPLICATIONS = """
+ecmascript graphql javascript json ld+json marc mbox n-quads n-triples octet-stream postscript rtf
+sparql-query sql tei+xml toml trig wasm x-javascript x-ndjson x-sh x-tar x-tex x-yaml xml xml-dtd
+yaml
+"""
+_OTHERS = """
+image/bmp image/svg+xml image/x-portable-bitmap image/x-portable-graymap image/x-portable-pixmap
+audio/midi audio/wav audio/x-wav font/otf font/ttf message/http message/rfc822
+"""
+_TEXT = frozenset((*(f"application/{name}" for name in _APPLICATIONS.split()), *_OTHERS.split()))
+"""Media types of which content is not compressed already, beside `text/*` and what ends in `+xml`, `+json`, `+yaml`."""
 
 
 def pays(media_type: str | None, octets: int | None) -> bool:
