@@ -12,7 +12,7 @@ from headwater import SyncOptions, cli
 from headwater.cli.shared_options import Bandwidth
 from headwater.errors import Exit, Interrupted, UsageFault
 from headwater.transport.fetch import Fetch, TransportOptions
-from headwater.transport.scheduler import BandwidthLimit
+from headwater.transport.scheduler import RateLimit
 from headwater.transport.transport import Transport
 from tests.support.copying import DONE, tree
 from tests.support.fake_source import Site, Source
@@ -53,20 +53,15 @@ def test_a_program_gives_octets() -> None:
             SyncOptions(bwlimit=wrong)  # type: ignore[arg-type]
 
 
-def test_a_bucket_fills_with_time_and_holds_a_tenth_of_a_second() -> None:
-    throttle = BandwidthLimit(1000)
-    assert throttle.fill(50.0)
-    assert throttle.take(300)  # overdrawn by 200
-    assert not throttle.take(1)
-    assert throttle.wait_seconds() == pytest.approx(0.201)
-    assert not throttle.fill(50.19)
-    assert throttle.fill(50.201)
-    throttle.fill(90.0)
-    assert throttle.take(100)
-    assert not throttle.take(1)
-    throttle.give_back(100)
-    assert throttle.take(1)
-    assert not throttle.fill(89.0) or throttle.wait_seconds() == 0.0  # a clock that goes back does nothing
+def test_a_limit_holds_a_tenth_of_a_second_and_may_be_overdrawn() -> None:
+    limit = RateLimit(1000)
+    assert limit.take(50.0, 300)
+    assert limit.ready_at == pytest.approx(50.201)
+    assert not limit.take(50.19)
+    assert limit.take(50.201)
+    assert limit.take(90.0, 100)
+    assert limit.ready_at == pytest.approx(90.001)
+    assert not limit.take(89.0)  # a clock that goes back
 
 
 def limited(clock: Clock, rate: int, **more: object) -> TransportOptions:
@@ -103,7 +98,7 @@ def test_streams_keep_it_too() -> None:
     with (
         scripted({"/x": answer(BODY * 4)}) as server,
         Transport(limited(clock, 500_000)) as transport,
-        transport.stream(Fetch(f"{server.base}/x")) as got,
+        transport.stream(Fetch(f"{server.base}/x")) as (_, got),
     ):
         assert b"".join(got) == BODY * 4
     took, octets = clock.seconds(), 4 * len(BODY)

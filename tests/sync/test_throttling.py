@@ -14,11 +14,10 @@ from headwater.transport.scheduler import (
     RETRIED_STATUSES,
     SLOW_SECONDS,
     FetchBatch,
-    HostLimit,
-    HostPace,
+    Host,
+    RateLimit,
     RequestScheduler,
     ScheduledFetch,
-    TokenBucket,
 )
 
 NOW = 1_000_000_000.0  # Sun, 09 Sep 2001 01:46:40 GMT
@@ -74,7 +73,7 @@ def test_no_retry_after_raises(value: str, date: str | None) -> None:
 
 
 def test_a_quick_host_is_asked_wider_with_each_answer() -> None:
-    limit = HostLimit(64)
+    limit = Host(64)
     assert limit.limit == FIRST_LIMIT
     for _ in range(100):
         limit.answered(0.001)
@@ -82,7 +81,7 @@ def test_a_quick_host_is_asked_wider_with_each_answer() -> None:
 
 
 def test_a_host_that_queues_is_not_asked_more() -> None:
-    limit = HostLimit(64)
+    limit = Host(64)
     limit.answered(0.1)
     for _ in range(100):
         limit.answered(2.0)
@@ -90,7 +89,7 @@ def test_a_host_that_queues_is_not_asked_more() -> None:
 
 
 def test_one_overload_halves_once_and_growth_is_slow_from_then() -> None:
-    limit = HostLimit(64)
+    limit = Host(64)
     for _ in range(3):
         limit.overloaded(sent_at=1.0, now=2.0)
     assert limit.limit == FIRST_LIMIT // 2
@@ -101,7 +100,7 @@ def test_one_overload_halves_once_and_growth_is_slow_from_then() -> None:
 
 def test_a_host_that_is_slow_by_itself_is_not_asked_more_than_at_first() -> None:
     """A steady 0.4 s for an answer is no reason to ask for 64 at a time."""
-    limit = HostLimit(64)
+    limit = Host(64)
     for _ in range(200):
         limit.answered(SLOW_SECONDS + 0.15)
     assert limit.limit == FIRST_LIMIT
@@ -110,7 +109,7 @@ def test_a_host_that_is_slow_by_itself_is_not_asked_more_than_at_first() -> None
 @pytest.mark.parametrize("seconds", [0.02, 0.1])
 def test_a_latency_is_hidden_within_a_few_rounds(seconds: float) -> None:
     """Each round doubles what is in flight, as long as answers stay quick."""
-    limit, rounds = HostLimit(64), 0
+    limit, rounds = Host(64), 0
     while limit.limit < 64:
         rounds += 1
         for _ in range(limit.allowed):
@@ -119,43 +118,44 @@ def test_a_latency_is_hidden_within_a_few_rounds(seconds: float) -> None:
 
 
 def test_a_host_that_closes_connections_is_asked_few_at_a_time() -> None:
-    limit = HostLimit(64)
+    limit = Host(64)
     for _ in range(100):
         limit.answered(0.001)
     limit.is_closing = True
     assert limit.allowed == CLOSING_LIMIT
     limit.is_closing = False
     assert limit.allowed == 64
-    assert HostLimit(2, is_closing=True).allowed == 2
+    assert Host(2, is_closing=True).allowed == 2
 
 
-def test_refusals_lower_the_rate_to_what_the_host_bears() -> None:
-    """DST-F1: ten answers in a second, and then it asked for patience: ten a second, and slowly more."""
-    pace = HostPace()
-    for number in range(10):
-        pace.answered(100 + number * 0.01)
-    pace.refused("a", 100.05, 100.1, 1.0)
-    assert pace.seconds == 0, "it may be the wish of one resource"
-    pace.refused("b", 100.09, 100.2, 1.0)  # was sent before that
-    assert pace.seconds == pytest.approx(0.11)
-    for number in range(70):
-        pace.answered(102 + number * 0.1)
-    assert 0.05 < pace.seconds < 0.06
-    pace.least = 0.5
-    pace.answered(110)
-    assert pace.seconds == 0.5
+def test_refusals_lower_the_rate_and_answers_raise_it() -> None:
+    """DST-F1: each time that two requests are refused the pause is twice as long, and slowly shorter again."""
+    host = Host(64)
+    host.refused("a", 100.05, 100.1)
+    assert host.pause == 0, "it may be the wish of one resource"
+    host.refused("b", 100.09, 100.2)
+    host.refused("c", 100.09, 100.3)  # was sent before that
+    assert host.pause == 0.05
+    host.refused("d", 101.0, 101.1)
+    assert host.pause == 0.1
+    for _ in range(70):
+        host.answered(0.01)
+    assert 0.045 < host.pause < 0.055
+    host.least_pause = 0.5
+    host.answered(0.01)
+    assert host.pause == 0.5
 
 
-@given(st.lists(st.tuples(st.booleans(), st.floats(0, 100), st.floats(0, 60)), max_size=100))
-def test_a_pace_is_bounded(events: list[tuple[bool, float, float]]) -> None:
-    pace, now = HostPace(), 1_000.0
-    for number, (is_answer, seconds, asked) in enumerate(events):
+@given(st.lists(st.tuples(st.booleans(), st.floats(0, 100)), max_size=100))
+def test_a_pace_is_bounded(events: list[tuple[bool, float]]) -> None:
+    host, now = Host(64), 1_000.0
+    for number, (is_answer, seconds) in enumerate(events):
         now += seconds
         if is_answer:
-            pace.answered(now)
+            host.answered(seconds)
         else:
-            pace.refused(number % 3, now, now + 0.1, asked)
-        assert 0 <= pace.seconds <= LONGEST_PACE_SECONDS
+            host.refused(number % 3, now, now + 0.1)
+        assert 0 <= host.pause <= LONGEST_PACE_SECONDS
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -191,7 +191,7 @@ def test_one_resource_that_asks_for_patience_alone_costs_the_others_little() -> 
                 asked += 1
                 ended = not queue.repeat(job, 503, None, 5.0, now)
     assert asked == 6, "three times by the wish of its host, and three tries as without one"
-    assert other.host.pace.seconds == 0
+    assert other.host.pause == 0
 
 
 def test_the_pace_of_a_host_is_kept() -> None:
@@ -203,7 +203,7 @@ def test_the_pace_of_a_host_is_kept() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 100)), max_size=300), st.integers(1, 256))
 def test_a_limit_stays_between_one_and_its_most(events: list[tuple[bool, float]], most: int) -> None:
-    limit = HostLimit(most)
+    limit = Host(most)
     for number, (answered, seconds) in enumerate(events):
         if answered:
             limit.answered(seconds)
@@ -213,20 +213,21 @@ def test_a_limit_stays_between_one_and_its_most(events: list[tuple[bool, float]]
 
 
 @given(st.floats(0.1, 1000), st.lists(st.floats(0, 5), min_size=1, max_size=100))
-def test_a_bucket_never_gives_more_than_its_rate(rate: float, gaps: list[float]) -> None:
-    bucket = TokenBucket(rate)
+def test_a_limit_never_gives_more_than_its_rate(rate: float, gaps: list[float]) -> None:
+    limit = RateLimit(rate)
     now, taken = 0.0, 0
     for gap in gaps:
         now += gap
-        taken += bucket.take(now) == 0
+        taken += limit.take(now)
     assert taken <= now * rate + max(1.0, rate / 10) + 1
 
 
-def test_a_bucket_says_how_long_to_wait() -> None:
-    bucket = TokenBucket(4.0)
-    assert bucket.take(10.0) == 0.0
-    assert bucket.take(10.0) == pytest.approx(0.25)
-    assert bucket.take(10.25) == 0.0
+def test_a_limit_says_how_long_to_wait() -> None:
+    limit = RateLimit(4.0)
+    assert limit.take(10.0)
+    assert not limit.take(10.0)
+    assert limit.ready_at == 10.25
+    assert limit.take(10.25)
 
 
 def lose(queue: RequestScheduler, many: int, sent_at: float, lost_at: float) -> None:

@@ -485,7 +485,7 @@ def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, d
 def _fetched(uri: str, wanted: dict[str, Any]) -> Iterator[tuple[str, dict[str, str], Iterable[bytes]]]:
     with (
         open_transport(uri, SyncOptions(**given_options(wanted)), None) as transport,
-        transport.stream(Fetch(uri, max_octets=_LARGEST_BODY)) as answer,
+        transport.stream(Fetch(uri, max_octets=_LARGEST_BODY)) as (answer, chunks),
     ):
         if answer.failure is not None:
             raise Unreachable(answer.failure.text, where=uri)
@@ -493,4 +493,4 @@ def _fetched(uri: str, wanted: dict[str, Any]) -> Iterator[tuple[str, dict[str, 
             raise refused
         if not 200 <= answer.status < 300:
             raise Unreachable(f"the server answers with status {answer.status}", where=uri)
-        yield answer.uri, answer.headers, answer
+        yield answer.uri, answer.headers, chunks

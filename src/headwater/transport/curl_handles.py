@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pycurl
@@ -18,7 +18,7 @@ from headwater.transport import scheduler as dispatch
 from headwater.transport.access import AddressGuard, CaBundle, SignInCredentials
 from headwater.transport.fetch import FailureKind, FetchFailure, TransportOptions
 from headwater.transport.response import ResponseReceiver
-from headwater.transport.scheduler import BandwidthLimit, ScheduledFetch, host_of
+from headwater.transport.scheduler import ScheduledFetch, host_of
 
 SLOWEST_OCTETS_PER_SECOND = 32
 """Below this for `stall_timeout_seconds` an answer counts as stalled: a large file may come slowly."""
@@ -89,12 +89,12 @@ class EasyHandle:
         "guard",
         "job",
         "lines",
+        "may_take",
         "method",
         "patience",
         "reception",
         "slowest",
         "targeted",
-        "throttle",
     )
 
     def __init__(
@@ -102,10 +102,11 @@ class EasyHandle:
         reception: ResponseReceiver,
         options: TransportOptions,
         guard: AddressGuard,
-        throttle: BandwidthLimit | None = None,
+        may_take: Callable[[EasyHandle, int], bool],
     ) -> None:
+        """`may_take`: whether so many octets may come now, where there is a limit; else the transfer is paused."""
         self.reception = reception
-        self.throttle = throttle
+        self.may_take = may_take
         self.guard = guard
         self.barred: str | None = None
         self.job: ScheduledFetch | None = None
@@ -125,7 +126,7 @@ class EasyHandle:
         for option, value in _fixed_options(options):
             self.curl.setopt(option, value)
         self.curl.setopt(pycurl.HEADERFUNCTION, reception.line)
-        self.curl.setopt(pycurl.WRITEFUNCTION, reception.body if self.throttle is None else self._write)
+        self.curl.setopt(pycurl.WRITEFUNCTION, reception.body if options.octets_per_second is None else self._write)
         self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
 
     def _open(self, _purpose: int, address: Any) -> socket.socket | int:
@@ -139,14 +140,7 @@ class EasyHandle:
 
     def _write(self, chunk: bytes) -> int | None:
         """Pass on what has come in, if it is not too early."""
-        assert self.throttle is not None
-        if not self.throttle.take(len(chunk)):
-            self.throttle.paused[self] = None
-            return PAUSE
-        taken = self.reception.body(chunk)
-        if taken == PAUSE:
-            self.throttle.give_back(len(chunk))
-        return taken
+        return self.reception.body(chunk) if self.may_take(self, len(chunk)) else PAUSE
 
     def close(self) -> None:
         """Free what libcurl holds for it."""

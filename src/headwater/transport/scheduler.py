@@ -27,7 +27,6 @@ from headwater.spec.uris import comparable_host, is_wire_host, resolve
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
 
 if TYPE_CHECKING:
-    from headwater.transport.curl_handles import EasyHandle
     from headwater.transport.response import PartialBody
 
 
@@ -49,114 +48,15 @@ wait to be accepted is soon full, which costs each of the others seconds."""
 LONGEST_BACKOFF_SECONDS = 30.0
 """The pauses before a request is made again grow up to this one, by the host's leave."""
 
-_QUICK_SECONDS = 0.05
-"""An answer within this time never argues against one more request in flight."""
-
 SLOW_SECONDS = 0.25
-"""A host that takes longer than this for an answer is asked no more at a time than at first, however steady it is."""
+"""A host that takes longer than this for an answer is asked no more at a time than now: it is slow, or is queueing."""
 
 LONGEST_PACE_SECONDS = 1.0
-"""Between two requests to one host there is no longer pause than this, whatever it asks for: `Crawl-delay`, or by the
-number of answers that came before it asked for patience. Of 100,000 resources each second is a day."""
+"""Between two requests to one host there is no longer pause than this, whatever it asks for: `Crawl-delay`, or
+refusals. Of 100,000 resources each second is a day."""
 
-_RECOVERY = 0.99  # a pause that a refusal has led to: after 70 answers it is half as long
-
-
-@dataclass(slots=True)
-class HostLimit:
-    """How many requests may be in flight to one host: more while it answers quickly, half when it is overloaded.
-
-    Until the first sign of overload each answer allows one more, later each full round does (as TCP does). The limit
-    stops growing while answers take more than twice the host's best: it is queueing, and asking more gains nothing. A
-    host that is slow by itself is not asked more at a time than at first.
-    """
-
-    most: int
-    first: int = FIRST_LIMIT
-    limit: float = 0.0
-    best_seconds: float = field(default=float("inf"))
-    usual_seconds: float = 0.0
-    cut_at: float = float("-inf")
-    cautious: bool = False
-    is_closing: bool = False
-    """Whether it has closed the connection of its last answer."""
-
-    def __post_init__(self) -> None:
-        self.limit = float(min(self.first, self.most))
-
-    @property
-    def allowed(self) -> int:
-        """How many requests may be in flight now."""
-        return int(min(self.limit, CLOSING_LIMIT) if self.is_closing else self.limit)
-
-    def answered(self, seconds: float) -> None:
-        """A request was answered `seconds` after it was sent."""
-        self.best_seconds = min(self.best_seconds, seconds)
-        self.usual_seconds += (seconds - self.usual_seconds) / 8 if self.usual_seconds else seconds
-        bound = max(_QUICK_SECONDS, min(SLOW_SECONDS, 2 * self.best_seconds))
-        if self.limit < self.most and self.usual_seconds <= bound:
-            self.limit = min(self.most, self.limit + (1 / self.limit if self.cautious else 1))
-
-    def overloaded(self, sent_at: float, now: float) -> None:
-        """A request sent at `sent_at` was refused or lost; what was sent before the last cut says nothing new."""
-        if sent_at > self.cut_at:
-            self.limit = max(1.0, self.limit // 2)
-            self.cut_at = now
-            self.cautious = True
-
-
-@dataclass(slots=True)
-class HostPace:
-    """The pause between the beginnings of two requests to one host: none, until it asks for one.
-
-    By `Crawl-delay` (`least`), or by refusals with `Retry-After` of more than one request: then as many answers are
-    asked for in a time as came before the refusal in the time that ended with its wait, and slowly more again.
-    """
-
-    least: float = 0.0
-    seconds: float = 0.0
-    since: float = 0.0
-    answers: int = 0
-    wanted: float = 0.0
-    """The pause by the last refusal, …"""
-
-    refused_last: object = None
-    """… and the request that was refused: of one alone it is no pause for the host."""
-
-    def answered(self, sent_at: float) -> None:
-        """The host has answered a request as it should."""
-        if not self.answers:
-            self.since = max(self.since, sent_at)
-        self.answers += 1
-        self.seconds = max(self.least, self.seconds * _RECOVERY)
-
-    def refused(self, request: object, sent_at: float, now: float, asked: float) -> None:
-        """It asks for `asked` seconds of patience; what was sent before the last time says nothing new of the rate."""
-        if sent_at >= self.since:
-            self.wanted = (max(0.0, now - self.since) + asked) / self.answers if self.answers else 0.0
-            self.since, self.answers = now + asked, 0
-        if self.wanted and self.refused_last is not None and self.refused_last is not request:
-            self.seconds, self.wanted = max(self.least, min(LONGEST_PACE_SECONDS, self.wanted)), 0.0
-        self.refused_last = request
-
-
-@dataclass(slots=True)
-class TokenBucket:
-    """At most `rate` requests a second, with a burst of one tenth of a second's worth (one at least)."""
-
-    rate: float
-    tokens: float = 1.0
-    filled_at: float = 0.0
-
-    def take(self, now: float) -> float:
-        """Take a token and return 0, or take none and return the seconds until there is one."""
-        self.tokens = min(max(1.0, self.rate / 10), self.tokens + max(0.0, now - self.filled_at) * self.rate)
-        self.filled_at = now
-        if self.tokens >= 1.0 - 1e-9:
-            self.tokens -= 1.0
-            return 0.0
-        return (1.0 - self.tokens) / self.rate
-
+_FIRST_PAUSE = 0.05  # that a refusal leads to; the next one doubles it
+_RECOVERY = 0.99  # after 70 answers a pause is half as long
 
 LEAST_OCTETS_PER_CONNECTION = 4096
 """Octets a second that are worth a connection: with more of them each would look as if it stood still."""
@@ -164,36 +64,21 @@ LEAST_OCTETS_PER_CONNECTION = 4096
 _BURST_SECONDS = 0.1
 
 
-class BandwidthLimit:
-    """A bucket of octets that fills by `rate` each second; it may be overdrawn by what comes at once."""
+@dataclass(slots=True)
+class RateLimit:
+    """At most so many a second, of requests or of octets; of those that were not taken a tenth of a second's worth may
+    follow at once. What is taken at once may be more: then the next one waits."""
 
-    def __init__(self, rate: int) -> None:
-        self.rate = rate
-        self.paused: dict[EasyHandle, None] = {}
-        self._octets = self._most = rate * _BURST_SECONDS
-        self._filled_at: float | None = None
+    per_second: float
+    ready_at: float = 0.0
 
-    def fill(self, now: float) -> bool:
-        """Let time fill the bucket; whether there is anything in it."""
-        if self._filled_at is not None:
-            self._octets = min(self._most, self._octets + max(0.0, now - self._filled_at) * self.rate)
-        self._filled_at = now
-        return self._octets > 0
-
-    def take(self, octets: int) -> bool:
-        """Take so many octets; False: it is too early."""
-        if self._octets <= 0:
+    def take(self, now: float, count: int = 1) -> bool:
+        """Take so many; False: it is too early, and `ready_at` says when it will not be."""
+        if now < self.ready_at - 1e-9:
             return False
-        self._octets -= octets
+        unused = max(0.0, _BURST_SECONDS - 1 / self.per_second)
+        self.ready_at = max(self.ready_at, now - unused) + count / self.per_second
         return True
-
-    def give_back(self, octets: int) -> None:
-        """What was taken has not been used."""
-        self._octets += octets
-
-    def wait_seconds(self) -> float:
-        """How long it takes until there is something in the bucket."""
-        return max(0.0, (1 - self._octets) / self.rate)
 
 
 # the queues
@@ -206,7 +91,6 @@ _SEE_OTHER = 303
 _PERMANENT_REDIRECTS = frozenset({301, 308})
 
 _OVERLOAD_FAILURES = frozenset({FailureKind.TIMEOUT, FailureKind.STALLED})
-_SILENT_LOSSES = 8
 _SILENT_SECONDS = 20.0
 _PATIENCE = 5  # so many times the longest wait that is waited for at once a host may ask for in all, of one request
 _REFUSALS = 10  # so often at most, however short the waits are
@@ -287,29 +171,73 @@ class FetchBatch:
         self.open = 0
 
 
-class HostQueue:
-    """One origin: its limit, what is in flight to it, and what waits for its turn."""
+@dataclass(slots=True)
+class Host:
+    """One origin: how many requests may be in flight to it and with what pause between them, and what waits.
 
-    __slots__ = (
-        "active",
-        "limit",
-        "losses",
-        "lost_at",
-        "pace",
-        "resume_at",
-        "silent_since",
-        "waiting",
-    )
+    Until the first sign of overload each answer allows one request more, later each full round does (as TCP does), as
+    long as answers come quickly; overload halves. A pause comes by `Crawl-delay` (`least_pause`), or by refusals with
+    `Retry-After` of more than one request: each doubles it, and answers shorten it slowly.
+    """
 
-    def __init__(self, most: int, first: int) -> None:
-        self.limit = HostLimit(most, first)
-        self.pace = HostPace()
-        self.losses = 0  # requests in a row that nothing came of
-        self.silent_since = 0.0  # when the first of them was sent
-        self.lost_at = 0.0  # when the last of them was given up
-        self.active = 0
-        self.resume_at = 0.0
-        self.waiting: deque[ScheduledFetch] = deque()
+    most: int
+    limit: float = FIRST_LIMIT
+    usual_seconds: float = 0.0
+    cut_at: float = float("-inf")
+    cautious: bool = False
+    is_closing: bool = False
+    """Whether it has closed the connection of its last answer."""
+
+    least_pause: float = 0.0
+    pause: float = 0.0
+    paused_at: float = float("-inf")
+    refused_last: object = None
+    """The request that was refused last: of one alone it is no pause for the host."""
+
+    is_answering: bool = False
+    """Whether it has answered a request since the last refusal."""
+
+    losses: int = 0
+    """Requests in a row that nothing came of."""
+
+    silent_since: float = 0.0
+    lost_at: float = 0.0
+    """When the first of them was sent, and the last was given up."""
+
+    active: int = 0
+    resume_at: float = 0.0
+    waiting: deque[ScheduledFetch] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.limit = min(self.limit, self.most)
+
+    @property
+    def allowed(self) -> int:
+        """How many requests may be in flight now."""
+        return int(min(self.limit, CLOSING_LIMIT) if self.is_closing else self.limit)
+
+    def answered(self, seconds: float) -> None:
+        """A request was answered `seconds` after it was sent."""
+        self.usual_seconds += (seconds - self.usual_seconds) / 8 if self.usual_seconds else seconds
+        if self.limit < self.most and self.usual_seconds <= SLOW_SECONDS:
+            self.limit = min(self.most, self.limit + (1 / self.limit if self.cautious else 1))
+        self.is_answering = True
+        if self.pause:
+            self.pause = max(self.least_pause, self.pause * _RECOVERY if self.pause > _FIRST_PAUSE / 8 else 0.0)
+
+    def overloaded(self, sent_at: float, now: float) -> None:
+        """A request sent at `sent_at` was refused or lost; what was sent before the last cut says nothing new."""
+        if sent_at > self.cut_at:
+            self.limit = max(1.0, self.limit // 2)
+            self.cut_at = now
+            self.cautious = True
+
+    def refused(self, request: object, sent_at: float, now: float) -> None:
+        """It asks for patience; what was sent before the last pause says nothing new."""
+        if self.refused_last not in (None, request) and sent_at >= self.paused_at:
+            self.pause = max(self.least_pause, min(LONGEST_PACE_SECONDS, 2 * self.pause or _FIRST_PAUSE))
+            self.paused_at = now
+        self.refused_last, self.is_answering = request, False
 
 
 class ScheduledFetch:
@@ -332,7 +260,7 @@ class ScheduledFetch:
         "whole",
     )
 
-    host: HostQueue
+    host: Host
 
     def __init__(self, fetch: Fetch, run: FetchBatch, *, apart: bool = False) -> None:
         self.fetch = fetch
@@ -357,12 +285,11 @@ class RequestScheduler:
         self._options = options
         self._per_host = max(1, min(options.per_host, most))
         self._first = max(1, FIRST_LIMIT // options.shares)
-        self._hosts: dict[str, HostQueue] = {}
-        self._eager: dict[str, HostQueue] = {}
+        self._hosts: dict[str, Host] = {}
+        self._eager: dict[str, Host] = {}
         self._resting: list[tuple[float, int, ScheduledFetch]] = []
         self._tickets = itertools.count()
-        self._bucket = TokenBucket(options.rate_per_second) if options.rate_per_second else None
-        self._bucket_ready_at = 0.0
+        self._rate = RateLimit(options.rate_per_second) if options.rate_per_second else None
 
     def admit(self, job: ScheduledFetch) -> FetchFailure | None:
         """Put a job into the queue of its host; a failure when its URI is none that is fetched."""
@@ -375,32 +302,33 @@ class RequestScheduler:
         self._eager[site] = host
         return None
 
-    def _host(self, site: str) -> HostQueue:
+    def _host(self, site: str) -> Host:
         host = self._hosts.get(site)
         if host is None:
             if len(self._hosts) >= _MANY_HOSTS:
                 self._hosts = {name: one for name, one in self._hosts.items() if one.active or one.waiting}
-            host = self._hosts[site] = HostQueue(self._per_host, self._first)
+            host = self._hosts[site] = Host(self._per_host, self._first)
         return host
 
     def keep_pace(self, uri: str, seconds: float) -> None:
         """Let so much time pass between the beginnings of two requests to the host of a URI, up to a bound."""
         if (site := site_of(uri)) is not None:
-            pace = self._host(site).pace
-            pace.least = min(seconds, LONGEST_PACE_SECONDS)
-            pace.seconds = max(pace.seconds, pace.least)
+            host = self._host(site)
+            host.least_pause = min(seconds, LONGEST_PACE_SECONDS)
+            host.pause = max(host.pause, host.least_pause)
 
-    def rest(self, uri: str, now: float, seconds: float) -> None:
-        """Start nothing at the host of a URI for so long, and ask it less at a time then."""
+    def rest(self, uri: str, seconds: float) -> None:
+        """Start nothing at the host of a URI for so long, up to a bound, and ask it less at a time then."""
+        now, seconds = self._options.monotonic(), min(seconds, self._options.longest_wait_seconds)
         if seconds and (site := site_of(uri)) is not None:
             host = self._host(site)
             host.resume_at = max(host.resume_at, now + seconds)
-            host.limit.overloaded(now, now)
+            host.overloaded(now, now)
 
     def keeps_pace(self, uri: str) -> bool:
-        """Whether the host of a URI has asked for pauses, or for connections that are few."""
+        """Whether the host of a URI has asked for pauses, refuses some requests, or closes its connections."""
         host = self._hosts.get(site_of(uri) or "")
-        return host is not None and bool(host.pace.seconds or host.limit.cautious or host.limit.is_closing)
+        return host is not None and bool(host.pause or host.cautious or host.is_closing)
 
     def next(self, now: float, *, room: bool) -> ScheduledFetch | None:
         """The next job that may start at `now`, counted as in flight from here; hosts take turns.
@@ -411,16 +339,15 @@ class RequestScheduler:
             self.admit(heapq.heappop(self._resting)[2])
         for site, host in self._eager.items():
             first = host.waiting[0]
-            if host.active >= host.limit.allowed or now < host.resume_at or not (room or first.apart):
+            if host.active >= host.allowed or now < host.resume_at or not (room or first.apart):
                 continue
-            if self._bucket is not None and (wait := self._bucket.take(now)) > 0:
-                self._bucket_ready_at = now + wait
+            if self._rate is not None and not self._rate.take(now):
                 return None
             job = host.waiting.popleft()
             host.active += 1
             job.sent_at = now
-            if host.pace.seconds:
-                host.resume_at = max(host.resume_at, now + host.pace.seconds)
+            if host.pause:
+                host.resume_at = max(host.resume_at, now + host.pause)
             if not host.waiting:
                 del self._eager[site]
             elif len(self._eager) > 1:
@@ -432,8 +359,8 @@ class RequestScheduler:
         """When time alone lets something start that may not start now; None: nothing waits for time."""
         times = [self._resting[0][0]] if self._resting else []
         times.extend(host.resume_at for host in self._eager.values() if host.resume_at > now)
-        if self._eager and self._bucket_ready_at > now:
-            times.append(self._bucket_ready_at)
+        if self._eager and self._rate is not None and self._rate.ready_at > now:
+            times.append(self._rate.ready_at)
         return min(times, default=None)
 
     def landed(
@@ -452,31 +379,24 @@ class RequestScheduler:
             host.losses += 1
             host.lost_at = now
         if status in _OVERLOADED_STATUSES or (failure and failure.kind in _OVERLOAD_FAILURES):
-            host.limit.overloaded(job.sent_at, now)
+            host.overloaded(job.sent_at, now)
         elif failure is None:
-            host.limit.answered(now - job.sent_at)
-            host.pace.answered(job.sent_at)
+            host.answered(now - job.sent_at)
 
-    def _is_silent(self, host: HostQueue, now: float) -> bool:
+    def is_silent(self, host: Host, now: float) -> bool:
         """Whether a host has not answered at all for so long that nothing more is asked of it for a while (DST-F1).
 
         Else a host that hangs would be waited for once for every resource and try, one after the other.
         """
         longest = max(_SILENT_SECONDS, 2 * self._options.stall_timeout_seconds)
-        silent = host.losses >= _SILENT_LOSSES and host.lost_at - host.silent_since >= longest
+        silent = host.losses > self._options.retries + 1 and host.lost_at - host.silent_since >= longest
         return silent and now - host.lost_at < longest
-
-    def is_hanging(self, job: ScheduledFetch, failure: FetchFailure | None) -> bool:
-        """Whether another document has had all its tries at the host of this one, by which it would be found awake."""
-        return (
-            failure is not None and failure.kind in _OVERLOAD_FAILURES and job.host.losses > self._options.retries + 1
-        )
 
     def hopeless(self, now: float) -> list[ScheduledFetch]:
         """Take out what waits for hosts that do not answer; streams are sent all the same, and may find them awake."""
         found: list[ScheduledFetch] = []
         for site, host in list(self._eager.items()):
-            if self._is_silent(host, now):
+            if self.is_silent(host, now):
                 found.extend(job for job in host.waiting if not job.apart)
                 host.waiting = deque(job for job in host.waiting if job.apart)
                 if not host.waiting:
@@ -495,14 +415,12 @@ class RequestScheduler:
         if not passing or (asked or 0.0) > longest:
             return False
         is_asked = failure is None and asked is not None and status in _OVERLOADED_STATUSES and most > 0
-        is_own = is_asked and job.refusals >= _OWN_REFUSALS and job.host.pace.answers > 0
+        is_own = is_asked and job.refusals >= _OWN_REFUSALS and job.host.is_answering
         has_patience = job.refusals < _REFUSALS and job.waited + (asked or 0.0) <= _PATIENCE * longest
         is_patient = is_asked and has_patience and not is_own
         if job.tries > most and not is_patient:
             return False
-        if not job.apart and self._is_silent(job.host, now):
-            return False
-        if job.apart and self.is_hanging(job, failure):
+        if self.is_silent(job.host, now):
             return False
         first = self._options.first_backoff_seconds
         wait = Backoff(first, LONGEST_BACKOFF_SECONDS).seconds(job.tries, self._options.chance())
@@ -510,7 +428,7 @@ class RequestScheduler:
             wait = max(wait, asked)
             if status in _OVERLOADED_STATUSES and not is_own:  # the host speaks for itself, not for one resource
                 job.host.resume_at = max(job.host.resume_at, now + asked)
-                job.host.pace.refused(job, job.sent_at, now, asked)
+                job.host.refused(job, job.sent_at, now)
         job.refusals += is_asked
         if is_patient:
             job.waited += max(asked or 0.0, 1.0)

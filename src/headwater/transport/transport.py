@@ -15,7 +15,7 @@ from functools import partial
 
 import msgspec
 
-from headwater.errors import Interrupted, SourceFault, UsageFault
+from headwater.errors import Interrupted, SourceFault
 from headwater.files.file_copies import Room
 from headwater.files.hashing import HASHERS
 from headwater.quantities import human_seconds
@@ -43,8 +43,8 @@ from headwater.transport.fetch import DeadlineMet, FailureKind, Fetch, Fetched, 
 from headwater.transport.response import ResponseReceiver, kept_part
 from headwater.transport.scheduler import (
     LEAST_OCTETS_PER_CONNECTION,
-    BandwidthLimit,
     FetchBatch,
+    RateLimit,
     RequestScheduler,
     ScheduledFetch,
     site_of,
@@ -106,90 +106,29 @@ class StreamReceiver(ResponseReceiver):
         return octets
 
 
-class StreamedAnswer:
-    """The answer to `Transport.stream`: its head at once, its body as an iterator of chunks, its digests at the end.
-
-    `status` is 0 and `failure` set when there is no answer; `body` holds the text of an answer that is no 2xx.
-    """
-
-    def __init__(self, job: ScheduledFetch, reception: StreamReceiver, carry_on: Callable[[], None]) -> None:
-        self._run = job.run
-        self._reception = reception
-        self._carry_on = carry_on
-        done = job.run.done[0] if job.run.done else None
-        self.status = done.status if done else reception.status
-        self.uri = job.uri
-        self.headers = done.headers if done else reception.headers
-        self.failure = done.failure if done and not reception.delivering else None  # one in the body comes in its place
-        self.body = done.body if done else b""
-        self.presented = done.presented if done else Presented.NOTHING
-        self.retry_after_seconds = done.retry_after_seconds if done else None
-        self.moved_to = job.moved_to
-        self.octets = 0
-        self.digests: dict[str, str] = {}
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The body of a 2xx as received; raises `StreamBroken` when it ends before it is complete."""
-        reception, run = self._reception, self._run
-        while reception.ready or not run.done:
-            while reception.ready:
-                chunk = reception.take()
-                self.octets += len(chunk)
-                yield chunk
-            if not run.done:
-                self._carry_on()
-        done = run.done[0]
-        self.failure = done.failure
-        self.digests = done.digests
-        if done.failure is not None:
-            broken = StreamBroken(done.failure.text, where=done.uri, rule=f"transport {done.failure.kind}")
-            broken.passing = done.failure.passing
-            raise broken
-
-
 SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
-
 
 _USUAL_LINES = [b"Accept-Encoding: identity"]
 
 
-class RequestHeaders:
-    """Makes the lines of requests for who has these credentials, or none."""
-
-    def __init__(self, credentials: SignInCredentials | None) -> None:
-        self._credentials = credentials
-        self._trusted = site_of(credentials.origin) if credentials else None
-
-    def lines(self, job: ScheduledFetch) -> list[bytes]:
-        """The lines. A header of the fetch that is a secret does not follow a redirect to another origin either.
-
-        Raises ValueError for a header that cannot be sent.
-        """
-        if not job.fetch.headers and job.part is None and job.fetch.body is None and self._credentials is None:
-            return _USUAL_LINES
-        secret = () if site_of(job.fetch.uri) == job.site else SECRET_HEADERS
-        fields = [(name, value) for name, value in job.fetch.headers if name.lower() not in secret]
-        fields += job.part.headers() if job.part is not None else ()
-        names = {name.lower() for name, _ in fields}
-        if not all(map(FIELD_NAME.match, names)) or any(c in value for _, value in fields for c in "\r\n\0"):
-            raise ValueError("a header that cannot be sent")
-        lines = [f"{name}: {value}".encode("latin-1") for name, value in fields]
-        if "accept-encoding" not in names:
-            lines += _USUAL_LINES
-        if job.fetch.body is not None:
-            lines.append(b"Expect:")  # none: libcurl would wait for a "100 Continue" before a long body
-        own = self.credentials_for(job)
-        return lines if own is None else lines + own.lines(names)
-
-    def credentials_for(self, job: ScheduledFetch) -> SignInCredentials | None:
-        """What may be shown to the origin that is asked now."""
-        return self._credentials if job.site == self._trusted else None
-
-    def presented(self, job: ScheduledFetch) -> Presented:
-        """What the last request said of who asks."""
-        if self._credentials is None:
-            return Presented.NOTHING
-        return self._credentials.presented if job.site == self._trusted else Presented.WITHHELD
+def header_lines(job: ScheduledFetch, own: SignInCredentials | None) -> list[bytes]:
+    """The header lines of a request, with the credentials of whom it asks. A header of the fetch that is a secret does
+    not follow a redirect to another origin. Raises ValueError for a header that cannot be sent.
+    """
+    if not job.fetch.headers and job.part is None and job.fetch.body is None and own is None:
+        return _USUAL_LINES
+    secret = () if site_of(job.fetch.uri) == job.site else SECRET_HEADERS
+    fields = [(name, value) for name, value in job.fetch.headers if name.lower() not in secret]
+    fields += job.part.headers() if job.part is not None else ()
+    names = {name.lower() for name, _ in fields}
+    if not all(map(FIELD_NAME.match, names)) or any(c in value for _, value in fields for c in "\r\n\0"):
+        raise ValueError("a header that cannot be sent")
+    lines = [f"{name}: {value}".encode("latin-1") for name, value in fields]
+    if "accept-encoding" not in names:
+        lines += _USUAL_LINES
+    if job.fetch.body is not None:
+        lines.append(b"Expect:")  # none: libcurl would wait for a "100 Continue" before a long body
+    return lines if own is None else lines + own.lines(names)
 
 
 __all__ = [
@@ -199,7 +138,6 @@ __all__ = [
     "Fetched",
     "SignInCredentials",
     "StreamBroken",
-    "StreamedAnswer",
     "Transport",
     "TransportOptions",
 ]
@@ -216,11 +154,11 @@ class Transport:
         self.room: Room | None = None
         """What files may take, where a copy has bounds."""
 
-        self.heard: Callable[[str, StreamedAnswer | Fetched], None] = lambda _uri, _answer: None  # of every document
+        self.heard: Callable[[str, Fetched], None] = lambda _uri, _answer: None  # of every document
         self._most = max(1, min(self.options.concurrency, MAX_CONCURRENCY))
-        self._throttle: BandwidthLimit | None = None
+        self._throttle: RateLimit | None = None
         if limit := self.options.octets_per_second:
-            self._throttle = BandwidthLimit(limit)
+            self._throttle = RateLimit(limit)
             self._most = max(1, min(self._most, limit // LEAST_OCTETS_PER_CONNECTION))
         self._slowest_document = max(
             SLOWEST_OCTETS_PER_SECOND, min(SLOWEST_DOCUMENT, (limit or SLOWEST_DOCUMENT * 8) // 8)
@@ -231,8 +169,12 @@ class Transport:
         self._flying: dict[EasyHandle, None] = {}
         self._streams: dict[ScheduledFetch, EasyHandle] = {}
         self._postponed: deque[Callable[[], None]] = deque()
-        self._queue = RequestScheduler(self.options, self._most)
-        self._headers = RequestHeaders(self.options.credentials)
+        self._paused: dict[EasyHandle, None] = {}
+        self.queue = RequestScheduler(self.options, self._most)
+        """What is asked of which host, and when: who hears of a wish of a host tells it."""
+
+        self._credentials = self.options.credentials
+        self._trusted = site_of(self._credentials.origin) if self._credentials else None
         self._proxied = self.options.proxy is not None or any(
             os.environ.get(name) for name in ("http_proxy", "all_proxy", "ALL_PROXY")
         )
@@ -262,18 +204,6 @@ class Transport:
         self._idle.clear()
         self._multi.close()
 
-    def keep_pace(self, uri: str, seconds: float) -> None:
-        """Let so much time pass between the beginnings of two requests to the host of a URI, up to a bound."""
-        self._queue.keep_pace(uri, seconds)
-
-    def rest(self, uri: str, seconds: float) -> None:
-        """Ask nothing of the host of a URI for so long, as it has asked another transport to do, up to a bound."""
-        self._queue.rest(uri, self.options.monotonic(), min(seconds, self.options.longest_wait_seconds))
-
-    def keeps_pace(self, uri: str) -> bool:
-        """Whether the host of a URI has asked for pauses, refuses some requests, or closes its connections."""
-        return self._queue.keeps_pace(uri)
-
     def share(self, uri: str, shares: int) -> TransportOptions | None:
         """The options for each of `shares` transports that ask the host of a URI in the place of this one.
 
@@ -282,7 +212,7 @@ class Transport:
         """
         options = self.options
         is_plain = options.credentials is None and options.authorities is None and options.rate_per_second is None
-        is_plain = is_plain and not self._proxied and self._throttle is None and not self._queue.keeps_pace(uri)
+        is_plain = is_plain and not self._proxied and self._throttle is None and not self.queue.keeps_pace(uri)
         if not is_plain or min(options.concurrency, options.per_host) < shares:
             return None
         each = {name: max(1, getattr(options, name) // shares) for name in ("concurrency", "per_host")}
@@ -325,25 +255,45 @@ class Transport:
             self._abandon(run)
 
     @contextmanager
-    def stream(self, fetch: Fetch) -> Iterator[StreamedAnswer]:
-        """Fetch one thing and read its body chunk by chunk in bounded memory; `fetch.into` must be None.
+    def stream(self, fetch: Fetch) -> Iterator[tuple[Fetched, Iterator[bytes]]]:
+        """Fetch one thing and read its body in bounded memory: the answer, and the chunks of a 2xx body as received.
 
-        Entered when the head of the final answer is there, or the fetch has failed for good.
+        Entered when the head of the final answer is there, or the fetch has failed for good. When the chunks are read
+        the answer has its octets and digests; they raise `StreamBroken` where the body ends before it is complete.
         """
-        if fetch.into is not None:
-            raise UsageFault("a stream is not written to a file", where=fetch.uri)
         reception = StreamReceiver()
         job = ScheduledFetch(fetch, FetchBatch(), apart=True)
-        handle = self._streams[job] = EasyHandle(reception, self.options, self.guard, self._throttle)
+        handle = self._streams[job] = EasyHandle(reception, self.options, self.guard, self._paces)
         try:
             self._admit(job)
             while not job.run.done and not reception.delivering:
                 self._turn(reception)
-            answer = StreamedAnswer(job, reception, lambda: self._carry_on(handle, reception))
+            answer = Fetched(fetch, reception.status, job.uri, reception.headers, moved_to=job.moved_to)
+            if job.run.done and not reception.delivering:
+                answer = job.run.done[0]
             self.heard(fetch.uri, answer)
-            yield answer
+            yield answer, self._chunks(job.run, handle, reception, answer)
         finally:
             self._end_stream(job)
+
+    def _chunks(
+        self, run: FetchBatch, handle: EasyHandle, reception: StreamReceiver, answer: Fetched
+    ) -> Iterator[bytes]:
+        while reception.ready or not run.done:
+            if reception.ready:
+                yield reception.take()
+            elif reception.paused:
+                reception.paused = False
+                if not handle.carry_on():
+                    self._landed(handle, NOT_TAKEN, "")
+            else:
+                self._turn(reception)
+        done = run.done[0]
+        answer.failure, answer.digests, answer.octets = done.failure, done.digests, done.octets
+        if done.failure is not None:
+            broken = StreamBroken(done.failure.text, where=done.uri, rule=f"transport {done.failure.kind}")
+            broken.passing = done.failure.passing
+            raise broken
 
     def _end_stream(self, job: ScheduledFetch) -> None:
         """Give up what has not come yet."""
@@ -360,18 +310,8 @@ class Transport:
         self._enqueue(job)
 
     def _enqueue(self, job: ScheduledFetch) -> None:
-        if failure := self._queue.admit(job):
+        if failure := self.queue.admit(job):
             self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
-
-    def _carry_on(self, handle: EasyHandle, reception: StreamReceiver) -> None:
-        """Let more of a stream come in."""
-        if reception.paused:
-            reception.paused = False
-            if not handle.carry_on():
-                self._landed(handle, NOT_TAKEN, "")
-                return
-        if not reception.ready:
-            self._turn(reception)
 
     def _perform(self) -> None:
         """Let libcurl send and receive, then give up what was given up meanwhile.
@@ -389,23 +329,28 @@ class Transport:
         now, deadline = self.options.monotonic(), self.options.deadline_seconds
         self._start(now)
         if self._throttle is not None:
-            self._let_in(self._throttle, now)
+            waiting = list(self._paused)
+            while waiting and now >= self._throttle.ready_at:  # they go on in turns
+                handle = waiting.pop(0)
+                del self._paused[handle]
+                if not handle.carry_on():
+                    self._landed(handle, NOT_TAKEN, "")
         self._perform()
         ended = self._multi.finished()
         for handle, code, text in ended:
             self._landed(handle, code, text)
         if ended or (stream is not None and stream.ready):
             return
-        due = self._queue.next_start(now)
+        due = self.queue.next_start(now)
         if not self._flying:
             if due is not None:
                 is_awaited = self.options.stopped is not None or deadline is not None
                 self.options.sleep(min(max(0.0, due - now), TURN_SECONDS if is_awaited else due))
             return
         wait = TURN_SECONDS if due is None else min(TURN_SECONDS, max(0.0, due - now))
-        if self._throttle is not None and self._throttle.paused:
-            wait = min(wait, self._throttle.wait_seconds())
-            if len(self._throttle.paused) == len(self._flying):
+        if self._throttle is not None and self._paused:
+            wait = min(wait, max(0.0, self._throttle.ready_at - self.options.monotonic()))
+            if len(self._paused) == len(self._flying):
                 self.options.sleep(wait)
                 return
         self._multi.wait(wait)
@@ -418,19 +363,17 @@ class Transport:
         if deadline is not None and self.options.monotonic() - self._began >= deadline:
             raise DeadlineMet(f"the deadline of {human_seconds(deadline)} has passed while transfers were under way")
 
-    def _let_in(self, throttle: BandwidthLimit, now: float) -> None:
-        """Let paused transfers go on, in turns, as far as the limit on octets allows by now."""
-        waiting = list(throttle.paused)
-        while throttle.fill(now) and waiting:
-            handle = waiting.pop(0)
-            del throttle.paused[handle]
-            if not handle.carry_on():
-                self._landed(handle, NOT_TAKEN, "")
+    def _paces(self, handle: EasyHandle, octets: int) -> bool:
+        """Whether a transfer may take so many octets now; else it is paused."""
+        if self._throttle is None or self._throttle.take(self.options.monotonic(), octets):
+            return True
+        self._paused[handle] = None
+        return False
 
     def _start(self, now: float) -> None:
-        for lost in self._queue.hopeless(now):
+        for lost in self.queue.hopeless(now):
             self._end(lost, Fetched(lost.fetch, uri=lost.uri, failure=dispatch.SILENT))
-        while job := self._queue.next(now, room=bool(self._idle) or self._made < self._most):
+        while job := self.queue.next(now, room=bool(self._idle) or self._made < self._most):
             self._fly(job)
 
     def _fly(self, job: ScheduledFetch) -> None:
@@ -443,16 +386,17 @@ class Transport:
             handle = self._idle.pop()
         else:
             self._made += 1
-            handle = EasyHandle(ResponseReceiver(), self.options, self.guard, self._throttle)
+            handle = EasyHandle(ResponseReceiver(), self.options, self.guard, self._paces)
         handle.job = job
         handle.reception.begin(job.fetch, job.part, job.site)
         handle.reception.room = self.room
         self._flying[handle] = None
         try:
-            if handle.certified or (self.options.credentials and self.options.credentials.certificate):
-                handle.identify(self._headers.credentials_for(job), self.options)
+            own = self._credentials if job.site == self._trusted else None
+            if handle.certified or (own is not None and own.certificate is not None):
+                handle.identify(own, self.options)
             handle.prepare(
-                dispatch.wire_uri(job.uri), job.fetch.method, job.fetch.body, self._headers.lines(job),
+                dispatch.wire_uri(job.uri), job.fetch.method, job.fetch.body, header_lines(job, own),
                 SLOWEST_OCTETS_PER_SECOND if job.fetch.into is not None else self._slowest_document,
                 proxied=self._proxied,
             )  # fmt: skip
@@ -467,7 +411,7 @@ class Transport:
 
     def _fail(self, job: ScheduledFetch, failure: FetchFailure) -> None:
         """End a job that was to start and cannot be sent."""
-        self._queue.landed(job, 0, failure, job.sent_at)
+        self.queue.landed(job, 0, failure, job.sent_at)
         self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
 
     def _landed(self, handle: EasyHandle, code: int, text: str) -> None:
@@ -497,8 +441,8 @@ class Transport:
             job.tries = 1
         self._ground(handle, lasting=reception.raised is not None)
         if status:
-            job.host.limit.is_closing = reception.is_closing
-        self._queue.landed(job, status, failure, now, progressed=progressed)
+            job.host.is_closing = reception.is_closing
+        self.queue.landed(job, status, failure, now, progressed=progressed)
         if reception.raised is not None:
             raised, reception.raised = reception.raised, None
             job.run.open -= 1
@@ -511,22 +455,23 @@ class Transport:
             self._enqueue(job)
             return
         if failure is None and status in dispatch.REDIRECTS and "location" in headers:
-            answer.failure = self._queue.redirect(job, status, headers["location"])
+            answer.failure = self.queue.redirect(job, status, headers["location"])
             if answer.failure is None:
                 return
         if "retry-after" in headers:
             time_of_day = self.options.time_of_day()
             answer.retry_after_seconds = retry_after_seconds(headers["retry-after"], headers.get("date"), time_of_day)
-        if reception.delivering and failure is not None and self._queue.is_hanging(job, failure):
+        if reception.delivering and failure is not None and self.queue.is_silent(job.host, now):
             answer.failure = FetchFailure(failure.kind, failure.text, passing=False)
-        if reception.delivering or not self._queue.repeat(job, status, failure, answer.retry_after_seconds, now):
+        if reception.delivering or not self.queue.repeat(job, status, failure, answer.retry_after_seconds, now):
             self._end(job, answer)
 
     def _end(self, job: ScheduledFetch, answer: Fetched) -> None:
         if job.part is not None:
             job.part.drop()
             job.part = None
-        answer.presented = self._headers.presented(job)
+        if self._credentials is not None:
+            answer.presented = self._credentials.presented if job.site == self._trusted else Presented.WITHHELD
         answer.tries = job.tries
         answer.moved_to = job.moved_to
         job.run.open -= 1
@@ -536,8 +481,7 @@ class Transport:
         """Take a transfer off libcurl; what its file holds without having been completed is removed, or kept."""
         self._multi.remove(handle)
         del self._flying[handle]
-        if self._throttle is not None:
-            self._throttle.paused.pop(handle, None)
+        self._paused.pop(handle, None)
         handle.reception.discard(lasting=lasting)
         self._release(handle)
 
@@ -557,7 +501,7 @@ class Transport:
             if handle.job is not None and handle.job.run is run:
                 handle.job.host.active -= 1
                 self._ground(handle, lasting=True)
-        gone = self._queue.withdraw(run)
+        gone = self.queue.withdraw(run)
         for job in gone:
             if job.part is not None:
                 job.part.drop()

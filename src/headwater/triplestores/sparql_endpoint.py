@@ -20,7 +20,7 @@ from headwater.errors import StoreFault, UsageFault
 from headwater.retry import LONGEST_WAIT_SECONDS, Backoff
 from headwater.transport.access import SignInCredentials
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
-from headwater.transport.transport import StreamBroken, StreamedAnswer, Transport
+from headwater.transport.transport import StreamBroken, Transport
 
 Row = tuple[str | None, ...]
 """A term for each variable; None where it is unbound."""
@@ -163,19 +163,19 @@ class SparqlEndpoint:
         fetch = _post(self._query, "application/sparql-query", query, _TSV)
         failures = 0
         while True:
-            with self._transport.stream(fetch) as answer:
+            with self._transport.stream(fetch) as (answer, chunks):
                 if (pause := _judged(answer, failures := failures + 1)) is None:
-                    yield from self._rows(answer)
+                    yield from self._rows(answer, chunks)
                     return
             self._sleep(pause)
 
-    def _rows(self, answer: StreamedAnswer) -> Iterator[Row]:
+    def _rows(self, answer: Fetched, chunks: Iterable[bytes]) -> Iterator[Row]:
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != _TSV:
             said = f"the answer is of the type {kind[:80] or 'nothing'!r}, asked for is {_TSV}"
             raise StoreFault(said, code="HW-SPQ-04", where=self._query)
         try:
-            yield from rows(_lines(answer))
+            yield from rows(_lines(chunks))
         except BadRow as cause:
             raise StoreFault(str(cause), code="HW-SPQ-04", where=self._query) from cause
         except StreamBroken as cause:
@@ -195,7 +195,7 @@ def _post(url: str, media_type: str, text: str, accept: str) -> Fetch:
     return Fetch(url, headers, "POST", text.encode(), max_octets=1 << 62, objection=no_redirect)
 
 
-def _judged(answer: Fetched | StreamedAnswer, failures: int) -> float | None:
+def _judged(answer: Fetched, failures: int) -> float | None:
     """None where the answer is a 2xx; else after how many seconds to try again, after so many failures.
 
     Raises EndpointUnreachable or EndpointRefused where that does not help.

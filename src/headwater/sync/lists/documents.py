@@ -40,7 +40,6 @@ from headwater.transport.transport import (
     Fetched,
     FetchFailure,
     StreamBroken,
-    StreamedAnswer,
     Transport,
 )
 
@@ -96,7 +95,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
         return fault is not None and _may_pass(fault) and (isinstance(fault, StreamBroken) or _NAMESPACE in self.body)
 
 
-def _probed(uri: str, answer: StreamedAnswer | Fetched, chunks: Iterable[bytes], most: int) -> Probe:
+def _probed(uri: str, answer: Fetched, chunks: Iterable[bytes], most: int) -> Probe:
     """The probe of an answer; its body `chunks` is read as a document as far as needed, else its beginning is kept."""
     reader = Reader(base_uri=answer.uri, headers=answer.headers)
     document: Document | None = None
@@ -138,7 +137,7 @@ def _may_pass(fault: SourceFault) -> bool:
     return fault.passing if isinstance(fault, StreamBroken) else isinstance(fault, NotXml)
 
 
-def sign_in_refused(uri: str, answer: Fetched | StreamedAnswer) -> Unreachable | None:
+def sign_in_refused(uri: str, answer: Fetched) -> Unreachable | None:
     """The fault that an answer to `uri` is; None where it is none of this kind."""
     if answer.status not in REFUSED:
         return None
@@ -465,7 +464,7 @@ class Documents:
         headers: tuple[tuple[str, str], ...],
         held: Validators | None,
         objection: Objection | None,
-    ) -> Iterator[tuple[StreamedAnswer | Fetched, Iterable[bytes]]]:
+    ) -> Iterator[tuple[Fetched, Iterable[bytes]]]:
         """The answer to one request and the chunks of its body: the one asked for ahead while it is fresh, or now."""
         came_at, ahead = self._ahead.pop((uri, held), (0.0, None))
         if ahead is not None:
@@ -475,8 +474,8 @@ class Documents:
                 return
         self.requests += 1
         fetch = Fetch(uri, headers, max_octets=LARGEST_DOCUMENT, objection=objection)
-        with self._transport.stream(fetch) as answer:
-            yield answer, answer
+        with self._transport.stream(fetch) as answer_and_chunks:
+            yield answer_and_chunks
 
     def ask_ahead(self, asked: Sequence[ConditionalRequest]) -> None:
         """Ask many at a time for small documents that will be asked for in just this way in a moment.
@@ -594,7 +593,7 @@ class Documents:
         delay = crawl_delay(robots)
         if not delay or self._transport.options.rate_per_second is not None:
             return
-        self._transport.keep_pace(uri, delay)
+        self._transport.queue.keep_pace(uri, delay)
         kept = f"one in {min(delay, LONGEST_PACE_SECONDS):g} s is sent"
         if delay > LONGEST_PACE_SECONDS:
             kept += ", since all that is listed is offered for copying; --rate sends fewer"

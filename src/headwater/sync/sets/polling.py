@@ -18,7 +18,6 @@ from headwater.sync.options import SyncOptions, signature_of
 from headwater.sync.sets.moved_sets import known_as
 from headwater.sync.state import SOURCE, Offer, SetRow, validators
 from headwater.transport.fetch import Fetched
-from headwater.transport.transport import StreamedAnswer
 
 # the Capability List, asked for anew
 
@@ -88,7 +87,7 @@ class PollingHints:
         self.max_age_seconds: float | None = None
         self._fresh: dict[str, float] = {}
 
-    def hear(self, uri: str, answer: StreamedAnswer | Fetched) -> None:
+    def hear(self, uri: str, answer: Fetched) -> None:
         """Take note of one answer's head."""
         if answer.retry_after_seconds is not None:
             self.retry_after_seconds = max(self.retry_after_seconds or 0.0, answer.retry_after_seconds)

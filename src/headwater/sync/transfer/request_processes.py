@@ -133,7 +133,7 @@ def fetch_plain(
                 stop()
                 if wait is not None:
                     is_answering = False
-                    context.transport.rest(address, wait)
+                    context.transport.queue.rest(address, wait)
                 for work, outcome in zip(works, outcomes, strict=True):
                     if outcome is None:
                         results.left(work)
@@ -184,7 +184,7 @@ class _Fetcher:
         try:
             with closing(self._transport.many(fetches)) as answers:
                 for fetched in answers:
-                    if not self._settle(fetched, placed) or self._transport.keeps_pace(fetched.fetch.uri):
+                    if not self._settle(fetched, placed) or self._transport.queue.keeps_pace(fetched.fetch.uri):
                         self._wait = max(self._wait or 0.0, fetched.retry_after_seconds or 0.0)
                         break  # what was asked for meanwhile is given up
         except DestinationUnusable as cause:

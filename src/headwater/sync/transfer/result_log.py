@@ -78,6 +78,11 @@ _CONFIRMED = (
 )
 
 
+_CLEARED = "DELETE FROM failures WHERE set_id = ? AND uri = ?"
+_AGAIN = "UPDATE temp.work SET attempt_json = ?, round = ?, reason = ? WHERE n = ?"
+_STATEMENTS = (_PLACED, _CLEARED, _FAILED, _CONFIRMED, _LEAVE, _AGAIN)
+
+
 class ResultLog:
     """The work of one set, taken in batches, and what came of it. `told` is called with the count of what is done.
 
@@ -90,12 +95,7 @@ class ResultLog:
         self._set = row.id
         self._run = run
         self._told = told
-        self._placed: list[Row] = []
-        self._failed: list[Row] = []
-        self._confirmed: list[Row] = []
-        self._again: list[Row] = []
-        self._left: list[Row] = []
-        self._cleared: list[Row] = []
+        self._rows: dict[str, list[Row]] = {statement: [] for statement in _STATEMENTS}
         self._open: dict[int, int] = {}
         self._waiting = 0
         self._flushed_at = time.monotonic()
@@ -133,7 +133,7 @@ class ResultLog:
 
     def left(self, work: Work) -> None:
         """Nothing has come of it by this way: it waits for another one."""
-        self._left.append((work.n,))
+        self._rows[_LEAVE].append((work.n,))
         self._count(work, done=0)
 
     def placed(self, work: Work, file: PlacedFile) -> None:
@@ -142,23 +142,22 @@ class ResultLog:
             self._set, work.uri, file.path, file.size, file.mtime_ns, file.digest, work.hash, work.length, work.lastmod,
             file.etag, file.last_modified, work.changed_at, int(file.newer), self._run, *work.stated,
         )  # fmt: skip
-        self._placed.append(row)
+        self._rows[_PLACED].append(row)
         if self._any_failures:  # also of a resource that was planned for another reason than its failure
-            self._cleared.append((self._set, work.uri))
+            self._rows[_CLEARED].append((self._set, work.uri))
         self._count(work)
 
     def confirmed(self, work: Work, mtime_ns: int | None) -> None:
         """What is held is what is listed; `mtime_ns`: the modification time that the file was given for that."""
-        self._confirmed.append(
-            (work.hash, work.length, work.lastmod, *work.stated, work.changed_at, mtime_ns, work.held)
-        )
-        self._cleared.append((self._set, work.uri))
+        row = work.hash, work.length, work.lastmod, *work.stated, work.changed_at, mtime_ns, work.held
+        self._rows[_CONFIRMED].append(row)
+        self._rows[_CLEARED].append((self._set, work.uri))
         self._count(work)
 
     def again(self, work: Work, attempts: tuple[Attempt, ...], number: int, reason: str | None) -> None:
         """Other attempts are to be made, in round `number`; `reason`: why the resource itself was asked in vain."""
         self.last_round = number
-        self._again.append((encode_attempts(attempts), number, reason, work.n))
+        self._rows[_AGAIN].append((encode_attempts(attempts), number, reason, work.n))
         self._count(work, done=0)
 
     def failed(self, work: Work, reason: str, status: int, wait_seconds: float | None, now: int) -> None:
@@ -172,7 +171,7 @@ class ResultLog:
             self._set, work.uri, work.loc, reason[:500], status, tries, now, now, next_at, wait_until, work.lastmod,
             work.length, work.hash, work.type, work.encoding, work.links, work.extra, work.changed_at,
         )  # fmt: skip
-        self._failed.append(row)
+        self._rows[_FAILED].append(row)
         self._count(work)
 
     def _count(self, work: Work, done: int = 1) -> None:
@@ -191,22 +190,18 @@ class ResultLog:
 
     def _written(self) -> None:
         self._flushed_at = time.monotonic()
-        for rows in (self._placed, self._failed, self._confirmed, self._again, self._left, self._cleared):
+        for rows in self._rows.values():
             rows.clear()
         self._waiting = 0
         self._told(self._done)
 
     def _write(self, t: Transaction) -> None:
-        t.many(_PLACED, self._placed)
-        t.many("DELETE FROM failures WHERE set_id = ? AND uri = ?", self._cleared)
-        t.many(_FAILED, self._failed)
-        t.many(_CONFIRMED, self._confirmed)
-        over = [(intent,) for intent, left in self._open.items() if left == 0]
-        t.many("DELETE FROM intents WHERE id = ?", over)
-        for (intent,) in over:
+        for statement, rows in self._rows.items():
+            t.many(statement, rows)
+        over = [intent for intent, left in self._open.items() if left == 0]
+        t.many("DELETE FROM intents WHERE id = ?", [(intent,) for intent in over])
+        for intent in over:
             del self._open[intent]
-        t.many(_LEAVE, self._left)
-        t.many("UPDATE temp.work SET attempt_json = ?, round = ?, reason = ? WHERE n = ?", self._again)
 
 
 def failure_pause_seconds(tries: int, status: int) -> int:
