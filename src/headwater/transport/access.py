@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from enum import IntEnum, StrEnum
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -254,8 +255,6 @@ def challenged(value: str | None) -> tuple[str, ...]:
 # certificate authorities
 
 _RED_HAT = "/etc/pki/tls/certs/ca-bundle.crt"
-_MOST_OCTETS = 16 << 20
-_CERTIFICATE = re.compile(rb"-----BEGIN [A-Z0-9 ]*CERTIFICATE-----")
 
 
 class CaBundle(NamedTuple):
@@ -272,31 +271,17 @@ class CaBundle(NamedTuple):
 def ca_bundle(more: str | None = None) -> CaBundle:
     """The authorities of the environment (`CURL_CA_BUNDLE`, `SSL_CERT_FILE`, `SSL_CERT_DIR`) or of the machine.
 
-    Those of the file `more` are believed beside them. Raises UsageFault when it cannot be read.
+    Those of the file `more` are believed beside them. Raises UsageFault when it cannot be used.
     """
     import ssl  # imported here: only https needs it
 
+    check_authorities(more)
     paths = ssl.get_default_verify_paths()
     file = os.environ.get("CURL_CA_BUNDLE") or paths.cafile or _RED_HAT
-    folder = paths.capath
     known = file if os.path.isfile(file) else None
-    return CaBundle(
-        known, folder if folder and os.path.isdir(folder) else None, None if more is None else _joined(known, more)
-    )
-
-
-def _joined(known: str | None, more: str) -> bytes:
-    try:
-        with open(more, "rb") as given:
-            octets = given.read(_MOST_OCTETS)
-        if not _CERTIFICATE.search(octets):
-            raise UsageFault("there is no certificate in PEM form", where=more)
-        if known is not None:
-            with open(known, "rb") as machine:
-                octets += b"\n" + machine.read(_MOST_OCTETS)
-    except OSError as cause:
-        raise UsageFault(f"the CA certificates cannot be read: {cause.strerror}", where=more) from cause
-    return octets
+    folder = paths.capath if paths.capath and os.path.isdir(paths.capath) else None
+    octets = None if more is None else b"\n".join(Path(one).read_bytes() for one in (more, known) if one is not None)
+    return CaBundle(known, folder, octets)
 
 
 def check_authorities(file: str | None) -> None:

@@ -82,21 +82,6 @@ class _Socket(socket.socket):
 class EasyHandle:
     """One easy handle with its reception, used for one request after another."""
 
-    __slots__ = (
-        "barred",
-        "certified",
-        "curl",
-        "guard",
-        "job",
-        "lines",
-        "may_take",
-        "method",
-        "patience",
-        "reception",
-        "slowest",
-        "targeted",
-    )
-
     def __init__(
         self,
         reception: ResponseReceiver,
@@ -139,7 +124,6 @@ class EasyHandle:
         return _Socket(address.family, address.socktype, address.protocol)
 
     def _write(self, chunk: bytes) -> int | None:
-        """Pass on what has come in, if it is not too early."""
         return self.reception.body(chunk) if self.may_take(self, len(chunk)) else PAUSE
 
     def close(self) -> None:
@@ -263,24 +247,16 @@ class MultiHandle:
     """The transfers that are under way. Adding one may raise CurlError: it cannot be sent as it is."""
 
     def __init__(self, most: int) -> None:
-        self._multi: Any = pycurl.CurlMulti()
-        self._multi.setopt(pycurl.M_MAXCONNECTS, most)
+        self.curl: Any = pycurl.CurlMulti()
+        self.curl.setopt(pycurl.M_MAXCONNECTS, most)
         self.at_work = False
         """Whether libcurl is calling back; it adds and removes no transfer meanwhile."""
-
-    def add(self, handle: EasyHandle) -> None:
-        """Begin a transfer."""
-        self._multi.add_handle(handle.curl)
-
-    def remove(self, handle: EasyHandle) -> None:
-        """Take a transfer off, whether it is complete or not."""
-        self._multi.remove_handle(handle.curl)
 
     def perform(self) -> None:
         """Send and receive what can be without waiting."""
         self.at_work = True
         try:
-            self._multi.perform()
+            self.curl.perform()
         finally:
             self.at_work = False
 
@@ -289,16 +265,16 @@ class MultiHandle:
         ended: list[tuple[EasyHandle, int, str]] = []
         left = 1
         while left:
-            left, complete, failed = self._multi.info_read()
+            left, complete, failed = self.curl.info_read()
             ended.extend((curl.handle, COMPLETE, "") for curl in complete)
             ended.extend((curl.handle, code, text) for curl, code, text in failed)
         return ended
 
     def wait(self, seconds: float) -> None:
         """Wait until something can be sent or received, or as long as libcurl or the caller allows."""
-        own = self._multi.timeout()
-        self._multi.select(seconds if own < 0 else min(seconds, own / 1000))
+        own = self.curl.timeout()
+        self.curl.select(seconds if own < 0 else min(seconds, own / 1000))
 
     def close(self) -> None:
         """End all connections."""
-        self._multi.close()
+        self.curl.close()

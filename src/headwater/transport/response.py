@@ -87,10 +87,6 @@ class PartialBody:
         if not self.lasting:
             self.remove()
 
-    def has_grown(self) -> bool:
-        """Whether the last try brought so much that the next one counts as the first."""
-        return self.gained >= max(LEAST_PROGRESS_OCTETS, (self.total or 0) // MOST_ROUNDS)
-
 
 def kept_part(fetch: Fetch) -> PartialBody | None:
     """What an earlier run has left of a body, digested anew; None: nothing of use."""
@@ -283,7 +279,6 @@ class ResponseReceiver:
         self.hashers: list[tuple[str, _Hash]] | None = None
         self.resumed_at = 0
         self.misfit: str | None = None
-        self.voided = False
         self._asked = part
         self._site = site
         self._part = None
@@ -355,7 +350,6 @@ class ResponseReceiver:
         part, self._asked = self._asked, None
         assert part is not None
         if self.status != 206:
-            self.voided = True
             part.remove()
             return True
         range_ = range_of(part, self.headers, self._site)

@@ -17,6 +17,7 @@ import heapq
 import itertools
 import re
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -161,17 +162,15 @@ def redirect_target(base: str, location: str, hops: int) -> str | FetchFailure:
     return target
 
 
+@dataclass(slots=True, eq=False)
 class FetchBatch:
     """The fetches of one caller: how many are open, and the results that it has not taken yet."""
 
-    __slots__ = ("done", "open")
-
-    def __init__(self) -> None:
-        self.done: deque[Fetched] = deque()
-        self.open = 0
+    done: deque[Fetched] = field(default_factory=deque)
+    open: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Host:
     """One origin: how many requests may be in flight to it and with what pause between them, and what waits.
 
@@ -240,42 +239,34 @@ class Host:
         self.refused_last, self.is_answering = request, False
 
 
+@dataclass(slots=True, eq=False)
 class ScheduledFetch:
     """A fetch in the scheduler: its present URI, and its redirects and tries so far."""
 
-    __slots__ = (
-        "apart",
-        "fetch",
-        "hops",
-        "host",
-        "moved_to",
-        "part",
-        "refusals",
-        "run",
-        "sent_at",
-        "site",
-        "tries",
-        "uri",
-        "waited",
-        "whole",
-    )
+    fetch: Fetch
+    run: FetchBatch
+    apart: bool = False
+    """Whether it is a stream: it has a handle of its own and need not wait for a free one."""
 
-    host: Host
+    uri: str = field(init=False)
+    host: Host = field(init=False)
+    site: str = ""
+    tries: int = 1
+    waited: float = 0.0
+    refusals: int = 0
+    """For how long, and how often, by the wish of its host, which uses up no try."""
 
-    def __init__(self, fetch: Fetch, run: FetchBatch, *, apart: bool = False) -> None:
-        self.fetch = fetch
-        self.run = run
-        self.apart = apart  # a stream: it has a handle of its own and need not wait for a free one
-        self.uri = fetch.uri
-        self.site = ""
-        self.tries = 1
-        self.waited = 0.0  # by the wish of its host, which uses up no try
-        self.refusals = 0
-        self.hops = 0
-        self.moved_to: str | None = None
-        self.sent_at = 0.0
-        self.part: PartialBody | None = None  # what has come of the body; the next try asks for the rest
-        self.whole = False  # its server did not send the rest that was asked for: it is asked for all of it
+    hops: int = 0
+    moved_to: str | None = None
+    sent_at: float = 0.0
+    part: PartialBody | None = None
+    """What has come of the body; the next try asks for the rest."""
+
+    whole: bool = False
+    """Whether its server did not send the rest that was asked for: it is asked for all of it."""
+
+    def __post_init__(self) -> None:
+        self.uri = self.fetch.uri
 
 
 class RequestScheduler:
@@ -394,13 +385,16 @@ class RequestScheduler:
 
     def hopeless(self, now: float) -> list[ScheduledFetch]:
         """Take out what waits for hosts that do not answer; streams are sent all the same, and may find them awake."""
+        silent = [host for host in self._eager.values() if self.is_silent(host, now)]
+        return self._taken_out(lambda job: job.host in silent and not job.apart) if silent else []
+
+    def _taken_out(self, is_meant: Callable[[ScheduledFetch], bool]) -> list[ScheduledFetch]:
         found: list[ScheduledFetch] = []
         for site, host in list(self._eager.items()):
-            if self.is_silent(host, now):
-                found.extend(job for job in host.waiting if not job.apart)
-                host.waiting = deque(job for job in host.waiting if job.apart)
-                if not host.waiting:
-                    del self._eager[site]
+            found.extend(filter(is_meant, host.waiting))
+            host.waiting = deque(job for job in host.waiting if not is_meant(job))
+            if not host.waiting:
+                del self._eager[site]
         return found
 
     def repeat(
@@ -457,9 +451,4 @@ class RequestScheduler:
         gone = [rest[2] for rest in self._resting if rest[2].run is run]
         self._resting = [rest for rest in self._resting if rest[2].run is not run]
         heapq.heapify(self._resting)
-        for site, host in list(self._eager.items()):
-            gone.extend(job for job in host.waiting if job.run is run)
-            host.waiting = deque(job for job in host.waiting if job.run is not run)
-            if not host.waiting:
-                del self._eager[site]
-        return gone
+        return gone + self._taken_out(lambda job: job.run is run)

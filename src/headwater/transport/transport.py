@@ -40,7 +40,7 @@ from headwater.transport.curl_handles import (
     MultiHandle,
 )
 from headwater.transport.fetch import DeadlineMet, FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
-from headwater.transport.response import ResponseReceiver, kept_part
+from headwater.transport.response import LEAST_PROGRESS_OCTETS, MOST_ROUNDS, ResponseReceiver, kept_part
 from headwater.transport.scheduler import (
     LEAST_OCTETS_PER_CONNECTION,
     FetchBatch,
@@ -296,7 +296,6 @@ class Transport:
             raise broken
 
     def _end_stream(self, job: ScheduledFetch) -> None:
-        """Give up what has not come yet."""
         if self._multi.at_work:
             self._postponed.append(partial(self._end_stream, job))
             return
@@ -403,14 +402,13 @@ class Transport:
             if job.site.startswith("https:"):
                 self._authorities = self._authorities or ca_bundle()
                 handle.trust(self._authorities)
-            self._multi.add(handle)
+            self._multi.curl.add_handle(handle.curl)
         except (CurlError, ValueError) as error:
             del self._flying[handle]
             self._release(handle)
             self._fail(job, FetchFailure(FailureKind.PROTOCOL, f"the request cannot be made: {error}"))
 
     def _fail(self, job: ScheduledFetch, failure: FetchFailure) -> None:
-        """End a job that was to start and cannot be sent."""
         self.queue.landed(job, 0, failure, job.sent_at)
         self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
 
@@ -430,13 +428,13 @@ class Transport:
         if job.part is not None and reception.resumed_at:
             answer.brought = job.part.brought
         misfits = job.part is not None and (reception.misfit is not None or status == 416)
-        job.whole = job.whole or reception.voided
         left = reception.what_is_left(failure)
         if left is not None and job.whole:
             left.drop()
             left = None
         job.part = left
-        progressed = left is not None and left.has_grown()
+        # so much that the next try counts as the first
+        progressed = left is not None and left.gained >= max(LEAST_PROGRESS_OCTETS, (left.total or 0) // MOST_ROUNDS)
         if progressed:
             job.tries = 1
         self._ground(handle, lasting=reception.raised is not None)
@@ -479,7 +477,7 @@ class Transport:
 
     def _ground(self, handle: EasyHandle, *, lasting: bool = False) -> None:
         """Take a transfer off libcurl; what its file holds without having been completed is removed, or kept."""
-        self._multi.remove(handle)
+        self._multi.curl.remove_handle(handle.curl)
         del self._flying[handle]
         self._paused.pop(handle, None)
         handle.reception.discard(lasting=lasting)
@@ -491,7 +489,6 @@ class Transport:
             self._idle.append(handle)
 
     def _abandon(self, run: FetchBatch) -> None:
-        """Give up whatever of a run is still open (its caller has stopped asking)."""
         if run.open == 0:
             return
         if self._multi.at_work:
