@@ -14,7 +14,6 @@ from headwater.sync.transfer.work_queue import (
     attempts_after,
     attempts_with_mirrors,
     encode_attempts,
-    may_use_mirrors,
 )
 
 LOC = "http://a.example/r"
@@ -70,16 +69,15 @@ def test_only_loc_is_asked_past_all_caches(
 
 def test_mirrors_come_before_what_they_mirror() -> None:
     """DST-S2; but `loc` comes first where it may say that nothing has changed."""
-    assert attempts_with_mirrors(work()) == (FIRST_MIRROR, SECOND_MIRROR, FIRST)
+    assert attempts_with_mirrors(work(), trusted=False) == (FIRST_MIRROR, SECOND_MIRROR, FIRST)
     held = msgspec.structs.replace(work(), etag='"1"')
-    assert attempts_with_mirrors(held) == (FIRST, FIRST_MIRROR, SECOND_MIRROR)
+    assert attempts_with_mirrors(held, trusted=False) == (FIRST, FIRST_MIRROR, SECOND_MIRROR)
 
 
 def test_mirrors_that_do_not_count() -> None:
     """DST-S2: nothing could tell whether they send the resource."""
-    assert not may_use_mirrors(work(length=None), trusted=False)
-    assert may_use_mirrors(work(length=None), trusted=True)
-    assert may_use_mirrors(work(), trusted=False)
+    assert attempts_with_mirrors(work(length=None), trusted=False) == (FIRST,)
+    assert attempts_with_mirrors(work(length=None), trusted=True) == (FIRST_MIRROR, SECOND_MIRROR, FIRST)
 
 
 def test_attempts_are_read_as_they_were_written() -> None:

@@ -15,7 +15,6 @@ from headwater.sync.sets.polling import PollingHints, PollInterval, next_wait
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns
 from headwater.sync.transfer.result_log import failure_pause_seconds
 from headwater.sync.transfer.verification import (
-    BodyForm,
     CopyState,
     Judgement,
     ListedResource,
@@ -32,56 +31,24 @@ MD5 = "c" * 32
 
 
 @pytest.mark.parametrize(
-    ("listed", "forms", "modified", "expected"),
+    ("listed", "found", "modified", "expected"),
     [
-        (ListedResource(f"sha-256:{A}", 3), {BodyForm.RECEIVED: (3, A)}, None, (Judgement.GOOD, BodyForm.RECEIVED)),
-        (
-            ListedResource(f"sha-256:{A}", 3),
-            {BodyForm.RECEIVED: (3, B)},
-            None,
-            (Judgement.DIFFERENT, BodyForm.RECEIVED),
-        ),
-        (
-            ListedResource(f"sha-256:{A}", 4),
-            {BodyForm.RECEIVED: (3, A)},
-            None,
-            (Judgement.DIFFERENT, BodyForm.RECEIVED),
-        ),
-        (
-            ListedResource(f"sha-256:{A}", 3),
-            {BodyForm.RECEIVED: (2, B), BodyForm.DECODED: (3, A)},
-            None,
-            (Judgement.GOOD, BodyForm.DECODED),
-        ),
-        (ListedResource(), {BodyForm.RECEIVED: (3, A)}, None, (Judgement.GOOD, BodyForm.RECEIVED)),
-        (
-            ListedResource(f"sha-256:{A}", known_at=0),
-            {BodyForm.RECEIVED: (3, B)},
-            "Thu, 01 Jan 1970 00:00:01 GMT",
-            (Judgement.NEWER, BodyForm.RECEIVED),
-        ),
-        (
-            ListedResource(f"sha-256:{A}", known_at=1_500_000),
-            {BodyForm.RECEIVED: (3, B)},
-            "Thu, 01 Jan 1970 00:00:01 GMT",
-            (Judgement.DIFFERENT, BodyForm.RECEIVED),
-        ),
+        (ListedResource(f"sha-256:{A}", 3), A, None, Judgement.GOOD),
+        (ListedResource(f"sha-256:{A}", 3), B, None, Judgement.DIFFERENT),
+        (ListedResource(f"sha-256:{A}", 4), A, None, Judgement.DIFFERENT),
+        (ListedResource(), A, None, Judgement.GOOD),
+        (ListedResource(f"sha-256:{A}", known_at=0), B, "Thu, 01 Jan 1970 00:00:01 GMT", Judgement.NEWER),
+        (ListedResource(f"sha-256:{A}", known_at=1_500_000), B, "Thu, 01 Jan 1970 00:00:01 GMT", Judgement.DIFFERENT),
         (
             ListedResource(f"sha-256:{A}", known_at=2 * SECOND, lastmod=0),
-            {BodyForm.RECEIVED: (3, B)},
+            B,
             "Thu, 01 Jan 1970 00:00:01 GMT",  # later than the resource was changed, before the list spoke of it
-            (Judgement.DIFFERENT, BodyForm.RECEIVED),
+            Judgement.DIFFERENT,
         ),
     ],
 )
-def test_judge(
-    listed: ListedResource,
-    forms: dict[BodyForm, tuple[int, str | None]],
-    modified: str | None,
-    expected: tuple[Judgement, BodyForm],
-) -> None:
-    verdict = judge(listed, strongest_of(listed.hash), forms, modified)
-    assert (verdict.judgement, verdict.form) == expected
+def test_judge(listed: ListedResource, found: str, modified: str | None, expected: Judgement) -> None:
+    assert judge(listed, strongest_of(listed.hash), 3, found, modified).judgement is expected
 
 
 @pytest.mark.parametrize(
@@ -94,7 +61,7 @@ def test_judge(
     ],
 )
 def test_only_what_a_list_states_verifies(listed: ListedResource, verified: bool) -> None:
-    verdict = judge(listed, strongest_of(listed.hash), {BodyForm.RECEIVED: (3, A)}, None)
+    verdict = judge(listed, strongest_of(listed.hash), 3, A, None)
     assert (verdict.judgement, verdict.verified) == (Judgement.GOOD, verified)
 
 
@@ -103,7 +70,7 @@ def test_only_what_a_list_states_verifies(listed: ListedResource, verified: bool
 def test_what_fits_is_what_is_judged_to_be_good(length: int | None, found: str) -> None:
     """DST-V1."""
     digest = strongest_of(f"sha-256:{A}")
-    verdict = judge(ListedResource(f"sha-256:{A}", length), digest, {BodyForm.RECEIVED: (3, found)}, None)
+    verdict = judge(ListedResource(f"sha-256:{A}", length), digest, 3, found, None)
     assert (verdict.judgement is Judgement.GOOD) is (found == A and length in (None, 3))
 
 

@@ -70,7 +70,6 @@ def read_dump(documents: Documents, uri: str, objection: Objection) -> tuple[Kin
 
 
 def _read(documents: Documents, uri: str, objection: Objection) -> tuple[Kind, list[Entry]]:
-    """Read one document of a dump: its kind and entries."""
     consumer = _DumpEntries()
     read = documents.read(uri, consumer, objection=objection)
     if not isinstance(read, DocumentRead):

@@ -14,7 +14,6 @@ killed, no other can begin before the process has ended, which it does at the ne
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -23,21 +22,18 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.files.file_copies import write_all
 from headwater.files.hashing import HASHERS
 from headwater.packages.faults import BadPackage, PackageTooLarge
 from headwater.packages.package import PackageFile
 from headwater.packages.zip_format import STORED
 from headwater.packages.zip_reader import ZipMember, unpacked
 from headwater.processes.pool import ProcessPool
-from headwater.progress import Done, ignored
 from headwater.spec.records import Entry
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope
 from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied, printable_path
 from headwater.sync.lists.entries import EntryFilter, canonical_hash_of
 from headwater.sync.packages.dump_documents import tell_moments
-from headwater.sync.reports import SetReport
 from headwater.sync.source_times import micros, mtime_ns
 from headwater.sync.transfer.request_processes import may_use_processes, opened_tree, placing_program
 from headwater.sync.transfer.result_log import PlacedFile, ResultLog
@@ -147,8 +143,7 @@ class PackageContent:
 
     def blocks(self, results: ResultLog, placing: MemberPlacing) -> Iterator[MemberBlock]:
         """The members that are wanted and can be verified, with their work; what is large is placed at once."""
-        block = MemberBlock(self.damaged)
-        uris = list(self._states)
+        block, octets, uris = MemberBlock([], [], self.damaged), 0, list(self._states)
         for start in range(0, len(uris), _CHUNK):
             some = msgspec.json.encode(uris[start : start + _CHUNK]).decode()
             works = results.take(partial(Transaction.fetch, sql=_WANTED, values=(some,)))
@@ -160,10 +155,12 @@ class PackageContent:
                     if file is None:
                         results.left(work)
                     elif isinstance(file, tuple):
-                        block.add(work, file)
-                    if block.is_full:
+                        block.works.append(work)
+                        block.files.append(file)
+                        octets += len(file[3])
+                    if len(block.files) >= _BLOCK_FILES or octets >= _BLOCK_OCTETS:
                         yield block
-                        block = MemberBlock(self.damaged)
+                        block, octets = MemberBlock([], [], self.damaged), 0
             finally:
                 for work in works[taken:]:
                     results.left(work)
@@ -245,37 +242,23 @@ Outcome = tuple[str, int, int, str]
 PLACED, LEFT, DAMAGED, UNUSABLE = "placed", "left", "damaged", "unusable"
 
 
-class MemberBlock:
-    """Members that are placed together, with the work that each may be."""
+class MemberBlock(NamedTuple):
+    """Members that are placed together, with the work that each may be. `damaged` is called where a member is not what
+    its package says of it."""
 
-    def __init__(self, damaged: Callable[[BadPackage], None]) -> None:
-        """`damaged` is called where a member is not what its package says of it."""
-        self.damaged = damaged
-        self.works: list[Work] = []
-        self.files: list[MemberFile] = []
-        self._octets = 0
-
-    def add(self, work: Work, file: MemberFile) -> None:
-        """Add a member."""
-        self.works.append(work)
-        self.files.append(file)
-        self._octets += len(file[3])
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it has as many members, or octets, as go to the process at a time."""
-        return len(self.files) >= _BLOCK_FILES or self._octets >= _BLOCK_OCTETS
+    works: list[Work]
+    files: list[MemberFile]
+    damaged: Callable[[BadPackage], None]
 
 
 class MemberPlacing:
     """Verifies members and gives them their places."""
 
-    def __init__(self, context: RunContext, results: ResultLog, counts: SetReport) -> None:
+    def __init__(self, context: RunContext, results: ResultLog) -> None:
         assert context.tree is not None
         self._context = context
         self._tree = context.tree
         self._results = results
-        self._counts = counts
         self.largest = context.options.largest
         self.placed_count = 0
 
@@ -307,22 +290,16 @@ class MemberPlacing:
 
     def place_large(self, work: Work, blocks: Iterable[bytes], algorithm: str, digest: str | None) -> None:
         """Place a member that is written before it is verified. Raises what `blocks` raises."""
-        name, tree = f"{work.n}-member", self._tree
-        hasher = HASHERS[algorithm]()
+        name, tree, hasher = f"{work.n}-member", self._tree, HASHERS[algorithm]()
+
+        def hashed() -> Iterator[bytes]:
+            for block in blocks:
+                hasher.update(block)
+                yield block
+
         try:
-            descriptor = tree.create_temporary(name)
-            try:
-                for block in blocks:
-                    hasher.update(block)
-                    if tree.room is not None:
-                        tree.room.check(len(block))
-                    write_all(descriptor, block)
-            except OSError as cause:
-                raise DestinationUnusable(f"cannot write: {cause.strerror}", where=name) from cause
-            finally:
-                os.close(descriptor)
+            size, time_ns = tree.write(name, hashed(), mtime_ns(work.lastmod, None))
             if digest in (None, hasher.hexdigest()):
-                size, time_ns = tree.stamp(name, mtime_ns(work.lastmod, None))
                 tree.place(name, work.path)
                 self._placed(work, size, time_ns, f"{algorithm}:{hasher.hexdigest()}")
                 return
@@ -336,11 +313,7 @@ class MemberPlacing:
 
     def _placed(self, work: Work, size: int, time_ns: int, digest: str) -> None:
         self.placed_count += 1
-        self._counts.octets += size
-        if self._context.each is not ignored:
-            kind = "created" if work.held is None else "updated"
-            self._context.each(Done(kind, work.uri, printable_path(work.path), size))
-        self._results.placed(work, PlacedFile(work.path, size, time_ns, digest))
+        self._results.placed(work, PlacedFile(work.path, size, time_ns, digest), size)
 
 
 def placer(settings: tuple[tuple[bytes, bytes, int]]) -> Callable[[list[MemberFile]], list[Outcome]]:

@@ -21,7 +21,6 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.packages.faults import PackageLimits
 from headwater.packages.package import read_package
-from headwater.progress import Progress
 from headwater.quantities import human_octets
 from headwater.spec.extensions import DumpOffer
 from headwater.spec.kinds import RULES, Kind
@@ -197,14 +196,8 @@ class PackageTransfer:
         """
         if not self._is_worth_a_look():
             return []
-        context, counts = self._context, self._counts
-        self._results = results = ResultLog(
-            context.database,
-            self._set,
-            context.run_number,
-            lambda done: context.listener(Progress("transferring", done, results.total, counts.octets)),
-        )
-        self._placing = MemberPlacing(context, results, counts)
+        self._results = ResultLog(self._context, self._set, self._counts)
+        self._placing = MemberPlacing(self._context, self._results)
         ways: list[TransferWay] = []
         try:
             for capability in _DUMPS if at is None else ():
@@ -215,11 +208,10 @@ class PackageTransfer:
                 ways.append(way := TransferWay(way=ON_DEMAND, why=why, taken=True))
                 self._place(way, self._blocks_on_demand(self._offer.on_demand, at, way))
         finally:
-            results.flush()
+            self._results.flush()
         return [*ways, *self._not_taken]
 
     def _place(self, way: TransferWay, blocks: Iterator[MemberBlock]) -> None:
-        """Place what a way brings, and count it."""
         before = self._placing.placed_count
         self._failed = 0
         try:
@@ -256,13 +248,11 @@ class PackageTransfer:
         return self._offer.on_demand is not None or not self._offer.documents.keys().isdisjoint(_DUMPS)
 
     def _wanted(self, also: str = "", *values: int) -> Demand:
-        """What of the work packages may bring; `also`: a further condition on it."""
         with self._context.database.write() as t:
             resources, octets = t.one(_WANTED + also, values) or (0, 0)
         return Demand(resources, octets or 0)
 
     def _are_wanted(self, also: str = "", *, count: int = 1) -> bool:
-        """Whether there are so many of them, which is sooner known than how many there are."""
         with self._context.database.write() as t:
             return t.one(f"{_ANY_WANTED}{also} LIMIT 1 OFFSET ?", (count - 1,)) is not None
 

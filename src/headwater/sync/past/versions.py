@@ -254,10 +254,10 @@ class VersionTransfer(ResourceTransfer):
             self._next(work, reason, fetched, mismatch=False)
 
     def _reviewed(
-        self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict, body: bytes | None
+        self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict, content: ReceivedContent
     ) -> Verdict:
         """What is newer is not what it was; without a hash a version must say that it is of the moment."""
-        return super()._reviewed(work, wanted, fetched, self._judged_version(work, wanted, fetched, verdict), body)
+        return super()._reviewed(work, wanted, fetched, self._judged_version(work, wanted, fetched, verdict), content)
 
     def _judged_version(self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict) -> Verdict:
         if verdict.judgement is Judgement.NEWER:
@@ -268,11 +268,11 @@ class VersionTransfer(ResourceTransfer):
         if not isinstance(attempt, PastAttempt):
             modified = http_date_micros(fetched.headers.get("last-modified"))
             if modified is not None and modified > self.moment:
-                return Verdict(Judgement.DIFFERENT, verdict.form, "Last-Modified is later than the moment")
+                return Verdict(Judgement.DIFFERENT, "Last-Modified is later than the moment")
             return verdict
         why = objection(attempt.way, fetched.headers, work.loc, attempt.known.asked_at, attempt.known)
         if why is not None:
-            return Verdict(Judgement.DIFFERENT, verdict.form, why)
+            return Verdict(Judgement.DIFFERENT, why)
         answers_itself = attempt.way.kind is WayKind.TIMEGATE and fetched.uri == attempt.way.href
         if answers_itself and "accept-datetime" not in fetched.headers.get("vary", "").lower():
             self._note(work, "DST-S7", "a TimeGate answers without `Vary: accept-datetime`")

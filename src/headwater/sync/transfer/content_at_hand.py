@@ -131,7 +131,7 @@ class UnconfirmedContent:
 
 def adopt_existing(tree: FileTree, work: Work) -> PlacedFile | None:
     """The file at the resource's place, if it is what is listed; None: it has to be fetched."""
-    found = _right(tree, work.path, work.hash, work.length, work.lastmod)
+    found = listed_file(tree, work.path, work.hash, work.length, work.lastmod)
     if found is None:
         return None
     there, digest = found
@@ -141,12 +141,7 @@ def adopt_existing(tree: FileTree, work: Work) -> PlacedFile | None:
     return PlacedFile(work.path, there.st_size, kept or there.st_mtime_ns, digest)
 
 
-def is_listed(tree: FileTree, path: bytes, listed: str | None, length: int | None, lastmod: int | None) -> bool:
-    """Whether the file at `path` is what is listed, as `adopt_existing` would find."""
-    return _right(tree, path, listed, length, lastmod) is not None
-
-
-def _right(
+def listed_file(
     tree: FileTree, path: bytes, listed: str | None, length: int | None, lastmod: int | None
 ) -> tuple[os.stat_result, str] | None:
     """What is there and its digest, if it is what is listed: by hash; where none is listed, by length and time."""
@@ -199,7 +194,7 @@ def fitting_base(
     for base, count in sorted(votes.items(), key=lambda vote: (-vote[1], vote[0] != default, -len(vote[0]))):
         covered = sum(uri.startswith(base) for uri, *_ in entries)
         few = sorted(files[base], key=lambda file: file[0])[:_HASHED]
-        right = sum(is_listed(tree, path, *entry[1:]) for _, path, entry in few)
+        right = sum(listed_file(tree, path, *entry[1:]) is not None for _, path, entry in few)
         is_enough = count >= _ENOUGH or 2 * count >= len(entries)
         if is_enough and 2 * covered >= len(entries) and 2 * right > len(few):
             return base, count, len(entries)

@@ -95,7 +95,6 @@ def planned_patches(
 
 
 def _step(change: PendingChange, objection: Objection) -> PatchStep | None:
-    """The patch of a change: of a known type (RS-DST-12), as it is, not too large, and within the scope."""
     result = strongest_of(change.hash)
     if change.change != "updated" or result is None:
         return None
@@ -108,9 +107,6 @@ def _step(change: PendingChange, objection: Objection) -> PatchStep | None:
 
 
 # their execution
-
-_MOST_FAULTS: Final = 20
-"""When so many patches were of no use, and more than were, no more are asked for in this run."""
 
 
 class PatchResult(NamedTuple):
@@ -133,13 +129,6 @@ class Patching:
         self._received: dict[int, int] = {}
         self.refusal = ""
         """Why the last patch of a dataset was of no use."""
-
-        self._faults = self._worked = 0
-
-    @property
-    def is_distrusted(self) -> bool:
-        """Whether the patches of this source have turned out to be of no use."""
-        return self._faults >= max(_MOST_FAULTS, self._worked)
 
     def fetch(self, work: Work, attempt: PatchAttempt, objection: Objection) -> Fetch:
         """The request for the next patch: not for more octets than the link states, or the resource has (or the copy,
@@ -175,7 +164,6 @@ class Patching:
             octets = (self._apply_to_dataset if is_dataset else self._apply)(work, attempt, patch, made_before)
         except (PatchRefused, OSError) as cause:
             self._tree.discard(work.name)
-            self._faults += 1
             self.refusal = str(cause) if is_dataset else ""
             return None
         finally:
@@ -183,8 +171,6 @@ class Patching:
         if len(work.attempts) > 1:
             self._received[work.n] = received
             self._tree.rename(work.name, made_before)
-        else:
-            self._worked += 1
         return PatchResult(octets, attempt.step.result, received)
 
     def _patch(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> bytes:

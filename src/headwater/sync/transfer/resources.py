@@ -13,15 +13,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, cast
 
-import msgspec
-
 from headwater.files.folder_marks import has_reserved
-from headwater.progress import Done, Progress
 from headwater.spec.records import Digest
 from headwater.sync.connection import origin_of
 from headwater.sync.copy.destination_folder import PARTIAL_PREFIX
 from headwater.sync.copy.file_names import escaped_path
-from headwater.sync.copy.file_tree import DestinationUnusable, PathOccupied, printable_path
+from headwater.sync.copy.file_tree import DestinationUnusable, PathOccupied
 from headwater.sync.copy.held_files import is_intact
 from headwater.sync.linked_resources import accept_header
 from headwater.sync.lists.entries import canonical_hash_of, links_of
@@ -33,12 +30,10 @@ from headwater.sync.transfer.patching import Patching
 from headwater.sync.transfer.request_processes import fetch_plain
 from headwater.sync.transfer.result_log import BATCH, IN_ROUND, PlacedFile, ResultLog
 from headwater.sync.transfer.verification import (
-    BodyForm,
     CannotDecode,
     CanonicalFixity,
     DocumentFixity,
     Judgement,
-    ListedResource,
     Verdict,
     decode_file,
     differing,
@@ -117,12 +112,7 @@ class ResourceTransfer:
         self._negotiated = (("Accept", accept_header(types)),) if types else ()
         self._noted: dict[tuple[str, str], tuple[str, int]] = {}
         self._round = 0
-        self._results = results = ResultLog(
-            context.database,
-            row,
-            context.run_number,
-            lambda done: context.listener(Progress("transferring", done, results.total, counts.octets)),
-        )
+        self._results = ResultLog(context, row, counts)
         self._fixity: CanonicalFixity | None = None
         self._patching = Patching(context.tree, context.temp)
 
@@ -159,24 +149,13 @@ class ResourceTransfer:
             self._noted.clear()
 
     def _placed_beside(self, work: Work, file: PlacedFile, sent: str, modified: str | None) -> None:
-        """Record what a process has placed."""
         self._advise(work, sent, modified)
-        self._counts.octets += file.size
-        kind = "created" if work.held is None else "updated"
-        self._context.each(Done(kind, work.uri, printable_path(file.path), file.size))
-        self._results.placed(work, file)
+        self._results.placed(work, file, file.size)
 
     def _fetches(self) -> Iterator[Fetch | None]:
         """The requests of this round; None while one waits for a mirror."""
         context = self._context
-        for planned in self._results.each(IN_ROUND, self._round):
-            work = planned
-            if (
-                work.attempt_json is not None
-                and isinstance(work.attempt, PatchAttempt)
-                and self._patching.is_distrusted
-            ):
-                work = msgspec.structs.replace(work, attempt_json=None)
+        for work in self._results.each(IN_ROUND, self._round):
             if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
                 fetch = self._fetch(work)
                 barred = FetchFailure(FailureKind.PROTOCOL, objection)
@@ -198,8 +177,7 @@ class ResourceTransfer:
         self._counts.adopted += 1
         if self._tree.room is not None:
             self._tree.room.held += found.size
-        self._context.each(Done("adopted", work.uri, printable_path(work.path)))
-        self._results.placed(work, found)
+        self._results.placed(work, found, 0, adopted=True)
         return True
 
     def _from_aside(self, work: Work) -> bool:
@@ -237,7 +215,6 @@ class ResourceTransfer:
         )
 
     def _kept_part(self, work: Work, wanted: Digest | None) -> str | None:
-        """The file that keeps the beginning of a long body over runs, where what comes of it can be verified."""
         is_small = work.length is not None and work.length < LASTING_OCTETS
         if is_small or wanted is None or not work.attempt.keeps_parts or work.encoding:
             return None
@@ -270,8 +247,6 @@ class ResourceTransfer:
         if failure is None and fetched.status in _GOOD:
             self._arrived(work, wanted, fetched, before)
         elif failure is None and fetched.status == 304 and is_conditional:
-            self._counts.updated -= 1
-            self._counts.unchanged += 1
             modified = mtime_ns(work.lastmod)  # the time that is listed now, by which an audit knows the file
             self._results.confirmed(work, None if modified is None else self._tree.touch(work.path, modified))
         else:
@@ -304,66 +279,59 @@ class ResourceTransfer:
     def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched, before: UnconfirmedFile | None) -> None:
         """Judge an answer: place it, put it aside until a list confirms it (DST-5.3), or try the next way."""
         algorithm = fetched.fetch.algorithms[0]
-        octets, found = fetched.octets, fetched.digests[algorithm]
-        name = work.name
+        digest, body = f"{algorithm}:{fetched.digests[algorithm]}", fetched.body if fetched.held else None
+        content = ReceivedContent(work.name, fetched.octets, digest, body)
+        verdict = judge(work, wanted, content.octets, fetched.digests[algorithm], _own_time(work, fetched))
         coding = fetched.headers.get("content-encoding", "").strip().lower()
-        body = fetched.body if fetched.held else None
-        if coding not in ("", "identity") and body is not None:
-            self._tree.write(name, body, None)
-            body = None
-        forms = {BodyForm.RECEIVED: (octets, found)}
-        if coding in ("", "identity"):
-            verdict = judge(_listed(work), wanted, forms, _own_time(work, fetched))
-        else:
-            verdict = self._decoded(work, wanted, fetched, forms, coding)
-        octets, found = forms[verdict.form]
-        verdict = self._reviewed(work, wanted, fetched, verdict, body)
+        if coding not in ("", "identity"):
+            if body is not None:
+                self._tree.write(content.name, body, None)
+                content = content._replace(body=None)
+            verdict, content = self._decoded(work, wanted, fetched, verdict, content, coding)
+        verdict = self._reviewed(work, wanted, fetched, verdict, content)
         is_good, is_newer = verdict.judgement is Judgement.GOOD, verdict.judgement is Judgement.NEWER
-        if verdict.form is BodyForm.DECODED:
-            self._tree.discard(name)
-            name += "d"
         if not (is_good or is_newer) or (is_newer and fetched.resumed_at):
-            self._tree.discard(name)
+            self._tree.discard(content.name)
             self._next(work, verdict.reason, fetched, mismatch=True)
             return
         if isinstance(work.attempt, MirrorAttempt):
             self._context.mirrors.sent(work.target)
             self._counts.from_mirrors += 1
-        modified, digest = fetched.headers.get("last-modified"), f"{algorithm}:{found}"
+        modified, digest = fetched.headers.get("last-modified"), content.digest
         # what is newer than listed is told of as that
         self._advise(work, fetched.headers.get("content-type", ""), modified if is_good else None)
         is_confirmed = before is not None and (before.digest, before.headers.get("last-modified")) == (digest, modified)
         if is_good or (is_confirmed and not self._unconfirmed.replaces_verified(work)):
-            self._place(work, fetched, ReceivedContent(name, octets, digest, body), newer=is_newer)
+            self._place(work, fetched, content, newer=is_newer)
             return
         if before is None:
-            if body is not None:
-                self._tree.write(name, body, None)
-            self._unconfirmed.put(work, name, octets, digest, fetched.headers)
-        elif body is None:
-            self._tree.discard(name)
+            if content.body is not None:
+                self._tree.write(content.name, content.body, None)
+            self._unconfirmed.put(work, content.name, content.octets, digest, fetched.headers)
+        elif content.body is None:
+            self._tree.discard(content.name)
         self._fail(work, f"{UNCONFIRMED}: {verdict.reason}", fetched)
 
     def _reviewed(
-        self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict, body: bytes | None
+        self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict, content: ReceivedContent
     ) -> Verdict:
         """The verdict, after what else has to be said of an answer than hash and length say: its media type, what it
         says as RDF, whether it is a page of HTML in the place of something else."""
         sent = fetched.headers.get("content-type", "")
         if self._negotiated and not verdict.verified and (why := _other_type(work, sent)):
-            verdict = Verdict(Judgement.DIFFERENT, verdict.form, why)
+            verdict = Verdict(Judgement.DIFFERENT, why)
         listed = canonical_hash_of(work.extra) if wanted is None and verdict.judgement is Judgement.GOOD else None
         if listed is not None:
-            path = Path(f"{self._temp}/{work.name}{'d' if verdict.form is BodyForm.DECODED else ''}")
+            path, types = Path(f"{self._temp}/{content.name}"), (work.type, sent or None)
             self._fixity = self._fixity or CanonicalFixity()
-            judged = self._fixity.judge_answer(listed, work.uri, (work.type, sent or None), path, body)
+            judged = self._fixity.judge_answer(listed, work.uri, types, path, content.body)
             if judged.fixity is DocumentFixity.AS_LISTED:
-                verdict = Verdict(Judgement.GOOD, verdict.form)
+                verdict = Verdict(Judgement.GOOD)
             elif judged.fixity is not DocumentFixity.NOTHING:
-                verdict = differing(_listed(work), _own_time(work, fetched), verdict.form, judged.reason)
+                verdict = differing(work, _own_time(work, fetched), judged.reason)
         is_taken = verdict.verified or self._context.options.accept_html or verdict.judgement is not Judgement.GOOD
         if not is_taken and (why := error_page(work.type, work.uri, sent)):
-            verdict = Verdict(Judgement.DIFFERENT, verdict.form, why)
+            verdict = Verdict(Judgement.DIFFERENT, why)
         return verdict
 
     def _decoded(
@@ -371,34 +339,35 @@ class ResourceTransfer:
         work: Work,
         wanted: Digest | None,
         fetched: Fetched,
-        forms: dict[BodyForm, tuple[int, str]],
+        first: Verdict,
+        content: ReceivedContent,
         coding: str,
-    ) -> Verdict:
-        """An answer with a content coding that nobody, or the entry, asked for (AMB-16)."""
-        listed, modified = _listed(work), _own_time(work, fetched)
-        first = judge(listed, wanted, forms, modified)
+    ) -> tuple[Verdict, ReceivedContent]:
+        """An answer with a content coding that nobody, or the entry, asked for (AMB-16): what fits as it was sent, is
+        kept so, else what fits without its coding."""
         certain = wanted is not None or work.length is not None or bool(work.encoding)
         if first.judgement is Judgement.GOOD and certain:
-            return first
-        name, algorithm, most = work.name, fetched.fetch.algorithms[0], octet_limit(work.length, self._largest)
-        file = f"{self._temp}/{name}"
+            return first, content
+        algorithm, most = fetched.fetch.algorithms[0], octet_limit(work.length, self._largest)
+        name, file = f"{content.name}d", f"{self._temp}/{content.name}"
         try:
-            found = decode_file(file, f"{file}d", coding, algorithm, most, self._tree.room)
+            octets, found = decode_file(file, f"{file}d", coding, algorithm, most, self._tree.room)
         except CannotDecode as cause:
-            self._tree.discard(f"{name}d")
-            said = f"content coding {coding[:40]}: {cause}"
-            if certain:
-                return msgspec.structs.replace(first, reason=f"{first.reason}; {said}")
-            return Verdict(Judgement.DIFFERENT, BodyForm.RECEIVED, said)
-        except OSError as cause:
             self._tree.discard(name)
-            self._tree.discard(f"{name}d")
+            said = f"content coding {coding[:40]}: {cause}"
+            reason = f"{first.reason}; {said}" if certain else said
+            return Verdict(first.judgement if certain else Judgement.DIFFERENT, reason), content
+        except OSError as cause:
+            self._tree.discard(content.name)
+            self._tree.discard(name)
             raise DestinationUnusable(f"cannot write: {cause.strerror}", where=str(self._temp)) from cause
-        forms[BodyForm.DECODED] = found
-        verdict = judge(listed, wanted, forms if certain else {BodyForm.DECODED: found}, modified)
-        if verdict.form is BodyForm.RECEIVED:
-            self._tree.discard(f"{name}d")
-        return verdict
+        verdict = judge(work, wanted, octets, found, _own_time(work, fetched))
+        if verdict.judgement is not Judgement.GOOD and work.encoding:
+            self._tree.discard(name)
+            return first, content
+        self._tree.discard(content.name)
+        decoded = ReceivedContent(name, octets, f"{algorithm}:{found}")
+        return verdict if verdict.judgement is Judgement.GOOD else first, decoded
 
     def _advise(self, work: Work, sent: str, modified: str | None) -> None:
         """Differences that are warnings only (DST-V 3, 4)."""
@@ -437,15 +406,8 @@ class ResourceTransfer:
             tree.discard(name)
             self._fail(work, str(cause), fetched)
             return False
-        self._counts.octets += content.octets - fetched.brought
-        told = strong_last_modified(headers)
-        if is_held:
-            self._counts.updated -= 1
-            self._counts.unchanged += 1
-        else:
-            kind = "created" if work.held is None else "updated"
-            self._context.each(Done(kind, work.uri, printable_path(path), content.octets))
-        self._results.placed(work, PlacedFile(path, *found, content.digest, headers.get("etag"), told, newer))
+        file = PlacedFile(path, *found, content.digest, headers.get("etag"), strong_last_modified(headers), newer)
+        self._results.placed(work, file, content.octets - fetched.brought, held=is_held)
         return True
 
     def _is_held(self, work: Work, digest: str) -> bool:
@@ -470,20 +432,13 @@ class ResourceTransfer:
             self._fail(work, told or reason, fetched)
 
     def _after(self, work: Work, fetched: Fetched, *, mismatch: bool) -> tuple[Attempt, ...]:
-        """The attempts after the one that came to nothing."""
         if isinstance(work.attempt, MirrorAttempt):
             self._context.mirrors.failed(work.target, fetched, self._warn, mismatch=mismatch)
         return attempts_after(work, mismatch=mismatch)
 
     def _fail(self, work: Work, reason: str, fetched: Fetched) -> None:
-        self._counts.failed += 1
-        if work.held is None:
-            self._counts.created -= 1
-        else:
-            self._counts.updated -= 1
         asked_to_wait = None if isinstance(work.attempt, MirrorAttempt) else fetched.retry_after_seconds
-        self._context.each(Done("failed", work.uri, printable_path(work.path), reason=reason))
-        self._results.failed(work, reason, fetched.status, asked_to_wait, self._context.now())
+        self._results.failed(work, reason, fetched.status, asked_to_wait)
 
 
 def _part_name(set_id: int, uri: str, listed: str | None) -> str:
@@ -493,10 +448,6 @@ def _part_name(set_id: int, uri: str, listed: str | None) -> str:
     """
     octets = f"{uri}\n{listed}".encode("utf-8", "surrogatepass")
     return f"{PARTIAL_PREFIX}{set_id}-{hashlib.sha256(octets).hexdigest()[:32]}"
-
-
-def _listed(work: Work) -> ListedResource:
-    return ListedResource(work.hash, work.length, work.lastmod, work.type, work.encoding, work.known_at)
 
 
 def _other_type(work: Work, content_type: str) -> str | None:

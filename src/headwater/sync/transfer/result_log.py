@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from headwater.progress import Done, Progress, ignored
 from headwater.retry import Backoff
-from headwater.storage.database import Database
 from headwater.storage.transaction import Row, Transaction
+from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.copy.held_files import intend
+from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND
 from headwater.sync.state import SetRow
-from headwater.sync.transfer.work_queue import COLUMNS, Attempt, Work, encode_attempts
+from headwater.sync.transfer.work_queue import COLUMNS, Attempt, RunContext, Work, encode_attempts
 
 BATCH = 1_000
 _BATCH_SECONDS = 1.0
@@ -84,17 +86,18 @@ _STATEMENTS = (_PLACED, _CLEARED, _FAILED, _CONFIRMED, _LEAVE, _AGAIN)
 
 
 class ResultLog:
-    """The work of one set, taken in batches, and what came of it. `told` is called with the count of what is done.
+    """The work of one set, taken in batches, and what came of it: recorded, counted in `counts`, and told.
 
     What was taken is in no round any more. One of `placed`, `confirmed`, `failed`, `again` and `left` is called for
     each; the last two put it into a round again. Results are recorded in batches, and when more is taken.
     """
 
-    def __init__(self, database: Database, row: SetRow, run: int, told: Callable[[int], None]) -> None:
-        self._database = database
+    def __init__(self, context: RunContext, row: SetRow, counts: SetReport) -> None:
+        self._context = context
+        self._database = context.database
         self._set = row.id
-        self._run = run
-        self._told = told
+        self._run = context.run_number
+        self._counts = counts
         self._rows: dict[str, list[Row]] = {statement: [] for statement in _STATEMENTS}
         self._open: dict[int, int] = {}
         self._waiting = 0
@@ -136,8 +139,18 @@ class ResultLog:
         self._rows[_LEAVE].append((work.n,))
         self._count(work, done=0)
 
-    def placed(self, work: Work, file: PlacedFile) -> None:
-        """A file has its place."""
+    def placed(self, work: Work, file: PlacedFile, octets: int, *, held: bool = False, adopted: bool = False) -> None:
+        """A file has its place, for which so many octets were received; `held`: it was there, and nothing has changed;
+        `adopted`: another tool had put it there."""
+        counts = self._counts
+        counts.octets += octets
+        if held:
+            counts.updated -= 1
+            counts.unchanged += 1
+        elif self._context.each is not ignored:
+            kind = "adopted" if adopted else "created" if work.held is None else "updated"
+            size = 0 if adopted else file.size
+            self._context.each(Done(kind, work.uri, printable_path(file.path), size))
         row = (
             self._set, work.uri, file.path, file.size, file.mtime_ns, file.digest, work.hash, work.length, work.lastmod,
             file.etag, file.last_modified, work.changed_at, int(file.newer), self._run, *work.stated,
@@ -149,6 +162,8 @@ class ResultLog:
 
     def confirmed(self, work: Work, mtime_ns: int | None) -> None:
         """What is held is what is listed; `mtime_ns`: the modification time that the file was given for that."""
+        self._counts.updated -= 1
+        self._counts.unchanged += 1
         row = work.hash, work.length, work.lastmod, *work.stated, work.changed_at, mtime_ns, work.held
         self._rows[_CONFIRMED].append(row)
         self._rows[_CLEARED].append((self._set, work.uri))
@@ -160,8 +175,15 @@ class ResultLog:
         self._rows[_AGAIN].append((encode_attempts(attempts), number, reason, work.n))
         self._count(work, done=0)
 
-    def failed(self, work: Work, reason: str, status: int, wait_seconds: float | None, now: int) -> None:
+    def failed(self, work: Work, reason: str, status: int, wait_seconds: float | None) -> None:
         """There is no way left; `wait_seconds`: what the source asks for."""
+        now = self._context.now()
+        self._counts.failed += 1
+        if work.held is None:
+            self._counts.created -= 1
+        else:
+            self._counts.updated -= 1
+        self._context.each(Done("failed", work.uri, printable_path(work.path), reason=reason))
         tries = (work.tries or 0) + 1
         next_at = now + failure_pause_seconds(tries, status) * SECOND
         wait_until = None
@@ -193,7 +215,7 @@ class ResultLog:
         for rows in self._rows.values():
             rows.clear()
         self._waiting = 0
-        self._told(self._done)
+        self._context.listener(Progress("transferring", self._done, self.total, self._counts.octets))
 
     def _write(self, t: Transaction) -> None:
         for statement, rows in self._rows.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +25,7 @@ from headwater.sync.source_times import SECOND, http_date_micros
 if TYPE_CHECKING:
     from headwater.rdf.canonical import CanonicalHasher
     from headwater.rdf.syntaxes import Syntax
+    from headwater.sync.transfer.work_queue import Work
 
 
 class ListedResource(msgspec.Struct, frozen=True, gc=False):
@@ -38,13 +39,6 @@ class ListedResource(msgspec.Struct, frozen=True, gc=False):
     known_at: int | None = None
 
 
-class BodyForm(Enum):
-    """Which octets of an answer are stored."""
-
-    RECEIVED = "received"
-    DECODED = "decoded"
-
-
 class Judgement(Enum):
     """The outcome of a verification."""
 
@@ -54,10 +48,9 @@ class Judgement(Enum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The judgement, which octets it is about, and the sentence that explains a refusal."""
+    """The judgement, and the sentence that explains a refusal."""
 
     judgement: Judgement
-    form: BodyForm = BodyForm.RECEIVED
     reason: str = ""
     verified: bool = True
     """False when the list gave nothing to verify with: the copy is what the server sent."""
@@ -81,38 +74,22 @@ def strongest_text(text: str | None) -> str | None:
 
 
 def judge(
-    listed: ListedResource,
-    digest: Digest | None,
-    forms: Mapping[BodyForm, tuple[int, str | None]],
-    last_modified: str | None,
+    listed: ListedResource | Work, digest: Digest | None, octets: int, found: str | None, last_modified: str | None
 ) -> Verdict:
-    """Judge an answer by `digest` (the strongest listed) and length.
-
-    `forms` gives, for the octets as received and perhaps as decoded, their number and hex digest. Either form that
-    fits passes (AMB-16), the received one first.
-    """
-    reasons = [_objection(listed, digest, octets, found) for octets, found in forms.values()]
-    for form, reason in zip(forms, reasons, strict=True):
-        if not reason:
-            return Verdict(Judgement.GOOD, form, verified=digest is not None or listed.length is not None)
-    chosen = BodyForm.DECODED if BodyForm.DECODED in forms and not listed.encoding else BodyForm.RECEIVED
-    return differing(listed, last_modified, chosen, reasons[0])
-
-
-def differing(listed: ListedResource, last_modified: str | None, form: BodyForm, reason: str) -> Verdict:
-    """The verdict on what is not as listed: it may be newer."""
-    return Verdict(Judgement.NEWER if is_newer(listed, last_modified) else Judgement.DIFFERENT, form, reason)
-
-
-def _objection(listed: ListedResource, digest: Digest | None, octets: int, found: str | None) -> str:
+    """Judge so many octets, with this hex digest, by `digest` (the strongest listed) and length."""
     if digest is not None and found != digest.hex:
-        return f"{digest.algorithm} is {found}, listed is {digest.hex}"
+        return differing(listed, last_modified, f"{digest.algorithm} is {found}, listed is {digest.hex}")
     if listed.length is not None and octets != listed.length:
-        return f"length is {octets}, listed is {listed.length}"
-    return ""
+        return differing(listed, last_modified, f"length is {octets}, listed is {listed.length}")
+    return Verdict(Judgement.GOOD, verified=digest is not None or listed.length is not None)
 
 
-def is_newer(listed: ListedResource, last_modified: str | None) -> bool:
+def differing(listed: ListedResource | Work, last_modified: str | None, reason: str) -> Verdict:
+    """The verdict on what is not as listed: it may be newer."""
+    return Verdict(Judgement.NEWER if is_newer(listed, last_modified) else Judgement.DIFFERENT, reason)
+
+
+def is_newer(listed: ListedResource | Work, last_modified: str | None) -> bool:
     """Whether the answer's `Last-Modified` says that the resource changed after the list spoke of it (DST-5.3)."""
     modified = http_date_micros(last_modified)
     moments = [m for m in (listed.known_at, listed.lastmod) if m is not None]

@@ -278,20 +278,14 @@ def listed_columns(alias: str) -> str:
     return ", ".join((f"{alias}.uri", f"coalesce({alias}.loc, {alias}.uri)", *(f"{alias}.{name}" for name in rest)))
 
 
-def may_use_mirrors(work: Work, *, trusted: bool) -> bool:
-    """Whether the mirrors of a resource count: only what has a hash or a length can be checked (DST-S2).
-
-    `trusted`: the user believes them without.
-    """
-    if work.links is None or '"duplicate"' not in work.links:
-        return False
-    return trusted or work.length is not None or bool(digests_of(work.hash))
-
-
-def attempts_with_mirrors(work: Work) -> tuple[Attempt, ...]:
+def attempts_with_mirrors(work: Work, *, trusted: bool) -> tuple[Attempt, ...]:
     """The attempts at a resource: its mirrors, best first (DST-S2), then `loc`; where a copy is held that a 304 may
-    confirm, `loc` is asked before them."""
-    links = links_of(work.links, "duplicate")[:MOST_MIRRORS_ASKED]
+    confirm, `loc` is asked before them.
+
+    Mirrors count only for what has a hash or a length that can be checked, or where the user believes them (`trusted`).
+    """
+    is_checked = trusted or work.length is not None or bool(digests_of(work.hash))
+    links = links_of(work.links, "duplicate")[:MOST_MIRRORS_ASKED] if is_checked else ()
     mirrors = tuple(MirrorAttempt(link.href) for link in links)
     return (FIRST, *mirrors) if work.etag or work.last_modified else (*mirrors, FIRST)
 
@@ -396,8 +390,8 @@ class Mirrors:
         if work.links is None:
             return work
         attempts = work.attempts
-        if work.is_first and options.mirrors == "on" and may_use_mirrors(work, trusted=options.trust_mirrors):
-            attempts = attempts_with_mirrors(work)
+        if work.is_first and options.mirrors == "on" and '"duplicate"' in work.links:
+            attempts = attempts_with_mirrors(work, trusted=options.trust_mirrors)
         while isinstance(attempts[0], MirrorAttempt):
             turn = self.turn(site_of(attempts[0].href), now)
             if turn is Turn.WAIT:

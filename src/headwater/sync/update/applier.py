@@ -24,7 +24,7 @@ from headwater.sync.state import (
     measure,
     one_set,
 )
-from headwater.sync.transfer.content_at_hand import UnconfirmedContent, fitting_base, is_listed
+from headwater.sync.transfer.content_at_hand import UnconfirmedContent, fitting_base, listed_file
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.result_log import SETTLED_ROUND
 from headwater.sync.transfer.work_queue import (
@@ -420,7 +420,7 @@ class Applier:
                 "SELECT n, held, uri, path, hash, length, lastmod FROM temp.work ORDER BY n"
             ):
                 action = "create" if held is None else "update"
-                if held is None and tree is not None and self._run.adopt and is_listed(tree, path, *listed):
+                if held is None and tree and self._run.adopt and listed_file(tree, path, *listed) is not None:
                     report.adopted += 1
                     action = "adopt"
                     t.run("DELETE FROM temp.work WHERE n = ?", (n,))  # no package is asked for it
