@@ -465,7 +465,6 @@ def _no_end(file: BinaryIO, tail: bytes) -> BadPackage:
 
 
 def _read_end64(file: BinaryIO, at: int) -> _End | None:
-    """The ZIP64 end records in front of the end at `at`, if there are any. Raises BadPackage."""
     begin = at - LOCATOR64.size - END64.size
     if begin < 0:
         return None

@@ -203,7 +203,6 @@ class _Counted:
 
 
 def _body(content: Iterable[bytes], method: int, *, deflate: bool) -> Iterator[bytes]:
-    """The content as it stands in the file."""
     if method == STORED:
         yield from content
     elif deflate:
@@ -232,7 +231,6 @@ def _deflated(content: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _stored_blocks(block: bytes) -> Iterator[bytes]:
-    """Blocks of deflate that hold octets as they are."""
     return (stored_block(block[start : start + MOST_STORED]) for start in range(0, len(block), MOST_STORED))
 
 

@@ -49,29 +49,19 @@ class WorkerProgram(msgspec.Struct, frozen=True, kw_only=True):
     descriptors: tuple[int, ...] = ()
 
 
-class ProcessPool(Generic[T]):
+class ProcessPool(msgspec.Struct, Generic[T]):
     """Does jobs in processes, which are started when the first answer is asked for and end with the last.
 
     Each has up to `ahead` jobs in hand. Jobs of one that has died, and all where none can be started, are done `here`;
     with `helps` also up to `ahead` more, rather than that an answer is waited for.
     """
 
-    def __init__(
-        self,
-        program: WorkerProgram,
-        here: Callable[[Any], Any],
-        *,
-        processes: int,
-        ahead: int,
-        helps: bool = False,
-        stop: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._program = program
-        self._here = here
-        self._count = processes
-        self._ahead = ahead
-        self._helps = helps
-        self._stop = stop
+    program: WorkerProgram
+    here: Callable[[Any], Any]
+    processes: int
+    ahead: int
+    helps: bool = False
+    stop: Callable[[], bool] = lambda: False
 
     def answers(self, jobs: Iterable[tuple[T, Any]]) -> Generator[tuple[T, Any], None, None]:
         """The answers to jobs, each with what came with its job, in order. Raises Stopped soon after `stop` says so.
@@ -84,15 +74,15 @@ class ProcessPool(Generic[T]):
         waiting: deque[tuple[T, _Task]] = deque()
         with ExitStack() as stack:
             processes: list[_Process] = []
-            for _number in range(self._count):
+            for _number in range(self.processes):
                 with suppress(OSError):  # no process to be had: the others, or this one, do the work
-                    processes.append(stack.enter_context(closing(_Process(self._program, answered))))
+                    processes.append(stack.enter_context(closing(_Process(self.program, answered))))
 
             def give() -> None:
                 """Give the processes what they may have in hand."""
                 while len(waiting) < most:
                     process = min(processes, key=lambda one: len(one.tasks), default=None)
-                    if process is not None and len(process.tasks) >= self._ahead:
+                    if process is not None and len(process.tasks) >= self.ahead:
                         return
                     if (following := next(source, None)) is None:
                         return
@@ -100,27 +90,25 @@ class ProcessPool(Generic[T]):
 
             while True:
                 processes = [one for one in processes if one.is_alive]
-                most = self._ahead * max(1, len(processes)) * (2 if self._helps else 1)
+                most = self.ahead * max(1, len(processes)) * (2 if self.helps else 1)
                 give()
                 if not waiting:
                     return
                 item, task = waiting.popleft()
-                while self._helps and task.is_in_hand and len(waiting) < most:
+                while self.helps and task.is_in_hand and len(waiting) < most:
                     if (following := next(source, None)) is None:
                         break
-                    waiting.append((following[0], _Task(following[1], None, self._here(following[1]))))
+                    waiting.append((following[0], _Task(following[1], None, self.here(following[1]))))
                     give()
                 with answered:
                     while task.is_in_hand:
-                        if self._stop():
+                        if self.stop():
                             raise Stopped
                         answered.wait(_POLL_SECONDS)
-                yield item, self._here(task.job) if task.answer is None else task.answer
+                yield item, self.here(task.job) if task.answer is None else task.answer
 
 
 class _Task:
-    """A job, the process that does it, and its answer as soon as there is one."""
-
     __slots__ = ("_process", "answer", "job")
 
     def __init__(self, job: Any, process: _Process | None, answer: Any = None) -> None:

@@ -262,20 +262,3 @@ def test_an_entry_without_hash_is_never_patched(source: Source, patched: Patched
     source.forget()
     assert go(source.base, dest).status == DONE
     assert asked(source) == [RESOURCE]
-
-
-def test_patches_that_are_of_no_use_again_and_again_are_no_longer_asked_for(source: Source, dest: Path) -> None:
-    site = PatchedSite(source)
-    names = [f"n{number}.json" for number in range(400)]
-    for name in names:
-        site.put(name, state(0), change=False)
-    site.clock = 10.0
-    site.publish(since=10.0)
-    assert go(source.base, dest).status == DONE
-    for name in names:
-        site.put(name, state(1))
-        site.links[site.clock] = ln(PATCH, f"{source.base}/patch/{name}", type=TYPE, length=9)
-    site.open_list()
-    assert go(source.base, dest, concurrency=1).status == DONE
-    assert tree(dest) == {"a.json": state(0)} | dict.fromkeys(names, state(1))
-    assert 20 <= sum(path.startswith("/patch/") for path in asked(source)) < 400

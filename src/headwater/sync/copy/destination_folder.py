@@ -125,7 +125,6 @@ class DestinationFolder:
 
 
 def _remove(path: Path) -> None:
-    """Remove what a run that was killed has left: a file, or a folder with what is in it."""
     if stat.S_ISDIR(os.lstat(path).st_mode):
         shutil.rmtree(path)
     else:

@@ -18,7 +18,7 @@ import stat
 import sys
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -90,14 +90,16 @@ class FileTree:
         if self._temp >= 0:
             os.close(self._temp)
 
-    def write(self, temp: str, octets: bytes, mtime_ns: int | None) -> tuple[int, int]:
-        """Make a temporary file; returns its size and mtime, as the file system keeps them."""
+    def write(self, temp: str, content: bytes | Iterable[bytes], mtime_ns: int | None) -> tuple[int, int]:
+        """Make a temporary file of octets, or of blocks of them; returns its size and mtime, as the file system keeps
+        them."""
         try:
-            if self.room is not None:
-                self.room.check(len(octets))
             descriptor = os.open(temp, _NEW, 0o666, dir_fd=self._temp)
             try:
-                write_all(descriptor, octets)
+                for block in (content,) if isinstance(content, bytes) else content:
+                    if self.room is not None:
+                        self.room.check(len(block))
+                    write_all(descriptor, block)
                 if mtime_ns is not None:
                     os.utime(descriptor, ns=(mtime_ns, mtime_ns))
                 found = os.fstat(descriptor)
@@ -166,13 +168,6 @@ class FileTree:
         """Give a temporary file another name."""
         try:
             os.rename(temp, other, src_dir_fd=self._temp, dst_dir_fd=self._temp)
-        except OSError as cause:
-            raise _unusable(cause, os.fsencode(temp)) from cause
-
-    def create_temporary(self, temp: str) -> int:
-        """A descriptor to write a temporary file, which is made."""
-        try:
-            return os.open(temp, _NEW, 0o666, dir_fd=self._temp)
         except OSError as cause:
             raise _unusable(cause, os.fsencode(temp)) from cause
 
@@ -294,7 +289,6 @@ def _split(path: bytes) -> tuple[bytes, bytes]:
 
 
 def _is_one(folder: int, name: str, other: str) -> bool:
-    """Whether two names of an open folder lead to one file."""
     try:
         found, same = (os.stat(one, dir_fd=folder, follow_symlinks=False) for one in (name, other))
     except OSError:
@@ -366,24 +360,17 @@ class Backup:
             return
         try:
             with self._place_for(path) as kept_in:
-                self._keep(folder, name, kept_in)
+                free = next(one for one in _names(name) if not _is_there(kept_in, one))
+                try:
+                    os.link(name, free, src_dir_fd=folder, dst_dir_fd=kept_in, follow_symlinks=False)
+                except OSError as cause:
+                    if cause.errno not in _NO_LINKS:
+                        raise
+                    _copy(folder, name, kept_in, free)
         except OSError as cause:
             where = os.fsdecode(os.path.join(os.fsencode(self.root), path))
             raise DestinationUnusable(f"cannot keep what is replaced: {cause.strerror}", where=where) from cause
         self.count += 1
-
-    def _keep(self, folder: int, name: bytes, kept_in: int) -> None:
-        for free in _names(name):
-            try:
-                os.link(name, free, src_dir_fd=folder, dst_dir_fd=kept_in, follow_symlinks=False)
-            except FileExistsError:
-                continue
-            except OSError as cause:
-                if cause.errno not in _NO_LINKS:
-                    raise
-                if not _copy(folder, name, kept_in, free):
-                    continue
-            return
 
     @contextlib.contextmanager
     def _place_for(self, path: bytes) -> Iterator[int]:
@@ -426,17 +413,20 @@ def _names(name: bytes) -> Iterator[bytes]:
         yield name[: _LONGEST_NAME - len(suffix)] + suffix
 
 
-def _copy(folder: int, name: bytes, kept_in: int, free: bytes) -> bool:
-    """Keep a copy that is on the disk before it has its name; False when the name is taken."""
+def _is_there(folder: int, name: bytes) -> bool:
     with contextlib.suppress(FileNotFoundError):
-        os.stat(free, dir_fd=kept_in, follow_symlinks=False)
-        return False
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return True
+    return False
+
+
+def _copy(folder: int, name: bytes, kept_in: int, free: bytes) -> None:
+    """Keep a copy that is on the disk before it has its name."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if stat.S_ISLNK(found.st_mode):
         os.symlink(os.readlink(name, dir_fd=folder), free, dir_fd=kept_in)
-        return True
     if not stat.S_ISREG(found.st_mode):
-        return True
+        return
     from shutil import copyfileobj  # with every archive format it knows: the start of each run would pay for it
 
     unconfirmed = f".headwater-tmp-{os.urandom(8).hex()}"
@@ -457,4 +447,3 @@ def _copy(folder: int, name: bytes, kept_in: int, free: bytes) -> bool:
             os.unlink(unconfirmed, dir_fd=kept_in)
         raise
     os.fsync(kept_in)
-    return True

@@ -128,17 +128,14 @@ def intend(transaction: Transaction, set_id: int, rows: list[tuple[str, bytes]],
     return int(transaction.value("SELECT last_insert_rowid()"))
 
 
-class CrashRecovery:
-    """Records the begin and the end of each run of one copy, and repairs what an interrupted one has left."""
+class CrashRecovery(msgspec.Struct):
+    """Records the begin and the end of each run of one copy, and repairs what an interrupted one has left; `each` hears
+    of what that has placed, and may not have told."""
 
-    def __init__(
-        self, database: Database, root: Path, now: Callable[[], dt.datetime], each: Callable[[Done], None] = ignored
-    ) -> None:
-        """`each` hears of what an interrupted run has placed, and may not have told."""
-        self._database = database
-        self._each = each
-        self._root = root
-        self._now = now
+    database: Database
+    root: Path
+    now: Callable[[], dt.datetime]
+    each: Callable[[Done], None] = ignored
 
     def begin(self, tree: FileTree) -> int:
         """Note that a run begins. What an earlier one wrote is trusted unless the machine has been restarted since.
@@ -146,16 +143,16 @@ class CrashRecovery:
         Files are not synced one by one. As long as the machine has not gone down, the kernel has them; when it has,
         those of runs that were never flushed are hashed again (docs/destination.md).
         """
-        boot, now = boot_id(), micros(self._now()) or 0
-        with self._database.read() as t:
+        boot, now = boot_id(), micros(self.now()) or 0
+        with self.database.read() as t:
             doubtful = list(t.rows("SELECT id, boot FROM runs WHERE durable = 0"))
         lost = [number for number, at in doubtful if not boot or at != boot]
         self._recover(tree, power_was_lost=bool(lost))
         if doubtful and not lost:
             flush(tree.root)
         for number in lost:
-            find_damage(self._database, tree, now, "run", number)
-        with self._database.write() as t:
+            find_damage(self.database, tree, now, "run", number)
+        with self.database.write() as t:
             t.run("DELETE FROM runs WHERE id < (SELECT max(id) FROM runs)")
             t.run("UPDATE runs SET durable = 1")
             t.run("INSERT INTO runs(began_at, boot, durable) VALUES (?, ?, 0)", (now, boot))
@@ -166,20 +163,20 @@ class CrashRecovery:
 
         After a power loss a file that was removed may be back.
         """
-        with self._database.read() as t:
+        with self.database.read() as t:
             notes = list(t.rows("SELECT id, set_id, rows, removal FROM intents ORDER BY id"))
         if notes and power_was_lost and tree.folds:
-            with self._database.write() as t:
+            with self.database.write() as t:
                 fold_held(t, without_deletions=False)
         for number, set_id, rows, removal in notes:
             files = from_msgpack(rows, list[tuple[str, bytes]])
             for start in range(0, len(files), _TOLD_TOGETHER):
-                with self._database.write() as t:
+                with self.database.write() as t:
                     for uri, path in files[start : start + _TOLD_TOGETHER]:
                         self._recover_file(
                             t, tree, (set_id, uri, path), is_removal=bool(removal), power_was_lost=power_was_lost
                         )
-            with self._database.write() as t:
+            with self.database.write() as t:
                 t.run("DELETE FROM intents WHERE id = ?", (number,))
 
     def _recover_file(
@@ -194,21 +191,21 @@ class CrashRecovery:
                     tree.remove(path)
             return
         done = _recorded(t, tree, set_id, uri, path)
-        if done is not None and self._each is not ignored:
+        if done is not None and self.each is not ignored:
             name = str(t.value("SELECT name FROM sets WHERE id = ?", (set_id,)) or "")
             told = Done(done, uri, printable_path(path), reason="by a run that was cut short")
-            each_of_set(self._each, name)(told)
+            each_of_set(self.each, name)(told)
 
     def end(self, number: int) -> None:
         """Note that the run is over, and whether what it wrote is known to be on the disk."""
-        with self._database.read() as t:
+        with self.database.read() as t:
             wrote = t.one("SELECT 1 FROM resources WHERE run = ? LIMIT 1", (number,)) is not None
         if wrote and not boot_id():
-            wrote = not flush(os.fsencode(self._root))
-        with self._database.write() as t:
+            wrote = not flush(os.fsencode(self.root))
+        with self.database.write() as t:
             t.run(
                 "UPDATE runs SET ended_at = ?, durable = ? WHERE id = ?",
-                (micros(self._now()), int(not wrote), number),
+                (micros(self.now()), int(not wrote), number),
             )
 
 
