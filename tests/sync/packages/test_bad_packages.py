@@ -376,10 +376,12 @@ def test_dst_p6_a_member_that_is_longer_than_listed_fills_no_disk(
     """Not more of it is written than is listed, however much comes."""
     monkeypatch.setattr("headwater.sync.packages.package_transfer.LEAST_PREFERRED_SHARE", 0.0)
     written: list[int] = []
-    monkeypatch.setattr(
-        "headwater.sync.copy.file_tree.write_all",
-        lambda file, octets: (written.append(len(octets)), write_all(file, octets)),
-    )
+
+    def note(descriptor: int, octets: bytes) -> None:
+        written.append(len(octets))
+        write_all(descriptor, octets)
+
+    monkeypatch.setattr("headwater.sync.copy.file_tree.write_all", note)
     right = dumps.site.files["d0/f0.txt"]
     dumps.site.files["d0/f0.txt"] = b"\0" * 4_000_000
     names = ["d0/f0.txt", *(name for name in dumps.site.files if name.startswith("d1"))]
