@@ -28,7 +28,7 @@ from tests.support.examples import MANY
 REAL = ("tests/cli/test_command_line.py", "tests/test_packaging.py")
 """Files of tests that are about how the program starts."""
 PROGRAMS = ("headwater", "tests")
-AS_CODE = ["-c", "from headwater.cli import main; main()"]
+AS_CODE = "from headwater.cli import main; main()"
 OF_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "TZ", "LD_")
 PR_SET_CHILD_SUBREAPER = 36
 _usual_start = subprocess.Popen._execute_child  # type: ignore[attr-defined]
@@ -138,7 +138,7 @@ def quick(template: Template, process: Any, arguments: Any, options: tuple[Any, 
     usual = (None, None, (), False, None, None, None, -1, -1)
     if (executable, preexec_fn, tuple(pass_fds), shell, gid, gids, uid, umask, group) != usual:
         return False
-    if words[1:3] == AS_CODE:
+    if words[1:2] == ["-c"] and words[2].strip() == AS_CODE:
         words[1:3] = ["-m", "headwater"]
     if words[:2] != [sys.executable, "-m"] or words[2].partition(".")[0] not in PROGRAMS:
         return False

@@ -72,6 +72,7 @@ def _opensearch(config: Path) -> dict[str, str]:
     return {
         "plugins.security.allow_default_init_securityindex": "true",
         "plugins.security.nodes_dn": _NODE_DN,
+        "plugins.security.password.hashing.bcrypt.rounds": "4",  # a user costs a second otherwise
         "plugins.security.restapi.roles_enabled": "all_access",
         "plugins.security.ssl.http.enabled": "true",
         "plugins.security.ssl.transport.enforce_hostname_verification": "false",
