@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from headwater.progress import Listener, Notice, Progress, silent
-from headwater.source.scheduler import BUSY_SECONDS, THREADS, Scheduler, Task, TaskQueue, Urgency
+from headwater.source.scheduler import THREADS, Scheduler, Task, TaskQueue, Urgency
 from tests.support.waiting import until
 
 NOW = 10.0
@@ -34,50 +34,38 @@ def placed(*tasks: Task) -> TaskQueue:
 def test_tasks_run_in_the_order_in_which_they_became_due() -> None:
     first, second, later, never = Planned(NOW), Planned(9), Planned(11), Planned(math.inf)
     queue = placed(first, second, later, never)
-    assert [queue.take(Urgency.NEWS, NOW) for _ in range(3)] == [first, second, None]
+    assert [queue.take(Urgency.NEWS) for _ in range(3)] == [first, second, None]
     assert queue.next_at == 11
     queue.ripen(11)
-    assert queue.take(Urgency.NEWS, 11) is later
+    assert queue.take(Urgency.NEWS) is later
     assert queue.next_at == math.inf
 
 
 def test_a_task_that_runs_does_not_run_twice_and_is_asked_when_it_has_run() -> None:
     task = Planned(NOW)
     queue = placed(task)
-    assert queue.take(Urgency.NEWS, NOW) is task
-    queue.wake(task, NOW)
-    assert queue.take(Urgency.NEWS, NOW) is None
+    assert queue.take(Urgency.NEWS) is task
+    queue.place(task, NOW)
+    assert queue.take(Urgency.NEWS) is None
     queue.done(task, NOW)
-    assert queue.take(Urgency.NEWS, NOW) is task
+    assert queue.take(Urgency.NEWS) is task
 
 
 def test_a_task_is_brought_forward_put_off_and_made_more_urgent() -> None:
     task = Planned(NOW + 60, Urgency.UPKEEP)
     queue = placed(task)
     task.due_at = NOW + 5
-    queue.wake(task, NOW)
+    queue.place(task, NOW)
     assert queue.next_at == NOW + 5
     task.due_at = NOW + 7
     queue.ripen(NOW + 5)
-    assert queue.take(Urgency.UPKEEP, NOW + 5) is None
+    assert queue.take(Urgency.UPKEEP) is None
     assert queue.next_at == NOW + 7
     queue.ripen(NOW + 7)
     task.urgency = Urgency.NEWS
-    queue.wake(task, NOW + 7)
-    assert queue.take(Urgency.UPKEEP, NOW + 7) is None
-    assert queue.take(Urgency.NEWS, NOW + 7) is task
-
-
-def test_upkeep_runs_one_at_a_time_while_there_are_news() -> None:
-    news, *upkeep = Planned(NOW), *(Planned(NOW, Urgency.UPKEEP) for _ in range(3))
-    queue = placed(*upkeep)
-    queue.wake(news, NOW)
-    assert queue.take(Urgency.UPKEEP, NOW) is upkeep[0]
-    assert queue.take(Urgency.UPKEEP, NOW) is None
-    upkeep[0].due_at = math.inf
-    queue.done(upkeep[0], NOW)
-    assert queue.take(Urgency.UPKEEP, NOW) is upkeep[1]
-    assert queue.take(Urgency.UPKEEP, NOW + BUSY_SECONDS) is upkeep[2]
+    queue.place(task, NOW + 7)
+    assert queue.take(Urgency.UPKEEP) is None
+    assert queue.take(Urgency.NEWS) is task
 
 
 class Counted:

@@ -3,7 +3,7 @@
 A task says when it is due next and how urgent that is. Each urgency has a queue and threads of its own, so none waits
 for another: changes that somebody waits for take milliseconds, most of them spent waiting for the disk; pages, and the
 first publications of thousands of sets, take the processor for as long as there is one; a first load may take hours.
-While there are news, only one task of upkeep runs at a time, for the sake of the processor.
+Upkeep has few threads, for the sake of the processor.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from typing import Final, Protocol
 
 from headwater.progress import Listener, Notice, silent
 
-BUSY_SECONDS: Final = 2.0
-"""News are taken to go on for so long after a task was woken for some."""
-
 
 class Urgency(enum.Enum):
     """NEWS: somebody waits for it. UPKEEP: it only has to be done some time. LONG: it may take minutes."""
@@ -32,7 +29,7 @@ class Urgency(enum.Enum):
     LONG = enum.auto()
 
 
-THREADS: Final = {Urgency.NEWS: 8, Urgency.UPKEEP: 6, Urgency.LONG: 12}
+THREADS: Final = {Urgency.NEWS: 8, Urgency.UPKEEP: 2, Urgency.LONG: 12}
 """At most so many, of each: they wait for disks and networks most of the time."""
 
 
@@ -65,8 +62,7 @@ class TaskQueue:
         """A heap; an entry of another time than `_times` has is void."""
         self._times: dict[Task, float] = {}
         self._due: dict[Urgency, dict[Task, None]] = {one: {} for one in Urgency}
-        self._running: dict[Task, Urgency] = {}
-        self._busy_until = -math.inf
+        self._running: set[Task] = set()
         self._numbers = itertools.count()
 
     @property
@@ -89,12 +85,6 @@ class TaskQueue:
             self._times[task] = due_at
             heapq.heappush(self._later, (due_at, next(self._numbers), task))
 
-    def wake(self, task: Task, now: float) -> None:
-        """Ask the task, of which somebody says that it may be due."""
-        self.place(task, now)
-        if task in self._due[Urgency.NEWS]:
-            self._busy_until = now + BUSY_SECONDS
-
     def ripen(self, now: float) -> None:
         """Have the tasks wait for a thread whose time has come."""
         while self.next_at <= now:
@@ -103,23 +93,21 @@ class TaskQueue:
                 del self._times[task]
                 self.place(task, now)
 
-    def has(self, urgency: Urgency, now: float) -> bool:
-        """Whether there is a task to run of this urgency, which has not to wait for the end of another one."""
-        is_held = urgency is Urgency.UPKEEP and now < self._busy_until and urgency in self._running.values()
-        return bool(self._due[urgency]) and not is_held
+    def has(self, urgency: Urgency) -> bool:
+        """Whether there is a task to run of this urgency."""
+        return bool(self._due[urgency])
 
-    def take(self, urgency: Urgency, now: float) -> Task | None:
+    def take(self, urgency: Urgency) -> Task | None:
         """The next task to run of this urgency, if there is one."""
-        if not self.has(urgency, now):
-            return None
-        task = next(iter(self._due[urgency]))
-        del self._due[urgency][task]
-        self._running[task] = urgency
+        task = next(iter(self._due[urgency]), None)
+        if task is not None:
+            del self._due[urgency][task]
+            self._running.add(task)
         return task
 
     def done(self, task: Task, now: float) -> None:
         """It has run, and is asked when it is due again."""
-        del self._running[task]
+        self._running.discard(task)
         self.place(task, now)
 
 
@@ -164,7 +152,7 @@ class Scheduler:
 
     def wake(self, task: Task) -> None:
         """Ask this task anew when it is due."""
-        self._place(self._queue.wake, task)
+        self._place(self._queue.place, task)
 
     def stop(self) -> None:
         """Ask to end; work under way ends at its next step."""
@@ -184,15 +172,15 @@ class Scheduler:
 
     def _place(self, place: Callable[[Task, float], None], task: Task) -> None:
         with self._sooner:
-            next_at, now = self._queue.next_at, time.monotonic()
-            place(task, now)
-            self._tell_threads(now)
+            next_at = self._queue.next_at
+            place(task, time.monotonic())
+            self._tell_threads()
             if self._queue.next_at < next_at:
                 self._sooner.notify()
 
-    def _tell_threads(self, now: float) -> None:
+    def _tell_threads(self) -> None:
         for urgency, ready in self._ready.items():
-            if self._queue.has(urgency, now):
+            if self._queue.has(urgency):
                 ready.notify()  # who takes a task tells the next
 
     def _keep_time(self) -> None:
@@ -202,7 +190,7 @@ class Scheduler:
             while not self.stopping.is_set():
                 now = time.monotonic()
                 self._queue.ripen(now)
-                self._tell_threads(now)
+                self._tell_threads()
                 self._sooner.wait(min(self._queue.next_at - now, threading.TIMEOUT_MAX))
 
     def _run_tasks(self, urgency: Urgency) -> None:
@@ -216,9 +204,8 @@ class Scheduler:
     def _take(self, urgency: Urgency) -> Task | None:
         with self._sooner:
             while not self.stopping.is_set():
-                now = time.monotonic()
-                if (task := self._queue.take(urgency, now)) is not None:
-                    self._tell_threads(now)
+                if (task := self._queue.take(urgency)) is not None:
+                    self._tell_threads()
                     return task
                 self._ready[urgency].wait()
         return None
