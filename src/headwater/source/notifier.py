@@ -146,7 +146,7 @@ class NotifyContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotificationStream(Generic[P]):
-    """What all streams have in common. `next_payload` and `settle` wait for the catalog and raise its faults."""
+    """What all streams have in common. `next_payload` and `taken` wait for the catalog and raise its faults."""
 
     channel: Channel
     kind: type[P]
@@ -159,7 +159,6 @@ class NotificationStream(Generic[P]):
         """Of the row of the position."""
         self._context = context
         self._is_read = False
-        self._is_written = True
         self.news = asyncio.Event()
         """Whether there may be something to send."""
         self.made_at = -math.inf
@@ -180,7 +179,7 @@ class NotificationStream(Generic[P]):
         """What is to be sent now; None: nothing. New octets are kept before they are returned."""
         if not self._is_read:
             row = self._context.catalog.rows(self.name, [self._key]).get(self._key)
-            self.position = None if row is None else from_json(row.value, self.kind)
+            self._hold(None if row is None else from_json(row.value, self.kind))
             self._is_read = True
         if self.position is not None and not self.position.is_taken and self._holds(self.position):
             return self.position.payload
@@ -188,12 +187,18 @@ class NotificationStream(Generic[P]):
         if made is None:
             return None
         self._write(made)
-        return None if made.is_taken else made.payload
+        return made.payload
 
     def taken(self) -> None:
-        """The hub has taken the payload."""
+        """Write down that the hub has taken the payload."""
         assert self.position is not None
-        self.position, self._is_written = msgspec.structs.replace(self.position, is_taken=True), False
+        self._write(msgspec.structs.replace(self.position, is_taken=True))
+
+    def _hold(self, position: P | None) -> None:
+        """Keep in mind where the hub is; a payload that was taken is in its row alone: there are thousands of sets."""
+        if position is not None and position.is_taken:
+            position = msgspec.structs.replace(position, payload=b"")
+        self.position = position
 
     def too_large(self) -> bool:
         """The hub takes no payload of this size: make a smaller one, which tells of less; False: it cannot be."""
@@ -205,22 +210,11 @@ class NotificationStream(Generic[P]):
         self.position = before
         return True
 
-    def settle(self) -> None:
-        """Write down that the last payload was taken, unless that is written; from then on only the row has it.
-
-        The streams of thousands of sets would else hold a payload each.
-        """
-        if not self._is_written and self.position is not None:
-            self._write(self.position)
-        if self.position is not None and self.position.is_taken:
-            self.position = msgspec.structs.replace(self.position, payload=b"")
-
     def _holds(self, position: P) -> bool:
-        """Whether a payload that was not taken is still to be sent."""
         return bool(position.payload)
 
     def _made(self, position: P | None) -> P | None:
-        """The position with the next payload; None: there is nothing to tell. One that is taken is only kept."""
+        """The position with the next payload; None: there is nothing to tell."""
         raise NotImplementedError
 
     def _before(self, position: P) -> P | None:
@@ -231,7 +225,7 @@ class NotificationStream(Generic[P]):
         self._context.may_send()
         update = StateUpdate([StateRow(*self._key, msgspec.json.encode(position))])
         self._context.catalog.record(self.name, [], self._context.clock(), state=update)
-        self.position, self._is_written = position, True
+        self._hold(position)
 
 
 class ChangeStream(NotificationStream[HubPosition]):
@@ -496,12 +490,10 @@ class HubSender:
         return sum(one.waiting for one in list(self._changes.values()))
 
     async def close(self) -> None:
-        """End, and write down what the hub has taken. Raises the catalog's faults."""
+        """End."""
         for task in list(self._tasks.values()):
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        for stream in self._streams:
-            await asyncio.to_thread(stream.settle)
 
     async def _follow(self, one: AnyStream) -> None:
         """Send what there is to tell of a stream, and what comes meanwhile; whatever fails is tried again."""
@@ -536,7 +528,6 @@ class HubSender:
         at = loop.time()
         payload = await asyncio.to_thread(one.next_payload)
         if payload is None:
-            await asyncio.to_thread(one.settle)
             return False
         one.made_at = at
         if not self._failures:
@@ -546,7 +537,7 @@ class HubSender:
                 await asyncio.sleep(self._not_before - loop.time() if self._failures else 0.0)
                 is_taken = await self._post(one, payload)
         if is_taken:
-            one.taken()
+            await asyncio.to_thread(one.taken)
         return True
 
     async def _post(self, one: AnyStream, payload: bytes) -> bool:
@@ -576,7 +567,6 @@ class HubSender:
         return outcome is PostOutcome.TAKEN
 
     def _judge(self, one: AnyStream, outcome: PostOutcome, said: str, asked: float) -> None:
-        """Keep what came of a request, and when the next one may be."""
         message = f"the notifications of {one.name!r} wait, and are sent again"
         if outcome is PostOutcome.FAILED:
             self._failures += 1
@@ -624,20 +614,20 @@ class Notifier:
 
     def visible(self, changes: Publication) -> None:
         """Take note of what is published of a set now. Never waits."""
-        with self._lock:
-            if self._loop is not None:
-                for sender in self._senders:
-                    self._loop.call_soon_threadsafe(sender.note, changes)
+        self._tell(lambda sender: sender.note(changes))
 
     def wrote(self, name: str | None, documents: Sequence[str]) -> None:
         """Take note that documents of a set, or (None) of the source, have been written. Never waits.
 
         What was written before the sending has begun is found when it begins.
         """
+        self._tell(lambda sender: sender.wrote(name, documents))
+
+    def _tell(self, tell: Callable[[HubSender], None]) -> None:
         with self._lock:
             if self._loop is not None:
                 for sender in self._senders:
-                    self._loop.call_soon_threadsafe(sender.wrote, name, documents)
+                    self._loop.call_soon_threadsafe(tell, sender)
 
     def start(self) -> None:
         """Begin to send; of what another process has sent meanwhile the catalog tells."""
@@ -691,6 +681,5 @@ class Notifier:
         with self._lock:
             self._loop = None
         for sender in self._senders:
-            with contextlib.suppress(HeadwaterError):  # else the last payload is sent again, which does no harm
-                await sender.close()
+            await sender.close()
         client.close()
