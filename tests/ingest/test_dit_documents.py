@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.ingest.dit.documents import BadDocument, ChangeDocument, ResourceDocument, read_document
+from headwater.ingest.dit.documents import BadDocument, read_document
 from headwater.ingest.dit.texts import Texts, Unwrapper
 from headwater.ingest.push.feed import Line
+from headwater.ingest.push.ingest_state import ChangeDocument, ResourceDocument
 from headwater.ingest.push.resource_locations import Location
 from headwater.spec.records import ChangeKind
 

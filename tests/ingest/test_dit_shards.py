@@ -19,7 +19,7 @@ from headwater.ingest.dit.follower import (
     held_seconds,
     ready,
 )
-from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, _seconds
+from headwater.ingest.dit.index import PAGE, Index, Shard, ShardPosition, _seconds
 from headwater.ingest.dit.texts import Wrapped
 from headwater.storage.cluster import ClusterUnreachable
 from tests.support.examples import MANY
@@ -77,9 +77,9 @@ class Shards(Index):
         sets: frozenset[str] | None = None,
         until: int | None = None,
         most: int = PAGE,
-    ) -> tuple[list[IndexDocument], bool]:
+    ) -> tuple[list[Wrapped], bool]:
         found = [
-            IndexDocument(number, Wrapped(source))
+            Wrapped(source, number=number)
             for number, source in sorted(self.shown[shard.number].items())
             if position.is_new(number) and (until is None or number <= until)
         ]
@@ -279,7 +279,7 @@ def test_one_shard_holds_nothing_back(fed: PushSet) -> None:
 def page(*seconds: int | None, mark: int = 99, start: int = 0, is_full: bool = False, after: int = 0) -> ShardPage:
     """Changes that happened then, None for a resource."""
     sources = [resource("x", 1) if one is None else change("x", "updated", one) for one in seconds]
-    found = [IndexDocument(number, Wrapped(one)) for number, one in enumerate(sources, start)]
+    found = [Wrapped(one, number=number) for number, one in enumerate(sources, start)]
     made = ShardPage(Shard("i", "u", 0), ShardPosition(after), found, is_full=is_full)
     made.mark = mark
     return made

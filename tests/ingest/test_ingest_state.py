@@ -31,7 +31,7 @@ from headwater.ingest.push.ingest_state import (
     Effects,
     IngestState,
     RequestProgress,
-    ResourceState,
+    ResourceDocument,
     refuse_old_memory,
     sweep,
     unpaired,
@@ -125,7 +125,7 @@ MANY = [Upsert(f"{n}", Metadata()) for n in range(40)]
 
 
 def half(uri: str, due: float) -> AsideRow:
-    return AsideRow(due=later(due), state=ResourceState(uri=uri, metadata=Metadata(length=1)))
+    return AsideRow(due=later(due), state=ResourceDocument(uri=uri, metadata=Metadata(length=1)))
 
 
 def keep(catalog: Catalog, name: str, effects: Effects, now: dt.datetime = NOW) -> None:

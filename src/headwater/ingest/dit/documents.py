@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from headwater.catalog.interface import Catalog, Change, Metadata, Resource
 from headwater.errors import UsageFault
 from headwater.ingest.dit.joining import read_note
-from headwater.ingest.push.ingest_state import MOST_LINKS
+from headwater.ingest.push.ingest_state import MOST_LINKS, ChangeDocument, ResourceDocument, UnresolvedLink
 from headwater.ingest.push.resource_locations import REL_PATH, URL, BadLocation, Location, Locations
 from headwater.spec import checks as grammar
 from headwater.spec.checks import WriteRefused
@@ -49,40 +49,6 @@ class BadDocument(UsageFault):
     """A document is not of the DIT-ES protocol, or does not name its resource."""
 
     code = "HW-ING-41"
-
-
-UnresolvedLink = tuple[Location, Link]
-"""One item of `ln`: where it leads to, and the link with all that is said of that."""
-
-
-class ResourceDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The present state of one resource (DIT-05). `metadata` is without links; `stored_at` is `timestamp` (DIT-09)."""
-
-    resource_set: str | None
-    location: Location
-    metadata: Metadata
-    links: tuple[UnresolvedLink, ...] = ()
-    stored_at: dt.datetime | None = None
-    kept: bytes = b""
-    """Fields that the protocol does not know, as JSON (DIT-A19)."""
-    remarks: tuple[str, ...] = ()
-
-
-class ChangeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of the log (DIT-06). `at` is `datetime`, or else `timestamp` (DIT-A3).
-
-    One that a catalog has written (`harvest`) has its number `seq` and its own `metadata` and `links` (DIT-A13).
-    """
-
-    resource_set: str | None
-    location: Location
-    change: ChangeKind
-    lastmod: dt.datetime | None = None
-    at: dt.datetime | None = None
-    seq: int = 0
-    metadata: Metadata | None = None
-    links: tuple[UnresolvedLink, ...] = ()
-    remarks: tuple[str, ...] = ()
 
 
 _DEEPEST = 100

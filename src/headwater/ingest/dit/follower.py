@@ -9,18 +9,19 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import msgspec
 
 from headwater.errors import UsageFault
-from headwater.ingest.dit.documents import ChangeDocument, DitDocument, ResourceDocument, read_document
-from headwater.ingest.dit.index import PAGE, Index, IndexDocument, Shard, ShardPosition, read_position
+from headwater.ingest.dit.documents import DitDocument, read_document
+from headwater.ingest.dit.index import PAGE, Index, Shard, ShardPosition, read_position
 from headwater.ingest.dit.intake import take_documents, tell
 from headwater.ingest.dit.texts import Wrapped
 from headwater.ingest.push.events import refusal
 from headwater.ingest.push.feed import BATCH, Draft, Feed, Outcome, OutcomeKind
-from headwater.ingest.push.ingest_state import Effects
+from headwater.ingest.push.ingest_state import ChangeDocument, Effects, ResourceDocument
 from headwater.ingest.push.resource_locations import BadLocation
 from headwater.ingest.push.submission import Account
 from headwater.ingest.set_problems import DeletionGuard, DeletionHold
@@ -54,12 +55,12 @@ class ShardPage:
     """
 
     def __init__(
-        self, shard: Shard, position: ShardPosition, found: Sequence[IndexDocument], *, is_full: bool = False
+        self, shard: Shard, position: ShardPosition, found: Sequence[Wrapped], *, is_full: bool = False
     ) -> None:
         self.shard = shard
         self.position = position
         self.found = found
-        self.parsed = [parse(one.wrapped) for one in found]
+        self.parsed = [parse(one) for one in found]
         """The documents, or why they are none."""
         times = (one.at if isinstance(one, ChangeDocument) else None for one in self.parsed)
         self.order = list(zip((one.number for one in found), times, strict=True))
@@ -110,24 +111,19 @@ def held_seconds(refresh_seconds: Sequence[float]) -> float:
     return min(2 * longest + MARGIN_SECONDS, LONGEST_SECONDS)
 
 
+@dataclass(eq=False)
 class DitFollower:
     """One index followed into one set. `resource_sets` are the set's names in the documents, None for any."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        index: Index,
-        resource_sets: frozenset[str] | None,
-        *,
-        listener: Listener = silent,
-        stop: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.feed = feed
+    feed: Feed
+    index: Index
+    resource_sets: frozenset[str] | None
+    _: KW_ONLY
+    listener: Listener = silent
+    stop: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
         self.tally = Account()
-        self.index = index
-        self.resource_sets = resource_sets
-        self._listener = listener
-        self._stop = stop
         self._shown: list[tuple[float, dict[Shard, int]]] = []
         """The newest number of each shard at the last looks, and when they were answered (monotonic seconds)."""
         self.read_until = -math.inf
@@ -155,7 +151,7 @@ class DitFollower:
     def read_to_end(self) -> None:
         """Poll until everything is taken that can be seen now."""
         began = _seconds()
-        while not self._stop():
+        while not self.stop():
             found = self.poll()
             if self.read_until >= began:
                 return
@@ -175,7 +171,7 @@ class DitFollower:
             position = read_position(self.feed.state.position(shard.feed))
             for found in self.index.pages(shard, position, until, self.resource_sets):
                 self._take([ShardPage(shard, position, found)], [len(found)])
-                if self._stop():
+                if self.stop():
                     return
         self.feed.open()
 
@@ -200,7 +196,7 @@ class DitFollower:
                 page.mark = marks.get(page.shard, -1)
             if any(counts := ready(pages)):
                 self._take(pages, counts)
-            if self._stop():
+            if self.stop():
                 return
             if not any(page.is_cut for page in pages):
                 self.read_until = shown_at
@@ -215,10 +211,9 @@ class DitFollower:
         return self._shown[0] if place else (-math.inf, {})
 
     def _take(self, read: Sequence[ShardPage], counts: Sequence[int]) -> None:
-        """Take so many documents of each shard as one batch."""
         second = int(self.feed.clock().timestamp())
         positions: dict[str, bytes] = {}
-        chosen: list[IndexDocument] = []
+        chosen: list[Wrapped] = []
         parsed: list[DitDocument | UsageFault] = []
         for one, count in zip(read, counts, strict=True):
             if not count:
@@ -234,11 +229,11 @@ class DitFollower:
         self.tally.count(outcomes, foreign=foreign)
         for outcome in outcomes:
             if outcome.kind is OutcomeKind.REJECTED:
-                where, known = f"line {outcome.line}", chosen[outcome.line - 1].wrapped.id
+                where, known = f"line {outcome.line}", chosen[outcome.line - 1].id
                 text = f"a line was refused: {outcome.reason} (_id {known!a:.80})"
-                self._listener(Notice(outcome.code or "HW-ING-50", text, where))
-        tell(taken, self._listener)
-        self._listener(Progress("documents", self.tally.lines))
+                self.listener(Notice(outcome.code or "HW-ING-50", text, where))
+        tell(taken, self.listener)
+        self.listener(Progress("documents", self.tally.lines))
 
 
 def parse(wrapped: Wrapped) -> DitDocument | UsageFault:
@@ -311,7 +306,7 @@ def _compared(follower: DitFollower) -> Iterator[str]:
         position, until = ShardPosition(), follower.index.newest(shard)
         for found in follower.index.pages(shard, position, until, follower.resource_sets):
             position.next = found[-1].number + 1  # in one look at what is there, nothing is under way
-            told = sort_out([parse(one.wrapped) for one in found], follower.resource_sets)[0]
+            told = sort_out([parse(one) for one in found], follower.resource_sets)[0]
             documents = [(line, one) for line, one in told if isinstance(one, ResourceDocument)]
             take_documents(follower.feed, documents, snapshot=True)
             for _line, one in documents:

@@ -98,13 +98,6 @@ class Shard(msgspec.Struct, frozen=True):
         return f"index {self.uuid}/{self.number}"
 
 
-class IndexDocument(msgspec.Struct, frozen=True):
-    """One document: the number of the operation that wrote it, and the document, or why it is none."""
-
-    number: int
-    wrapped: Wrapped
-
-
 class Index:
     """The index, alias or list of indices `name` on a search server."""
 
@@ -152,7 +145,7 @@ class Index:
         sets: frozenset[str] | None = None,
         until: int | None = None,
         most: int = PAGE,
-    ) -> tuple[list[IndexDocument], bool]:
+    ) -> tuple[list[Wrapped], bool]:
         """The next documents that `position` does not know, up to the number `until`, in order; some gaps first.
 
         `most` of them at most, and whether there may be more. Those of other sets than `sets` are left out as far as
@@ -174,12 +167,12 @@ class Index:
 
     def pages(
         self, shard: Shard, position: ShardPosition, until: int | None = None, sets: frozenset[str] | None = None
-    ) -> Iterator[list[IndexDocument]]:
+    ) -> Iterator[list[Wrapped]]:
         """Page after page to the end; whoever takes one moves the position before asking for the next."""
         while found := self.look(shard, position, sets, until)[0]:
             yield found
 
-    def _search(self, shard: Shard, body: dict[str, Any]) -> list[IndexDocument]:
+    def _search(self, shard: Shard, body: dict[str, Any]) -> list[Wrapped]:
         asked = {"seq_no_primary_term": True, "track_total_hits": False, **body}
         only = f"preference=_shards:{shard.number}&allow_partial_search_results=false"
         path = f"/{quote(shard.index, safe='')}/_search?{only}"
@@ -194,7 +187,8 @@ class Index:
         for hit in hits["hits"]:
             if not isinstance(hit, dict) or not isinstance(number := hit.get("_seq_no"), int):
                 raise SourceFault("a document without the number of its operation", code="HW-ING-47")
-            found.append(IndexDocument(number, Unwrapper().push(hit)[0] if "_source" in hit else Wrapped(None)))
+            one = Unwrapper().push(hit)[0] if "_source" in hit else Wrapped(None)
+            found.append(msgspec.structs.replace(one, number=number))
         return found
 
 
@@ -287,7 +281,6 @@ def index_at(
 
 
 def _place_of(text: str) -> tuple[ClusterPlace, str]:
-    """The server, and the name of the index there. Raises UsageFault."""
     place = f"opensearch://{text.partition('://')[2]}" if text.startswith(_SCHEMES) else text
     if text.startswith("https://"):
         place += "&tls=true" if "?" in place else "?tls=true"

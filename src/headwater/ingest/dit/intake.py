@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
-from headwater.ingest.dit.documents import ChangeDocument, DitDocument, ResourceDocument, UnresolvedLink, read_document
+from headwater.ingest.dit.documents import DitDocument, read_document
 from headwater.ingest.dit.joining import (
     Fate,
     JoinedBatch,
@@ -24,15 +24,13 @@ from headwater.ingest.dit.joining import (
 from headwater.ingest.dit.texts import Texts, Unwrapper, Wrapped, decoded
 from headwater.ingest.push.events import LineTooLong, refusal
 from headwater.ingest.push.feed import Draft, Feed, Line, Outcome, statements_of, with_links
-from headwater.ingest.push.ingest_state import Effects, ResourceChange, ResourceState
+from headwater.ingest.push.ingest_state import ChangeDocument, Effects, ResourceDocument, UnresolvedLink
 from headwater.ingest.push.resource_locations import BadLocation
 from headwater.ingest.push.submission import Account, Progress, Record, Records
 from headwater.progress import Listener, Notice, silent
 from headwater.spec.records import Link
 
 HISTORY = "a change from before the load: what it came to was loaded"
-
-_Item = ResourceState | ResourceChange
 
 
 class IntakeResult(msgspec.Struct, kw_only=True):
@@ -62,7 +60,7 @@ def take_documents(
     then nothing was recorded, and the same may be taken again.
     """
     taken = IntakeResult()
-    items: list[_Item] = []
+    items: list[DitDocument] = []
     for order, (line, document) in enumerate(documents):
         taken.remarks += [(line, remark) for remark in document.remarks]
         try:
@@ -91,34 +89,17 @@ def take_documents(
     return taken
 
 
-def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: IntakeResult) -> _Item:
+def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: IntakeResult) -> DitDocument:
     uri = feed.locations.resolve(document.location)
     links = tuple(link for one in document.links if (link := _link(feed, one, line, taken)) is not None)
     metadata = None if document.metadata is None else replace(document.metadata, links=links)
     if isinstance(document, ChangeDocument):
         feed.check(uri, metadata or Metadata(lastmod=document.lastmod))
-        return ResourceChange(
-            uri=uri,
-            change=document.change,
-            lastmod=document.lastmod,
-            at=document.at,
-            seq=document.seq,
-            own=metadata,
-            order=order,
-            line=line,
-        )
-    metadata = replace(document.metadata, links=links)
+        return replace(document, uri=uri, metadata=metadata, order=order, line=line)
+    assert metadata is not None
     feed.check(uri, metadata)
-    return ResourceState(
-        uri=uri,
-        metadata=metadata,
-        place=f"{document.location.type} {document.location.value}",
-        statements=statements_of(links, feed.locations.link),
-        stored_at=document.stored_at,
-        kept=document.kept,
-        order=order,
-        line=line,
-    )
+    statements = statements_of(links, feed.locations.link)
+    return replace(document, uri=uri, metadata=metadata, statements=statements, order=order, line=line)
 
 
 def _link(feed: Feed, unresolved: UnresolvedLink, line: int, taken: IntakeResult) -> Link | None:
@@ -130,9 +111,9 @@ def _link(feed: Feed, unresolved: UnresolvedLink, line: int, taken: IntakeResult
         return None
 
 
-def _known(feed: Feed, items: Sequence[_Item]) -> KnownState:
+def _known(feed: Feed, items: Sequence[DitDocument]) -> KnownState:
     uris = list(dict.fromkeys(one.uri for one in items))
-    changed = {one.uri for one in items if isinstance(one, ResourceChange)}
+    changed = {one.uri for one in items if isinstance(one, ChangeDocument)}
     rows = feed.state.remembered(uris, seen=[key for one in items for key in keys_of(one)], statements=changed)
     present = {uri: Present(one.metadata, read_note(one.memo)) for uri, one in feed.held(uris).items()}
     return KnownState(rows=rows, present=present, implied=feed.implied_by(rows.about))
@@ -152,12 +133,12 @@ def _record(feed: Feed, joined: JoinedBatch, taken: IntakeResult) -> None:
     taken.merged += joined.merged
 
 
-def _load(feed: Feed, items: Sequence[_Item], effects: Effects, taken: IntakeResult) -> None:
+def _load(feed: Feed, items: Sequence[DitDocument], effects: Effects, taken: IntakeResult) -> None:
     """Take the states as the snapshot; changes of before are known again when they are sent once more."""
     drafts, outcomes = [], []
-    implied = feed.implied(one.uri for one in items if isinstance(one, ResourceState))
+    implied = feed.implied(one.uri for one in items if isinstance(one, ResourceDocument))
     for one in items:
-        if isinstance(one, ResourceChange):
+        if isinstance(one, ChangeDocument):
             if (key := key_of(one)) is not None:
                 effects.seen.add(key)
             outcomes.append(Outcome(line=one.line, status=200, reason=HISTORY))

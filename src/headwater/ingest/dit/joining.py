@@ -27,7 +27,7 @@ from msgspec.structs import asdict, replace
 
 from headwater.catalog.interface import Metadata
 from headwater.ingest.push.feed import INVERSE, Draft, with_links
-from headwater.ingest.push.ingest_state import AsideRow, Effects, RememberedRows, ResourceChange, ResourceState
+from headwater.ingest.push.ingest_state import AsideRow, ChangeDocument, Effects, RememberedRows, ResourceDocument
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_msgpack
@@ -117,7 +117,7 @@ class JoinedBatch(msgspec.Struct, kw_only=True):
 
 
 def join(
-    items: Iterable[ResourceState | ResourceChange], known: KnownState, now: dt.datetime, *, snapshot: bool = False
+    items: Iterable[ResourceDocument | ChangeDocument], known: KnownState, now: dt.datetime, *, snapshot: bool = False
 ) -> JoinedBatch:
     """What the documents do to the set.
 
@@ -128,7 +128,7 @@ def join(
     return joining.joined
 
 
-def key_of(one: ResourceChange) -> bytes | None:
+def key_of(one: ChangeDocument) -> bytes | None:
     """By what a change is known again (DIT-A12); None without a time, when nothing tells two of them apart."""
     if one.at is None:
         return None
@@ -138,7 +138,7 @@ def key_of(one: ResourceChange) -> bytes | None:
     return _digest(text)
 
 
-def key_of_second_deletion(one: ResourceChange) -> bytes:
+def key_of_second_deletion(one: ChangeDocument) -> bytes:
     """By what it is known that a resource was deleted more than once within the second of a change (DIT-A12)."""
     return _digest(f"again {one.at} {one.uri}")
 
@@ -149,9 +149,9 @@ def key_of_state(uri: str, metadata: Metadata) -> bytes:
     return hashlib.blake2b(b"state " + msgspec.json.encode(told), digest_size=16).digest()
 
 
-def keys_of(one: ResourceState | ResourceChange) -> list[bytes]:
+def keys_of(one: ResourceDocument | ChangeDocument) -> list[bytes]:
     """The keys that tell whether a document was taken before."""
-    if isinstance(one, ResourceState):
+    if isinstance(one, ResourceDocument):
         return [key_of_state(one.uri, one.metadata)]
     key = key_of(one)
     return [] if key is None else [key, key_of_second_deletion(one)]
@@ -169,12 +169,12 @@ class _Joining:
         self._snapshot = snapshot
         self._settled_us = to_microseconds(now - SETTLED) if snapshot else NEVER_US
         self._present: dict[str, Present | None] = {}
-        self._deletions: dict[str, list[ResourceChange]] = {}
+        self._deletions: dict[str, list[ChangeDocument]] = {}
 
-    def take(self, items: Sequence[ResourceState | ResourceChange]) -> None:
+    def take(self, items: Sequence[ResourceDocument | ChangeDocument]) -> None:
         """Take the changes in their order, each with its state; then the states that are left."""
-        states = self._merged(one for one in items if isinstance(one, ResourceState))
-        changes = [one for one in items if isinstance(one, ResourceChange)]
+        states = self._merged(one for one in items if isinstance(one, ResourceDocument))
+        changes = [one for one in items if isinstance(one, ChangeDocument)]
         repeated = set[int]()
         for one in changes:
             if (key := key_of(one)) is not None and self._was_seen(key):
@@ -207,13 +207,13 @@ class _Joining:
                     else:
                         self._take_state(uri, state)
 
-    def _merged(self, items: Iterable[ResourceState]) -> dict[str, list[ResourceState]]:
+    def _merged(self, items: Iterable[ResourceDocument]) -> dict[str, list[ResourceDocument]]:
         """The states of each URI; two documents with different locations that tell of one state are one (DIT-A9)."""
-        states: dict[str, list[ResourceState]] = {}
+        states: dict[str, list[ResourceDocument]] = {}
         for state in items:
             pool = states.setdefault(state.uri, [])
             last = pool[-1] if pool else None
-            if last is not None and last.place != state.place and _agree(last.metadata, state.metadata.lastmod):
+            if last is not None and last.location != state.location and _agree(last.metadata, state.metadata.lastmod):
                 self.joined.merged.append(state.uri)
                 self._tell(Fate.SUPERSEDED, last.line)
                 # What the newer document leaves out is taken from the older.
@@ -229,7 +229,7 @@ class _Joining:
 
     # States
 
-    def _take_state(self, uri: str, state: ResourceState) -> None:
+    def _take_state(self, uri: str, state: ResourceDocument) -> None:
         """Record a state without its change, unless it says what is known, or is older."""
         present, metadata = self._held(uri), self._whole(state)
         at_us = present.note.at_us if present is not None else self._gone(uri)
@@ -248,7 +248,7 @@ class _Joining:
         else:
             self._put(state, Note(ahead=True, at_us=at_us, kept=state.kept), None, state.line)
 
-    def _is_repeated(self, state: ResourceState, present: Present | None) -> bool:
+    def _is_repeated(self, state: ResourceDocument, present: Present | None) -> bool:
         """Whether it says what has been replaced or deleted since, and no `lastmod` tells that (DIT-A12).
 
         Who announces changes announces each. Where none was ever announced, a resource may become what it was.
@@ -259,7 +259,7 @@ class _Joining:
             may_be = present.note.at_us > NEVER_US and present.metadata.lastmod == state.metadata.lastmod
         return may_be and self._was_seen(key_of_state(state.uri, state.metadata))
 
-    def _is_before_a_deletion(self, state: ResourceState) -> bool:
+    def _is_before_a_deletion(self, state: ResourceDocument) -> bool:
         """Whether it came before a deletion of this batch, and is not stored or modified later."""
         moment = _moment_of(state)
         return any(
@@ -267,15 +267,19 @@ class _Joining:
             for one in self._deletions.get(state.uri, ())
         )
 
-    def _set_aside(self, uri: str, state: ResourceState | None) -> None:
+    def _set_aside(self, uri: str, state: ResourceDocument | None) -> None:
         if state is None and uri not in self._rows.aside:
             self._effects.aside.pop(uri, None)
             return
         until = self._now + ASIDE
-        row = None if state is None else AsideRow(due=until, state=replace(state, line=0), since=self._now)
+        row = (
+            None
+            if state is None
+            else AsideRow(due=until, state=replace(state, line=0, links=(), remarks=()), since=self._now)
+        )
         self._effects.aside[uri] = row
 
-    def _aside(self, change: ResourceChange) -> ResourceState | None:
+    def _aside(self, change: ChangeDocument) -> ResourceDocument | None:
         """The state that was set aside and has the change's `lastmod`."""
         known = self._rows.aside.get(change.uri)
         row = self._effects.aside.get(change.uri, known)
@@ -287,7 +291,7 @@ class _Joining:
     def _was_seen(self, key: bytes) -> bool:
         return key in self._rows.seen or key in self._effects.seen
 
-    def _changes_something(self, change: ResourceChange, *, is_last: bool) -> bool:
+    def _changes_something(self, change: ChangeDocument, *, is_last: bool) -> bool:
         """Whether something known has happened once more within its second, so that it changes something (DIT-A12).
 
         Where there is a second deletion, it removes what was made before it within that second, and what is known came
@@ -306,7 +310,7 @@ class _Joining:
         self._effects.seen.add(again)
         return True
 
-    def _upsert(self, change: ResourceChange, state: ResourceState | None) -> None:
+    def _upsert(self, change: ChangeDocument, state: ResourceDocument | None) -> None:
         uri, at_us = change.uri, self._us(change)
         present = self._held(uri)
         known_us = present.note.at_us if present is not None else self._gone(uri)
@@ -317,7 +321,7 @@ class _Joining:
         )
         late = is_old or (change.at is not None and at_us < known_us)
         lines = (change.line,) if state is None else (change.line, state.line)
-        told = change.own if state is None else self._whole(state)
+        told = change.metadata if state is None else self._whole(state)
         if late and present is None:
             self._tell(Fate.SUPERSEDED, *lines)
         elif late and present is not None and (state is None or _is_older(state, present, known_us)):
@@ -329,15 +333,15 @@ class _Joining:
             kept = present.note.kept if state is None else state.kept
             self._renote(uri, present, Note(at_us=newest_us, kept=kept, before_us=present.note.before_us))
             self._tell(Fate.UNCHANGED, *lines)
-        elif change.own is not None and state is None:
+        elif change.metadata is not None and state is None:
             kept = b"" if present is None else present.note.kept
-            self._log(change.own, Note(at_us=newest_us, kept=kept), change)
+            self._log(change.metadata, Note(at_us=newest_us, kept=kept), change)
         elif (found := state or self._aside(change)) is not None:
             self._put(found, Note(at_us=newest_us, kept=found.kept), change.at, *lines)
         else:
             self._alone(change, present, newest_us)
 
-    def _alone(self, change: ResourceChange, present: Present | None, newest_us: int) -> None:
+    def _alone(self, change: ChangeDocument, present: Present | None, newest_us: int) -> None:
         """A change whose state has not come: nothing is stated that may be false (DIT-A13).
 
         What belongs together stays linked both ways (DIT-24): its own statements stand until its state says otherwise.
@@ -351,7 +355,7 @@ class _Joining:
             metadata, kept = with_links(Metadata(lastmod=change.lastmod, links=links), implied), b""
         self._log(metadata, Note(at_us=newest_us, kept=kept), change)
 
-    def _delete(self, change: ResourceChange) -> None:
+    def _delete(self, change: ChangeDocument) -> None:
         uri, at_us = change.uri, self._us(change)
         present = self._held(uri)
         late = present is not None and change.at is not None and at_us < present.note.at_us
@@ -376,7 +380,7 @@ class _Joining:
         rels = {rel for rel, _ in said}
         links = tuple(one for one in present.metadata.links if one.rel not in INVERSE or one.rel in rels)
         metadata = replace(present.metadata, links=links)
-        state = ResourceState(uri=uri, metadata=metadata, statements=said, kept=present.note.kept, order=-1)
+        state = ResourceDocument(uri=uri, metadata=metadata, statements=said, kept=present.note.kept, order=-1)
         self._set_aside(uri, state)
 
     def _is_behind(self, present: Present | None, moment: dt.datetime | None) -> bool:
@@ -385,7 +389,7 @@ class _Joining:
             return False
         return moment < present.metadata.lastmod <= self._now
 
-    def _us(self, change: ResourceChange) -> int:
+    def _us(self, change: ChangeDocument) -> int:
         """The time of a change; one from far in the future counts as now, or nothing could ever come after it."""
         if change.at is None:
             return NEVER_US
@@ -393,14 +397,14 @@ class _Joining:
 
     # Effects
 
-    def _put(self, state: ResourceState, note: Note, at: dt.datetime | None, *lines: int) -> None:
+    def _put(self, state: ResourceDocument, note: Note, at: dt.datetime | None, *lines: int) -> None:
         metadata, present = self._whole(state), self._held(state.uri)
         if present is not None and present.metadata.lastmod == metadata.lastmod:
             self._effects.seen.add(key_of_state(state.uri, present.metadata))
         self._set_aside(state.uri, None)
         self._hold(Draft(uri=state.uri, metadata=metadata, statements=state.statements, at=at), note, *lines)
 
-    def _log(self, metadata: Metadata, note: Note, change: ResourceChange) -> None:
+    def _log(self, metadata: Metadata, note: Note, change: ChangeDocument) -> None:
         self._hold(Draft(uri=change.uri, metadata=metadata, at=change.at), note, change.line)
 
     def _hold(self, draft: Draft, note: Note, *lines: int) -> None:
@@ -427,7 +431,7 @@ class _Joining:
     def _tell(self, fate: Fate, *lines: int, action: int | None = None) -> None:
         self.joined.fates |= {line: (fate, action) for line in lines if line}
 
-    def _whole(self, state: ResourceState) -> Metadata:
+    def _whole(self, state: ResourceDocument) -> Metadata:
         """What it says, with the links that follow from what others say now (DIT-24)."""
         return with_links(state.metadata, self._known.implied.get(state.uri, ()))
 
@@ -439,25 +443,25 @@ class _Joining:
 
 
 def _matched(
-    states: Mapping[str, Sequence[ResourceState]], changes: Iterable[ResourceChange], repeated: Container[int]
-) -> dict[int, ResourceState]:
+    states: Mapping[str, Sequence[ResourceDocument]], changes: Iterable[ChangeDocument], repeated: Container[int]
+) -> dict[int, ResourceDocument]:
     """The states of one batch by the `id` of the change that left them: from the last state and the last change on.
 
     A state that came after a deletion is none of what was before the deletion.
     """
-    of: dict[str, list[ResourceChange]] = {}
+    of: dict[str, list[ChangeDocument]] = {}
     for change in changes:
         if change.uri in states:
             of.setdefault(change.uri, []).append(change)
-    matched: dict[int, ResourceState] = {}
+    matched: dict[int, ResourceDocument] = {}
     for uri, alike in of.items():
         for state in reversed(states[uri]):
-            fit: list[ResourceChange] = []
+            fit: list[ChangeDocument] = []
             for change in reversed(alike):
                 if change.change is ChangeKind.DELETED:
                     if change.order < state.order:
                         break
-                elif change.own is None and id(change) not in matched and _agree(state.metadata, change.lastmod):
+                elif change.metadata is None and id(change) not in matched and _agree(state.metadata, change.lastmod):
                     fit.append(change)
             if fit:
                 lastmod = state.metadata.lastmod
@@ -467,20 +471,20 @@ def _matched(
 
 
 def _in_order(
-    changes: Iterable[ResourceChange], now: dt.datetime, is_held: Callable[[str], bool]
-) -> list[ResourceChange]:
+    changes: Iterable[ChangeDocument], now: dt.datetime, is_held: Callable[[str], bool]
+) -> list[ChangeDocument]:
     """Changes by `datetime`, then by arrival, then as they can have happened to what is held or is not.
 
     The last for documents of several shards, whose order of arrival nobody knows, within a second of the seed's dates.
     """
-    ordered: list[ResourceChange] = []
+    ordered: list[ChangeDocument] = []
     live: dict[str, bool] = {}
     count: Counter[tuple[str, ChangeKind]] = Counter()
 
-    def place(one: ResourceChange) -> tuple[dt.datetime, int]:
+    def place(one: ChangeDocument) -> tuple[dt.datetime, int]:
         return one.at or now, one.order
 
-    def rank(one: ResourceChange) -> tuple[int, int]:
+    def rank(one: ChangeDocument) -> tuple[int, int]:
         is_live = live[one.uri] if one.uri in live else is_held(one.uri)
         count[one.uri, one.change] += 1  # deleted, created, deleted: they can have happened in turns only
         return count[one.uri, one.change], (_WHEN_HELD if is_live else _WHEN_NOT).index(one.change)
@@ -498,12 +502,11 @@ def _agree(metadata: Metadata, lastmod: dt.datetime | None) -> bool:
     return metadata.lastmod is None or lastmod is None or metadata.lastmod == lastmod
 
 
-def _moment_of(state: ResourceState) -> dt.datetime | None:
-    """When it was so, as far as it is said."""
+def _moment_of(state: ResourceDocument) -> dt.datetime | None:
     return state.stored_at or state.metadata.lastmod
 
 
-def _is_outdone(state: ResourceState, other: ResourceState) -> bool:
+def _is_outdone(state: ResourceDocument, other: ResourceDocument) -> bool:
     """Whether a state is no newer than another one: by when they were stored, if both say so."""
     if state.stored_at is not None and other.stored_at is not None:
         return state.stored_at <= other.stored_at
@@ -512,7 +515,7 @@ def _is_outdone(state: ResourceState, other: ResourceState) -> bool:
     return state.metadata.lastmod <= other.metadata.lastmod
 
 
-def _is_older(state: ResourceState, present: Present | None, gone_us: int) -> bool:
+def _is_older(state: ResourceDocument, present: Present | None, gone_us: int) -> bool:
     """Whether a state without its change is one from before what is known."""
     if present is None:  # of the same second as the deletion, it is what came after it (DIT-A6)
         moment = _moment_of(state)

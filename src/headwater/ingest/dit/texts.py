@@ -151,12 +151,16 @@ _KINDS: Final = frozenset({RESOURCE, CHANGE})
 
 
 class Wrapped(msgspec.Struct, frozen=True):
-    """One document as it was found: its decoded JSON, what the wrapper says of its kind, id and time of storage."""
+    """One document as it was found: its decoded JSON, what the wrapper says of its kind, id and time of storage.
+
+    `number` is that of the operation that wrote it, in an index.
+    """
 
     source: object
     kind: str | None = None
     id: str | None = None
     stored_at: object = None
+    number: int = -1
 
 
 class Unwrapper:

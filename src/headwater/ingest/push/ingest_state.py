@@ -19,7 +19,8 @@ import msgspec
 from headwater.catalog.interface import Catalog, Metadata, Moved, UnknownSet
 from headwater.catalog.state import RowKey, StateRow, StateUpdate
 from headwater.errors import UsageFault
-from headwater.spec.records import ChangeKind
+from headwater.ingest.push.resource_locations import Location
+from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_msgpack
 
@@ -47,37 +48,57 @@ T = TypeVar("T")
 _pack = msgspec.msgpack.Encoder().encode
 
 
-class ResourceState(msgspec.Struct, frozen=True, kw_only=True):
-    """One `resource` document, resolved. `order` is that of arrival, `line` the caller's number for it (0: none)."""
+UnresolvedLink = tuple[Location, Link]
+"""One item of `ln`: where it leads to, and the link with all that is said of that."""
 
-    uri: str
+
+class ResourceDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The present state of one resource (DIT-05). `stored_at` is `timestamp` (DIT-09), `kept` the fields that the
+    protocol does not know, as JSON (DIT-A19).
+
+    Resolved it has its `uri`, and its links in `metadata`. `order` is that of arrival, `line` the caller's number for
+    it (0: none).
+    """
+
+    resource_set: str | None = None
+    location: Location = Location("")
     metadata: Metadata
-    place: str = ""
-    statements: tuple[Statement, ...] = ()
+    links: tuple[UnresolvedLink, ...] = ()
     stored_at: dt.datetime | None = None
     kept: bytes = b""
+    remarks: tuple[str, ...] = ()
+    uri: str = ""
+    statements: tuple[Statement, ...] = ()
     order: int = 0
     line: int = 0
 
 
-class ResourceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One `change` document, resolved. Of one with a `seq`, written by a catalog, `own` is the state (DIT-A13)."""
+class ChangeDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of the log (DIT-06). `at` is `datetime`, or else `timestamp` (DIT-A3).
 
-    uri: str
+    One that a catalog has written (`harvest`) has its number `seq` and its own `metadata` and `links` (DIT-A13).
+    Resolved it is as a ResourceDocument is.
+    """
+
+    resource_set: str | None
+    location: Location
     change: ChangeKind
     lastmod: dt.datetime | None = None
     at: dt.datetime | None = None
+    seq: int = 0
+    metadata: Metadata | None = None
+    links: tuple[UnresolvedLink, ...] = ()
+    remarks: tuple[str, ...] = ()
+    uri: str = ""
     order: int = 0
     line: int = 0
-    seq: int = 0
-    own: Metadata | None = None
 
 
 class AsideRow(msgspec.Struct, frozen=True, kw_only=True):
     """A state of a resource that was set aside, until `due`, since `since`. A version before 0.2 may have left none."""
 
     due: dt.datetime
-    state: ResourceState | None = None
+    state: ResourceDocument | None = None
     since: dt.datetime | None = None
 
 
