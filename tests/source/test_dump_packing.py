@@ -12,15 +12,14 @@ from headwater.catalog.interface import UnknownSet
 from headwater.progress import silent
 from headwater.publish.dump_packer import PackResult
 from headwater.source import packing_and_version_removal as dump_packing
-from headwater.source.packing_and_version_removal import DumpPacking, PackingJob
+from headwater.source.packing_and_version_removal import DumpPacking
 
 
 @pytest.mark.parametrize("is_renewing", [False, True])
 def test_a_run_packs_once(*, is_renewing: bool) -> None:
     """A first dump may take days: scans of other sets must not wait for its end (they share the threads)."""
     left = [PackResult(is_done=is_done, is_offered=is_renewing) for is_done in (True, True, False)]
-    job = PackingJob(name="files", dump="Resource Dump", pack=lambda stop: left.pop(0))
-    packing = DumpPacking(job, Event(), lambda _task: None, silent)
+    packing = DumpPacking("files", "Resource Dump", lambda stop: left.pop(0), Event(), lambda _task: None, silent)
     packing.run()
     assert packing.health.packings == 1
     assert is_renewing or packing.due_at <= time.monotonic(), "there may be more"
@@ -32,11 +31,14 @@ def test_a_run_packs_once(*, is_renewing: bool) -> None:
 
 def test_who_scans_is_told_of_resources_that_are_not_as_they_were_recorded() -> None:
     hinted: list[tuple[str, list[str]]] = []
-    job = PackingJob(
-        name="files", dump="Resource Dump", pack=lambda stop: PackResult(is_done=True, doubted=("a", "b%20c"))
-    )
     packing = DumpPacking(
-        job, Event(), lambda _task: None, silent, lambda name, uris: hinted.append((name, list(uris)))
+        "files",
+        "Resource Dump",
+        lambda stop: PackResult(is_done=True, doubted=("a", "b%20c")),
+        Event(),
+        lambda _task: None,
+        silent,
+        lambda name, uris: hinted.append((name, list(uris))),
     )
     packing.run()
     assert hinted == [("files", ["a", "b%20c"])]
@@ -46,8 +48,8 @@ def test_what_rests_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -> None
     """Tens of thousands of sets that nobody changes must not keep a processor at work."""
     now = 1_000.0
     monkeypatch.setattr(dump_packing, "time", SimpleNamespace(monotonic=lambda: now))
-    job = PackingJob(name="files", dump="Change Dump", pack=lambda stop: PackResult(is_done=False), pause_seconds=300.0)
-    packing = DumpPacking(job, Event(), lambda _task: None, silent)
+    nothing = PackResult(is_done=False)
+    packing = DumpPacking("files", "Change Dump", lambda stop: nothing, Event(), lambda _task: None, silent)
 
     def looks(until: float) -> int:
         nonlocal now
@@ -71,7 +73,7 @@ def test_sets_that_are_not_loaded_yet_are_not_asked_for_all_the_time() -> None:
     def pack(stop: object) -> PackResult:
         raise UnknownSet("no such set")
 
-    packing = DumpPacking(PackingJob(name="files", dump="Change Dump", pack=pack), Event(), lambda _task: None, silent)
+    packing = DumpPacking("files", "Change Dump", pack, Event(), lambda _task: None, silent)
     packing.run()
     assert packing.health.failures == 0
     assert packing.due_at - time.monotonic() > 10

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Final
-
-import msgspec
+from typing import ClassVar, Final
 
 from headwater.catalog.interface import Catalog, UnknownSet
 from headwater.errors import HeadwaterError
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice
-from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
 from headwater.publish.change_dump import needed_versions
 from headwater.publish.dump_packer import PackResult
-from headwater.publish.publisher import Publisher
-from headwater.publish.site import Site
 from headwater.retry import TimeShare
 from headwater.source.scheduler import Task, Urgency
 from headwater.source.set_health import PAUSES, FailureState
@@ -47,47 +42,27 @@ class PackingHealth(FailureState, kw_only=True):
     packings: int = 0
 
 
-class PackingJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A dump of a set: `pack` makes what is due and says what came of it; it calls `stop` now and then."""
+@dataclass(eq=False)
+class DumpPacking:
+    """Packs one dump of a set: `pack` makes what is due and says what came of it; it calls `stop` now and then.
+
+    `hint` is told of resources of the set that are not as they were recorded. What fails is shown by `health`, and
+    tried again after a pause that grows.
+    """
+
+    urgency: ClassVar = Urgency.LONG
 
     name: str
     dump: str
     pack: Callable[..., PackResult]
+    stopping: Event
+    wake: Callable[[Task], None]
+    listener: Listener
+    hint: Callable[[str, Iterable[str]], None] = lambda _name, _uris: None
     pause_seconds: float = LONGEST
 
-
-def packing_jobs(site: Site, publisher: Publisher) -> Iterator[PackingJob]:
-    """The dumps of a site's sets."""
-    for one in site.sets:
-        if one.dump:
-            pack = partial(publisher.pack_resources, one.name)
-            yield PackingJob(name=one.name, dump=RESOURCE_DUMP.title, pack=pack)
-        if one.change_dump:
-            pack = partial(publisher.pack_changes, one.name)
-            yield PackingJob(name=one.name, dump=CHANGE_DUMP.title, pack=pack, pause_seconds=one.change_dump_seconds)
-
-
-class DumpPacking:
-    """Does that for one dump. What fails is shown by `health`, and tried again after a pause that grows."""
-
-    urgency = Urgency.LONG
-
-    def __init__(
-        self,
-        job: PackingJob,
-        stopping: Event,
-        wake: Callable[[Task], None],
-        listener: Listener,
-        hint: Callable[[str, Iterable[str]], None] = lambda _name, _uris: None,
-    ) -> None:
-        """`hint` is told of resources of a set that are not as they were recorded."""
-        self.health = PackingHealth(name=job.name, dump=job.dump)
-        self._job = job
-        self._pause = min(LONGEST, job.pause_seconds)
-        self._stopping = stopping
-        self._wake = wake
-        self._hint = hint
-        self._listener = listener
+    def __post_init__(self) -> None:
+        self.health = PackingHealth(name=self.name, dump=self.dump)
         self.due_at = 0.0
         self._active_at = time.monotonic()
 
@@ -98,18 +73,19 @@ class DumpPacking:
             soon = time.monotonic() + SOON
             if soon < self.due_at:
                 self.due_at = soon
-                self._wake(self)
+                self.wake(self)
 
     def run(self) -> None:
         """Make what is due first, and be due again: other tasks, which share the threads, have their turn between."""
         now = time.monotonic()
-        self.due_at = now + max(self._pause, min(QUIET_SHARE * (now - self._active_at), LONGEST_QUIET))
-        name = self.health.name
+        self.due_at = now + max(
+            min(LONGEST, self.pause_seconds), min(QUIET_SHARE * (now - self._active_at), LONGEST_QUIET)
+        )
         try:
             began = time.monotonic()
-            packed = self._job.pack(stop=self._stop)
+            packed = self.pack(stop=self._stop)
             if packed.doubted:
-                self._hint(name, packed.doubted)
+                self.hint(self.name, packed.doubted)
             if packed.is_done:
                 self.health.packings += 1
                 self._active_at = ended = time.monotonic()
@@ -119,14 +95,14 @@ class DumpPacking:
         except UnknownSet:  # its first scan has not begun; its publication wakes this task
             return
         except Exception as fault:  # noqa: BLE001 - what is not shown here is never seen
-            text = f"the {self.health.dump} of the set {name!r} lags behind, and is tried again"
-            self.health.add(fault, self._listener, text)
+            text = f"the {self.dump} of the set {self.name!r} lags behind, and is tried again"
+            self.health.add(fault, self.listener, text)
             self.due_at = time.monotonic() + PAUSES.seconds(self.health.failures)
         else:
             self.health.clear()
 
     def _stop(self) -> None:
-        if self._stopping.is_set():
+        if self.stopping.is_set():
             raise Stopped
 
 
@@ -177,20 +153,22 @@ def is_due(mark: Path) -> bool:
     return is_over
 
 
+@dataclass(eq=False)
 class VersionCollection:
     """Does that every hour: all versions are looked at."""
 
     urgency = Urgency.LONG
 
-    def __init__(self, collect: Callable[[], None], listener: Listener) -> None:
-        self._collect = collect
-        self._listener = listener
+    collect: Callable[[], None]
+    listener: Listener
+
+    def __post_init__(self) -> None:
         self.due_at = time.monotonic() + FIRST_SECONDS
 
     def run(self) -> None:
         """Do it; what fails is told, and tried again the next time."""
         self.due_at = time.monotonic() + EVERY_SECONDS
         try:
-            self._collect()
+            self.collect()
         except HeadwaterError as fault:
-            self._listener(Notice("HW-VER-11", f"versions cannot be removed: {fault}", fault.where))
+            self.listener(Notice("HW-VER-11", f"versions cannot be removed: {fault}", fault.where))

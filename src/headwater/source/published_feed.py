@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headwater.progress import silent
@@ -59,22 +60,18 @@ class PublishedFeed(Intake):
         return self.polled_at if self._has_index else self._context.clock()
 
 
+@dataclass(eq=False)
 class IndexPoll:
     """One set's, as a task: `index` makes what is polled every `poll_seconds`, when it is polled first."""
 
-    def __init__(
-        self,
-        worker: SetWorker,
-        clock: Callable[[], dt.datetime],
-        index: Callable[[], DitFollower],
-        poll_seconds: float,
-    ) -> None:
-        self._worker = worker
-        assert isinstance(worker.intake, PublishedFeed)
-        self._feed = worker.intake
-        self._clock = clock
-        self._index = index
-        self._poll_seconds = poll_seconds
+    worker: SetWorker
+    clock: Callable[[], dt.datetime]
+    index: Callable[[], DitFollower]
+    poll_seconds: float
+
+    def __post_init__(self) -> None:
+        assert isinstance(self.worker.intake, PublishedFeed)
+        self._feed = self.worker.intake
         self._reader: DitFollower | None = None
         self.due_at = 0.0
         self._has_failed = False
@@ -86,24 +83,24 @@ class IndexPoll:
 
     def run(self) -> None:
         """Take what is new; a failure is kept for `health`."""
-        health = self._worker.health
+        health = self.worker.health
         health.phase = "reading the index" if self._feed.is_open else "loading"
-        pause = self._worker.failures.attempt("index", self._poll)
+        pause = self.worker.failures.attempt("index", self._poll)
         self._has_failed = pause is not None
         if pause is not None:
             self.due_at = time.monotonic() + pause
         else:
-            self._worker.worked("index")
+            self.worker.worked("index")
 
     def _poll(self) -> None:
-        self._reader = self._reader or self._index()
-        at = self._clock()
+        self._reader = self._reader or self.index()
+        at = self.clock()
         found = self._reader.poll()
-        self.due_at = 0.0 if found else time.monotonic() + self._poll_seconds
-        self._worker.health.scans += 1
-        self._worker.health.scanned_at = self._feed.polled_at = at
+        self.due_at = 0.0 if found else time.monotonic() + self.poll_seconds
+        self.worker.health.scans += 1
+        self.worker.health.scanned_at = self._feed.polled_at = at
         if found and self._feed.is_open:
-            self._worker.tell()
+            self.worker.tell()
 
 
 class FeedWatch:

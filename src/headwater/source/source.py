@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
@@ -26,6 +27,7 @@ from headwater.ingest.folder.scanner import dry_run
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.set_problems import DeletionGuard
 from headwater.progress import Listener, Notice, of_set, silent
+from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
 from headwater.publish.change_dump import KeptContents
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.retry import TimeShare
@@ -39,7 +41,6 @@ from headwater.source.packing_and_version_removal import (
     VersionCollection,
     collect_versions,
     is_due,
-    packing_jobs,
 )
 from headwater.source.published_folder import WATCH_PAUSE, PublishedFolder, SetWatch
 from headwater.source.scheduler import Scheduler
@@ -151,14 +152,12 @@ class Source(ConfiguredSource):
         self._clean_versions()
         if (maker := self.publisher.patch_maker) is not None:
             maker.seconds = _PATCH_SECONDS
-        worked = [self._scan_and_pack(one) for one in self.config.sets if one.is_scanned]
-        worked += [self._worker(one).once() for one in self.config.sets if one.is_dataset]
         # For servers that follow copies anyway, one that is not there yet is left.
-        takes_copies = self._tree is not None
-        worked += [
-            self._copy_once(one)
-            for one in self.config.sets
-            if one.copy is not None and (takes_copies or has_copy(Path(one.copy)))
+        kinds = sorted(self.config.sets, key=lambda one: (not one.is_scanned, one.copy is not None))
+        worked = [
+            self._once(one)
+            for one in kinds
+            if one.feed is None and (one.copy is None or self._tree is not None or has_copy(Path(one.copy)))
         ]
         for one in worked:
             while self.publisher.pack_changes(one.name, at_once=True).is_done:
@@ -171,17 +170,8 @@ class Source(ConfiguredSource):
         config = self.config
         collect_versions(self.catalog, self.versions, config.version_retention, self._clock, config.kept_versions)
 
-    def _copy_once(self, config: SetConfig) -> SetResult:
-        """Publish a copy, into the static tree where there is one."""
-        worker = self._worker(config)
-        made = worker.once()
-        if worker.health.held_back is not None:
-            made.scanned.warnings["HW-CPY-15"] = 1
-        self._pack_resources(config.name, at_once=False)
-        return made
-
-    def _scan_and_pack(self, config: SetConfig) -> SetResult:
-        """Publish a folder and pack its resources; where files turn out to be others meanwhile, it is scanned again.
+    def _once(self, config: SetConfig) -> SetResult:
+        """Publish a set and pack its resources; where files turn out to be others meanwhile, it is scanned again.
 
         So changes tell of what the packages lack, or it is packed by the next round: nothing follows this run (AMB-90).
         """
@@ -189,16 +179,18 @@ class Source(ConfiguredSource):
         if tree is not None and tree.mode is None and (left := tree.folder / name / "resources").is_dir():
             text = "what an earlier run placed stays, and is no longer kept current"
             self._listener(Notice("HW-PUB-12", text, str(left)))
-        worked = self._scan(config)
+        worked = self._round(config)
         for number in range(_PACKING_ROUNDS):
-            if not self._pack_resources(name, at_once=number > 0):
+            if not self._pack_resources(name, at_once=number > 0) or not config.is_scanned:
                 break
-            worked = _together(worked, self._scan(config))
+            worked = _together(worked, self._round(config))
         return worked
 
-    def _scan(self, config: SetConfig) -> SetResult:
+    def _round(self, config: SetConfig) -> SetResult:
         worker = self._worker(config)
         worked = worker.once()
+        if config.copy is not None and worker.health.held_back is not None:
+            worked.scanned.warnings["HW-CPY-15"] = 1
         for _round in range(_SETTLING_ROUNDS):
             if not worked.scanned.unsettled:
                 break
@@ -245,7 +237,6 @@ class Source(ConfiguredSource):
         self.leadership.whenever(self._begin, self._end)
 
     def _made_notifier(self, notify: NotifyConfig) -> Notifier:
-        """Who tells the hubs. Raises UsageFault."""
         # With it come an HTTP client and an event loop, which a source without hubs does not need.
         from headwater.source.notifier import Notifier, NotifyContext
 
@@ -275,10 +266,17 @@ class Source(ConfiguredSource):
         with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
             self.publisher.site_documents.name_earlier()
         self._packing = {}
-        for job in packing_jobs(self.site, self.publisher):
-            packing = DumpPacking(job, scheduler.stopping, scheduler.wake, self._listener, self._hint)
-            self._packing.setdefault(job.name, []).append(packing)
-            scheduler.add(packing)
+        told = scheduler.stopping, scheduler.wake, self._listener, self._hint
+        for one in self.site.sets:
+            some = self._packing[one.name] = []
+            if one.dump:
+                pack = partial(self.publisher.pack_resources, one.name)
+                some.append(DumpPacking(one.name, RESOURCE_DUMP.title, pack, *told))
+            if one.change_dump:
+                pack = partial(self.publisher.pack_changes, one.name)
+                some.append(DumpPacking(one.name, CHANGE_DUMP.title, pack, *told, one.change_dump_seconds))
+            for packing in some:
+                scheduler.add(packing)
         if self.has_versions:
             scheduler.add(VersionCollection(self._collect_versions, self._listener))
         self._schedule_sets(scheduler)
@@ -319,7 +317,6 @@ class Source(ConfiguredSource):
                     scheduler.add(IndexPoll(self._workers[one.name], self._clock, index, one.poll_seconds))
 
     def _worker(self, config: SetConfig, scheduler: Scheduler | None = None) -> SetWorker:
-        """Who keeps a set current; without a scheduler, in one round."""
         if scheduler is None:
             return SetWorker(self._context, self._intake(config, None))
         stop = scheduler.stopping.is_set
