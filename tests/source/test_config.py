@@ -89,7 +89,7 @@ def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_
         ),
         (
             'state = "s"\n[[set]]\nfiles = "f"\nversions = { keeep = "1 day" }',
-            "versions: unknown key: keeep (did you mean keep?)",
+            "versions: expected true or false, or text, got a table",
         ),
         ('state = "s"\nset = 3', "set: expected a list, got a whole number"),
         ('state = "s"\nset = [3]', "source.toml, [[set]] 1"),
@@ -105,9 +105,12 @@ def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_
         ('state = "s"\n[set]\nfiles = "f"', "write [[set]], in double brackets"),
         ('state = "s"\n[[set]]\nfiles = "f"\nversions = "soon"', "versions says not how long: 'soon'"),
         ('state = "s"\n[[set]]\nfiles = "f"\nversions = "20 GB"', "versions says not how long: '20 GB'"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nversions = { keep = "soon" }', "versions says not how long: 'soon"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nversions = { octets = -1 }', "versions says not how long"),
+        ('state = "s"\n[[set]]\nfiles = "f"\nversions = "9999999999999 years"', "versions says not how long"),
         (
             'state = "s"\n[[set]]\nfiles = "f"\nversions = 30',
-            "versions: expected true or false, or text, or a table, got",
+            "versions: expected true or false, or text, got a whole number",
         ),
         ('state = "s"\n[[set]]\nfiles = "f"\narchive = "1 year"', "archive: expected true or false, got text"),
         (

@@ -15,7 +15,6 @@ from headwater.catalog.interface import Delete, Event, Limits, Metadata, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.quantities import octets_from, seconds_from
-from headwater.source.config import BadConfiguration, KeptVersions
 from headwater.spec.times import to_microseconds
 from headwater.versions.history import History, Keeping, kept_after, kept_until
 from headwater.versions.retention import VersionRetention, prune
@@ -150,9 +149,3 @@ def test_nothing_is_claimed_of_what_was_there_before_and_never_kept(tmp_path: Pa
 )  # fmt: skip
 def test_quantities_are_read_as_people_write_them(text: str, seconds: float | None, octets: int | None) -> None:
     assert (seconds_from(text), octets_from(text)) == (seconds, octets)
-
-
-@pytest.mark.parametrize("bad", [{"keep": "soon"}, {"octets": "much"}, {"keep": -1}, {"octets": -1}])
-def test_a_quantity_that_is_none_is_refused(bad: dict[str, object]) -> None:
-    with pytest.raises(BadConfiguration, match=r"versions\."):
-        KeptVersions(**bad)  # type: ignore[arg-type]

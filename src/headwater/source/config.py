@@ -66,6 +66,10 @@ class BadPushConfig(UsageFault):
     code: ClassVar[str] = "HW-CFG-03"
 
 
+def _is_bounded(kept: VersionRetention | None) -> bool:
+    return kept is not None and max(kept.seconds or 0, kept.octets or 0) < 1 << 62
+
+
 @cache
 def _defaults() -> Mapping[str, object]:
     """What each key is when it is not given; to find that out takes as long as to read the set."""
@@ -76,31 +80,6 @@ class BadConfiguration(UsageFault):
     """The configuration file cannot be read, or has an invalid value."""
 
     code: ClassVar[str] = "HW-CFG-01"
-
-
-class KeptVersions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`versions` of a set: past states are kept for so long, and so many octets of them; as people write them."""
-
-    keep: str | float | None = None
-    octets: str | int | None = None
-
-    def __post_init__(self) -> None:
-        for key, value, found in (("keep", self.keep, self.seconds), ("octets", self.octets, self.most_octets)):
-            if value is not None and (found is None or not 0 <= found < 1 << 62):
-                raise BadConfiguration(
-                    f"versions.{key} is no such quantity: {str(value)[:80]!r}",
-                    advice='Write it like { keep = "30 days", octets = "20 GB" }.',
-                )
-
-    @property
-    def seconds(self) -> float | None:
-        """How long a past state is kept; None: for ever."""
-        return seconds_from(self.keep) if isinstance(self.keep, str) else self.keep
-
-    @property
-    def most_octets(self) -> int | None:
-        """How much is kept; None: all."""
-        return octets_from(self.octets) if isinstance(self.octets, str) else self.octets
 
 
 class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,7 +118,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     settle_seconds: Annotated[float, msgspec.Meta(ge=0)] = 2.0
     max_delete: Share = 0.2
     on_demand: bool = True
-    versions: bool | KeptVersions | str = False
+    versions: bool | str = False
     mirrors: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     described: tuple[DescribedRule, ...] = ()
@@ -147,7 +126,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         self._refuse_other_kinds()
-        if isinstance(self.versions, str) and kept_from(self.versions) is None:
+        if isinstance(self.versions, str) and not _is_bounded(self.kept_versions):
             raise BadConfiguration(
                 f"versions says not how long: {self.versions[:80]!r}",
                 advice='Write true, "30 days", "1 year, 20 GB", or { keep = "30 days", octets = "20 GB" }.',
@@ -178,10 +157,9 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def kept_versions(self) -> VersionRetention | None:
         """How long past states of the resources are kept; None where none are."""
         kept = kept_from(self.versions) if isinstance(self.versions, str) else self.versions
-        if not kept or kept is True:
+        if not isinstance(kept, dict):
             return VersionRetention() if kept else None
-        kept = KeptVersions(**kept) if isinstance(kept, dict) else kept
-        return VersionRetention(seconds=kept.seconds, octets=kept.most_octets)
+        return VersionRetention(seconds=seconds_from(kept.get("keep", "")), octets=octets_from(kept.get("octets", "")))
 
     def settings(self, base: str = "", server: SourceConfig | None = None) -> SetSettings:
         """What the publisher has to know of the set at this base URL. Raises BadSite.
@@ -213,7 +191,6 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         )
 
     def _refuse_other_kinds(self) -> None:
-        """Refuse a set of no kind or of several, and keys of another kind."""
         if self.is_dataset and (complaint := self._dataset_complaint()):
             raise BadDatasetConfig(complaint)
         if bool(self.files) + (self.feed is not None) + (self.copy is not None) + self.is_dataset != 1:
@@ -279,7 +256,6 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return _FILE_SECONDS if self.dataset is not None else _STORE_SECONDS
 
     def _dataset_complaint(self) -> str | None:
-        """What is wrong with a set that is a dataset, by what it is made of; None: nothing."""
         given = [name for name in ("dataset", "sparql", "oxigraph") if getattr(self, name)]
         if len(given) != 1:
             return "a dataset is made of one of dataset, sparql and oxigraph"
@@ -382,7 +358,6 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "set": SetConfig,
     "notify": NotifyConfig,
     "hub": HubConfig,
-    "versions": KeptVersions,
     "described": DescribedRule,
     "links": UrlRule,
 }
@@ -417,7 +392,6 @@ def read_config(path: Path) -> SourceConfig:
 
 
 def _read(data: object, kind: type[Config], where: str) -> Config:
-    """A record of this kind; whatever is wrong is said with its place. Raises UsageFault."""
     try:
         return from_values(data, kind)
     except msgspec.ValidationError as cause:
@@ -446,7 +420,6 @@ def _refusal(words: str, kind: type[msgspec.Struct]) -> str:
 
 
 def _values(kind: object) -> list[str]:
-    """The values of the closed sets that a type allows."""
     if isinstance(kind, EnumType):
         return [str(one.value) for one in list[Enum](kind)]
     return [text for one in get_args(kind) for text in ([one] if get_origin(kind) is Literal else _values(one))]
@@ -456,8 +429,11 @@ def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:
     """A table of a configuration, and those in it, without short forms. What is none is left for others to refuse.
 
     A text stands for a list with it alone at the keys of lists, and for a number where the key says its unit, or it is
-    a percentage (`50%`). Paths, also those in addresses of clusters, are counted from `folder`.
+    a percentage (`50%`). A table for `versions` is its text. Paths, also those in addresses of clusters, are counted
+    from `folder`.
     """
+    if isinstance(value, dict) and key == "versions" and value.keys() <= {"keep", "octets"}:
+        return f"{value.get('keep', '')}, {value.get('octets', '')}"
     if isinstance(value, dict):
         return {name: _spelled_out(one, folder, name) for name, one in value.items()}
     if isinstance(value, list):
