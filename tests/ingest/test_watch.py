@@ -34,12 +34,15 @@ class Watching:
 
     def _run(self) -> None:
         try:
-            for found in hints(self.root, self._stop.is_set, self):
+            for found in hints(self.root, self._stop.is_set, self._count):
                 self.found |= found
                 self._begun.set()
         except CannotWatch as fault:
             self.fault = fault
             self._begun.set()
+
+    def _count(self, unwatched: int) -> None:
+        self.unwatched = unwatched
 
     def until(self, condition: Callable[[], bool]) -> None:
         until(condition, what=f"a hint, {self.fault},", pause=0.01)

@@ -78,11 +78,6 @@ class PublishedFolder(Intake):
         self._verifies = False
         """Whether the tree is to be compared with the folder after the last look."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the first load is complete."""
-        return self._catalog.create(self.name).opened_at is not None
-
     def begin(self) -> None:
         """Refuse what an older process still has in hand."""
         if isinstance(self._catalog, SharedCatalog):
@@ -137,7 +132,6 @@ class PublishedFolder(Intake):
         return placed
 
     def _note_problems(self, scanned: ScanResult, *, is_whole: bool, is_unreadable_known: bool) -> None:
-        """Have `headwater status` say what deletions are held back, which versions lost, and which files unreadable."""
         catalog, name, updates = self._catalog, self.name, list[StateUpdate | None]()
         if is_whole or scanned.held_back is not None:
             guard = self._scanner.guard
@@ -201,10 +195,13 @@ class SetWatch:
         # With it comes the watching, which one round does not need.
         from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints
 
+        def unwatched(count: int) -> None:
+            self._health.unwatched = count
+
         missed = False
         while not self._stopping.is_set():
             try:
-                for found in hints(self._folder.root, self._stopping.is_set, self._health, woken):
+                for found in hints(self._folder.root, self._stopping.is_set, unwatched, woken):
                     if not self._health.watching:
                         self._health.watching, self._health.watch_error = True, None
                         self._taker.watch_changed()
@@ -234,4 +231,3 @@ class SetWatch:
         ]
         if mine:
             self._taker.hint(mine)
-            self._taker.appeared(path for path in mine if path and os.path.isdir(os.path.join(root, path)))

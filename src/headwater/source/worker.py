@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +44,7 @@ TICKS: Final = TimeShare(0.01)
 HELD_SECONDS = 5.0
 """Between looks at the whole while deletions are held back: what is gone may be back."""
 ECHO_SECONDS: Final = 1.0
-"""A folder that has just appeared is looked at once more: files may have come before it was watched."""
+"""Until a file is looked at again that changed while it was read."""
 SETTLED_SECONDS: Final = 2.2
 """A file read at once after a change is read again when even a coarse clock has moved on: its tag is strong then."""
 SURGE: Final = 5_000
@@ -120,10 +119,12 @@ class Intake:
     looking_phase: str | None = None
     """What health says during a look."""
 
-    def __init__(self, context: SourceContext, name: str) -> None:
+    def __init__(self, context: SourceContext, name: str, stop: Callable[[], bool] = lambda: False) -> None:
+        """`stop` tells a look to end (Stopped)."""
         self.name = name
         self._context = context
         self._catalog = context.catalog
+        self._stop = stop
         self._tree: SetTree | None = None
         """The static tree with the set's files, where there is one."""
 
@@ -178,6 +179,10 @@ class Intake:
 
     def note(self, fault: str | None) -> None:
         """Have the catalog say what is wrong, or that nothing is."""
+
+    def _pause(self) -> None:
+        if self._stop():
+            raise Stopped
 
 
 class SetWork(enum.Enum):
@@ -319,14 +324,6 @@ class SetWorker:
         self.failures.worked(what)
         if not self.failures:
             self.health.phase = self.intake.phase
-
-    def appeared(self, folders: Iterable[bytes]) -> None:
-        """These folders have just appeared: they are looked at once more."""
-        at = time.monotonic() + ECHO_SECONDS
-        later = [(at, path) for path in islice(folders, SURGE)]  # whoever names them looks at the disk, which may hang
-        with self._lock:
-            self._schedule.later += later
-        self._wake(self)
 
     def watch_changed(self) -> None:
         """It is watched from now on, or no longer."""
@@ -484,7 +481,6 @@ class SetWorker:
             self._schedule.later += [(now + SETTLED_SECONDS, path) for path in scanned.racy]
 
     def _regular_look_at(self) -> float:
-        """When a look at the whole is due without a hint."""
         return self._schedule.look_ended_at + self.intake.pause_after(self._schedule.look_seconds, self.health)
 
     def _finish(self, looked: Looked, refresh: Refresh) -> SetResult:

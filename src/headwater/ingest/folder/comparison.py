@@ -87,18 +87,15 @@ def is_outlined(memo: bytes, stat: os.stat_result, *, by_inode: bool) -> bool:
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A file that is new or may have changed: it has to be read. `known`: the set holds a resource of this URI."""
+    """A file that is new or may have changed: it has to be read. `known`: the set holds a resource of this URI.
+
+    One without a path is missing: the set holds the resource, and the walk did not come upon it.
+    """
 
     uri: str
-    path: bytes
-    octets: int
-    known: bool = False
-
-
-class MissingResource(msgspec.Struct, frozen=True, gc=False):
-    """The set holds this resource, and the walk did not come upon it."""
-
-    uri: str
+    path: bytes = b""
+    octets: int = 0
+    known: bool = True
 
 
 class UnreadableFiles(msgspec.Struct):
@@ -193,7 +190,7 @@ def compare(
     mark: int,
     result: ScanResult,
     unreadable: Callable[[UnreadableEntry], None] = lambda _one: None,
-) -> Iterator[Candidate | MissingResource]:
+) -> Iterator[Candidate]:
     """Merge both streams, each sorted by URI; yield what differs, in order, and count the rest in `result`.
 
     `held` are URIs with their memos.
@@ -207,7 +204,7 @@ def compare(
         here = one.uri
         while uri is not None and uri < here:
             if not closed.keeps(uri):
-                yield MissingResource(uri)
+                yield Candidate(uri)
             uri, memo = next(rows, _END)
         if isinstance(one, UnreadableEntry):
             closed.add(here)
@@ -223,7 +220,7 @@ def compare(
         yield Candidate(here, one.path, one.stat.st_size, known)
     while uri is not None:
         if not closed.keeps(uri):
-            yield MissingResource(uri)
+            yield Candidate(uri)
         uri, memo = next(rows, _END)
 
 
@@ -272,18 +269,14 @@ class DifferenceQueue:
     def __exit__(self, *_error: object) -> None:
         self._file.close()
 
-    def put(self, one: Candidate | MissingResource) -> None:
+    def put(self, one: Candidate) -> None:
         """Add one difference."""
-        if isinstance(one, MissingResource):
-            self.vanished += 1
-            marshal.dump((b"", one.uri, 0), self._file)
-        else:
-            self.candidates += 1
-            marshal.dump((one.path, one.uri, one.octets), self._file)
+        self.vanished += not one.path
+        self.candidates += bool(one.path)
+        marshal.dump((one.uri, one.path, one.octets), self._file)
 
-    def take(self) -> Iterator[Candidate | MissingResource]:
+    def take(self) -> Iterator[Candidate]:
         """Everything that was put; may be asked for again."""
         self._file.seek(0)
         for _number in range(self.candidates + self.vanished):
-            path, uri, octets = marshal.load(self._file)  # noqa: S302 - our own file, which has no name
-            yield Candidate(uri, path, octets) if path else MissingResource(uri)
+            yield Candidate(*marshal.load(self._file))  # noqa: S302 - our own file, which has no name

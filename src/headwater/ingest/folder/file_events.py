@@ -6,6 +6,7 @@ import datetime as dt
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +19,7 @@ from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HashRequest, HashResult
 from headwater.files.nofollow import FileState
 from headwater.ingest.folder.comparison import RACY, RACY_MOST, TICK_NS, Candidate, ScanResult, rules_mark, settled_note
-from headwater.ingest.folder.walk import Folder, ScanWarning, path_of
+from headwater.ingest.folder.walk import Folder, Warn, path_of
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
 from headwater.spec.times import SECOND, from_microseconds
 from headwater.versions.history import sha256_of
@@ -83,6 +84,7 @@ class EventBatch(msgspec.Struct, kw_only=True):
     """None: octets were not set aside."""
 
 
+@dataclass(eq=False)
 class EventBuilder:
     """Reads the files of one pass with the folder's digests, and gives each its place in a static tree, if any.
 
@@ -90,26 +92,18 @@ class EventBuilder:
     later, and is left alone. Which versions are needed follows from `kept`.
     """
 
-    def __init__(
-        self,
-        folder: Folder,
-        clock: Callable[[], dt.datetime],
-        result: ScanResult,
-        *,
-        stop: Callable[[], bool],
-        warn: Callable[[ScanWarning], None],
-        overtaken: Container[str] = (),
-        kept: KeptChanges = NOTHING_KEPT,
-    ) -> None:
-        self.mark = mark_of(folder, kept)
+    folder: Folder
+    clock: Callable[[], dt.datetime]
+    result: ScanResult
+    _: KW_ONLY
+    stop: Callable[[], bool]
+    warn: Warn
+    overtaken: Container[str] = ()
+    kept: KeptChanges = NOTHING_KEPT
+
+    def __post_init__(self) -> None:
+        self.mark = mark_of(self.folder, self.kept)
         self._documents: DocumentHashes | None = None
-        self._folder = folder
-        self._clock = clock
-        self._stop = stop
-        self._warn = warn
-        self._result = result
-        self._overtaken = overtaken
-        self._kept = kept
 
     def batches(
         self,
@@ -124,18 +118,18 @@ class EventBuilder:
         which are needed. Raises Stopped, HW-ING-30.
         """
         pool = HashPool(
-            self._folder.place_mode if self._folder.place is not None else None,
+            self.folder.place_mode if self.folder.place is not None else None,
             aside=aside,
-            processes=self._folder.processes,
-            stop=self._stop,
-            settle_ns=round(self._folder.settle_seconds * 1e9),
+            processes=self.folder.processes,
+            stop=self.stop,
+            settle_ns=round(self.folder.settle_seconds * 1e9),
         )
         items: list[Candidate] = []
         results: list[HashResult] = []
 
         def request(one: Candidate) -> HashRequest:
-            place = self._folder.place
-            return one.path, self._folder.algorithms, place and os.path.join(place, path_of(one.uri))
+            place = self.folder.place
+            return one.path, self.folder.algorithms, place and os.path.join(place, path_of(one.uri))
 
         with self._document_hashes():
             for block, found in pool.read(candidates, request):
@@ -149,15 +143,15 @@ class EventBuilder:
 
     @contextmanager
     def _document_hashes(self) -> Iterator[None]:
-        if self._folder.canonical is None:
+        if self.folder.canonical is None:
             yield
             return
         from headwater.ingest.folder.canonical_hashes import DocumentHashes  # with it come the parsers
 
         def refused(path: bytes, why: str) -> None:
-            self._warn(ScanWarning("HW-ING-24", f"it is stated without a canonical hash: {why}", path))
+            self.warn("HW-ING-24", f"it is stated without a canonical hash: {why}", path)
 
-        with closing(DocumentHashes(self._folder.canonical, refused)) as self._documents:
+        with closing(DocumentHashes(self.folder.canonical, refused)) as self._documents:
             yield
         self._documents = None
 
@@ -170,14 +164,14 @@ class EventBuilder:
         keeps: bool,
     ) -> EventBatch:
         known = held([one.uri for one in items])
-        now = self._clock()
+        now = self.clock()
         batch = EventBatch(versions=BatchVersions() if keeps else None)
         if batch.versions is not None:
             batch.versions.names = [found[6] for found in results if found[6]]
         for one, found in zip(items, results, strict=True):
-            if one.uri in self._overtaken:
-                self._result.kept += one.uri in known
-                self._result.unsettled.append(path_of(one.uri))
+            if one.uri in self.overtaken:
+                self.result.kept += one.uri in known
+                self.result.unsettled.append(path_of(one.uri))
             elif found[0] != hashing.READ:
                 self._not_read(one, found, is_known=one.uri in known)
             else:
@@ -187,7 +181,7 @@ class EventBuilder:
     def _take(
         self, one: Candidate, found: HashResult, known: Resource | None, batch: EventBatch, now: dt.datetime
     ) -> None:
-        result = self._result
+        result = self.result
         _outcome, _error, state, read_at_ns, changed_ns, digests, _aside = found
         result.read += 1
         result.octets += state[0]
@@ -208,16 +202,15 @@ class EventBuilder:
             result.unchanged += 1
             if known.memo != event.memo:
                 batch.memos.append((event.uri, event.memo))
-                if self._kept.history is not None:  # versions are kept from now on: this one as well
+                if self.kept.history is not None:  # versions are kept from now on: this one as well
                     self._keep(one, found, event, batch)
             return
         batch.events.append(event)
         self._keep(one, found, event, batch)
 
     def _keep(self, one: Candidate, found: HashResult, event: Upsert, batch: EventBatch) -> None:
-        """Have the octets of one file kept that were set aside."""
         error, digest = found[1], sha256_of(found[5])
-        if batch.versions is None or not self._kept.keeps(event.metadata):
+        if batch.versions is None or not self.kept.keeps(event.metadata):
             return
         if error:
             batch.versions.lost.append((one.path, error, digest))
@@ -225,25 +218,25 @@ class EventBuilder:
             batch.versions.needed.append(SetAside(digest, found[6], found[2][0]))
 
     def _not_read(self, one: Candidate, found: HashResult, *, is_known: bool) -> None:
-        outcome, error, result = found[0], found[1], self._result
+        outcome, error, result = found[0], found[1], self.result
         result.kept += is_known
         if outcome == hashing.UNPLACED:
-            raise place_fault(os.path.join(self._folder.place or b"", path_of(one.uri)), error)
+            raise place_fault(os.path.join(self.folder.place or b"", path_of(one.uri)), error)
         if outcome == hashing.UNREADABLE:
             result.unreadable.add(one.uri, 1)
-            self._warn(unreadable(one.path, os.strerror(error)))
+            self.warn(*unreadable(one.path, os.strerror(error)))
         elif outcome == hashing.UNFINISHED:
             text = "is being written: it is left as it is until it is closed, or has been at rest for a while"
-            self._warn(ScanWarning("HW-ING-22", text, one.path))
+            self.warn("HW-ING-22", text, one.path)
         elif outcome == hashing.CHANGED:
-            self._warn(ScanWarning("HW-ING-22", "changed while it was read: it is read again", one.path))
+            self.warn("HW-ING-22", "changed while it was read: it is read again", one.path)
         if outcome in (hashing.UNFINISHED, hashing.CHANGED) or (is_known and outcome != hashing.UNREADABLE):
             result.unsettled.append(path_of(one.uri))  # one that has gone since it was found: a deletion is judged anew
 
 
-def unreadable(path: bytes, error: str) -> ScanWarning:
+def unreadable(path: bytes, error: str) -> tuple[str, str, bytes]:
     """The remark on a file or folder that cannot be looked at."""
-    return ScanWarning("HW-ING-20", f"cannot be read ({error}): what is published of it stays", path)
+    return "HW-ING-20", f"cannot be read ({error}): what is published of it stays", path
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -29,7 +29,6 @@ from headwater.errors import UsageFault
 from headwater.ingest.folder.comparison import (
     Candidate,
     DifferenceQueue,
-    MissingResource,
     ScanResult,
     compare,
 )
@@ -39,7 +38,6 @@ from headwater.ingest.folder.walk import (
     Folder,
     PathFilter,
     RootFault,
-    ScanWarning,
     UnreadableEntry,
     Walk,
     WalkEntry,
@@ -65,33 +63,31 @@ class WarningLog:
     def __init__(self, listener: Listener, known: set[tuple[str, bytes]]) -> None:
         self._listener = listener
         self._known = known
-        self._at_begin = frozenset(known)
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._now: set[tuple[str, bytes]] = set()
 
-    def add(self, warn: ScanWarning) -> None:
+    def add(self, rule: str, message: str, path: bytes) -> None:
         """One place is left out, or nearly."""
-        self._counts[warn.rule] += 1
-        key = (warn.rule, warn.path)
+        self._counts[rule] += 1
+        key = (rule, path)
         if len(self._now) < _REMEMBERED:
             self._now.add(key)
-        if key in self._known or self._told[warn.rule] >= EXAMPLES:
+        if key in self._known or self._told[rule] >= EXAMPLES:
             return
-        self._told[warn.rule] += 1
+        self._told[rule] += 1
         if len(self._known) < _REMEMBERED:
             self._known.add(key)
-        self._listener(Notice(warn.rule, warn.message, os.fsdecode(warn.path)))
+        self._listener(Notice(rule, message, os.fsdecode(path)))
 
     def end(self, *, whole: bool) -> dict[str, int]:
         """The pass is over: how many warnings each rule had. A `whole` pass has said everything that is to say."""
         for rule, count in self._counts.items():
             if self._told[rule] >= EXAMPLES < count:
                 self._listener(Notice(rule, f"and so for {count - EXAMPLES:,} more"))
-        if whole:  # what another pass has told meanwhile stays told
-            self._known -= self._at_begin - self._now
-            self._known |= self._now
-        elif len(self._known) < _REMEMBERED:
+        if whole:
+            self._known.clear()
+        if len(self._known) < _REMEMBERED:
             self._known |= self._now
         return dict(self._counts)
 
@@ -228,7 +224,7 @@ class _Pass:
         if not self._is_loading and result.held_back is None:
             if vanished and self._catalog.state(self._name).count != total:
                 # hints have come in between, and are counted by the guard
-                missing = (one.uri for one in queue.take() if isinstance(one, MissingResource))
+                missing = (one.uri for one in queue.take() if not one.path)
                 judged = (uri for uri in missing if not self._is_left_out(uri))
                 vanished = sum(len(self._catalog.get(self._name, uris)) for uris in batched(judged, BATCH))
             self._judge(walk, vanished, is_whole=True)
@@ -274,7 +270,7 @@ class _Pass:
         usual = LONG_URI - self._folder.uri_prefix_length
         pausing, closed = self._pausing(seen, total), partial(_warn_unreadable, self.warnings)
         for one in compare(pausing, held, self._event_builder.mark, self._result, closed):
-            if isinstance(one, MissingResource):
+            if not one.path:
                 self._queue.left_out += self._is_left_out(one.uri)
             elif len(one.uri) > usual and not self._fits(one):
                 continue
@@ -306,10 +302,10 @@ class _Pass:
         """Whether a file is published whose URI is longer than usual; and say so, or why not."""
         length = self._folder.uri_prefix_length + len(one.uri)
         if length > LONGEST_URI or not is_acceptable(one.uri, Metadata()):
-            self.warnings.add(ScanWarning("HW-ING-14", f"left out: its URI would have {length:,} characters", one.path))
+            self.warnings.add("HW-ING-14", f"left out: its URI would have {length:,} characters", one.path)
             return False
         text = f"its URI has {length:,} characters, more than a Sitemap may have"
-        self.warnings.add(ScanWarning("RS-DOC-19", text, one.path))
+        self.warnings.add("RS-DOC-19", text, one.path)
         return True
 
     # Steps 2 and 3: judge and record deletions
@@ -329,7 +325,7 @@ class _Pass:
         result.kept += vanished
         result.at = None
         text = f"deletions are held back: {result.held_back}"
-        self.warnings.add(ScanWarning("HW-ING-21", text, self._folder.root))
+        self.warnings.add("HW-ING-21", text, self._folder.root)
 
     def _delete(self, walk: Walk) -> list[Candidate]:
         """Record the deletions; return what is there after all: a file that was being replaced as the walk came by.
@@ -343,7 +339,7 @@ class _Pass:
         vanished = (
             one.uri
             for one in self._queue.take()
-            if isinstance(one, MissingResource) and (result.held_back is None or self._is_left_out(one.uri))
+            if not one.path and (result.held_back is None or self._is_left_out(one.uri))
         )
         for uris in batched(vanished, BATCH):
             self._pause()
@@ -373,7 +369,6 @@ class _Pass:
     # Step 4: read and record
 
     def _record_all(self, walk: Walk) -> None:
-        """Record the deletions, then what is read of the new and changed files."""
         result, queue = self._result, self._queue
         returned = self._delete(walk)
         known: Callable[[list[str]], dict[str, Resource]] = partial(self._catalog.get, self._name)
@@ -384,18 +379,16 @@ class _Pass:
 
         def candidates(*, are_large: bool) -> Iterator[Candidate]:
             for one in chain(returned, queue.take()):
-                if isinstance(one, Candidate) and (one.octets > LARGE_OCTETS and not self._is_loading) is are_large:
+                if one.path and (one.octets > LARGE_OCTETS and not self._is_loading) is are_large:
                     self._scanner.before_change()
                     yield one
 
         def not_kept(path: bytes, text: str) -> None:
-            self.warnings.add(ScanWarning("HW-ING-23", text, path))
+            self.warnings.add("HW-ING-23", text, path)
 
         if self._outer is not None:
             found = chain(returned, queue.take())
-            result.unsettled += [
-                path_of(one.uri) for one in found if isinstance(one, Candidate) and one.octets > LARGE_OCTETS
-            ]
+            result.unsettled += [path_of(one.uri) for one in found if one.path and one.octets > LARGE_OCTETS]
         with nullcontext() if versions is None else versions.intake() as intake:
             for are_large in (False, True) if self._outer is None else (False,):
                 aside = None if intake is None else intake.folder
@@ -439,7 +432,6 @@ class _Pass:
                     raise
 
     def _overtake(self, uris: Iterable[str]) -> None:
-        """Have the pass in the middle of which this one comes leave these alone."""
         if self._outer is not None:
             self._outer.overtaken.update(uris)
 
@@ -466,7 +458,7 @@ def dry_run(
         walk = folder.walk(warnings.add)
         closed = partial(_warn_unreadable, warnings)
         for one in compare(walk.everything(), held, mark_of(folder, kept), result, closed):
-            if isinstance(one, MissingResource):
+            if not one.path:
                 result.deleted += 1
                 left_out += not path_filter.takes(path_of(one.uri))
                 continue
@@ -487,7 +479,7 @@ def dry_run(
 
 
 def _warn_unreadable(warnings: WarningLog, one: UnreadableEntry) -> None:
-    warnings.add(unreadable(one.path, one.error))
+    warnings.add(*unreadable(one.path, one.error))
 
 
 def _unusable(folder: Folder, why: str) -> UsageFault:

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -58,16 +58,10 @@ def is_copy_of(folder: bytes, base_url: str) -> bool:
     from headwater.copy_state import CopyStateReader, copied_sets  # few folders have copies in them
 
     try:
-        state = CopyStateReader(os.fsdecode(folder))
-    except HeadwaterError:
-        return False
-    try:
-        with state.read() as t:
+        with closing(CopyStateReader(os.fsdecode(folder))) as state, state.read() as t:
             return any(one.identity.startswith(base_url.rstrip("/") + "/") for one in copied_sets(t))
     except HeadwaterError:
         return False
-    finally:
-        state.close()
 
 
 class PathFilter:
@@ -117,14 +111,8 @@ class UnreadableEntry(msgspec.Struct, frozen=True, gc=False):
     error: str
 
 
-class ScanWarning(msgspec.Struct, frozen=True, gc=False):
-    """Something that is left out, and why."""
-
-    rule: str
-    message: str
-    path: bytes
-
-
+Warn = Callable[[str, str, bytes], None]
+"""Is told of something that is left out: the rule or code, why, and its path."""
 WalkEntry = FileEntry | UnreadableEntry
 
 
@@ -172,7 +160,7 @@ class Walk:
         *,
         avoid: Iterable[bytes] = (),
         base_url: str | None = None,
-        warn: Callable[[ScanWarning], None] = lambda _warn: None,
+        warn: Warn = lambda *_told: None,
     ) -> None:
         self._selection = selection
         self._warn = warn
@@ -206,7 +194,7 @@ class Walk:
         if self._hidden_count:
             many = f"{self._hidden_count:,} files and folders with names that begin with a dot are"
             one = "one file or folder with a name that begins with a dot is"
-            self._warn(ScanWarning("HW-ING-18", f"{many if self._hidden_count > 1 else one} left out", self._root))
+            self._warn("HW-ING-18", f"{many if self._hidden_count > 1 else one} left out", self._root)
 
     def at(self, relative: bytes) -> Iterator[WalkEntry]:
         """The file at `relative`, or the files below it; nothing when the set has nothing there.
@@ -264,7 +252,6 @@ class Walk:
         return keys
 
     def _publishable(self, folder: bytes, listed: list[os.DirEntry[bytes]]) -> list[os.DirEntry[bytes]]:
-        """The entries of a folder without those that are hidden, or files of ours."""
         if not self._selection.hidden:
             count = len(listed)
             listed = [one for one in listed if one.name[0] != _DOT or one.name in self._names or is_reserved(one.name)]
@@ -285,12 +272,12 @@ class Walk:
             return False
         if is_reserved(os.path.basename(path)):
             text = "the name .headwater, in any spelling, is for the state of Headwater commands: left out"
-            self._warn(ScanWarning("HW-ING-15", text, path))
+            self._warn("HW-ING-15", text, path)
             return True
         if path not in self._avoid and (found.st_dev, found.st_ino) not in self._own:
             return False
         text = "a file that this source needs itself (configuration, tokens, catalog) is left out"
-        self._warn(ScanWarning("HW-ING-17", text, path))
+        self._warn("HW-ING-17", text, path)
         return True
 
     def _descend(self, frames: list[_Frame]) -> Iterator[WalkEntry]:
@@ -347,7 +334,7 @@ class Walk:
                     return
                 if any(frame.path == real for frame in frames) or links > LINK_DEPTH:
                     text = "a link that leads back into the folders above it is not followed"
-                    self._warn(ScanWarning("HW-ING-12", text, path))
+                    self._warn("HW-ING-12", text, path)
                     return
                 if self._is_ours(real):
                     return
@@ -360,7 +347,7 @@ class Walk:
         if is_state(path) or is_tree(path):
             self._leave_ours(path)
         elif self._base_url is not None and is_copy_of(path, self._base_url):
-            self._warn(ScanWarning("HW-ING-16", "a copy of this source is left out of it", path))
+            self._warn("HW-ING-16", "a copy of this source is left out of it", path)
         else:
             frames.append(_Frame(path, frame.prefix + key, relative + b"/", links))
 
@@ -378,13 +365,13 @@ class Walk:
 
     def _leave_ours(self, path: bytes) -> None:
         what = "a folder with the state of a Headwater command" if is_state(path) else "the output of `publish`"
-        self._warn(ScanWarning("HW-ING-15", f"{what} is left out", path))
+        self._warn("HW-ING-15", f"{what} is left out", path)
 
     def _inside(self, path: bytes) -> bytes | None:
         real = os.path.realpath(path, strict=True)
         if real == self._root or real.startswith(self._below):
             return real
-        self._warn(ScanWarning("HW-ING-11", "a link that leads out of the folder is not followed", path))
+        self._warn("HW-ING-11", "a link that leads out of the folder is not followed", path)
         return None
 
     def _file(self, frame: _Frame, key: str) -> Iterator[WalkEntry]:
@@ -407,11 +394,11 @@ class Walk:
         if stat.S_ISREG(found.st_mode):
             yield FileEntry(uri, path, found)
         elif not stat.S_ISDIR(found.st_mode):  # a folder that has just taken the file's place is seen next time
-            self._warn(ScanWarning("HW-ING-13", "a pipe, socket or device is left out", path))
+            self._warn("HW-ING-13", "a pipe, socket or device is left out", path)
 
     def _failed(self, uri: str, path: bytes, cause: OSError) -> Iterator[UnreadableEntry]:
         if cause.errno == errno.ELOOP:
-            self._warn(ScanWarning("HW-ING-12", "a link that leads to itself is not followed", path))
+            self._warn("HW-ING-12", "a link that leads to itself is not followed", path)
         elif cause.errno not in _GONE:
             yield UnreadableEntry(uri, path, cause.strerror or str(cause))
 
@@ -448,6 +435,6 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     canonical: CanonicalHashes | None = None
     settle_seconds: float = 0.0
 
-    def walk(self, warn: Callable[[ScanWarning], None] = lambda _warn: None) -> Walk:
+    def walk(self, warn: Warn = lambda *_told: None) -> Walk:
         """A walk of the folder. Raises RootFault."""
         return Walk(self.root, self.selection, avoid=self.avoid, base_url=self.base_url, warn=warn)

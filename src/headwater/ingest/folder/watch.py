@@ -18,7 +18,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from headwater.errors import StoreFault
 from headwater.files.folder_marks import is_reserved
@@ -45,20 +45,18 @@ class CannotWatch(StoreFault):
     code = "HW-ING-40"
 
 
-class Coverage(Protocol):
-    """Where it is told how many folders below the watched one are not watched, because they cannot be read."""
-
-    unwatched: int
-
-
 def hints(
-    root: bytes, stop: Callable[[], bool], coverage: Coverage | None = None, wake: int | None = None
+    root: bytes,
+    stop: Callable[[], bool],
+    unwatched: Callable[[int], None] = lambda _count: None,
+    wake: int | None = None,
 ) -> Iterator[frozenset[bytes]]:
     """Yield sets of relative paths that may have changed, until `stop`; EVERYTHING when it cannot be told which.
 
     The first is empty and says that watching has begun: what happens from then on is hinted. A set with the empty path
-    among others hints everything. `coverage` is kept up to date. Once the descriptor `wake` can be read, `stop` is
-    looked at without delay, where the system allows for that. Raises CannotWatch.
+    among others hints everything. `unwatched` is told how many folders below are not watched because they cannot be
+    read. Once the descriptor `wake` can be read, `stop` is looked at without delay, where the system allows for that.
+    Raises CannotWatch.
     """
     base = os.path.realpath(root)
     begun = False
@@ -71,8 +69,7 @@ def hints(
         try:
             with FolderWatch(base, stop, wake) as watched:
                 while not stop():
-                    if coverage is not None:
-                        coverage.unwatched = len(watched.closed)
+                    unwatched(len(watched.closed))
                     found, seconds = watched.changes(seconds), _WAKE_MS / 1000
                     if found:
                         found |= _gathered(watched, hinted_at + SPACING_MS / 1000)
