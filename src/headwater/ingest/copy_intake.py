@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -38,29 +39,15 @@ from headwater.typed_decoding import from_msgpack, json_decoder
 
 VIA: Final = "via"
 
-NOT_OURS: Final = {
-    "canonical": "our URI is no variant of the origin's generic one (RS-REL-03)",
-    "collection": "whether it belongs to a collection is said of the origin's resource (RS-REL-11)",
-    PATCH: "patches lead from one state to the next of the origin's own history (RS-REL-04)",
-    "memento": "versions are those of the origin's URI (RS-REL-08)",
-    "timegate": "the same (RS-REL-09)",
-    "timemap": "the same (RS-REL-10)",
-    "original": "the same (RFC 7089)",
-    "first": "a place in a row of the origin's resources",
-    "last": "the same",
-    "prev": "the same",
-    "next": "the same",
-    "self": "our resource is not the origin's",
-    "edit": "ours is not edited there",
-    "edit-media": "the same",
-    "up": "leads from document to document of the origin (RS-LN-01)",
-    "index": "the same",
-    "contents": "of packages of the origin (RS-REL-13)",
-    "archives": "of documents of the origin",
-    "resourcesync": "our resources lead to our own Capability List (RS-DISC-04)",
-}
-"""The relations that are not passed on, each with why; all others are: `duplicate` (mirrors have the same octets,
-whoever lists them), `alternate`, `describedby`, `describes`, `profile`, and whatever else is said of the content."""
+NOT_OURS: Final = frozenset(
+    # of the origin's own resource and its versions (RS-REL-03, 04, 08 to 11; RFC 7089)
+    {"canonical", "collection", PATCH, "memento", "timegate", "timemap", "original", "self", "edit", "edit-media"}
+    | {"first", "last", "prev", "next"}  # a place in a row of the origin's resources
+    | {"up", "index", "contents", "archives"}  # from documents and packages of the origin (RS-LN-01, RS-REL-13)
+    | {"resourcesync"}  # our resources lead to our own Capability List (RS-DISC-04)
+)
+"""The relations that are not passed on; all others are: `duplicate` (mirrors have the same octets, whoever lists them),
+`alternate`, `describedby`, `describes`, `profile`, and whatever else is said of the content."""
 
 _LEADS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s]")
 
@@ -274,18 +261,11 @@ def copy_lags(catalog: Catalog, names: Collection[str] = ()) -> Iterator[CopyLag
         position = from_msgpack(row.value, CopyPosition)
         lag = CopyLag(set=name, copy=position.place, origin=position.origin, waiting=None)
         try:
-            state = CopyStateReader(position.place)
-        except HeadwaterError as fault:
-            yield msgspec.structs.replace(lag, fault=fault.what)
-            continue
-        try:
-            with state.read() as t:
+            with closing(CopyStateReader(position.place)) as state, state.read() as t:
                 if leads_on(position, journal_end(t), path_noted(t, position.seq)):
                     lag = msgspec.structs.replace(lag, waiting=count_noted_after(t, position.set_id, position.seq))
         except HeadwaterError as fault:
             lag = msgspec.structs.replace(lag, fault=fault.what)
-        finally:
-            state.close()
         yield lag
 
 

@@ -197,10 +197,8 @@ class StoreInput(DatasetInput):
         return [RdfInput(target, N_QUADS, name=self.where)]
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        try:
+        with _reading(self.where):
             names = sorted(os.listdir(self._path))
-        except OSError as cause:
-            raise SourceFault(f"cannot be read: {cause.strerror}", code="HW-DAT-03", where=self.where) from cause
         if "CURRENT" not in names:
             raise SourceFault("no Oxigraph store is in this folder", code="HW-DAT-03", where=self.where)
         for name in names:
@@ -212,19 +210,14 @@ class StoreInput(DatasetInput):
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the lock by which a store belongs to one process: nobody may write while it is read."""
-        try:
-            with (self._path / "LOCK").open("ab") as lock:
-                try:
-                    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as cause:
-                    what = "another process has the store open"
-                    advice = "Have that process answer SPARQL, and set `sparql` to its address."
-                    raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=advice) from cause
-                yield
-        except OSError as cause:
-            raise SourceFault(
-                f"cannot be read: {cause.strerror or cause}", code="HW-DAT-03", where=self.where
-            ) from cause
+        with _reading(self.where), (self._path / "LOCK").open("ab") as lock:
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as cause:
+                what = "another process has the store open"
+                advice = "Have that process answer SPARQL, and set `sparql` to its address."
+                raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=advice) from cause
+            yield
 
 
 def signature_of_files(files: Iterator[tuple[bytes, os.stat_result]] | list[tuple[bytes, os.stat_result]]) -> bytes:
@@ -243,17 +236,25 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _regular(path: Path) -> os.stat_result:
-    try:
+    with _reading(path):
         found = path.stat()
-    except OSError as cause:
-        raise SourceFault(f"cannot be read: {cause.strerror}", code="HW-DAT-03", where=str(path)) from cause
     if not stat.S_ISREG(found.st_mode):
         raise SourceFault("not a file", code="HW-DAT-03", where=str(path))
     return found
 
 
+@contextmanager
+def _reading(where: Path | str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as cause:
+        text = f"cannot be read: {cause.strerror or cause}"
+        raise SourceFault(text, code="HW-DAT-03", where=str(where or cause.filename)) from cause
+
+
 def _raise(cause: OSError) -> None:
-    raise SourceFault(f"cannot be read: {cause.strerror}", code="HW-DAT-03", where=str(cause.filename)) from cause
+    with _reading(""):
+        raise cause
 
 
 _DEEPEST: Final = 64
@@ -321,10 +322,8 @@ class CopiedInput(DatasetInput):
 
     def _stat(self, file: CopiedFile) -> os.stat_result:
         path = self.copy / os.fsdecode(file.path)
-        try:
+        with _reading(path):
             return path.stat(follow_symlinks=False)
-        except OSError as cause:
-            raise SourceFault(f"cannot be read: {cause.strerror}", code="HW-DAT-03", where=str(path)) from cause
 
 
 def input_at(path: Path, base_url: str, base: str | None = None) -> DatasetInput:

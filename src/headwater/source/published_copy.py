@@ -15,7 +15,6 @@ import datetime as dt
 import os
 import stat
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from enum import Enum
@@ -57,7 +56,6 @@ from headwater.ingest.folder.comparison import ScanResult, note
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import Walk, path_of
 from headwater.ingest.recording import ChangeRecorder
-from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, Progress
 from headwater.source.config import SetConfig
 from headwater.source.scheduler import Urgency
@@ -90,12 +88,11 @@ class PublishedCopy(Intake, ChangeRecorder):
     def __init__(
         self, context: SourceContext, config: SetConfig, folder: str, stop: Callable[[], bool], tree: SetTree | None
     ) -> None:
-        Intake.__init__(self, context, config.name)
+        Intake.__init__(self, context, config.name, stop)
         ChangeRecorder.__init__(self, context.catalog, config.name, context.clock)
         self._copy = Path(str(config.copy))
         self._folder = folder
         self._wanted = config.copy_set
-        self._stop = stop
         self._tree = tree
         self.set_id: int | None = None
         """The set of the copy, by its number in the state, since it was read."""
@@ -104,12 +101,9 @@ class PublishedCopy(Intake, ChangeRecorder):
         self._is_current = False
         """Whether the last look went well: nothing is known of the time since the copy could be read last."""
         self._remarks: dict[str, int] = {}
+        """How many files were left out since everything was compared last, by the code of the reason."""
         self._scanned = ScanResult()
-        """What this look has recorded …"""
-        self._left_out: Counter[Omission] = Counter()
-        """… how many files it has left out …"""
-        self._examples: dict[Omission, str] = {}
-        """… and the first of each reason: its URI at the origin, or path."""
+        """What this look has recorded."""
 
     def look(self) -> Looked:
         """Record whatever the copy holds by now. Raises HW-CPY-03, Stopped, and faults of the catalog or the state.
@@ -124,16 +118,8 @@ class PublishedCopy(Intake, ChangeRecorder):
             except UnknownSet:
                 seen = self.catalog.create(self.name)
             self._scanned = scanned = ScanResult(opened=seen.opened_at is None)
-            self._left_out, self._examples = Counter(), {}
             self._take(state, seen)
         self._is_current = True
-        for why, count in self._left_out.items():
-            code, reason = why.value
-            if code not in self._remarks:
-                files = "1 file of the copy is" if count == 1 else f"{count:,} files of the copy are"
-                told = Notice(code, f"{self.name}: {files} left out: {reason}", self._examples[why])
-                self._context.listener(told)
-            self._remarks[code] = self._remarks.get(code, 0) + count
         now = self.catalog.state(self.name)
         scanned.at, scanned.warnings = now.last_at, dict(self._remarks)
         scanned.created = now.count if scanned.opened else scanned.created
@@ -313,8 +299,11 @@ class PublishedCopy(Intake, ChangeRecorder):
         self._scanned.created += len(events) - updated - deleted
 
     def _leave_out(self, why: Omission, example: str) -> None:
-        self._left_out[why] += 1
-        self._examples.setdefault(why, example[:300])
+        code, reason = why.value
+        if code not in self._remarks:
+            text = f"{self.name}: a file of the copy is left out, and so may be others: {reason}"
+            self._context.listener(Notice(code, text, example[:300]))
+        self._remarks[code] = self._remarks.get(code, 0) + 1
 
     def _write(self, events: Sequence[Event], position: CopyPosition | None, seen: SetState | None) -> None:
         if events or position is not None:
@@ -329,10 +318,6 @@ class PublishedCopy(Intake, ChangeRecorder):
             return None
         is_placed = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns)
         return note(0, found) if is_placed else None
-
-    def _pause(self) -> None:
-        if self._stop():
-            raise Stopped
 
 
 class CopyWatch:

@@ -59,7 +59,6 @@ from headwater.datasets.rows import (
 from headwater.errors import SourceFault, UsageFault
 from headwater.ingest import dataset_inputs as inputs
 from headwater.ingest.folder.comparison import ScanResult
-from headwater.processes.pool import Stopped
 from headwater.progress import Notice
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
@@ -84,7 +83,7 @@ _LINES: Final = 10_000
 class PublishedDataset(Intake):
     """The dataset of one set; blank nodes become IRIs (section 3.5 of RDF 1.1 Concepts).
 
-    With `waits` a look waits until what it is made of is at rest; `stop` tells a look to end (Stopped).
+    With `waits` a look waits until what it is made of is at rest.
     """
 
     refresh = Refresh.STALE
@@ -92,13 +91,12 @@ class PublishedDataset(Intake):
     def __init__(
         self, context: SourceContext, config: SetConfig, stop: Callable[[], bool], *, waits: bool = False
     ) -> None:
-        super().__init__(context, config.name)
+        super().__init__(context, config.name, stop)
         parts = urlsplit(context.site.base_url)
         genid = config.genid or f"{parts.scheme}://{parts.netloc}/.well-known/genid/{config.name}/"
         self.folder = DatasetFolder(context.state, config.name)
         self._config = config
         self._options = RdfOptions(BlankNodes(config.blank_nodes), genid)
-        self._stop = stop
         self._waits = waits
         self._input = self._find_input()
         self._ahead: tuple[bytes | None, float] = (None, 0.0)
@@ -208,7 +206,6 @@ class PublishedDataset(Intake):
             self.folder.check_all(state, patches)
 
     def _find_input(self) -> inputs.DatasetInput:
-        """What the dataset is made of, as it is by now."""
         config, base_url = self._config, self._context.site.base_url
         if config.sparql is not None:
             from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
@@ -305,7 +302,6 @@ class PublishedDataset(Intake):
             return made, write_patch(self.folder.dataset_of(before), target, patch, are_canonical=True)
 
     def _is_unchanged(self) -> bool:
-        """Whether what the dataset is made of is as it was read last, as far as that can be told without reading it."""
         signature = self._signature()
         return signature is not None and self.state is not None and signature == read_seen(self._catalog, self.name)
 
@@ -395,7 +391,6 @@ class PublishedDataset(Intake):
         return counting.counts()
 
     def _repair(self, state: DatasetState) -> None:
-        """Make the recorded state again of its patches. Raises BrokenSeries."""
         patches = list(patches_from(self._catalog, self.name, state.first))
         made, summary = replayed(self.folder, patches, self.folder.fresh_scratch())
         if summary.sha256 != state.sha256:
@@ -421,7 +416,3 @@ class PublishedDataset(Intake):
         self._context.may_record()
         update = StateUpdate(put=rows, delete=old)
         self._catalog.record(self.name, events, now or self._context.clock(), after=seen, state=update)
-
-    def _pause(self) -> None:
-        if self._stop():
-            raise Stopped

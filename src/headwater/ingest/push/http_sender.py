@@ -10,6 +10,7 @@ import gzip
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -60,6 +61,7 @@ class AnnouncementServer(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str | None = None
 
 
+@dataclass
 class Sender:
     """Announces to one server. `key` begins the key of each batch; none where repeating is harmless.
 
@@ -67,16 +69,15 @@ class Sender:
     only.
     """
 
-    def __init__(
-        self,
-        server: AnnouncementServer,
-        key: str | None,
-        *,
-        listener: Listener = silent,
-        patience_seconds: float | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        url, token, proxy = server.url, server.token, server.proxy
+    server: AnnouncementServer
+    key: str | None
+    _: KW_ONLY
+    listener: Listener = silent
+    patience_seconds: float | None = None
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        url, token, proxy = self.server.url, self.server.token, self.server.proxy
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise UsageFault("not the address of a server", code="HW-ING-57", where=url[:200])
@@ -84,11 +85,6 @@ class Sender:
             raise UsageFault("the token is none", advice="Give the token of the set by --token or HEADWATER_TOKEN.")
         if proxy is not None and urlsplit(proxy if "://" in proxy else f"http://{proxy}").scheme != "http":
             raise UsageFault("what is announced goes by a proxy that is named as http://HOST:PORT")
-        self._server = server
-        self._key = key
-        self._listener = listener
-        self._patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
-        self._sleep = sleep
         self._transport: Transport | None = None
         self._number = 0
 
@@ -104,7 +100,7 @@ class Sender:
             results = from_json(reply.body, _Answer).results
             taken = [msgspec.structs.replace(one, line=lines[one.line - 1].number) for one in results]
         except (msgspec.DecodeError, IndexError) as cause:
-            raise Unanswered("the answer is none of a server for announcements", where=self._server.url) from cause
+            raise Unanswered("the answer is none of a server for announcements", where=self.server.url) from cause
         too_long = [refusal(one.number, LineTooLong("the line is too long")) for one in lines if one.text is None]
         return sorted(taken + too_long, key=lambda one: one.line)
 
@@ -115,9 +111,9 @@ class Sender:
             self._transport = None
 
     def _persist(self, body: bytes, query: str) -> Fetched:
-        """The answer to one batch, tried again as long as that may help."""
-        until, failures, packed = time.monotonic() + self._patience, 0, len(body) > _SMALL
-        where = self._server.url
+        failures, packed = 0, len(body) > _SMALL
+        until = time.monotonic() + (PATIENCE_SECONDS if self.patience_seconds is None else self.patience_seconds)
+        where = self.server.url
         while True:
             reply = self._once(body, query, packed=packed)
             failure = reply.failure
@@ -141,20 +137,20 @@ class Sender:
             wait = _PAUSES.seconds(failures, random.random()) if asked is None else asked
             if time.monotonic() + wait > until:
                 raise Unanswered(f"a batch was not taken: {said}", where=where)
-            self._listener(Notice(Unanswered.code, f"{said}; trying again in {wait:.0f} s", where))
+            self.listener(Notice(Unanswered.code, f"{said}; trying again in {wait:.0f} s", where))
             self.close()  # the next try is by another connection, which remembers nothing of this one
-            self._sleep(wait)
+            self.sleep(wait)
 
     def _once(self, body: bytes, query: str, *, packed: bool) -> Fetched:
-        server = self._server
+        server = self.server
         if self._transport is None:
             options = TransportOptions(
                 authorities=server.authorities, proxy=server.proxy, retries=0, stall_timeout_seconds=ANSWER_SECONDS
             )
             self._transport = Transport(options)
         headers = [("authorization", f"Bearer {server.token}"), ("content-type", "application/x-ndjson")]
-        if self._key is not None:
-            headers.append(("idempotency-key", f"{self._key}.{self._number}"))
+        if self.key is not None:
+            headers.append(("idempotency-key", f"{self.key}.{self._number}"))
         if packed:
             body = gzip.compress(body, 5, mtime=0)
             headers.append(("content-encoding", "gzip"))
@@ -184,7 +180,6 @@ def batches(lines: Iterable[Line]) -> Iterable[list[Line]]:
 
 
 def _words(body: bytes) -> str:
-    """What the server says, in a line."""
     try:
         told = msgspec.json.decode(body)
         error = told.get("error", {}) if isinstance(told, dict) else {}

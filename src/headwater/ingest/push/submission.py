@@ -334,7 +334,6 @@ class Submission:
         return True
 
     def _flush(self, *, complete: bool = False) -> None:
-        """Record a batch; what is answered is kept with it."""
         batch, self._batch, self._octets = self._batch, [], 0
         feeds: Mapping[str, Feed] = {one.feed.name: one.feed for one in batch}
         if self._key is not None and self._feed is not None:
