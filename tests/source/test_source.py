@@ -758,24 +758,24 @@ def test_several_sets_follow_each_their_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_whose_disk_hangs_holds_up_no_other_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network's disk may not answer for minutes: also not whoever asks whether a new name is a folder."""
+    """A network's disk may not answer for minutes: also not whoever asks what a new name is."""
     names = ("hung", "well")
     for name in names:
         (tmp_path / name).mkdir()
-    is_folder, asked, gate = os.path.isdir, threading.Event(), threading.Event()
+    looked, asked, gate = os.lstat, threading.Event(), threading.Event()
 
-    def asks(path: str | bytes) -> bool:
+    def asks(path: str | bytes, **more: Any) -> os.stat_result:
         if os.fsencode(path).endswith(b"hung/new"):
             asked.set()
             gate.wait(DEADLINE)
-        return is_folder(path)
+        return looked(path, **more)
 
     sets = tuple(SetConfig(files=str(tmp_path / name), name=name) for name in names)
     tree = Tree(tmp_path / "state" / "documents", BASE, "well")
     with Source(SourceConfig(state=str(tmp_path / "state"), base_url=BASE, sets=sets)) as source:
         source.start()
         until(lambda: all(source.is_published(one.name) and one.watching for one in source.sets_health))
-        monkeypatch.setattr(os.path, "isdir", asks)
+        monkeypatch.setattr(os, "lstat", asks)
         (tmp_path / "hung" / "new").mkdir()
         try:
             assert asked.wait(DEADLINE)

@@ -32,7 +32,6 @@ from headwater.versions.retention import DigestSet
 _SHARE: Final = 0.9
 """Of a full page: writers at work at the same time are a little out of order, also across its end."""
 _FIRST: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
-_LAST: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
 MOST_PAGES: Final = 5
 """Of one shard in one poll …"""
 _FEWEST: Final = 50
@@ -84,16 +83,15 @@ class ShardPage:
 def ready(pages: Sequence[ShardPage]) -> list[int]:
     """How many documents of each page are taken, from its beginning, to merge the shards in the order of time."""
     cut = [page for page in pages if page.is_cut]
-    end = min((page.end for page in cut), default=_LAST)
     old = (at for page in pages for number, at in page.order if number <= page.mark and at is not None)
-    shown = max(old, default=_FIRST)
+    until = min((max(old, default=_FIRST), *(page.end for page in cut)))
     counts = [0] * len(pages)
     for one, page in enumerate(pages):
         for place, (number, at) in enumerate(page.order, 1):
             is_late = number < page.position.next
             if at is None:  # a resource has no place in the order; one that is new goes along with what comes after it
                 counts[one] = place if is_late or number <= page.mark else counts[one]
-            elif is_late or (at <= end and (number <= page.mark or at <= shown)):
+            elif is_late or at <= until:
                 counts[one] = place
             else:
                 break

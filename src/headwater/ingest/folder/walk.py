@@ -130,20 +130,17 @@ def path_of(uri: str) -> bytes:
     return unquote_to_bytes(uri) if "%" in uri else uri.encode("ascii")
 
 
-class _Frame:
+class _Frame(msgspec.Struct):
     """One folder of the descent: where it really is, what its URIs begin with, names still to come (last first).
 
     `keys` is None until the folder is listed, which a look at a single path never needs.
     """
 
-    __slots__ = ("keys", "links", "path", "prefix", "relative")
-
-    def __init__(self, path: bytes, prefix: str = "", relative: bytes = b"", links: int = 0) -> None:
-        self.keys: list[str] | None = None
-        self.path = path
-        self.prefix = prefix
-        self.relative = relative
-        self.links = links
+    path: bytes
+    prefix: str = ""
+    relative: bytes = b""
+    links: int = 0
+    keys: list[str] | None = None
 
 
 class Walk:

@@ -18,6 +18,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from headwater.errors import StoreFault
@@ -135,15 +136,13 @@ class WatchLost(Exception):
     """The kernel had more to tell than it keeps: what happened, and which folders came, is not known."""
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
     """A watched folder: its relative path, and the watched folders in it by their names."""
 
-    __slots__ = ("below", "number", "path")
-
-    def __init__(self, number: int, path: bytes) -> None:
-        self.number = number
-        self.path = path
-        self.below: dict[bytes, _Node] = {}
+    number: int
+    path: bytes
+    below: dict[bytes, _Node] = field(default_factory=dict)
 
 
 class FolderWatch:
