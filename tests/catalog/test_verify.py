@@ -6,14 +6,17 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from headwater.catalog.interface import SetState
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.storage.database import Durability
-from tests.contract.catalog.cases import SMALL
+from tests.contract.catalog.cases import SMALL, START
 from tests.contract.catalog.moving import told
+from tests.support.program import run_here
 
 FIRST, LAST = "number = 0", "until_us IS NULL"
 OF_SEQ = "WHERE id & 255 ="
@@ -76,3 +79,13 @@ def test_a_set_as_it_must_be_has_none(sound: Path) -> None:
     catalog = catalog_in(sound)
     assert verify(catalog, "s") == []
     catalog.close()
+
+
+def test_no_set_of_many_is_compared_with_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(SqliteCatalog(tmp_path / "catalog.sqlite")) as catalog:
+        for number in range(30):
+            catalog.create(f"s{number:02d}")
+            catalog.open(f"s{number:02d}", START)
+    compared = mock.Mock(side_effect=AssertionError("compared"))
+    monkeypatch.setattr(SetState, "__eq__", compared)
+    assert run_here("catalog", "verify", tmp_path / "catalog.sqlite").returncode == 0

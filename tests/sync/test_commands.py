@@ -14,6 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.support.documents import urlset
 from tests.support.fake_source import Reply, Site, Source
 from tests.support.program import run_here
 from tests.support.waiting import until
@@ -415,4 +416,14 @@ def test_help_loads_nothing_heavy() -> None:
         "sys.exit(any(name in sys.modules for name in ('pycurl', 'apsw', 'msgspec', 'rich')))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert done.returncode == 0
+
+
+def test_a_local_document_is_inspected_without_an_http_client(tmp_path: Path) -> None:
+    (tmp_path / "list.xml").write_bytes(urlset(""))
+    script = (
+        "import sys; from headwater.cli import run; status = run(['inspect', sys.argv[1]]); "
+        "sys.exit(status or 'pycurl' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path / "list.xml"], capture_output=True, check=False)
     assert done.returncode == 0

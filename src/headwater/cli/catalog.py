@@ -200,11 +200,12 @@ def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
         return Exit.DONE if sound else Exit.FINDINGS
     for line in broken[:_SHOWN]:
         click.echo(f"the file itself: {printable(line)}")
-    silent = [one for one in states if len(states) > _NAMED and not found[one.name]]
+    silent = []
     for one in states:
-        if one in silent:
-            continue
         wrong = [str(each) for each in found[one.name]]
+        if len(states) > _NAMED and not wrong:
+            silent.append(one)
+            continue
         verdict = (
             f"{len(wrong):,} {'discrepancy' if len(wrong) == 1 else 'discrepancies'}" if wrong else "no discrepancies"
         )
@@ -220,9 +221,10 @@ def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
 
 def _among(held: Sequence[str], names: Sequence[str], whole: str) -> list[str]:
     """The sets to work on, in the order of `held`: all, when none is named."""
-    if unknown := [name for name in names if name not in held]:
+    there, wanted = frozenset(held), frozenset(names or held)
+    if unknown := [name for name in names if name not in there]:
         raise UsageFault(f"the {whole} has no set {unknown[0]!r}", advice=f"It has: {some_of(held, 20) or 'no sets'}.")
-    return [name for name in held if not names or name in names]
+    return [name for name in held if name in wanted]
 
 
 def _tell_moved(verb: str, moved: Sequence[SetTransfer | Harvest], more: str) -> None:

@@ -31,10 +31,7 @@ from headwater.spec.records import Document, Entry, Link
 from headwater.spec.text_values import DocumentFault
 from headwater.spec.times import Coarse, format_datetime
 from headwater.sync.connection import Unreachable
-from headwater.sync.lists.documents import sign_in_refused
 from headwater.sync.options import SyncOptions
-from headwater.sync.run import open_transport
-from headwater.transport.transport import Fetch
 
 # views of a document: text for people, one JSON object, or a line of JSON an entry. A view takes entries as they come
 # and keeps at most the few that it shows; docs/inspect.md is its contract.
@@ -483,6 +480,11 @@ def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, d
 
 @contextmanager
 def _fetched(uri: str, wanted: dict[str, Any]) -> Iterator[tuple[str, dict[str, str], Iterable[bytes]]]:
+    # Imported here: a file is read without an HTTP client.
+    from headwater.sync.lists.documents import sign_in_refused
+    from headwater.sync.run import open_transport
+    from headwater.transport.fetch import Fetch
+
     with (
         open_transport(uri, SyncOptions(**given_options(wanted)), None) as transport,
         transport.stream(Fetch(uri, max_octets=_LARGEST_BODY)) as (answer, chunks),
