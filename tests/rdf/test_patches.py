@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headwater.rdf import BadRdfPatch, NotCanonical, RdfBounds
+from headwater.rdf import BadRdfPatch, NotCanonical, RdfBounds, unified_diff
 from headwater.rdf.canonical import BlankNodes, RdfOptions
 from headwater.rdf.unified_diff import (
     AppliedSummary,
     PatchLine,
-    PatchReader,
     PatchSummary,
     apply_patches,
     read_patch,
     write_composed,
-    write_inverse,
     write_patch,
 )
 from tests.rdf.datasets import dataset, difference, statement
@@ -85,9 +82,10 @@ def test_nqud_a3_a_malformed_line_rejects_the_file(line: bytes, rule: str) -> No
     with pytest.raises(BadRdfPatch, match="line 3") as error:
         lines_of(b"+" + A + b"context\n" + line + b"+" + C)
     assert (error.value.line, error.value.rule) == (3, rule)
-    reader = read_patch(io.BytesIO(b"+" + A + b"context\n" + line + b"+" + C), strict=False)
-    assert [one.statement for one in reader] == [A, C]
-    assert reader.skipped == 1
+    skipped: list[BadRdfPatch] = []
+    text = io.BytesIO(b"+" + A + b"context\n" + line + b"+" + C)
+    assert [one.statement for one in read_patch(text, strict=False, skipped=skipped.append)] == [A, C]
+    assert [one.line for one in skipped] == [3]
 
 
 def test_nqud_a11_octets_that_are_no_utf_8_reject_the_file_always() -> None:
@@ -178,7 +176,7 @@ def test_inverse_and_composition(tmp_path: Path) -> None:
     first.write_bytes(b"-" + A + b"+" + B + b"+" + C)
     second.write_bytes(b"-" + B + b"+" + D)
     inverse, composed = io.BytesIO(), io.BytesIO()
-    assert write_inverse(first, inverse, scratch=tmp_path, strict=True) == PatchSummary(2, 1)
+    assert write_composed([first], inverse, scratch=tmp_path, strict=True, inverse=True) == PatchSummary(2, 1)
     assert inverse.getvalue() == b"-" + B + b"-" + C + b"+" + A
     assert write_composed([first, second], composed, scratch=tmp_path, strict=True) == PatchSummary(2, 2)
     assert composed.getvalue() == b"-" + A + b"-" + B + b"+" + C + b"+" + D
@@ -188,13 +186,13 @@ def test_lines_that_say_nothing_are_passed_over_together(monkeypatch: pytest.Mon
     """There may be one for each octet, and each by itself would take minutes; those behind them keep their numbers
     (NQUD-A3)."""
     by_itself: list[int] = []
-    other = PatchReader._other
+    other = unified_diff._other
 
-    def counted(reader: PatchReader, line: bytes, number: int) -> Iterator[PatchLine]:
+    def counted(line: bytes, number: int, where: str) -> PatchLine | None:
         by_itself.append(number)
-        return other(reader, line, number)
+        return other(line, number, where)
 
-    monkeypatch.setattr(PatchReader, "_other", counted)
+    monkeypatch.setattr(unified_diff, "_other", counted)
     nothing = b"\n" * 20_000_000 + b"# +a\n+++ a\n--- b\n@@ -1 +1 @@\n+\n- \t\r\n+ # c\n"
     with pytest.raises(BadRdfPatch, match="line 20000008"):
         list(read_patch(io.BytesIO(nothing + b"+<urn:a> .\n"), strict=True))

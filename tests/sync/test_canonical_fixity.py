@@ -14,7 +14,7 @@ import pytest
 from headwater.processes.pool import JobEnded, LimitedProcess
 from headwater.rdf import BadRdf, RdfTooCostly
 from headwater.rdf import canonical as canonical_module
-from headwater.rdf.canonical import CanonicalHasher, RdfDocument
+from headwater.rdf.canonical import CanonicalHasher
 from headwater.rdf.syntaxes import N_QUADS, SYNTAXES, TURTLE
 from headwater.spec.kinds import HEADWATER
 from headwater.spec.records import Entry
@@ -39,7 +39,7 @@ def canonical(uri: str, octets: bytes = TEXT) -> str:
     """What `rdf hash` says of a document at this URI."""
     with_process = CanonicalHasher()
     try:
-        return with_process.digest(RdfDocument(Path("/nowhere"), TURTLE, uri, octets))
+        return with_process.digest(Path("/nowhere"), TURTLE, uri, octets)
     finally:
         with_process.close()
 
@@ -237,31 +237,31 @@ def test_the_hash_is_of_what_is_said(tmp_path: Path) -> None:
     """The same for all syntaxes; of nothing, of duplicates, of blank nodes alone (RDFC-1.0)."""
     hasher = CanonicalHasher()
     try:
-        empty = hasher.digest(RdfDocument(tmp_path, TURTLE, NS, b""))
+        empty = hasher.digest(tmp_path, TURTLE, NS, b"")
         assert empty == hashlib.sha256(b"").hexdigest()
-        found = hasher.digest(RdfDocument(tmp_path, N_QUADS, NS, b"<a:b> <a:c> <a:d> .\r\n" * 2))
+        found = hasher.digest(tmp_path, N_QUADS, NS, b"<a:b> <a:c> <a:d> .\r\n" * 2)
         assert found == hashlib.sha256(b"<a:b> <a:c> <a:d> .\n").hexdigest()
         for syntax in SYNTAXES:
             path = tmp_path / f"a.{syntax.suffixes[0]}"
             (tmp_path / "source.nt").write_bytes(b'_:x <http://e.org/p> "\xc3\xa9"@de .\n')
             assert run_here("rdf", "convert", tmp_path / "source.nt", "-o", path, "--to", syntax.name).returncode == 0
             form = b'_:c14n0 <http://e.org/p> "\xc3\xa9"@de .\n'
-            assert hasher.digest(RdfDocument(path, syntax, NS)) == hashlib.sha256(form).hexdigest()
+            assert hasher.digest(path, syntax, NS) == hashlib.sha256(form).hexdigest()
     finally:
         hasher.close()
 
 
 def test_costly_documents_end_the_process_and_then_the_patience() -> None:
     hasher = CanonicalHasher(octets=1 << 20, seconds=0.5)
-    poison = RdfDocument(Path(), TURTLE, NS, CLIQUE)
+    poison = (Path(), TURTLE, NS, CLIQUE)
     try:
         for _time in range(5):
             with pytest.raises(RdfTooCostly, match="takes more than"):
-                hasher.digest(poison)
+                hasher.digest(*poison)
         with pytest.raises(RdfTooCostly, match="too many documents"):
-            hasher.digest(RdfDocument(Path(), TURTLE, NS, TEXT))
+            hasher.digest(Path(), TURTLE, NS, TEXT)
         with pytest.raises(BadRdf, match="1,048,576 octets"):
-            hasher.digest(RdfDocument(Path(), TURTLE, NS, b" " * (2 << 20)))
+            hasher.digest(Path(), TURTLE, NS, b" " * (2 << 20))
     finally:
         hasher.close()
 

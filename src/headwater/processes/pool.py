@@ -264,12 +264,6 @@ class LimitedProcess:
             process.wait()
 
 
-def do_limited(function: Callable[[Any], Callable[[Any], Any]], job: Any, *, seconds: float, octets: int) -> Any:
-    """What a `LimitedProcess` for one job gives. Raises JobEnded."""
-    with closing(LimitedProcess(function, octets)) as process:
-        return process.do(job, seconds)
-
-
 def limit_memory(octets: int) -> None:
     """Let this process have so much memory at most, where the system bounds it; another number may follow."""
     with suppress(OSError, ValueError):

@@ -9,13 +9,13 @@ from headwater.errors import SourceFault
 
 class BadRdf(SourceFault):
     """A file is not RDF in the syntax that it claims, or holds what a dataset of ours cannot have. `line` is where, if
-    that is known. Nothing of the file is used."""
+    that is known, `said` what is wrong there. Nothing of the file is used."""
 
     code = "HW-RDF-01"
 
     def __init__(self, what: str, *, where: str | None = None, line: int | None = None, rule: str | None = None):
         super().__init__(what if line is None else f"line {line}: {what}", where=where, rule=rule)
-        self.line = line
+        self.said, self.line = what, line
 
 
 class BadRdfPatch(BadRdf):

@@ -10,12 +10,13 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from enum import Enum
 from typing import Any, Final
 
 from pyoxigraph import CanonicalizationAlgorithm, Dataset, RdfFormat, parse, serialize
 
-from headwater.processes.pool import JobEnded, do_limited, limit_memory
+from headwater.processes.pool import JobEnded, LimitedProcess, limit_memory
 from headwater.rdf import RdfBounds, RdfTooCostly
 
 _LINE: Final = re.compile(
@@ -86,9 +87,8 @@ class NamedLines:
 
     def _canonical(self, components: list[bytes]) -> list[bytes]:
         try:
-            answer: list[bytes] = do_limited(
-                canonicaliser, components, seconds=self._bounds.blank_seconds, octets=self._bounds.parser_octets
-            )
+            with closing(LimitedProcess(canonicaliser, self._bounds.parser_octets)) as process:
+                answer: list[bytes] = process.do(components, self._bounds.blank_seconds)
         except JobEnded as error:
             raise RdfTooCostly(f"the blank nodes cannot be named: {error}", rule="NQUD-A6") from error
         return answer

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -95,86 +96,68 @@ def write_canonical(
     What is sorted on the way lies in a folder of its own below `scratch`. Unless it is `durable` a power failure may
     take the file away. Raises BadRdf and its kinds.
     """
+    bounds, treated = options.bounds, options.blank_nodes
+    named = NamedLines(bounds, options.genid if treated is BlankNodes.REPLACED else None)
+    kept: RdfInput | None = None
     with (
         tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
-        closing(LineSorter(Path(folder), options.bounds)) as sorter,
+        closing(LineSorter(Path(folder), bounds)) as sorter,
     ):
-        _Dataset(Path(folder), options, sorter).take(inputs)
+        for number, one, block, blanks in _canonical_pieces(inputs, Path(folder), options):
+            sorter.add(block)
+            if not blanks:
+                continue
+            if treated is BlankNodes.KEPT:
+                kept = kept or one
+                if kept is not one:
+                    what = "labels of blank nodes cannot be kept of two files"
+                    raise BlankNodesRefused(what, where=one.where, rule="NQUD-A6")
+            elif treated is BlankNodes.REFUSED:
+                if one.syntax.is_lines:  # on which line?
+                    deque(line_statements(one, bounds, blanks=False), 0)
+                refuse_blanks(blanks, one.where, None)
+            else:
+                named.take(blanks, number, one.where)
+        for block in named.blocks():
+            sorter.add(canonical_block(block, 1, ""))
         return write_blocks(sorter.blocks(), target, durable=durable)
 
 
-class _Dataset:
-    """Gives the canonical statements of the files of a dataset to a sorter; its blank nodes are treated as told."""
+def _canonical_pieces(
+    inputs: Iterable[RdfInput], folder: Path, options: RdfOptions
+) -> Iterator[tuple[int, RdfInput, bytes, bytes]]:
+    """The files in canonical pieces, each with its number: lines, and those with blank nodes that are to be treated."""
+    bounds = options.bounds
+    seen = [(one, _signature(one.path)) for one in inputs]
+    documents = (one for one, _ in seen if not one.syntax.is_lines)
+    lines = ((one, one.path) for one, _ in seen if one.syntax.is_lines)
+    pieces = _pieces(chain(lines, parsed_files(documents, folder, bounds)), bounds)
+    keeps = options.blank_nodes is BlankNodes.KEPT
+    for (number, one), answer in in_processes(canonical_maker, keeps, pieces):
+        if answer is None:
+            deque(line_statements(one, bounds), 0)  # which says what is wrong, and on which line
+            raise Undetermined("the file changes while it is read", code="HW-RDF-06", where=one.where)
+        yield number, one, *answer
+    for one, signature in seen:
+        if _signature(one.path) != signature:
+            raise Undetermined("the file changes while it is read", code="HW-RDF-06", where=one.where)
 
-    def __init__(self, folder: Path, options: RdfOptions, sorter: LineSorter) -> None:
-        self._folder = folder
-        self._sorter = sorter
-        self._bounds = options.bounds
-        self._treated = options.blank_nodes
-        is_replaced = self._treated is BlankNodes.REPLACED
-        self._named = NamedLines(options.bounds, options.genid if is_replaced else None)
-        self._with_blanks: RdfInput | None = None
 
-    def take(self, inputs: Iterable[RdfInput]) -> None:
-        seen: list[tuple[RdfInput, tuple[int, ...]]] = []
-        pieces = self._pieces(self._lines(inputs, seen))
-        for (number, one, path), answer in in_processes(canonical_maker, self._treated is BlankNodes.KEPT, pieces):
-            if answer is None:
-                for _block in line_statements(one, path, self._bounds):
-                    pass
-                raise Undetermined("the file changes while it is read", code="HW-RDF-06", where=one.where)
-            block, blanks = answer
-            self._sorter.add(block)
-            if blanks:
-                self._take_blanks(blanks, number, one)
-        for one, signature in seen:
-            if _signature(one.path) != signature:
-                raise Undetermined("the file changes while it is read", code="HW-RDF-06", where=one.where)
-        for block in self._named.blocks():
-            self._sorter.add(canonical_block(block, 1, ""))
-
-    def _take_blanks(self, lines: bytes, number: int, one: RdfInput) -> None:
-        if self._treated is BlankNodes.KEPT:
-            self._with_blanks = self._with_blanks or one
-            if self._with_blanks is not one:
-                raise BlankNodesRefused(
-                    "labels of blank nodes cannot be kept of two files", where=one.where, rule="NQUD-A6"
-                )
-        elif self._treated is BlankNodes.REFUSED:
-            if one.syntax.is_lines:
-                for _block in line_statements(one, one.path, self._bounds, blanks=False):
-                    pass
-            refuse_blanks(lines, one.where, None)
-        else:
-            self._named.take(lines, number, one.where)
-
-    def _lines(
-        self, inputs: Iterable[RdfInput], seen: list[tuple[RdfInput, tuple[int, ...]]]
-    ) -> Iterator[tuple[RdfInput, Path]]:
-        documents = []
-        for one in inputs:
-            seen.append((one, _signature(one.path)))
-            if one.syntax.is_lines:
-                yield one, one.path
-            else:
-                documents.append(one)
-        yield from parsed_files(documents, self._folder, self._bounds, self._treated)
-
-    def _pieces(
-        self, files: Iterable[tuple[RdfInput, Path]]
-    ) -> Iterator[tuple[tuple[int, RdfInput, Path], tuple[bytes, bool]]]:
-        """The pieces of files of lines, each with whether it is N-Triples."""
-        most = min(_PIECE_OCTETS, self._bounds.run_octets)
-        for number, (one, path) in enumerate(files):
-            blocks: list[bytes] = []
-            with path.open("rb") as stream:
-                for block in line_blocks(octets(stream, one.where, self._bounds), one.where, self._bounds):
-                    blocks.append(block)
-                    if sum(map(len, blocks)) >= most:
-                        yield (number, one, path), (b"".join(blocks), one.syntax is N_TRIPLES)
-                        blocks = []
-            if blocks:
-                yield (number, one, path), (b"".join(blocks), one.syntax is N_TRIPLES)
+def _pieces(
+    files: Iterable[tuple[RdfInput, Path]], bounds: RdfBounds
+) -> Iterator[tuple[tuple[int, RdfInput], tuple[bytes, bool]]]:
+    """The pieces of files of lines, each with whether it is N-Triples."""
+    most = min(_PIECE_OCTETS, bounds.run_octets)
+    for number, (one, path) in enumerate(files):
+        blocks: list[bytes] = []
+        with path.open("rb") as stream:
+            for block in line_blocks(octets(stream, one.where, bounds), one.where, bounds):
+                blocks.append(block)
+                if sum(map(len, blocks)) >= most:
+                    yield (number, one), (b"".join(blocks), one.syntax is N_TRIPLES)
+                    blocks = []
+        if blocks:
+            yield (number, one), (b"".join(blocks), one.syntax is N_TRIPLES)
 
 
 def canonical_maker(keep_blanks: bool) -> Callable[[Any], Any]:  # noqa: FBT001 - the settings of a process
@@ -223,9 +206,9 @@ def _signature(path: Path) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def line_statements(one: RdfInput, path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
+def line_statements(one: RdfInput, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
     """The statements of a file of lines as blocks of canonical lines, in its order. Raises BadRdf with the line."""
-    with path.open("rb") as file:
+    with one.path.open("rb") as file:
         yield from _line_blocks(one, file, bounds, blanks=blanks)
 
 
@@ -263,16 +246,14 @@ def write_blocks(blocks: Iterable[bytes], target: Path, *, durable: bool = True)
 _WITH_GRAPHS = ("nquads", "trig", "jsonld")
 
 
-def write_syntax(
-    inputs: Sequence[RdfInput], target: Path, syntax: Syntax, *, scratch: Path, bounds: RdfBounds = BOUNDS
-) -> DatasetSummary:
+def write_syntax(inputs: Sequence[RdfInput], target: Path, syntax: Syntax, *, scratch: Path) -> DatasetSummary:
     """Write the dataset of files in a syntax at `target`: the same octets for the same dataset. Gives the dataset.
 
     Raises BadRdf for what the syntax cannot say: named graphs in most, some predicates and characters in RDF/XML.
     """
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as name:
         folder = Path(name)
-        dataset = _canonical(inputs, folder / "dataset", bounds)
+        dataset = _canonical(inputs, folder / "dataset")
         try:
             quads = parse(path=folder / "dataset", format=RdfFormat.N_QUADS)
             triples = (_triple(quad) for quad in quads)
@@ -280,7 +261,7 @@ def write_syntax(
             if syntax is RDF_XML:  # the parser of RDF reads what is no XML
                 with target.open("rb") as file:
                     ParserCreate(namespace_separator=" ").ParseFile(file)
-            again = _canonical([RdfInput(target, syntax, name="what was written")], folder / "again", bounds)
+            again = _canonical([RdfInput(target, syntax, name="what was written")], folder / "again")
         except (BadRdf, OSError, ValueError, ExpatError) as error:
             raise _unsaid(inputs, syntax, str(error)[:300]) from error
         if again.sha256 != dataset.sha256:
@@ -288,10 +269,9 @@ def write_syntax(
     return dataset
 
 
-def _canonical(inputs: Sequence[RdfInput], target: Path, bounds: RdfBounds) -> DatasetSummary:
-    return write_canonical(
-        inputs, target, scratch=target.parent, durable=False, options=RdfOptions(BlankNodes.CANONICAL, bounds=bounds)
-    )
+def _canonical(inputs: Sequence[RdfInput], target: Path) -> DatasetSummary:
+    options = RdfOptions(BlankNodes.CANONICAL)
+    return write_canonical(inputs, target, scratch=target.parent, durable=False, options=options)
 
 
 def _unsaid(inputs: Sequence[RdfInput], syntax: Syntax, why: str) -> BadRdf:
@@ -314,16 +294,6 @@ _MOST_ENDED: Final = 5
 """After so many documents at which the process was ended no other is tried: each takes its time."""
 
 
-@dataclass(frozen=True, slots=True)
-class RdfDocument:
-    """An RDF document: a file, or its octets where they are given; `uri` is what relative IRIs are resolved against."""
-
-    path: Path
-    syntax: Syntax
-    uri: str
-    octets: bytes | None = None
-
-
 class CanonicalHasher:
     """Hashes documents by their canonical form. Close it."""
 
@@ -337,23 +307,24 @@ class CanonicalHasher:
         """End the process."""
         self._process.close()
 
-    def digest(self, document: RdfDocument) -> str:
-        """The SHA-256, hexadecimal. Raises BadRdf for what is no RDF in its syntax, RdfTooCostly, OSError."""
-        where = document.uri
-        length = document.path.stat().st_size if document.octets is None else len(document.octets)
-        if length > self._most:
-            raise RdfTooCostly(f"the document has more than {self._most:,} octets", where=where)
+    def digest(self, path: Path, syntax: Syntax, uri: str, octets: bytes | None = None) -> str:
+        """The SHA-256, hexadecimal, of a file, or of its octets where they are given; `uri` is the base of its IRIs.
+
+        Raises BadRdf for what is no RDF in its syntax, RdfTooCostly, OSError.
+        """
+        if (path.stat().st_size if octets is None else len(octets)) > self._most:
+            raise RdfTooCostly(f"the document has more than {self._most:,} octets", where=uri)
         if not self._left:
-            raise RdfTooCostly("too many documents before it took too long to be canonicalised", where=where)
-        job = (str(document.path), document.octets, document.syntax.name, document.uri, self._most)
+            raise RdfTooCostly("too many documents before it took too long to be canonicalised", where=uri)
+        job = (str(path), octets, syntax.name, uri, self._most)
         try:
             digest, fault, is_costly = self._process.do(job, self._seconds)
         except JobEnded as error:
             self._left -= 1
-            raise RdfTooCostly(f"the document cannot be canonicalised: {error}", where=where) from error
+            raise RdfTooCostly(f"the document cannot be canonicalised: {error}", where=uri) from error
         if digest:
             return str(digest)
-        raise (RdfTooCostly if is_costly else BadRdf)(fault, where=where)
+        raise (RdfTooCostly if is_costly else BadRdf)(fault, where=uri)
 
 
 def document_hasher(memory: int) -> Callable[[Any], Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyoxigraph import Literal, parse
 
-from headwater.rdf import BOUNDS, BadRdf, RdfBounds
+from headwater.rdf import BOUNDS, BadRdf
 from headwater.rdf.parsing import is_xml_content, parsed_files
 from headwater.rdf.statements import canonical_block, has_blanks, line_blocks, octets
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
@@ -30,30 +30,21 @@ class RdfFinding:
     fails: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RdfFindings:
     """What there is to say of a file: at most 1,000 findings, and how many more."""
 
-    statements: int
-    problems: int
-    findings: tuple[RdfFinding, ...]
-    left_out: int
-
-
-class _Notes:
-    def __init__(self) -> None:
-        self.statements = self.problems = self.left_out = 0
-        self.findings: list[RdfFinding] = []
+    statements: int = 0
+    problems: int = 0
+    findings: list[RdfFinding] = field(default_factory=list)
+    left_out: int = 0
 
     def fault(self, error: BadRdf, line: int | None = None) -> None:
-        what = error.what.partition(": ")[2] if error.line is not None else error.what
-        self.note(error.rule or error.code, what, error.line or line, fails=True)
-
-    @property
-    def found(self) -> RdfFindings:
-        return RdfFindings(self.statements, self.problems, tuple(self.findings), self.left_out)
+        """Add why the file, or a line of it, is refused."""
+        self.note(error.rule or error.code, error.said, error.line or line, fails=True)
 
     def note(self, rule: str, message: str, line: int | None, *, fails: bool) -> None:
+        """Add something."""
         self.problems += fails
         if len(self.findings) < _MOST:
             self.findings.append(RdfFinding(rule, message, line, fails))
@@ -61,12 +52,12 @@ class _Notes:
             self.left_out += 1
 
 
-def check_dataset(one: RdfInput, *, bounds: RdfBounds = BOUNDS) -> RdfFindings:
+def check_dataset(one: RdfInput) -> RdfFindings:
     """What is wrong with a file of a dataset: in N-Quads each line, elsewhere up to the first fault."""
-    notes = _Notes()
+    notes = RdfFindings()
     blanks = 0
     try:
-        for block in _checked_lines(one, notes, bounds):
+        for block in _checked_lines(one, notes):
             notes.statements += block.count(b"\n")
             blanks += has_blanks(block)
             _check_xml_literals(block, notes)
@@ -77,10 +68,10 @@ def check_dataset(one: RdfInput, *, bounds: RdfBounds = BOUNDS) -> RdfFindings:
         notes.note("HW-DAT-04", what, None, fails=False)
     if blanks:
         notes.note("NQUD-A6", "there are blank nodes: patches cannot name them", None, fails=False)
-    return notes.found
+    return notes
 
 
-def _check_xml_literals(block: bytes, notes: _Notes) -> None:
+def _check_xml_literals(block: bytes, notes: RdfFindings) -> None:
     for line in block.splitlines() if _XML_LITERAL in block else ():
         if _XML_LITERAL not in line:
             continue
@@ -93,17 +84,17 @@ def _check_xml_literals(block: bytes, notes: _Notes) -> None:
             notes.note("HW-RDF-01", f"an XML literal is no XML: {_shown(line)}", None, fails=False)
 
 
-def _checked_lines(one: RdfInput, notes: _Notes, bounds: RdfBounds) -> Iterator[bytes]:
+def _checked_lines(one: RdfInput, notes: RdfFindings) -> Iterator[bytes]:
     """The statements of a file as blocks of canonical lines: of one of lines without those that are noted."""
     if not one.syntax.is_lines:
         with tempfile.TemporaryDirectory(prefix="rdf-") as folder:
-            for _one, path in parsed_files([one], Path(folder), bounds):
+            for _one, path in parsed_files([one], Path(folder), BOUNDS):
                 with path.open("rb") as file:
-                    yield from line_blocks(octets(file, one.where, bounds), one.where, bounds)
+                    yield from line_blocks(octets(file, one.where), one.where)
         return
     line = 1
     with one.path.open("rb") as file:
-        for block in line_blocks(octets(file, one.where, bounds), one.where, bounds):
+        for block in line_blocks(octets(file, one.where), one.where):
             try:
                 yield canonical_block(block, line, one.where, one.syntax.parser_format)
             except BadRdf:
@@ -115,36 +106,33 @@ def _checked_lines(one: RdfInput, notes: _Notes, bounds: RdfBounds) -> Iterator[
             line += block.count(b"\n")
 
 
-def check_patch(path: Path, where: str, *, scratch: Path, bounds: RdfBounds = BOUNDS) -> RdfFindings:
+def check_patch(path: Path, where: str, *, scratch: Path) -> RdfFindings:
     """What is wrong with a patch: malformed lines, and what a writer should not write (NQUD-A4, NQUD-A6)."""
-    notes = _Notes()
+    notes = RdfFindings()
     blanks = None
     try:
         with path.open("rb") as file:
-            reader = read_patch(file, strict=False, where=where, bounds=bounds, skipped=notes.fault)
+            reader = read_patch(file, strict=False, where=where, skipped=notes.fault)
             for _sign, statement, number in reader:
                 notes.statements += 1
                 if blanks is None and has_blanks(statement):
                     blanks = number
     except BadRdf as error:
         notes.fault(error)
-        return notes.found
+        return notes
     if not notes.statements and not notes.problems:
         notes.note("NQUD-02", "no line begins with + or -: the patch changes nothing", None, fails=False)
     if blanks is not None:
         notes.note(
             "NQUD-A6", "there are blank nodes: labels mean the same nodes only by agreement", blanks, fails=False
         )
-    with (
-        tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
-        closing(PatchSteps(Path(folder), bounds)) as steps,
-    ):
+    with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder, closing(PatchSteps(Path(folder))) as steps:
         steps.add(path, strict=False)
         for statement, signs in steps.statements():
             if len(signs) > 1:
                 what = "is added and removed" if len(set(signs)) > 1 else "stands there twice"
                 notes.note("NQUD-A4", f"a statement {what}: {_shown(statement)}", None, fails=False)
-    return notes.found
+    return notes
 
 
 def _shown(statement: bytes) -> str:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -22,10 +22,9 @@ from xml.parsers.expat import ErrorString, ExpatError, ParserCreate
 
 from pyoxigraph import parse
 
-from headwater.processes.pool import JobEnded, do_limited, limit_memory
-from headwater.rdf import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds, RdfTooCostly
-from headwater.rdf.blank_nodes import BlankNodes, relabelled
-from headwater.rdf.statements import OctetStream, canonical_quads, has_blanks, octets, refuse_blanks, syntax_fault
+from headwater.processes.pool import JobEnded, LimitedProcess, limit_memory
+from headwater.rdf import BOUNDS, BadRdf, RdfBounds, RdfTooCostly
+from headwater.rdf.statements import OctetStream, canonical_quads, octets, syntax_fault
 from headwater.rdf.syntaxes import N3, NAMES, RDF_XML, RdfInput
 
 LONGEST_DECLARATION: Final = 1000
@@ -260,98 +259,46 @@ def _checked(declaration: bytes, where: str) -> int:
 
 
 _QUADS = 10_000
-_BATCH = 500
-_BATCH_OCTETS = 32 << 20
-"""So many documents, of so many octets, are parsed by one process."""
 _OCTETS_A_SECOND = 100_000
 """A document that is parsed more slowly is hostile: the parser is a hundred times as fast."""
 
-_Document = tuple[str, str, str | None, str]
-_Fault = tuple[int, int, str, int | None, str | None]
-_FAULTS: tuple[type[BadRdf], ...] = (BadRdf, RdfTooCostly, BlankNodesRefused)
+_FAULTS: tuple[type[BadRdf], ...] = (BadRdf, RdfTooCostly)
 
 
-def parsed_files(
-    inputs: Iterable[RdfInput], folder: Path, bounds: RdfBounds, nodes: BlankNodes = BlankNodes.KEPT
-) -> Iterator[tuple[RdfInput, Path]]:
-    """Documents, with files below `folder` of their statements as canonical lines, in no order. A file may have those
-    of many documents, and stands with the first of them. Blank nodes are REFUSED, or KEPT with their labels, or get
-    labels that no other document has.
+def parsed_files(inputs: Iterable[RdfInput], folder: Path, bounds: RdfBounds) -> Iterator[tuple[RdfInput, Path]]:
+    """Documents, each with a file below `folder` of its statements as canonical lines, which the next one overwrites.
 
-    Raises BadRdf, RdfTooCostly, BlankNodesRefused.
+    Raises BadRdf, RdfTooCostly.
     """
-    number = 0
-    for batch in _batches(inputs, 1 if nodes is BlankNodes.KEPT else _BATCH):
-        target = folder / f"parsed-{number}"
-        try:
-            _parse(batch, number, target, bounds, nodes)
-        except JobEnded:
-            for one in batch:  # which of them?
-                try:
-                    _parse([one], number, target, bounds, nodes)
-                except JobEnded as error:
-                    raise RdfTooCostly(f"the document cannot be parsed: {error}", where=one.where) from error
-            raise RdfTooCostly("the documents cannot be parsed together in time", where=batch[0].where) from None
-        number += len(batch)
-        yield batch[0], target
-
-
-def _batches(inputs: Iterable[RdfInput], most: int) -> Iterator[list[RdfInput]]:
-    batch: list[RdfInput] = []
-    length = 0
-    for one in inputs:
-        batch.append(one)
-        length += one.path.stat().st_size
-        if length >= _BATCH_OCTETS or len(batch) >= most:
-            yield batch
-            batch, length = [], 0
-    if batch:
-        yield batch
-
-
-def _parse(batch: Sequence[RdfInput], first: int, target: Path, bounds: RdfBounds, nodes: BlankNodes) -> None:
-    documents = [(str(one.path), one.syntax.name, one.base, one.where) for one in batch]
-    length = sum(one.path.stat().st_size for one in batch)
-    fault: _Fault = do_limited(
-        document_parser,
-        (documents, first, str(target), bounds.octets, nodes.value),
-        seconds=bounds.parser_seconds + length / _OCTETS_A_SECOND,
-        octets=bounds.parser_octets,
-    )
-    number, kind, what, line, rule = fault
-    if number >= 0:
-        raise _FAULTS[kind](what, where=batch[number].where, line=line, rule=rule)
+    target = folder / "parsed"
+    with closing(LimitedProcess(document_parser, bounds.parser_octets)) as process:
+        for one in inputs:
+            job = (str(one.path), one.syntax.name, one.base, str(target), bounds.octets)
+            try:
+                fault = process.do(job, bounds.parser_seconds + one.path.stat().st_size / _OCTETS_A_SECOND)
+            except JobEnded as error:
+                raise RdfTooCostly(f"the document cannot be parsed: {error}", where=one.where) from error
+            if fault:
+                kind, what, line, rule = fault
+                raise _FAULTS[kind](what, where=one.where, line=line, rule=rule)
+            yield one, target
 
 
 def document_parser(memory: int) -> Callable[[Any], Any]:
-    """What the process does: it writes the statements of documents to a file, up to the first fault."""
+    """What the process does: it writes the statements of a document to a file; gives what is wrong, if anything is."""
     limit_memory(memory)
 
-    def parsed(job: tuple[list[_Document], int, str, int, str]) -> _Fault:
-        documents, first, target, most, nodes = job
-        with open(target, "wb") as file:
-            for number, (path, syntax, base, where) in enumerate(documents):
-                one = RdfInput(Path(path), NAMES[syntax], base, where)
-                try:
-                    with one.path.open("rb") as document:
-                        for block in statements_of(one, document, RdfBounds(octets=most)):
-                            file.write(_treated(block, BlankNodes(nodes), first + number, where))
-                except BadRdf as error:
-                    what = error.what if error.line is None else error.what.partition(": ")[2]
-                    return number, _FAULTS.index(type(error)), what, error.line, error.rule
-        return -1, 0, "", None, None
+    def parsed(job: tuple[str, str, str | None, str, int]) -> tuple[Any, ...]:
+        path, syntax, base, target, most = job
+        one = RdfInput(Path(path), NAMES[syntax], base)
+        try:
+            with open(target, "wb") as file, one.path.open("rb") as document:
+                file.writelines(statements_of(one, document, RdfBounds(octets=most)))
+        except BadRdf as error:
+            return _FAULTS.index(type(error)), error.said, error.line, error.rule
+        return ()
 
     return parsed
-
-
-def _treated(block: bytes, nodes: BlankNodes, document: int, where: str) -> bytes:
-    if nodes is BlankNodes.KEPT or not has_blanks(block):
-        return block
-    if nodes is BlankNodes.REFUSED:
-        refuse_blanks(block, where, None)
-    return b"".join(
-        relabelled(line + b"\n", lambda label: b"_:d%dx%s" % (document, label[2:])) for line in block.split(b"\n")[:-1]
-    )
 
 
 def statements_of(one: RdfInput, file: BinaryIO, bounds: RdfBounds) -> Iterator[bytes]:

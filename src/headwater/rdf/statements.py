@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import io
 import re
-import stat
 import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import BinaryIO, Final
 
 from pyoxigraph import Quad, RdfFormat, parse, serialize
@@ -87,15 +85,6 @@ def _inflated(stream: BinaryIO, head: bytes, where: str, most: int) -> Iterator[
             data = stream.read(BLOCK >> 2)
     if pending:
         yield pending
-
-
-def is_plain(path: Path) -> bool:
-    """Whether a file is an ordinary one that is neither gzip nor begins with a byte order mark."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        return False
-    with path.open("rb") as file:
-        head = _exactly(file, len(_BOM))
-    return not head.startswith(_GZIP) and head != _BOM
 
 
 def line_blocks(pieces: Iterator[bytes], where: str, bounds: RdfBounds = BOUNDS) -> Iterator[bytes]:
@@ -217,11 +206,6 @@ _OPEN_LITERAL: Final = re.compile(
 """A line whose last quotation mark opens a literal."""
 _SINGLE_LINES: Final = 64
 """So many lines of a block are parsed each by itself; after that the rest of the block is parsed as a whole."""
-
-
-def is_canonical_line(line: bytes) -> bool:
-    """Whether the pattern recognises a line, which is UTF-8."""
-    return _WITH_BLANKS[0].fullmatch(line) is not None
 
 
 def signed_end(block: bytes, start: int) -> int:

@@ -148,11 +148,7 @@ def chosen_dataset(files: Sequence[RdfFile], wanted: str | None) -> RdfFile | No
     """
     if wanted is not None:
         return next((one for one in files if wanted in (one.uri, name_of(one.uri))), None)
-    for some in (
-        [one for one in files if one.flagged],
-        [one for one in files if is_named(one.uri)],
-        files,
-    ):
+    for some in ([one for one in files if one.flagged], [one for one in files if is_named(one.uri)], files):
         if len(some) == 1:
             return some[0]
         if some:

@@ -36,7 +36,6 @@ from headwater.rdf.canonical import (
 from headwater.rdf.statements import (
     canonical_and_blanks,
     canonical_block,
-    is_plain,
     line_blocks,
     octets,
     parsed_lines,
@@ -66,79 +65,6 @@ _PATCH_LINE: Final = cast("Callable[[tuple[str, bytes, int]], PatchLine]", parti
 """A record of its fields, without a call of Python for each."""
 
 
-class PatchReader(Iterator[PatchLine]):
-    """The effective lines of a patch, in its order. `skipped` counts the malformed ones that were passed over."""
-
-    def __init__(
-        self, stream: BinaryIO, where: str, bounds: RdfBounds, skip: Callable[[BadRdfPatch], None] | None
-    ) -> None:
-        self.skipped = 0
-        self._where = where
-        self._skip = skip
-        self._lines = self._read(line_blocks(octets(stream, where, bounds), where, bounds))
-
-    def __next__(self) -> PatchLine:
-        return next(self._lines)
-
-    def __iter__(self) -> Iterator[PatchLine]:
-        return self._lines
-
-    def _read(self, blocks: Iterator[bytes]) -> Iterator[PatchLine]:
-        number = 1
-        for block in blocks:
-            utf8_checked(block, number, lambda what, at: self._bad(what, at, "NQUD-A11"))
-            start = 0
-            while start < len(block):
-                end = signed_end(block, start)
-                lines = block[start:end].splitlines(keepends=True)
-                signs = ["+" if line[0] == _PLUS else "-" for line in lines]
-                yield from map(_PATCH_LINE, zip(signs, [line[1:] for line in lines], count(number), strict=False))
-                number += len(lines)
-                if end < len(block) and (passed := _NOT_EFFECTIVE.match(block, end)):
-                    start = passed.end()
-                    number += block.count(b"\n", end, start)
-                elif end < len(block):
-                    start = block.index(b"\n", end) + 1
-                    yield from self._other(block[end:start], number)
-                    number += 1
-                else:
-                    start = end
-
-    def _other(self, line: bytes, number: int) -> Iterator[PatchLine]:
-        """A line that the pattern does not recognise: most often one that is not effective."""
-        sign = line[:1]
-        if sign in _SIGNS and line[1:2] != sign and (statement := self._statement(line[1:], number)):
-            yield PatchLine(_SIGNS[sign], statement, number)
-
-    def _statement(self, text: bytes, number: int) -> bytes | None:
-        """The canonical statement of a line after its sign; None where there is none."""
-        body = text.lstrip(b" \t")
-        if body in (b"\n", b"\r\n") or body.startswith(b"#"):
-            return None
-        try:
-            if text.startswith(tuple(_SIGNS)):
-                raise self._bad("two different signs", number, "NQUD-A1")
-            if not body.startswith((b"<", b"_:")):
-                raise self._bad("a statement begins with an IRI or a blank node", number, "NQUD-A3")
-            statement = parsed_lines(body, number, self._where)
-            if not statement:
-                raise self._bad("there is no statement after the sign", number, "NQUD-A3")
-            return statement
-        except BadRdfPatch as error:
-            fault = error
-        except BadRdf as error:
-            what = error.what.partition(": ")[2] if error.line is not None else error.what
-            fault = self._bad(what, number, error.rule or "NQUD-A3")
-        if self._skip is None:
-            raise fault
-        self._skip(fault)
-        self.skipped += 1
-        return None
-
-    def _bad(self, what: str, line: int, rule: str) -> BadRdfPatch:
-        return BadRdfPatch(what, where=self._where, line=line, rule=rule)
-
-
 def read_patch(
     stream: BinaryIO,
     *,
@@ -146,11 +72,54 @@ def read_patch(
     where: str = "the patch",
     bounds: RdfBounds = BOUNDS,
     skipped: Callable[[BadRdfPatch], None] = lambda fault: None,
-) -> PatchReader:
-    """The effective lines of a patch, inflated where it is gzip. While they are read BadRdfPatch is raised for a
-    malformed one if `strict`, else it is skipped, counted, and `skipped` is told; for what is not UTF-8 always
+) -> Iterator[PatchLine]:
+    """The effective lines of a patch, in its order, inflated where it is gzip. While they are read BadRdfPatch is
+    raised for a malformed one if `strict`, else it is passed over, and `skipped` is told; for what is not UTF-8 always
     (NQUD-A3, NQUD-A11)."""
-    return PatchReader(stream, where, bounds, None if strict else skipped)
+    number = 1
+    for block in line_blocks(octets(stream, where, bounds), where, bounds):
+        utf8_checked(block, number, lambda what, at: BadRdfPatch(what, where=where, line=at, rule="NQUD-A11"))
+        start = 0
+        while start < len(block):
+            end = signed_end(block, start)
+            lines = block[start:end].splitlines(keepends=True)
+            signs = ["+" if line[0] == _PLUS else "-" for line in lines]
+            yield from map(_PATCH_LINE, zip(signs, [line[1:] for line in lines], count(number), strict=False))
+            number += len(lines)
+            if end < len(block) and (passed := _NOT_EFFECTIVE.match(block, end)):
+                start = passed.end()
+                number += block.count(b"\n", end, start)
+            elif end < len(block):
+                start = block.index(b"\n", end) + 1
+                try:
+                    if (other := _other(block[end:start], number, where)) is not None:
+                        yield other
+                except BadRdfPatch as fault:
+                    if strict:
+                        raise
+                    skipped(fault)
+                number += 1
+            else:
+                start = end
+
+
+def _other(line: bytes, number: int, where: str) -> PatchLine | None:
+    """A line that the pattern does not recognise: most often one that is not effective."""
+    sign, text = line[:1], line[1:]
+    body = text.lstrip(b" \t")
+    if sign not in _SIGNS or text.startswith(sign) or body in (b"\n", b"\r\n") or body.startswith(b"#"):
+        return None
+    try:
+        if text.startswith(tuple(_SIGNS)):
+            raise BadRdf("two different signs", rule="NQUD-A1")
+        if not body.startswith((b"<", b"_:")):
+            raise BadRdf("a statement begins with an IRI or a blank node")
+        statement = parsed_lines(body, number, where)
+        if not statement:
+            raise BadRdf("there is no statement after the sign")
+    except BadRdf as error:
+        raise BadRdfPatch(error.said, where=where, line=number, rule=error.rule or "NQUD-A3") from error
+    return PatchLine(_SIGNS[sign], statement, number)
 
 
 # the difference of two canonical files, read side by side. That they are canonical and in order is checked on the way,
@@ -296,11 +265,7 @@ def _disorder(lines: list[bytes], number: int, where: str) -> NotCanonical:
 
 
 def write_dataset_patch(
-    datasets: tuple[RdfInput, RdfInput],
-    target: BinaryIO,
-    *,
-    scratch: Path,
-    options: RdfOptions = NO_BLANK_NODES,
+    datasets: tuple[RdfInput, RdfInput], target: BinaryIO, *, scratch: Path, options: RdfOptions = NO_BLANK_NODES
 ) -> PatchSummary:
     """Write what makes the first dataset the second. `target` is a file that can be cut.
 
@@ -329,43 +294,42 @@ def write_dataset_patch(
 
 # patches applied, inverted, composed: sorted, in bounded memory
 
-_LINES = 1_000
 _OCTETS = 1 << 20
 _BLOCK = 1 << 14
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedSummary:
-    """What patches did: statements added and removed, additions of what was there, removals of what was not, malformed
-    lines that were skipped; and the dataset that came of it. A statement that is added and removed again counts twice.
-    """
-
-    added: int
-    removed: int
-    already_there: int
-    not_there: int
-    skipped: int
-    dataset: DatasetSummary
+_NOTHING: Final = DatasetSummary(0, 0, "")
 
 
+@dataclass(slots=True)
 class EffectCounts:
-    """Counts what lines of patches have done, or would have done if the dataset were another."""
+    """What lines of patches have done, or would have done if the dataset were another: statements added and removed,
+    additions of what was there, removals of what was not. A statement that is added and removed again counts twice."""
 
-    def __init__(self) -> None:
-        self.added = self.removed = self.already_there = self.not_there = 0
+    added: int = 0
+    removed: int = 0
+    already_there: int = 0
+    not_there: int = 0
 
     def apply(self, signs: bytes, *, there: bool) -> bool:
         """Whether a statement is there after what the patches say of it, one after the other."""
         for sign in signs:
-            if sign == 43:  # a plus
+            if sign == _PLUS:
                 self.already_there += there
                 self.added += not there
-                there = True
             else:
                 self.not_there += not there
                 self.removed += there
-                there = False
+            there = sign == _PLUS
         return there
+
+
+@dataclass(slots=True)
+class AppliedSummary(EffectCounts):
+    """The same of patches that were applied: malformed lines that were skipped, and the dataset that came of it."""
+
+    skipped: int = 0
+    dataset: DatasetSummary = _NOTHING
 
 
 def apply_patches(
@@ -388,15 +352,14 @@ def apply_patches(
         blanks = options.blank_nodes is BlankNodes.KEPT
 
         def made(start: Path | None) -> AppliedSummary:
-            counts = EffectCounts()
+            found = AppliedSummary()
             with closing(PatchSteps(folder, bounds)) as steps:
                 for path in patches:
                     steps.add(path, strict=strict, blanks=blanks)
                 blocks = iter(()) if start is None else sorted_blocks(start, bounds, blanks=blanks)
-                dataset = write_blocks(patched_blocks(blocks, steps.statements(), counts), target)
-            return AppliedSummary(
-                counts.added, counts.removed, counts.already_there, counts.not_there, steps.skipped, dataset
-            )
+                found.dataset = write_blocks(patched_blocks(blocks, steps.statements(), found), target)
+                found.skipped = steps.skipped
+            return found
 
         try:
             return made(base)
@@ -426,20 +389,16 @@ class PatchSteps:
     def add(self, path: Path, *, strict: bool, blanks: bool = True) -> None:
         """Take a patch, after those before."""
         with path.open("rb") as file:
-            reader = read_patch(file, strict=strict, where=str(path), bounds=self._bounds)
-            lines, octets_held = [], 0
+            reader = read_patch(file, strict=strict, where=str(path), bounds=self._bounds, skipped=self._skip)
             for sign, statement, number in reader:
                 if not blanks:
                     refuse_blanks(statement, str(path), number)
                 # a control character is in no canonical line, and sorts before all that is
-                lines.append(b"%s\x01%016x%s\n" % (statement[:-1], self._number, sign.encode()))
+                self._sorter.add(b"%s\x01%016x%s\n" % (statement[:-1], self._number, sign.encode()))
                 self._number += 1
-                octets_held += len(statement)
-                if len(lines) >= _LINES or octets_held >= _OCTETS:
-                    self._sorter.add(b"".join(lines))
-                    lines, octets_held = [], 0
-            self._sorter.add(b"".join(lines))
-            self.skipped += reader.skipped
+
+    def _skip(self, _fault: BadRdfPatch) -> None:
+        self.skipped += 1
 
     def close(self) -> None:
         """Let go of what was taken."""
@@ -486,28 +445,18 @@ def patched_blocks(
         yield b"".join(lines)
 
 
-def write_inverse(
-    patch: Path, target: BinaryIO, *, scratch: Path, strict: bool, bounds: RdfBounds = BOUNDS
-) -> PatchSummary:
-    """Write the patch that undoes `patch`: what it adds last is removed, what it removes last is added."""
-    return write_composed([patch], target, scratch=scratch, strict=strict, bounds=bounds, inverse=True)
-
-
 def write_composed(
-    patches: Sequence[Path],
-    target: BinaryIO,
-    *,
-    scratch: Path,
-    strict: bool,
-    bounds: RdfBounds = BOUNDS,
-    inverse: bool = False,
+    patches: Sequence[Path], target: BinaryIO, *, scratch: Path, strict: bool, inverse: bool = False
 ) -> PatchSummary:
-    """Write one patch that has the effect of all, one after the other: the last sign of a statement wins (NQUD-A4)."""
+    """Write one patch that has the effect of all, one after the other: the last sign of a statement wins (NQUD-A4).
+
+    Or its `inverse`, which removes what they add, and adds what they remove.
+    """
     removed = added = 0
     with (
         tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
         tempfile.SpooledTemporaryFile(_PIECE, dir=folder) as additions,
-        closing(PatchSteps(Path(folder), bounds)) as steps,
+        closing(PatchSteps(Path(folder))) as steps,
     ):
         for path in patches:
             steps.add(path, strict=strict)
@@ -553,16 +502,12 @@ def write_patched(
 
 def _bounds_of(patch: Path) -> RdfBounds:
     """The bounds on a patch: each line of what is inflated without end would be sorted."""
-    if is_plain(patch):
-        return BOUNDS
     return replace(BOUNDS, octets=max(_GROWS_FREELY, _MOST_GROWTH * patch.stat().st_size))
 
 
 def check_growth(patch: Path) -> None:
     """Raises RdfTooCostly where a patch in gzip is inflated beyond all measure. For one that is read with others, and
     so with bounds that are not its own."""
-    bounds = _bounds_of(patch)
-    if bounds is not BOUNDS:
-        with patch.open("rb") as file:
-            for _piece in octets(file, "the patch", bounds):
-                pass
+    with patch.open("rb") as file:
+        for _piece in octets(file, "the patch", _bounds_of(patch)):
+            pass

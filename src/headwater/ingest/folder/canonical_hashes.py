@@ -13,7 +13,7 @@ from headwater.files.hashing import HASHERS
 from headwater.files.nofollow import open_unlinked
 from headwater.ingest.folder.walk import CanonicalHashes
 from headwater.rdf import BadRdf
-from headwater.rdf.canonical import HASHED_OCTETS, CanonicalHasher, RdfDocument
+from headwater.rdf.canonical import HASHED_OCTETS, CanonicalHasher
 from headwater.rdf.syntaxes import syntax_of
 from headwater.spec.extensions import EMPTY_DATASET, canonical_attribute
 from headwater.spec.records import parse_hash
@@ -44,8 +44,7 @@ class DocumentHashes:
         if octets is None:
             return metadata  # it is read again
         try:
-            document = RdfDocument(Path(os.fsdecode(path)), syntax, self._settings.prefix + uri, octets)
-            digest = self._hasher.digest(document)
+            digest = self._hasher.digest(Path(os.fsdecode(path)), syntax, self._settings.prefix + uri, octets)
         except BadRdf as fault:
             self._refused(path, fault.what)
             return metadata

@@ -303,13 +303,13 @@ class CanonicalFixity:
         self, listed: str, uri: str, syntaxes: Sequence[Syntax], path: Path, octets: bytes | None
     ) -> FixityJudgement:
         from headwater.rdf import BadRdf, RdfTooCostly
-        from headwater.rdf.canonical import CanonicalHasher, RdfDocument
+        from headwater.rdf.canonical import CanonicalHasher
 
         judged = FixityJudgement(DocumentFixity.UNKNOWN)
         self._hasher = self._hasher or CanonicalHasher()
         for syntax in syntaxes:
             try:
-                digest = self._hasher.digest(RdfDocument(path, syntax, uri, octets))
+                digest = self._hasher.digest(path, syntax, uri, octets)
             except BadRdf as fault:
                 fixity = DocumentFixity.UNKNOWN if isinstance(fault, RdfTooCostly) else DocumentFixity.OTHER
                 judged = FixityJudgement(fixity, f"a hash of canonical N-Quads is listed, and {fault.what}")
