@@ -374,16 +374,16 @@ class CountingStream:
 
 
 @contextlib.contextmanager
-def written(path: Path) -> Iterator[CountingStream]:
-    """A dump that gets its name when the block ends well, readable by this user only; gzip when the name says `.gz`.
+def written(path: Path, mode: int = 0o600) -> Iterator[CountingStream]:
+    """A file that gets its name when the block ends well, with these permissions; gzip when the name says `.gz`.
 
-    It holds private notes. What has the name already stays until then; a device or a pipe is written as it is. Raises
-    OSError.
+    A dump holds private notes. What has the name already stays until then; a device or a pipe is written as it is.
+    Raises OSError.
     """
     is_special = path.exists() and not path.is_file() and not path.is_dir()
     aside = path if is_special else path.with_name(f".{path.name}.{os.getpid()}")
     made = 0 if is_special else os.O_CREAT | os.O_EXCL
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CLOEXEC | made, 0o600)
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CLOEXEC | made, mode)
     try:
         with os.fdopen(descriptor, "wb", buffering=_BLOCK) as file:
             out = CountingStream(file, compressed=path.name.endswith(".gz"))

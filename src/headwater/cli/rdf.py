@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from headwater.catalog.dump import written
 from headwater.catalog.interface import UnknownSet
 from headwater.cli.catalog_argument import CatalogArgument, existing
 from headwater.cli.output import (
@@ -19,48 +24,181 @@ from headwater.cli.output import (
     json_document,
     json_option,
     listening,
+    output_faults,
     printable,
     show_result,
     show_some,
     standard_input,
 )
-from headwater.cli.rdf_files import (
-    SYNTAX_NAMES,
-    file_type,
-    genid_prefix,
-    lenient_option,
-    local_files,
-    names_blank_nodes,
-    output_option,
-    rdf_inputs,
-    reads_rdf,
-    result_for,
-    scratch_folder,
-)
-from headwater.cli.shared_options import EXISTING, dest_argument, option
+from headwater.cli.shared_options import EXISTING, dest_argument, option, options
+from headwater.cli.stop_signal import terminated
 from headwater.copy_state import CopyStateReader, copied_sets, files_after
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, replayed
 from headwater.datasets.rows import DatasetPatch, DatasetState, patches_from, read_dataset
-from headwater.errors import Exit, UsageFault
+from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
 from headwater.rdf.canonical import (
     LABELS_KEPT,
     NO_BLANK_NODES,
     BlankNodes,
+    DatasetSummary,
     RdfOptions,
     write_canonical,
     write_syntax,
 )
 from headwater.rdf.checking import check_dataset, check_patch
-from headwater.rdf.syntaxes import NAMES, RdfInput, syntax_of
+from headwater.rdf.statements import is_iri
+from headwater.rdf.syntaxes import N_QUADS, NAMES, RdfInput, syntax_of
 from headwater.rdf.syntaxes import is_patch as named_patch
-from headwater.rdf.unified_diff import PatchSummary, apply_patches, write_composed, write_dataset_patch, write_inverse
+from headwater.rdf.unified_diff import PatchSummary, apply_patches, write_composed, write_dataset_patch
 from headwater.source.config import read_config
 from headwater.triplestores.embedded_store import EmbeddedStore
+
+# files: `-` for the standard streams, gzip, and results that appear when they are complete
 
 _PAGE = 1_000
 
 
-@click.group("rdf", short_help="RDF datasets: canonical form, hash, difference, patches.")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_READ = "read-"
+SYNTAX_NAMES = ("nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld")
+_PIECE = 1 << 20
+
+file_type = click.Path(exists=True, dir_okay=False, allow_dash=True)
+output_option = option(
+    "-o, --output FILE",
+    "Write to FILE when complete, compressed if it ends in .gz.  [default: standard output]",
+    click.Path(dir_okay=False, allow_dash=True),
+    default=STANDARD,
+)
+lenient_option = option("--lenient", "Skip malformed lines of patches, and count them.")
+
+reads_rdf = options(
+    option("--syntax", "The syntax of the files.  [default: by the suffix, or N-Quads]", click.Choice(SYNTAX_NAMES)),
+    option("--base IRI", "What relative IRIs are resolved against; without it they are refused."),
+    json_option,
+)
+"""How files are read."""
+
+
+def names_blank_nodes(default: str) -> Callable[[Command], Command]:
+    """Give a command the options that say what becomes of blank nodes."""
+    return options(
+        option(
+            "--blank-nodes",
+            "What becomes of blank nodes: stable IRIs (with --genid), the labels of RDFC-1.0, or the labels they have.",
+            click.Choice(["refuse", "iris", "canonical", "keep"]),
+            default=default,
+            show_default=True,
+        ),
+        option("--genid PREFIX", "What the IRIs begin with: https://HOST/.well-known/genid/ of your host."),
+    )
+
+
+def _rdf_options(options: dict[str, Any]) -> RdfOptions:
+    """How RDF is taken. Raises UsageFault where a prefix of IRIs is needed and none is given, or is none."""
+    treated, genid = BlankNodes(options["blank_nodes"]), options["genid"]
+    if (treated is BlankNodes.REPLACED) is not (genid is not None):
+        raise UsageFault("--blank-nodes iris and --genid belong together", advice="Give both.")
+    if genid is not None and not is_iri(genid):
+        raise UsageFault(f"{genid!r} is no IRI", advice="Give https://HOST/.well-known/genid/ of a host of yours.")
+    return RdfOptions(treated, genid)
+
+
+@contextmanager
+def result_for(output: str, *, as_json: bool) -> Iterator[Path]:
+    """A scratch folder; its file `result` is delivered as OUTPUT in the end. Raises StoreFault.
+
+    Raises UsageFault where standard output would have the result and a summary as JSON.
+    """
+    if as_json and output == STANDARD:
+        raise UsageFault("standard output cannot have the result and a summary", advice="Give --output with --json.")
+    with scratch_folder() as scratch:
+        yield scratch
+        deliver(scratch / "result", output)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for what a command keeps on disk, below TMPDIR, for its time.
+
+    An error in what was read into it is said to be one of standard input. Nothing is left where a signal ends the
+    command. Raises StoreFault where there is no room for it.
+    """
+    with terminated(), tempfile.TemporaryDirectory(prefix="headwater-rdf-") as folder:
+        try:
+            yield Path(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise StoreFault(
+                "there is no room for temporary files",
+                where=tempfile.gettempdir(),
+                advice="Set TMPDIR to a folder with room for several times what is read.",
+            ) from error
+        except HeadwaterError as error:
+            if error.where is not None and error.where.startswith(folder) and _READ in error.where:
+                error.where = "standard input"
+            raise
+
+
+def local_files(names: Sequence[str], scratch: Path) -> list[Path]:
+    """The files of these names; what comes on standard input (`-`, once) or by a pipe lies in the scratch folder."""
+    if names.count(STANDARD) > 1:
+        raise UsageFault("standard input can be read once", advice="Give - for one of the files only.")
+    paths = []
+    for number, name in enumerate(names):
+        paths.append(Path(name))
+        if name != STANDARD and paths[-1].is_file():
+            continue
+        paths[-1] = scratch / f"{_READ}{number}"
+        with (
+            nullcontext(standard_input()) if name == STANDARD else open(name, "rb") as source,
+            paths[-1].open("xb") as file,
+        ):
+            shutil.copyfileobj(source, file, _PIECE)
+    return paths
+
+
+def rdf_inputs(names: Sequence[str], scratch: Path, options: dict[str, Any]) -> list[RdfInput]:
+    """The files of these names as parts of a dataset. Raises UsageFault: a suffix that says nothing, a wrong base."""
+    syntax, base = options["syntax"], options["base"]
+    if base is not None and not is_iri(base):
+        raise UsageFault(f"--base {base!r} is no absolute IRI", advice="Give one such as https://example.org/people/.")
+    paths = local_files(names, scratch)
+    inputs = []
+    for name, path in zip(names, paths, strict=True):
+        found = NAMES[syntax] if syntax else syntax_of(None, name)
+        if found is None and (name == STANDARD or not Path(name).suffix.removesuffix(".gz")):
+            found = N_QUADS
+        if found is None:
+            what = "what RDF syntax this is does not follow from its name"
+            raise UsageFault(what, where=name, advice=f"Name it with --syntax: {', '.join(SYNTAX_NAMES)}.")
+        inputs.append(RdfInput(path, found, base, name="standard input" if name == STANDARD else name))
+    return inputs
+
+
+def deliver(result: Path, output: str) -> None:
+    """Give a complete file to standard output or as the file OUTPUT, which is replaced as a whole.
+
+    What is there and no file, a pipe or a device, is written to and stays what it is. Raises StoreFault.
+    """
+    if output == STANDARD and sys.stdout is None:
+        raise StoreFault("standard output is closed", advice="Name a file with --output.")
+    with output_faults(output), result.open("rb") as source:
+        if output == STANDARD:
+            shutil.copyfileobj(source, sys.stdout.buffer, _PIECE)
+            sys.stdout.buffer.flush()
+            return
+        with written(Path(output), 0o666) as out:
+            while piece := source.read(_PIECE):
+                out.write(piece)
+
+
+# the commands
+
+
+@click.group("rdf")
 def command() -> None:
     """Handle RDF datasets, and the patches between them (N-Quads Unified Diff), as files.
 
@@ -211,11 +349,13 @@ _NO_LINES = "no line of what was given as patch begins with + or -: nothing is c
 def canonical(files: Sequence[str], output: str, as_json: bool, **options: Any) -> Exit:
     """Write the dataset of all FILEs as N-Quads, sorted by octets, each statement once."""
     with result_for(output, as_json=as_json) as scratch:
-        inputs = rdf_inputs(files, scratch, options["syntax"], options["base"])
-        found = write_canonical(
-            inputs, scratch / "result", scratch=scratch, options=_rdf_options(options), durable=False
-        )
+        found = _made_canonical(files, scratch, options)
     return _tell(asdict(found), "", as_json=as_json)
+
+
+def _made_canonical(files: Sequence[str], scratch: Path, options: dict[str, Any]) -> DatasetSummary:
+    inputs, treated = rdf_inputs(files, scratch, options), _rdf_options(options)
+    return write_canonical(inputs, scratch / "result", scratch=scratch, options=treated, durable=False)
 
 
 @command.command("hash", short_help="Print the SHA-256 of a dataset.")
@@ -225,17 +365,9 @@ def canonical(files: Sequence[str], output: str, as_json: bool, **options: Any) 
 def hash_of(files: Sequence[str], as_json: bool, **options: Any) -> Exit:
     """Print the SHA-256 of what `rdf canonical` writes: the same for equal datasets, in whatever syntax and order."""
     with scratch_folder() as scratch:
-        inputs = rdf_inputs(files, scratch, options["syntax"], options["base"])
-        found = write_canonical(
-            inputs, scratch / "result", scratch=scratch, options=_rdf_options(options), durable=False
-        )
+        found = _made_canonical(files, scratch, options)
     show_result(asdict(found), found.sha256, as_json=as_json)
     return Exit.DONE
-
-
-def _rdf_options(options: dict[str, Any]) -> RdfOptions:
-    treated = BlankNodes(options["blank_nodes"])
-    return RdfOptions(treated, genid_prefix(treated.value, options["genid"]))
 
 
 @command.command("diff", short_help="Write the patch from one dataset to another.")
@@ -251,7 +383,7 @@ def diff(old: str, new: str, output: str, as_json: bool, **options: Any) -> Exit
     their labels: a patch cannot name them (NQUD-A6). Files that are canonical already are compared as they are.
     """
     with result_for(output, as_json=as_json) as scratch:
-        first, second = rdf_inputs([old, new], scratch, options["syntax"], options["base"])
+        first, second = rdf_inputs([old, new], scratch, options)
         with (scratch / "result").open("w+b") as file:
             found = write_dataset_patch((first, second), file, scratch=scratch, options=_rdf_options(options))
     return _tell_patch(found, as_json=as_json)
@@ -272,7 +404,7 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
     with result_for(output, as_json=as_json) as scratch:
         if [dataset, *patches].count(STANDARD) > 1:
             raise UsageFault("standard input can be read once", advice="Give - for one of the files only.")
-        (start,) = rdf_inputs([dataset], scratch, options["syntax"], options["base"])
+        (start,) = rdf_inputs([dataset], scratch, options)
         path = start.path
         if not start.syntax.is_lines:
             path = scratch / "base"
@@ -307,7 +439,7 @@ def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
     with result_for(output, as_json=as_json) as scratch:
         (path,) = local_files([patch], scratch)
         with (scratch / "result").open("xb") as file:
-            found = write_inverse(path, file, scratch=scratch, strict=not lenient)
+            found = write_composed([path], file, scratch=scratch, strict=not lenient, inverse=True)
     return _tell_patch(found, as_json=as_json)
 
 
@@ -339,7 +471,7 @@ def check(file: str, is_patch: bool, as_json: bool, **options: Any) -> Exit:
             (path,) = local_files([file], scratch)
             found = check_patch(path, file, scratch=scratch)
         else:
-            found = check_dataset(rdf_inputs([file], scratch, options["syntax"], options["base"])[0])
+            found = check_dataset(rdf_inputs([file], scratch, options)[0])
     if as_json:
         json_document(asdict(found))
     else:
@@ -359,9 +491,7 @@ def check(file: str, is_patch: bool, as_json: bool, **options: Any) -> Exit:
 @option("--to", "The syntax to write.  [default: by the suffix of --output]", click.Choice(SYNTAX_NAMES))
 @output_option
 @reads_rdf
-def convert(
-    files: Sequence[str], to: str | None, output: str, as_json: bool, syntax: str | None, base: str | None
-) -> Exit:
+def convert(files: Sequence[str], to: str | None, output: str, as_json: bool, **options: Any) -> Exit:
     """Write the dataset of all FILEs in another syntax: the same octets for the same dataset.
 
     What was written is read again and compared. What a syntax cannot say is refused: named graphs in most, some
@@ -371,7 +501,7 @@ def convert(
     if wanted is None:
         raise UsageFault("nothing says in which syntax to write", advice="Name it with --to.")
     with result_for(output, as_json=as_json) as scratch:
-        inputs = rdf_inputs(files, scratch, syntax, base)
+        inputs = rdf_inputs(files, scratch, options)
         found = write_syntax(inputs, scratch / "result", wanted, scratch=scratch)
     told = {"syntax": wanted.name, "media_type": wanted.media_type, **asdict(found)}
     return _tell(told, f"{counted(found.quads, 'statement')} in {wanted.title}", as_json=as_json)
