@@ -14,7 +14,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import IO, BinaryIO, Final, cast
 
@@ -28,7 +28,6 @@ from headwater.triplestores.statements import (
     POSITION_GRAPH,
     StorePosition,
     StoreState,
-    WithoutPosition,
     as_data,
     parts_of,
     position_of,
@@ -38,6 +37,7 @@ from headwater.triplestores.statements import (
 )
 
 _CHUNK: Final = 4 << 20
+_QUADS: Final = 10_000
 _NEW: Final = ".new"
 _OLD: Final = ".old"
 _GRAPH: Final = pyoxigraph.NamedNode(POSITION_GRAPH)
@@ -115,11 +115,8 @@ class EmbeddedStore:
                 shutil.rmtree(left, ignore_errors=True)
             folder.parent.mkdir(parents=True, exist_ok=True)
             store = pyoxigraph.Store(str(aside))
-            if has_blank_nodes(dataset):
-                with dataset.open("rb") as stream:
-                    store.bulk_load(cast(IO[bytes], OctetStream(_pieces_with_iris(stream))), _FORMAT)
-            else:
-                store.bulk_load(path=str(dataset), format=_FORMAT)
+            with dataset.open("rb") as stream:
+                store.bulk_load(cast(IO[bytes], OctetStream(_pieces_with_iris(stream))), _FORMAT)
             store.extend(pyoxigraph.parse(b"".join(statements_of(position)), _FORMAT))
             store.flush()
             del store
@@ -152,8 +149,7 @@ class EmbeddedStore:
     def write_statements(self, target: IO[bytes]) -> None:
         """Write all statements of the dataset as N-Quads, in no order, literals in the forms of the store."""
         with self._opened() as store:
-            published = WithoutPosition(lambda lines: target.write(with_blank_nodes(lines)))
-            store.dump(cast(IO[bytes], published), _FORMAT)
+            target.writelines(map(with_blank_nodes, _lines_of(store)))
 
     def query(self, text: str, form: str, *, with_positions: bool = False) -> bytes:
         """The result of a query in a media type or file extension. Raises UsageFault.
@@ -180,7 +176,7 @@ def dump_store(folder: Path, target: Path) -> None:
     there: it is none of the dataset. Raises BadRdf where it is none."""
     try:
         with target.open("wb") as file:
-            pyoxigraph.Store.read_only(str(folder)).dump(cast(IO[bytes], WithoutPosition(file.write)), _FORMAT)
+            file.writelines(_lines_of(pyoxigraph.Store.read_only(str(folder))))
     except (OSError, RuntimeError, ValueError) as cause:
         raise BadRdf(f"the store cannot be read: {str(cause)[:300]}", where=str(folder)) from cause
 
@@ -191,19 +187,19 @@ def write_normalised(dataset: Path, target: Path) -> None:
         for piece in _pieces_with_iris(stream):
             store = pyoxigraph.Store()
             store.bulk_load(piece, _FORMAT)
-            published = WithoutPosition(lambda lines: file.write(with_blank_nodes(lines)))
-            store.dump(cast(IO[bytes], published), _FORMAT)
+            file.writelines(map(with_blank_nodes, _lines_of(store)))
+
+
+def _lines_of(store: pyoxigraph.Store) -> Iterator[bytes]:
+    """All statements but those of positions as N-Quads, in blocks of whole lines, in no order."""
+    quads = (quad for quad in store if quad.graph_name != _GRAPH)
+    while some := list(islice(quads, _QUADS)):
+        yield pyoxigraph.serialize(some, format=_FORMAT) or b""
 
 
 def _pieces_with_iris(stream: BinaryIO) -> Iterator[bytes]:
     while chunk := stream.read(_CHUNK):
         yield with_iris(chunk + stream.readline())
-
-
-def has_blank_nodes(dataset: Path) -> bool:
-    """Whether there may be any: `_:` in a literal counts as well."""
-    with dataset.open("rb") as stream:
-        return any(b"_:" in chunk + stream.readline() for chunk in iter(lambda: stream.read(1 << 20), b""))
 
 
 class SameInStore:

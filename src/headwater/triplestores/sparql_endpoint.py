@@ -37,19 +37,7 @@ _ABBREVIATED = (
 )
 
 
-class EndpointUnreachable(StoreFault):
-    """The SPARQL endpoint does not answer, or breaks off."""
-
-    code = "HW-SPQ-02"
-
-
-class EndpointRefused(StoreFault):
-    """The SPARQL endpoint refuses: it is read-only, wants other credentials, or does not take what it is asked."""
-
-    code = "HW-SPQ-03"
-
-
-class UpdateTooLarge(EndpointRefused):
+class UpdateTooLarge(StoreFault):
     """The SPARQL endpoint, or a proxy before it, takes no request of this size."""
 
     code = "HW-SPQ-06"
@@ -179,7 +167,7 @@ class SparqlEndpoint:
         except BadRow as cause:
             raise StoreFault(str(cause), code="HW-SPQ-04", where=self._query) from cause
         except StreamBroken as cause:
-            raise EndpointUnreachable(f"an answer broke off: {cause.what}", where=self._query) from cause
+            raise StoreFault(f"an answer broke off: {cause.what}", code="HW-SPQ-02", where=self._query) from cause
 
     def value(self, query: str) -> str | None:
         """The first term of the first row; None where there is no row."""
@@ -198,7 +186,7 @@ def _post(url: str, media_type: str, text: str, accept: str) -> Fetch:
 def _judged(answer: Fetched, failures: int) -> float | None:
     """None where the answer is a 2xx; else after how many seconds to try again, after so many failures.
 
-    Raises EndpointUnreachable or EndpointRefused where that does not help.
+    Raises StoreFault where that does not help.
     """
     failure, where = answer.failure, answer.uri
     if failure is None and 200 <= answer.status < 300:
@@ -209,14 +197,15 @@ def _judged(answer: Fetched, failures: int) -> float | None:
     if answer.status == _TOO_LARGE:
         raise UpdateTooLarge(f"the endpoint refuses: {said}", where=where)
     if failure.kind is FailureKind.REDIRECT_REFUSED if failure else answer.status not in _AGAIN:
-        raise EndpointRefused(f"the endpoint refuses: {said}", where=where)
+        raise StoreFault(f"the endpoint refuses: {said}", code="HW-SPQ-03", where=where)
     asked = answer.retry_after_seconds or 0.0
     if asked > LONGEST_WAIT_SECONDS:
         said += f" (it asks to be left alone for {asked:,.0f} s)"
     elif failures < _TRIES and (failure is None or failure.passing):
         return max(_PAUSE.seconds(failures), asked)
     advice = _NO_TLS if "does not speak TLS" in said else None
-    raise EndpointUnreachable(f"no answer: {said}" if failure else said, where=where, advice=advice)
+    what = f"no answer: {said}" if failure else said
+    raise StoreFault(what, code="HW-SPQ-02", where=where, advice=advice)
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:

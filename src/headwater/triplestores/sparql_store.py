@@ -5,9 +5,9 @@ graphs belong to which dataset is noted in the graph of the positions, before an
 datasets never share one. After each batch its number is read back: an endpoint that says 200 and does nothing is found
 out.
 
-To RDF `http://x/a/../b` and `http://x/b` are two IRIs (NQUD-A7); some endpoints read both as the second. An endpoint is
-asked whether it keeps IRIs, and gets those that it would resolve as prefixed names: such a name is what its two halves
-are when put together (SPARQL 1.1, 4.1.1), and nothing resolves it.
+To RDF `http://x/a/../b` and `http://x/b` are two IRIs (NQUD-A7); some endpoints read both as the second. So IRIs that
+might be resolved are sent as prefixed names: such a name is what its two halves are when put together (SPARQL 1.1,
+4.1.1), and nothing resolves it. The first of them is read back.
 """
 
 from __future__ import annotations
@@ -19,18 +19,11 @@ from pathlib import Path
 from typing import IO, Final
 
 from headwater.errors import StoreFault
-from headwater.triplestores.sparql_endpoint import (
-    EndpointRefused,
-    EndpointUnreachable,
-    Row,
-    SparqlEndpoint,
-    UpdateTooLarge,
-)
+from headwater.triplestores.sparql_endpoint import Row, SparqlEndpoint, UpdateTooLarge
 from headwater.triplestores.statements import (
-    LARGEST_FACTOR,
+    LARGE,
     NAMESPACE,
     POSITION_GRAPH,
-    StatementBatches,
     StorePosition,
     StoreState,
     as_data,
@@ -44,9 +37,6 @@ from headwater.triplestores.statements import (
     with_iris,
 )
 
-EXAMPLE: Final = "<http://example.org/a/../b>"
-"""An IRI that shows whether an endpoint resolves any."""
-
 _DOTS = re.compile(r"[:/]\.\.?[/?#>]")
 _TERM = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|<([^<>"\s]*?[:/])(\.\.?(?=[/?#>])[^<>"\s]*)>')
 _AS_IT_IS = re.compile(
@@ -54,10 +44,6 @@ _AS_IT_IS = re.compile(
     "\uf900-\ufdcf\ufdf0-\ufffd]"
 )
 _ESCAPED: Final = frozenset("_~.-!$&'()*+,;=/?#@%")
-
-
-class NoPrefixedName(ValueError):
-    """An IRI has a character that no prefixed name can have."""
 
 
 def first_dotted(text: str) -> str | None:
@@ -68,18 +54,16 @@ def first_dotted(text: str) -> str | None:
 
 
 def with_prefixed_names(text: str) -> str:
-    """The same text, in which such IRIs are prefixed names; their prefixes stand before it. Raises NoPrefixedName."""
+    """The same text, in which such IRIs are prefixed names, where these can be; their prefixes stand before it."""
+    if _DOTS.search(text) is None:
+        return text
     names: dict[str, str] = {}
 
     def named(found: re.Match[str]) -> str:
-        if found[1] is None:
+        if found[1] is None or not all(one in _ESCAPED or _AS_IT_IS.match(one) for one in found[2]):
             return found[0]
-        name, local = names.setdefault(found[1], f"dots{len(names)}"), ""
-        for character in found[2]:
-            if character not in _ESCAPED and _AS_IT_IS.match(character) is None:
-                raise NoPrefixedName(character)
-            local += f"\\{character}" if character in _ESCAPED else character
-        return f"{name}:{local}"
+        local = "".join("\\" + one if one in _ESCAPED else one for one in found[2])
+        return f"{names.setdefault(found[1], f'dots{len(names)}')}:{local}"
 
     body = _TERM.sub(named, text)
     return "".join(f"PREFIX {name}: <{iri}>\n" for iri, name in names.items()) + body
@@ -94,56 +78,35 @@ class IriKeepingEndpoint:
     def __init__(self, endpoint: SparqlEndpoint, where: str) -> None:
         self._endpoint = endpoint
         self._where = where
-        self._resolves: bool | None = None
-        self._is_proved = False
+        self._proved: set[str] = set()
 
     def update(self, text: str) -> None:
         """Carry out an update; it may be carried out twice."""
-        dotted = None if self._is_proved else first_dotted(text)
-        kept = self._kept(text)
-        if dotted is not None:
-            self._prove(dotted)
+        kept = with_prefixed_names(text)
+        for form, some in (("as a name", text), ("as it is", kept)):
+            if form not in self._proved and (dotted := first_dotted(some)) is not None:
+                self._prove(dotted)
+                self._proved.add(form)
         self._endpoint.update(kept)
 
     def rows(self, query: str) -> Iterator[Row]:
         """The rows of a SELECT query."""
-        return self._endpoint.rows(self._kept(query))
+        return self._endpoint.rows(with_prefixed_names(query))
 
     def value(self, query: str) -> str | None:
         """The first term of the first row; None where there is no row."""
-        return self._endpoint.value(self._kept(query))
-
-    def check(self, statements: Iterable[bytes]) -> None:
-        """Raise StoreFault where these statements could not be sent as they are."""
-        for some in statements:
-            self._kept(some.decode())
-
-    def _kept(self, text: str) -> str:
-        """The text, so that the endpoint reads its IRIs as they are."""
-        dotted = first_dotted(text)
-        if dotted is None:
-            return text
-        if self._resolves is None:
-            self._resolves = self._endpoint.value(f"SELECT ?i {{ VALUES ?i {{ {EXAMPLE} }} }}") != EXAMPLE
-        if not self._resolves:
-            return text
-        try:
-            return with_prefixed_names(text)
-        except NoPrefixedName as cause:
-            what = f"the endpoint resolves IRIs, and of those with dot segments one has the character {str(cause)!r}"
-            raise StoreFault(what, code="HW-TRI-03", where=self._where) from cause
+        return self._endpoint.value(with_prefixed_names(query))
 
     def _prove(self, iri: str) -> None:
-        """Write an IRI and read it back: an update may be read in another way than a query."""
+        """Write an IRI and read it back."""
         clear = f"DELETE WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {_SAMPLE} {_SAMPLE} ?o }} }}"
         sample = f"INSERT DATA {{ GRAPH <{POSITION_GRAPH}> {{ {_SAMPLE} {_SAMPLE} {iri} }} }}"
-        self._endpoint.update(self._kept(f"{clear};\n{sample}"))
+        self._endpoint.update(with_prefixed_names(f"{clear};\n{sample}"))
         found = self.value(f"SELECT ?o {{ GRAPH <{POSITION_GRAPH}> {{ {_SAMPLE} {_SAMPLE} ?o }} }}")
         self._endpoint.update(clear)
         if found != iri:
             what = f"the endpoint keeps {found or 'nothing'} in the place of {iri[:200]}"
             raise StoreFault(what, code="HW-TRI-03", where=self._where)
-        self._is_proved = True
 
 
 _GRAPH: Final = f"{NAMESPACE}graph"
@@ -151,8 +114,6 @@ _UNDER_WAY: Final = f"{NAMESPACE}under-way"
 _BATCH: Final = f"{NAMESPACE}batch"
 _AT_A_TIME: Final = 500
 """Graphs in one request."""
-_AT_ONCE: Final = 1 << 20
-"""Octets of statements that are looked at together."""
 MOST_GRAPHS: Final = 1_000_000
 
 
@@ -193,8 +154,6 @@ class SparqlStore:
             mine = self._graphs()
             wanted = self._graphs_of(dataset)
             self._check(wanted - mine)
-            with dataset.open("rb") as lines:
-                self._endpoint.check(iter(lambda: b"".join(lines.readlines(_AT_ONCE)), b""))
             self._note(under_way="load", more=self._ownership(wanted))
             self._check_noted(wanted)
             self._drop(mine)
@@ -202,7 +161,14 @@ class SparqlStore:
                 self._endpoint.update(self._ownership(gone, "DELETE DATA"))
             done = 0
         with dataset.open("rb") as lines:
-            self._insert_all(islice(lines, done, None), mark, done)
+            for batch in batches(islice(lines, done, None), LARGE):  # their mark is how many statements are there
+                try:
+                    self._send("INSERT DATA", batch, f"{mark} {done + len(batch)}")
+                    done += len(batch)
+                except StoreFault:  # perhaps it is too much at once, by whatever status that is told
+                    for part in batches(batch):
+                        done += len(part)
+                        self._send_or_halve("INSERT DATA", part, f"{mark} {done}")
         self._conclude(position)
 
     def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
@@ -317,24 +283,6 @@ class SparqlStore:
                 raise self._undone(f"the graph {full[:200]} was dropped, and is still there")
 
     # updates
-
-    def _insert_all(self, statements: Iterator[bytes], mark: str, done: int) -> None:
-        """Insert in batches that grow while the endpoint takes them; their mark is how many statements are there."""
-        factor, largest = 1, LARGEST_FACTOR
-        left = StatementBatches(statements)
-        while batch := left.take(factor):
-            try:
-                send = self._send if factor > 1 else self._send_or_halve
-                send("INSERT DATA", batch, f"{mark} {done + len(batch)}")
-                done += len(batch)
-                factor = min(factor * 2, largest)
-            except (EndpointRefused, EndpointUnreachable):
-                if factor == 1:
-                    raise
-                factor = largest = 1
-                for part in batches(batch):
-                    done += len(part)
-                    self._send_or_halve("INSERT DATA", part, f"{mark} {done}")
 
     def _note(self, *, under_way: str, more: str = "") -> None:
         """Note what is begun; the number of a batch that was sent before is none of it."""

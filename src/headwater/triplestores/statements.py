@@ -6,7 +6,7 @@ A position tells which dataset a store holds in which state. Lines are canonical
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -41,34 +41,6 @@ class StoreState(msgspec.Struct, frozen=True):
     under_way: str | None = None
     batch: str | None = None
     """The number of the last batch on that way, where a store takes changes in batches."""
-
-
-class WithoutPosition:
-    """A binary stream that passes on lines of N-Quads, some at a time, but for those of the graph of positions."""
-
-    _MARK: Final = f" <{POSITION_GRAPH}> .\n".encode()
-
-    def __init__(self, pass_on: Callable[[bytes], object]) -> None:
-        self._pass_on = pass_on
-        self._rest = b""
-
-    def write(self, octets: bytes) -> int:
-        """Take the next octets."""
-        text = self._rest + octets
-        end = text.rfind(b"\n") + 1
-        lines, self._rest = text[:end], text[end:]
-        if self._MARK in lines:
-            # a statement without a graph may have the name of that graph as its object
-            lines = b"".join(
-                line
-                for line in lines.splitlines(keepends=True)
-                if not line.endswith(self._MARK) or line.split(b" ", 2)[2] == self._MARK[1:]
-            )
-        self._pass_on(lines)
-        return len(octets)
-
-    def flush(self) -> None:
-        """Nothing is held back but the rest of a line."""
 
 
 def position_of(told: Mapping[str, str]) -> StorePosition | None:
@@ -107,30 +79,30 @@ def iri_text(uri: str) -> str:
 # dataset labels are taken as stable: in a store a blank node is an IRI that holds its label (NQUD-A6).
 
 _PREFIX: Final = f"{NAMESPACE}blank-".encode()
-_SUBJECT = re.compile(rb"(?m)^_:([^ \n]+)")
-_OBJECT = re.compile(rb"(?m)^([^ \n]+ [^ \n]+ )_:([^ \n]+)")
-_GRAPH = re.compile(rb'(?m) _:([^ "\n]+) \.$')
-_BACK_SUBJECT = re.compile(rb"(?m)^<" + re.escape(_PREFIX) + rb"([^> \n]+)>")
-_BACK_OBJECT = re.compile(rb"(?m)^([^ \n]+ [^ \n]+ )<" + re.escape(_PREFIX) + rb"([^> \n]+)>")
-_BACK_GRAPH = re.compile(rb"(?m) <" + re.escape(_PREFIX) + rb'([^> "\n]+)> \.$')
+
+
+def _places(term: bytes) -> tuple[re.Pattern[bytes], ...]:
+    """Where a term may be that is no predicate: the subject, the object, the graph."""
+    places = (rb"^()%s", rb"^([^ \n]+ [^ \n]+ )%s", rb"( )%s(?= \.$)")
+    return tuple(re.compile(place % term, re.MULTILINE) for place in places)
+
+
+_LABELS: Final = _places(rb'_:([^ "\n]+)')
+_IRIS: Final = _places(rb'<%s([^> "\n]+)>' % re.escape(_PREFIX))
 
 
 def with_iris(lines: bytes) -> bytes:
     """Whole lines, with an IRI for each blank node."""
-    if b"_:" not in lines:
-        return lines
-    named = _SUBJECT.sub(rb"<" + _PREFIX + rb"\1>", lines)
-    named = _OBJECT.sub(rb"\1<" + _PREFIX + rb"\2>", named)
-    return _GRAPH.sub(rb" <" + _PREFIX + rb"\1> .", named)
+    for place in _LABELS if b"_:" in lines else ():
+        lines = place.sub(rb"\1<" + _PREFIX + rb"\2>", lines)
+    return lines
 
 
 def with_blank_nodes(lines: bytes) -> bytes:
     """Whole lines, with the blank nodes as they were published."""
-    if _PREFIX not in lines:
-        return lines
-    blank = _BACK_SUBJECT.sub(rb"_:\1", lines)
-    blank = _BACK_OBJECT.sub(rb"\1_:\2", blank)
-    return _BACK_GRAPH.sub(rb" _:\1 .", blank)
+    for place in _IRIS if _PREFIX in lines else ():
+        lines = place.sub(rb"\1_:\2", lines)
+    return lines
 
 
 # the text of SPARQL updates
@@ -167,35 +139,25 @@ def as_data(operation: str, statements: Iterable[bytes], default_graph: bytes | 
 
 MOST_STATEMENTS: Final = 5_000
 MOST_OCTETS: Final = 4 << 20
-LARGEST_FACTOR: Final = 16
+
+
+LARGE: Final = 16
 """A load sends so many times as much at once, where the endpoint takes it: to some a request costs a second."""
 
 
-class StatementBatches:
-    """Statements cut into batches; what does not fit into one is the first of the next."""
+def batches(statements: Iterable[bytes], factor: int = 1) -> Iterator[list[bytes]]:
+    """Statements in batches that one request takes well, or `factor` times as many, of at most four times the octets.
 
-    def __init__(self, statements: Iterable[bytes]) -> None:
-        self._left = iter(statements)
-        self._next = next(self._left, None)
-
-    def take(self, factor: int = 1) -> list[bytes]:
-        """The next batch, empty at the end: what one request takes well, or `factor` times as many statements.
-
-        Its octets are bounded too, to at most four times as many; a statement that is longer goes alone.
-        """
-        batch: list[bytes] = []
-        octets, most_octets = 0, MOST_OCTETS * min(factor, 4)
-        while self._next is not None and len(batch) < MOST_STATEMENTS * factor:
-            octets += len(self._next)
-            if batch and octets > most_octets:
-                break
-            batch.append(self._next)
-            self._next = next(self._left, None)
-        return batch
-
-
-def batches(statements: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Statements in batches that one request takes well."""
-    left = StatementBatches(statements)
-    while batch := left.take():
+    A statement that is longer goes alone.
+    """
+    most, most_octets = MOST_STATEMENTS * factor, MOST_OCTETS * min(factor, 4)
+    batch: list[bytes] = []
+    octets = 0
+    for statement in statements:
+        if batch and (len(batch) >= most or octets + len(statement) > most_octets):
+            yield batch
+            batch, octets = [], 0
+        batch.append(statement)
+        octets += len(statement)
+    if batch:
         yield batch
