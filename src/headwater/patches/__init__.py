@@ -129,22 +129,12 @@ def _statements(octets: bytes) -> set[bytes]:
 
 
 JSON: Final = PatchFormat(
-    "json",
-    "application/json-patch+json",
-    "json",
-    ("application/json", "text/json", "+json"),
-    _make_json,
-    _apply_json,
+    "json", "application/json-patch+json", "json", ("application/json", "text/json", "+json"), _make_json, _apply_json
 )
 N_QUADS_DIFF: Final = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
 """N-Quads Unified Diff (NQUD-03); destinations apply it to files of any size (`headwater.rdf.unified_diff`)."""
 N_QUADS: Final = PatchFormat(
-    "nquads",
-    N_QUADS_DIFF,
-    "nqud",
-    ("application/n-quads", "application/n-triples"),
-    _make_nquads,
-    _apply_nquads,
+    "nquads", N_QUADS_DIFF, "nqud", ("application/n-quads", "application/n-triples"), _make_nquads, _apply_nquads
 )
 FORMATS: Final = {one.media_type: one for one in (JSON, N_QUADS)}
 NAMES: Final = tuple(one.name for one in FORMATS.values())

@@ -46,17 +46,18 @@ class _JsonLayout(NamedTuple):
 class _Value:
     """One value: a scalar, an array or an object. `text` is its text while nobody has looked into it."""
 
-    __slots__ = ("_content", "text")
+    __slots__ = ("_content", "_effort", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, effort: Effort) -> None:
         self.text: str | None = text
+        self._effort = effort
         self._content: _Content | None = None
 
-    def content(self, effort: Effort) -> _Content | None:
+    def content(self) -> _Content | None:
         """What is within an array or object, which may be changed from now on; None for a scalar."""
         if self._content is None and self.text is not None and self.text[0] in "[{":
-            effort.spend(1 + len(self.text) // 30)
-            self._content = _content(self.text, effort)
+            self._effort.spend(1 + len(self.text) // 30)
+            self._content = _content(self.text, self._effort)
             self.text = None
         return self._content
 
@@ -71,15 +72,12 @@ class _Value:
         else:
             self._content.put_pieces(into)
 
-    def written(self, effort: Effort) -> str:
+    def written(self) -> str:
         """The same in one."""
-        if self.text is not None:
-            effort.spend(1 + len(self.text) // 1_000)
-            return self.text
         pieces: list[str] = []
         self.put_pieces(pieces)
         text = "".join(pieces)
-        effort.spend(1 + len(pieces) // 5 + len(text) // 1_000)
+        self._effort.spend(1 + len(pieces) // 5 + len(text) // 1_000)
         return text
 
 
@@ -111,10 +109,10 @@ class _Content:
     no items is written without white space.
     """
 
-    __slots__ = ("close", "is_object", "items", "names")
+    __slots__ = ("_effort", "close", "is_object", "items", "names")
 
-    def __init__(self, items: list[_Item], close: str, *, is_object: bool) -> None:
-        self.items, self.close, self.is_object = items, close, is_object
+    def __init__(self, items: list[_Item], close: str, effort: Effort, *, is_object: bool) -> None:
+        self.items, self.close, self._effort, self.is_object = items, close, effort, is_object
         self.names: dict[str, int] | None = None
 
     def put_pieces(self, into: list[str]) -> None:
@@ -129,10 +127,10 @@ class _Content:
         into.append(self.close)
         into.append("}" if self.is_object else "]")
 
-    def place(self, name: str, effort: Effort) -> int | None:
+    def place(self, name: str) -> int | None:
         """Where the member of this name is. Raises PatchRefused where a name comes twice."""
         if self.names is None:
-            effort.spend(1 + len(self.items) // 2)
+            self._effort.spend(1 + len(self.items) // 2)
             names = {plain(one.key): number for number, one in enumerate(self.items)}
             if len(names) < len(self.items):
                 raise PatchRefused("an object has the same name twice")
@@ -142,11 +140,12 @@ class _Content:
     def shell(self) -> _Content:
         """A copy in which items come and go by themselves; it shares the values."""
         items = [_Item(one.lead, one.key, one.colon, one.value, one.trail) for one in self.items]
-        return _Content(items, self.close, is_object=self.is_object)
+        return _Content(items, self.close, self._effort, is_object=self.is_object)
 
     def insert(self, place: int, name: str, value: _Value, style: _JsonLayout) -> None:
         """Put an item in; `name` is that of a member. `style`: how the document is written."""
         items = self.items
+        self._effort.spend(1 + len(items) // 100)
         key = json.dumps(name, ensure_ascii=style.is_ascii) if self.is_object else ""
         colon = (items[0].colon if items else ": " if style.is_spaced else ":") if self.is_object else ""
         if not items:
@@ -174,6 +173,7 @@ class _Content:
     def remove(self, place: int) -> _Item:
         """Take an item out."""
         items = self.items
+        self._effort.spend(1 + len(items) // 100)
         if place == 0 and len(items) > 1:
             items[1].lead = items[0].lead
         if place and place == len(items) - 1:
@@ -204,13 +204,13 @@ class _JsonText:
         assert space is not None
         end = len(text.rstrip(" \t\n\r"))
         self.before, self.after = text[: space.end()], text[end:]
-        self.value = _Value(text[space.end() : end])
+        self.value = _Value(text[space.end() : end], effort)
         colon = _COLON_SPACE.search(text)
         self.style = _JsonLayout(is_spaced=colon is None or bool(colon[1]), is_ascii=text.isascii())
 
-    def octets(self, effort: Effort) -> bytes:
+    def octets(self) -> bytes:
         """The text as it is by now."""
-        return (self.before + self.value.written(effort) + self.after).encode()
+        return (self.before + self.value.written() + self.after).encode()
 
 
 def plain(written: str) -> str:
@@ -225,7 +225,7 @@ def _content(text: str, effort: Effort) -> _Content:
     at = 1
     lead, at = _space(text, at)
     if text[at] in "]}":
-        return _Content(items, lead, is_object=is_object)
+        return _Content(items, lead, effort, is_object=is_object)
     while True:
         key = colon = ""
         if is_object:
@@ -237,12 +237,12 @@ def _content(text: str, effort: Effort) -> _Content:
             colon = f"{before}:{after}"
         end = _end(text, at)
         effort.hold(2)  # with its text
-        value = _Value(text[at:end])
+        value = _Value(text[at:end], effort)
         trail, at = _space(text, end)
         items.append(_Item(lead, key, colon, value, trail))
         if text[at] != ",":
             items[-1].trail = ""
-            return _Content(items, trail, is_object=is_object)
+            return _Content(items, trail, effort, is_object=is_object)
         lead, at = _space(text, at + 1)
 
 
@@ -277,17 +277,8 @@ _MOST_PAIRS: Final = 200_000
 """Beyond so many items that only one array has, or pairs of equal ones, the parts that differ are taken as one."""
 
 
-class _Block(NamedTuple):
-    """Items `old_from` to `old_to` of the old sequence become `new_from` to `new_to` of the new one."""
-
-    old_from: int
-    old_to: int
-    new_from: int
-    new_to: int
-
-
-def _blocks(old: Sequence[str], new: Sequence[str], effort: Effort) -> list[_Block]:
-    """What differs, in order; what is between is equal. Raises PatchRefused."""
+def _blocks(old: Sequence[str], new: Sequence[str], effort: Effort) -> list[tuple[int, int, int, int]]:
+    """What differs, in order: from and to where in the old one, and in the new one. Raises PatchRefused."""
     begin, shortest = 0, min(len(old), len(new))
     effort.spend(shortest // 4 + 1)
     while begin < shortest and old[begin] == new[begin]:
@@ -295,17 +286,17 @@ def _blocks(old: Sequence[str], new: Sequence[str], effort: Effort) -> list[_Blo
     end = 0
     while end < shortest - begin and old[-1 - end] == new[-1 - end]:
         end += 1
-    middle = _Block(begin, len(old) - end, begin, len(new) - end)
-    if middle.old_from == middle.old_to or middle.new_from == middle.new_to:
-        return [middle] if len(old) - begin - end or len(new) - begin - end else []
-    a, b = old[middle.old_from : middle.old_to], new[middle.new_from : middle.new_to]
+    a, b = old[begin : len(old) - end], new[begin : len(new) - end]
+    middle = (begin, begin + len(a), begin, begin + len(b))
+    if not (a and b):
+        return [middle] if a or b else []
     held, wanted = Counter(a), Counter(b)
     pairs = sum(count * wanted[one] for one, count in held.items())
     effort.spend(len(a) + len(b) + 2 * pairs)
     if (held - wanted).total() + (wanted - held).total() > _MOST_EDITS or pairs > _MOST_PAIRS:
         return [middle]
     matched = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
-    return [_Block(i + begin, j + begin, m + begin, n + begin) for tag, i, j, m, n in matched if tag != "equal"]
+    return [(i + begin, j + begin, m + begin, n + begin) for tag, i, j, m, n in matched if tag != "equal"]
 
 
 _INDEX = re.compile(r"(?:0|[1-9][0-9]{0,8})\Z")
@@ -323,7 +314,7 @@ def apply(old: bytes, patch: bytes, effort: Effort | None = None) -> bytes:
     """The octets that the patch makes of the old ones. Raises PatchRefused."""
     effort = effort or Effort()
     text = _JsonText(old, effort)
-    operations = _JsonText(patch, effort).value.content(effort)
+    operations = _JsonText(patch, effort).value.content()
     if operations is None or operations.is_object:
         raise PatchRefused("a JSON Patch is an array")
     if len(operations.items) > MOST_OPERATIONS:
@@ -332,7 +323,7 @@ def apply(old: bytes, patch: bytes, effort: Effort | None = None) -> bytes:
     try:
         for one in operations.items:
             applied.take(one.value)
-        return text.octets(effort)
+        return text.octets()
     except RecursionError as cause:
         raise PatchRefused("it is too deep") from cause
 
@@ -347,120 +338,104 @@ class _Application:
 
     def take(self, operation: _Value) -> None:
         """Do an operation. Raises PatchRefused."""
-        effort = self._effort
-        effort.spend(10)
-        members = operation.content(effort)
+        self._effort.spend(10)
+        members = operation.content()
         if members is None or not members.is_object:
             raise PatchRefused("an operation is an object")
-        name, path = self._string(members, "op"), self._string(members, "path")
+        name, path = _string(members, "op"), _string(members, "path")
         match name:
             case "add":
-                self._add(path, self._value(members))
+                self._add(path, _member(members, "value").written())
             case "remove":
                 self._remove(path)
             case "replace":
-                written = self._value(members)
+                written = _member(members, "value").written()
                 self._grown(len(written))
                 self._found(path).put(written)
             case "move":
-                from_ = self._string(members, "from")
+                from_ = _string(members, "from")
                 if path.startswith(f"{from_}/"):
                     raise PatchRefused("a value cannot be moved into itself")
                 if path != from_ or (path and (within := self._place(path).within) and within.is_object):
-                    self._add(path, self._remove(from_).value.written(effort), last=True)
+                    self._add(path, self._remove(from_).value.written(), last=True)
                 else:
                     self._found(path)
             case "copy":
-                self._add(path, self._found(self._string(members, "from")).written(effort))
+                self._add(path, self._found(_string(members, "from")).written())
             case "test":
-                written = self._value(members)
-                held = self._found(path).written(effort)
-                effort.spend(1 + (len(held) + len(written)) // 20)
+                written, held = _member(members, "value").written(), self._found(path).written()
+                self._effort.spend(1 + (len(held) + len(written)) // 20)
                 if held != written and not _equal(json.loads(held), json.loads(written)):
                     raise PatchRefused("a test has failed")
             case _:
                 raise PatchRefused("it has an unknown operation")
-
-    def _string(self, members: _Content, name: str) -> str:
-        place = members.place(name, self._effort)
-        written = None if place is None else members.items[place].value.text
-        if written is None or written[0] != '"':
-            raise PatchRefused(f"an operation has no {name}")
-        return plain(written)
-
-    def _value(self, members: _Content) -> str:
-        place = members.place("value", self._effort)
-        if place is None:
-            raise PatchRefused("an operation has no value")
-        return members.items[place].value.written(self._effort)
 
     def _grown(self, octets: int) -> None:
         self._octets += octets
         if self._octets > 2 * LARGEST:
             raise PatchRefused("its result is too large")
 
-    def _names(self, pointer: str) -> list[str]:
+    def _place(self, pointer: str) -> _Place:
         if pointer and not pointer.startswith("/"):
             raise PatchRefused("a pointer begins with a slash")
         if _WRONG_ESCAPE.search(pointer):
             raise PatchRefused("a pointer has a wrong escape")
         if pointer.count("/") > DEEPEST:
             raise PatchRefused("a pointer is too deep")
-        names = [one.replace("~1", "/").replace("~0", "~") for one in pointer.split("/")[1:]]
-        self._effort.spend(1 + len(names))
-        return names
-
-    def _place(self, pointer: str) -> _Place:
-        names = self._names(pointer)
-        if not names:
-            return _Place(None, "")
-        value = self._text.value
-        for depth, name in enumerate(names, 1):
-            content = value.content(self._effort)
+        value, place = self._text.value, _Place(None, "")
+        for name in (one.replace("~1", "/").replace("~0", "~") for one in pointer.split("/")[1:]):
+            if place.within is not None:
+                value = place.within.items[_existing(place.within, place.name)].value
+            content = value.content()
             if content is None:
                 raise PatchRefused("there is nothing at a pointer")
-            if depth < len(names):
-                value = content.items[self._existing(content, name)].value
-        return _Place(content, names[-1])
-
-    def _existing(self, content: _Content, name: str) -> int:
-        place = content.place(name, self._effort) if content.is_object else _index(name, len(content.items) - 1)
-        if place is None:
-            raise PatchRefused("there is nothing at a pointer")
+            place = _Place(content, name)
         return place
 
     def _found(self, pointer: str) -> _Value:
-        place = self._place(pointer)
-        if place.within is None:
-            return self._text.value
-        return place.within.items[self._existing(place.within, place.name)].value
+        within, name = self._place(pointer)
+        return self._text.value if within is None else within.items[_existing(within, name)].value
 
     def _add(self, path: str, written: str, *, last: bool = False) -> None:
         self._grown(len(written))
         within, name = self._place(path)
+        value = _Value(written, self._effort)
         if within is None:
-            self._text.value = _Value(written)
-            return
-        self._effort.spend(1 + len(within.items) // 100)
-        if not within.is_object:
+            self._text.value = value
+        elif not within.is_object:
             place = len(within.items) if name == "-" else _index(name, len(within.items))
-            if place is None:
-                raise PatchRefused("there is nothing at a pointer")
-            within.insert(place, "", _Value(written), self._text.style)
-            return
-        held = within.place(name, self._effort)
-        if held is not None:
-            within.items[held].value = _Value(written)
-            return
-        place = len(within.items) if last else _member_place(within, name, self._effort)
-        within.insert(place, name, _Value(written), self._text.style)
+            within.insert(place, "", value, self._text.style)
+        elif (held := within.place(name)) is not None:
+            within.items[held].value = value
+        else:
+            place = len(within.items) if last else _member_place(within, name, self._effort)
+            within.insert(place, name, value, self._text.style)
 
     def _remove(self, path: str) -> _Item:
         within, name = self._place(path)
         if within is None:
             raise PatchRefused("the whole text cannot be removed")
-        self._effort.spend(1 + len(within.items) // 100)
-        return within.remove(self._existing(within, name))
+        return within.remove(_existing(within, name))
+
+
+def _member(members: _Content, name: str) -> _Value:
+    if (place := members.place(name)) is None:
+        raise PatchRefused(f"an operation has no {name}")
+    return members.items[place].value
+
+
+def _string(members: _Content, name: str) -> str:
+    written = _member(members, name).text
+    if written is None or written[0] != '"':
+        raise PatchRefused(f"the {name} of an operation is no text")
+    return plain(written)
+
+
+def _existing(content: _Content, name: str) -> int:
+    place = content.place(name) if content.is_object else _index(name, len(content.items) - 1)
+    if place is None:
+        raise PatchRefused("there is nothing at a pointer")
+    return place
 
 
 def _member_place(content: _Content, name: str, effort: Effort) -> int:
@@ -472,8 +447,10 @@ def _member_place(content: _Content, name: str, effort: Effort) -> int:
     return len(names)
 
 
-def _index(name: str, most: int) -> int | None:
-    return int(name) if _INDEX.match(name) and int(name) <= most else None
+def _index(name: str, most: int) -> int:
+    if not _INDEX.match(name) or int(name) > most:
+        raise PatchRefused("there is nothing at a pointer")
+    return int(name)
 
 
 def _equal(one: object, other: object) -> bool:
@@ -518,12 +495,11 @@ class _Making:
 
     def differing(self, old: _Value, new: _Value, path: str) -> list[str]:
         """The operations that make the one value of the other."""
-        effort = self._effort
-        before, written = old.written(effort), new.written(effort)
+        before, written = old.written(), new.written()
         if before == written:
             return []
         whole = _operation("replace", path, written)
-        held, wanted = old.content(effort), new.content(effort)
+        held, wanted = old.content(), new.content()
         if held is None or wanted is None or held.is_object is not wanted.is_object:
             return [whole]
         if not (held.items and wanted.items) or held.close != wanted.close:
@@ -535,34 +511,27 @@ class _Making:
         is_alike = shell.close == wanted.close and [one.shape for one in shell.items] == [
             one.shape for one in wanted.items
         ]
-        effort.spend(1 + len(operations))
+        self._effort.spend(1 + len(operations))
         return operations if is_alike and sum(map(len, operations)) < len(whole) else [whole]
 
     def _members(self, held: _Content, wanted: _Content, path: str) -> _Change | None:
-        for content in (held, wanted):
-            try:
-                content.place("", self._effort)
-            except PatchRefused as refused:  # a name comes twice, or it takes too long
-                self._effort.spend(0)
-                if "twice" in str(refused):
-                    return None
-                raise
+        if any(len({plain(one.key) for one in content.items}) < len(content.items) for content in (held, wanted)):
+            return None  # a name comes twice
         shell, operations = held.shell(), list[str]()
         for place in range(len(held.items) - 1, -1, -1):
             name = plain(held.items[place].key)
-            if wanted.place(name, self._effort) is None:
+            if wanted.place(name) is None:
                 operations.append(_operation("remove", _below(path, name)))
-                self._effort.spend(1 + len(shell.items) // 100)
                 shell.remove(place)
         if not shell.items:
             return None
         for one in wanted.items:
             name = plain(one.key)
-            there = held.place(name, self._effort)
+            there = held.place(name)
             if there is not None:
                 operations += self.differing(held.items[there].value, one.value, _below(path, name))
             else:
-                operations.append(_operation("add", _below(path, name), one.value.written(self._effort)))
+                operations.append(_operation("add", _below(path, name), one.value.written()))
                 shell.insert(_member_place(shell, name, self._effort), name, one.value, self._style)
         # Members are moved to the end, one after the other, from the first that is not in its place.
         order, names = ([plain(one.key) for one in some] for some in (shell.items, wanted.items))
@@ -570,39 +539,24 @@ class _Making:
         for name in names[first:]:
             below = _below(path, name)
             operations.append(_operation("move", below, from_=below))
-            self._effort.spend(1 + len(shell.items) // 10)
-            place = shell.place(name, self._effort) or 0
-            shell.insert(len(shell.items) - 1, name, shell.remove(place).value, self._style)
+            shell.insert(len(shell.items) - 1, name, shell.remove(shell.place(name) or 0).value, self._style)
         return operations, shell
 
     def _elements(self, held: _Content, wanted: _Content, path: str) -> _Change | None:
-        effort = self._effort
-        old = [one.value.written(effort) for one in held.items]
-        new = [one.value.written(effort) for one in wanted.items]
-        shell, operations = held.shell(), list[str]()
-        for block in reversed(_blocks(old, new, effort)):
-            self._block(block, held, wanted, (shell, operations), path)
-        return (operations, shell) if shell.items else None
-
-    def _block(
-        self, block: _Block, held: _Content, wanted: _Content, into: tuple[_Content, list[str]], path: str
-    ) -> None:
         """Elements of a block are paired in their order; those left over come or go at its end."""
-        shell, operations = into
-        pairs = min(block.old_to - block.old_from, block.new_to - block.new_from)
-        for place in range(block.old_to - 1, block.old_from + pairs - 1, -1):
-            operations.append(_operation("remove", f"{path}/{place}"))
-            self._effort.spend(1 + len(shell.items) // 100)
-            shell.remove(place)
-        for number, one in enumerate(wanted.items[block.new_from + pairs : block.new_to]):
-            place = block.old_from + pairs + number
-            operations.append(_operation("add", f"{path}/{place}", one.value.written(self._effort)))
-            self._effort.spend(1 + len(shell.items) // 100)
-            shell.insert(place, "", one.value, self._style)
-        for number in range(pairs):
-            place = block.old_from + number
-            after = wanted.items[block.new_from + number].value
-            operations += self.differing(held.items[place].value, after, f"{path}/{place}")
+        old, new = ([one.value.written() for one in some.items] for some in (held, wanted))
+        shell, operations = held.shell(), list[str]()
+        for old_from, old_to, new_from, new_to in reversed(_blocks(old, new, self._effort)):
+            pairs = min(old_to - old_from, new_to - new_from)
+            for place in range(old_to - 1, old_from + pairs - 1, -1):
+                operations.append(_operation("remove", f"{path}/{place}"))
+                shell.remove(place)
+            for place, one in enumerate(wanted.items[new_from + pairs : new_to], old_from + pairs):
+                operations.append(_operation("add", f"{path}/{place}", one.value.written()))
+                shell.insert(place, "", one.value, self._style)
+            for place, one in enumerate(wanted.items[new_from : new_from + pairs], old_from):
+                operations += self.differing(held.items[place].value, one.value, f"{path}/{place}")
+        return (operations, shell) if shell.items else None
 
 
 def _below(path: str, name: str) -> str:
