@@ -7,10 +7,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from typing import Any, BinaryIO
 
 import click
@@ -24,12 +25,11 @@ from headwater.packages.package import PackageFile, PackageProblem, read_package
 from headwater.packages.zip_format import DEFLATED, END_SIGNATURE, LOCAL_SIGNATURE
 from headwater.packages.zip_reader import ZipMember
 from headwater.quantities import human_octets
-from headwater.spec.extensions import CANONICAL, canonical_digest, dump_offer
-from headwater.spec.kinds import DUMP, RULES
+from headwater.spec.kinds import RULES
 from headwater.spec.reader import Reader, Warned
 from headwater.spec.records import Document, Entry, Link
 from headwater.spec.text_values import DocumentFault
-from headwater.spec.times import Coarse, format_datetime
+from headwater.spec.times import Coarse
 from headwater.sync.connection import Unreachable
 from headwater.sync.options import SyncOptions
 
@@ -39,33 +39,50 @@ from headwater.sync.options import SyncOptions
 _SHOWN = 20
 """Entries that people see without `--all`."""
 
-_TIMES = ("at", "completed", "from_", "until")
 
+@dataclass
+class _View:
+    """One way to show a document: `entries` takes the next ones, `end` says what is known at its end, or at a fault.
 
-class _JsonView:
-    """One object. `entries` comes first, because the head is certain only at the end (AMB-04)."""
+    This one writes a line of JSON for an entry; everything else goes to standard error.
+    """
 
-    def __init__(self, target: str, reader: Reader) -> None:
-        self._target = target
-        self._reader = reader
-        self._started = False
-        self._any = False
-        self.more: dict[str, Any] = {}
-        """What is said besides, at the end."""
+    target: str
+    show_all: bool
+    reader: Reader
 
     def entries(self, entries: list[Entry]) -> None:
-        self._start()
         for line in map(_encoded, entries):
-            sys.stdout.buffer.write((b",\n" if self._any else b"\n") + line)
-            self._any = True
+            sys.stdout.buffer.write(line + b"\n")
 
     def end(self, fault: SourceFault | None) -> None:
-        self._start()
-        reader = self._reader
+        for one in self.reader.warnings:
+            click.echo(_warning_line(one), err=True)
+
+
+class _JsonView(_View):
+    """One object. `entries` comes first, because the head is certain only at the end (AMB-04)."""
+
+    package: Mapping[str, Any] | None = None
+    """What is said of a package besides, at the end."""
+    _lead = b""
+
+    def entries(self, entries: list[Entry]) -> None:
+        if not self._lead:
+            begin_json()
+            sys.stdout.buffer.write(b'{"entries":[')
+            self._lead = b"\n"
+        for line in map(_encoded, entries):
+            sys.stdout.buffer.write(self._lead + line)
+            self._lead = b",\n"
+
+    def end(self, fault: SourceFault | None) -> None:
+        self.entries([])
+        reader = self.reader
         document = reader.document
         told = _plain(document) if document else {}
         rest: dict[str, Any] = {
-            "target": self._target,
+            "target": self.target,
             "kind": document.kind.value if document else None,
             "title": RULES[document.kind].title if document else None,
             "root": RULES[document.kind].root.value if document else None,
@@ -78,60 +95,30 @@ class _JsonView:
             "octets": reader.octet_count,
             "warnings": reader.warnings,
             "complete": fault is None,
-            **self.more,
+            **(self.package or {}),
         }
         if fault is not None:
-            rest["fault"] = {
-                "code": fault.code,
-                "rule": fault.rule,
-                "message": fault.what,
-                "line": getattr(fault, "line", None),
-            }
+            line = getattr(fault, "line", None)
+            rest["fault"] = {"code": fault.code, "rule": fault.rule, "message": fault.what, "line": line}
         sys.stdout.buffer.write(b"\n],\n" + harmless_json(_encoder.encode(rest))[1:] + b"\n")
 
-    def _start(self) -> None:
-        if not self._started:
-            self._started = True
-            begin_json()
-            sys.stdout.buffer.write(b'{"entries":[')
 
-
-class _LinesView:
-    """One line of JSON an entry; everything else goes to standard error."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def entries(self, entries: list[Entry]) -> None:
-        for line in map(_encoded, entries):
-            sys.stdout.buffer.write(line + b"\n")
-
-    def end(self, fault: SourceFault | None) -> None:
-        for one in self._reader.warnings:
-            click.echo(_warning_line(one), err=True)
-
-
-class _PeopleView:
+class _TextView(_View):
     """Head, entries and warnings as text; without `show_all` only the first entries."""
 
-    def __init__(self, target: str, reader: Reader, *, show_all: bool) -> None:
-        self._target = target
-        self._reader = reader
-        self._show_all = show_all
-        self._count = 0
-        self._shown_head: Document | None = None
-        self._lines: list[str] = []
+    _count = 0
+    _shown_head: Document | None = None
+    _lines: tuple[str, ...] = ()
 
     def entries(self, entries: list[Entry]) -> None:
-        shown = entries if self._show_all else entries[: max(0, _SHOWN - self._count)]
-        for entry in shown:
-            self._count += 1
-            self._lines += _entry_lines(self._count, entry)
-        if self._show_all and self._reader.document is not None:
+        shown = entries if self.show_all else entries[: max(0, _SHOWN - self._count)]
+        self._lines += tuple(chain.from_iterable(map(_entry_lines, count(self._count + 1), shown)))
+        self._count += len(shown)
+        if self.show_all and self.reader.document is not None:
             self._say()
 
     def end(self, fault: SourceFault | None) -> None:
-        reader = self._reader
+        reader = self.reader
         self._say()
         if reader.entry_count > self._count:
             click.echo(f"  … and {reader.entry_count - self._count:,} more; --all shows all")
@@ -143,17 +130,13 @@ class _PeopleView:
             click.echo(_warning_line(one))
 
     def _say(self) -> None:
-        document = self._reader.document
+        document = self.reader.document
         if document is not None and document != self._shown_head:
             self._shown_head = document
-            click.echo("\n".join(_head_lines(self._target, document, self._reader.version)))
+            click.echo("\n".join(_head_lines(self.target, document, self.reader.version)))
         if self._lines:
             click.echo("\n".join(self._lines))
-            self._lines = []
-
-
-_View = _JsonView | _LinesView | _PeopleView
-"""One way to show a document: `entries` takes the next ones, `end` says what is known at its end, or at a fault."""
+            self._lines = ()
 
 
 def _written(value: object) -> str:
@@ -191,77 +174,42 @@ def _warning_line(warned: Warned) -> str:
     return f"warning: [{warned.rule}] {printable(warned.message)}{times}{example}"
 
 
-def _moment(time: dt.datetime) -> str:
-    return _written(time) if isinstance(time, Coarse) else format_datetime(time)
+def _facts(record: Entry | Link | Document, *said: str) -> list[tuple[str, str]]:
+    """What a record states besides what is `said` already: names and values, as in JSON."""
+    plain = _plain(record)
+    stated = {name: value for name, value in plain.items() if name not in ("extra", "links", "absent", *said)}
+    return [(printable(name), printable(str(value))) for name, value in (stated | plain.get("extra", {})).items()]
 
 
-def _head_lines(target: str, document: Document, version: str | None) -> Iterator[str]:
-    title = RULES[document.kind].title
-    capability = f' (capability "{printable(document.capability)}")' if document.capability else ""
-    yield f"{title}{capability}: {printable(target)}"
-    for name in _TIMES:
-        time = getattr(document, name)
-        if time is not None:
-            yield f"  {name.rstrip('_'):<12} {_moment(time)}"
-    if document.kind in _HISTORIES and document.until is None:
-        yield "  open         more changes are to come"
-    if version:
-        yield f"  version      {version}"
-    for name, value in document.extra:
-        yield f"  {printable(name)} {printable(value)}"
-    offer = dump_offer(document)
-    for link in document.links:
-        if offer is None or link.rel != DUMP:
-            yield f"  {printable(link.rel):<12} {printable(link.href)}"
-    if offer is not None:
-        most = offer.limits
-        yield f"  on demand    {printable(offer.href)}"
-        yield f"               {most.resources:,} resources, {human_octets(most.octets)}, {most.requests} at a time"
-    for absent in document.absent:
-        yield f"  absent       {printable(absent.uri)}{f' · {absent.reason.value}' if absent.reason else ''}"
+def _target(link: Link) -> str:
+    told = ", ".join(map(" ".join, _facts(link, "rel", "href")))
+    return f"{printable(link.href)}{f' ({told})' if told else ''}"
 
 
 _HISTORIES = frozenset(kind for kind, rules in RULES.items() if rules.capability in ("changelist", "changedump"))
 
 
+def _head_lines(target: str, document: Document, version: str | None) -> Iterator[str]:
+    capability = f' (capability "{printable(document.capability)}")' if document.capability else ""
+    yield f"{RULES[document.kind].title}{capability}: {printable(target)}"
+    facts = _facts(document, "kind", "capability")
+    if document.kind in _HISTORIES and document.until is None:
+        facts.append(("open", "more changes are to come"))
+    if version:
+        facts.append(("version", version))
+    facts += [(printable(link.rel), _target(link)) for link in document.links]
+    for absent in document.absent:
+        facts.append(("absent", f"{printable(absent.uri)}{f' · {absent.reason.value}' if absent.reason else ''}"))
+    for name, value in facts:
+        yield f"  {name:<12} {value}"
+
+
 def _entry_lines(number: int, entry: Entry) -> Iterator[str]:
     yield f"{number:>6}  {printable(entry.loc)}"
-    facts = list(_facts(entry))
-    if facts:
-        yield f"        {' · '.join(facts)}"
-    for digest in (entry.hash or "").split():
-        yield f"        {printable(digest)}"
+    if facts := " · ".join(map(" ".join, _facts(entry, "loc"))):
+        yield f"        {facts}"
     for link in entry.links:
-        told = [printable(one) for one in (link.type, link.encoding, link.path, link.hash, link.profile) if one]
-        told += [f"pri {link.pri}"] if link.pri is not None else []
-        told += [human_octets(link.length)] if link.length is not None else []
-        told += [f"modified {_moment(link.modified)}"] if link.modified is not None else []
-        more = f" ({', '.join(told)})" if told else ""
-        yield f"        {printable(link.rel)} → {printable(link.href)}{more}"
-
-
-def _facts(entry: Entry) -> Iterator[str]:
-    if entry.capability:
-        yield printable(entry.capability)
-    if entry.change is not None:
-        yield entry.change.value
-    if entry.datetime is not None:
-        yield _moment(entry.datetime)
-    for name in _TIMES:
-        time = getattr(entry, name)
-        if time is not None:
-            yield f"{name.rstrip('_')} {_moment(time)}"
-    if entry.lastmod is not None:
-        yield f"modified {_moment(entry.lastmod)}"
-    if entry.length is not None:
-        yield human_octets(entry.length)
-    yield from map(printable, filter(None, (entry.type, entry.encoding, entry.path, entry.changefreq)))
-    if (digest := canonical_digest(entry.extra)) is not None:
-        yield f"canonical sha-256:{digest}"
-    for name, value in entry.extra:
-        if name == CANONICAL and digest is not None:
-            continue
-        yield f"{printable(name)}={printable(value)}"
+        yield f"        {printable(link.rel)} → {_target(link)}"
 
 
 # a package of a dump: its members, the entries of its manifest, and what is wrong with them
@@ -273,8 +221,6 @@ _SPARE = 256 << 20
 
 _MOST_DAMAGED = 1_000
 """Damaged members that are told one by one: a hostile package may have hundreds of thousands."""
-
-_MakeView = Callable[[Reader], _View]
 
 
 @contextmanager
@@ -305,62 +251,47 @@ def _sniffed(target: str, chunks: Iterable[bytes]) -> Iterator[tuple[BinaryIO | 
         yield file, ()
 
 
-class _MemberCheck:
-    """Reads the members of a package. A damaged one is noted, and the next is read: all of them are to be known."""
-
-    def __init__(self) -> None:
-        self._damaged: set[str] = set()
-        self._first: BadPackage | None = None
-        self.problems: list[PackageProblem] = []
-        """The damaged members, at most `_MOST_DAMAGED` of them."""
-
-    def read(self, member: ZipMember, read: Callable[[], object]) -> None:
-        if member.name in self._damaged:
-            return
-        try:
-            read()
-        except BadPackage as fault:
-            self._first = self._first or fault
-            self._damaged.add(member.name)
-            if len(self.problems) < _MOST_DAMAGED:
-                self.problems.append(PackageProblem(fault.rule or fault.code, fault.what, member.name, fails=True))
-
-    @property
-    def fault(self) -> BadPackage | None:
-        """Where members are damaged the first of the faults, with their number."""
-        count = len(self._damaged)
-        if self._first is None or count == 1:
-            return self._first
-        what = f"{count:,} members are damaged; of the first of them: {self._first.what}"
-        return type(self._first)(what, rule=self._first.rule)
-
-
-def _show_package(file: BinaryIO, target: str, make_view: _MakeView, *, show_all: bool) -> Exit:
+def _show_package(file: BinaryIO, view: _View) -> Exit:
     """Show a package. Gives FINDINGS when entries cannot be had from it as the manifest says.
 
     Raises BadPackage when it cannot be believed; where members are damaged, when all others were read.
     """
-    view = make_view(Reader())
     package: PackageFile | None = None
     ended: BadPackage | None = None
-    members = _MemberCheck()
+    problems: list[PackageProblem] = []
+    damaged: dict[str, BadPackage | None] = {}  # by their names; the fault of the first
+
+    def read(member: ZipMember, check: Callable[[], object]) -> None:
+        """Read a member. A damaged one is noted, and the next is read: all of them are to be known."""
+        if member.name in damaged:
+            return
+        try:
+            check()
+        except BadPackage as fault:
+            damaged[member.name] = None if damaged else fault
+            if len(problems) < _MOST_DAMAGED:
+                problems.append(PackageProblem(fault.rule or fault.code, fault.what, member.name, fails=True))
+
     try:
         package = read_package(file)
-        view = make_view(package.reader)
+        view.reader = package.reader
         for packaged in package.entries():
             view.entries([packaged.entry])
             if packaged.member is not None:
-                members.read(packaged.member, partial(package.verify, packaged))
+                read(packaged.member, partial(package.verify, packaged))
         for member in package.undeclared():
-            members.read(member, partial(package.directory.check, member))
+            read(member, partial(package.directory.check, member))
     except BadPackage as fault:
         ended = fault
-    problems = [*members.problems, *package.problems] if package is not None else []
-    found = ended or members.fault
+    found = ended or next(iter(damaged.values()), None)
+    if ended is None and found is not None and len(damaged) > 1:
+        what = f"{len(damaged):,} members are damaged; of the first of them: {found.what}"
+        found = type(found)(what, rule=found.rule)
+    problems += package.problems if package is not None else []
     if isinstance(view, _JsonView):
-        view.more = {"package": None}
+        view.package = {"package": None}
         if package is not None:
-            members_told = [
+            members = [
                 {
                     "name": member.name,
                     "octets": member.octets,
@@ -370,15 +301,15 @@ def _show_package(file: BinaryIO, target: str, make_view: _MakeView, *, show_all
                 }
                 for member in package.directory.members
             ]
-            told = {"members": members_told, "problems": problems, "problems_left_out": package.untold}
-            view.more = {"package": told}
+            told = {"members": members, "problems": problems, "problems_left_out": package.untold}
+            view.package = {"package": told}
         view.end(found)
     else:
         view.end(ended)
         if package is not None:
-            _say_package(package, problems, is_text=isinstance(view, _PeopleView), show_all=show_all)
+            _say_package(package, problems, is_text=isinstance(view, _TextView), show_all=view.show_all)
     if found is not None:
-        found.where = target
+        found.where = view.target
         sys.stdout.flush()
         raise found
     return Exit.FINDINGS if any(problem.fails for problem in problems) else Exit.DONE
@@ -431,21 +362,15 @@ def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: st
         raise click.UsageError("--json and --ndjson exclude each other")
     with _opened(target, wanted) as (uri, headers, chunks), _sniffed(uri or target, chunks) as (package, octets):
         shown = uri or target
-
-        def make_view(reader: Reader) -> _View:
-            if as_json:
-                return _JsonView(shown, reader)
-            return _LinesView(reader) if as_lines else _PeopleView(shown, reader, show_all=show_all)
-
+        kind = _JsonView if as_json else _View if as_lines else _TextView
+        view = kind(shown, show_all, Reader(base or uri, headers=headers))
         if package is not None:
-            return _show_package(package, shown, make_view, show_all=show_all)
-        reader = Reader(base or uri, headers=headers)
-        view = make_view(reader)
+            return _show_package(package, view)
         try:
             for chunk in octets:
-                if entries := reader.feed(chunk):
+                if entries := view.reader.feed(chunk):
                     view.entries(entries)
-            if entries := reader.close():
+            if entries := view.reader.close():
                 view.entries(entries)
         except DocumentFault as fault:
             fault.locate(shown)
