@@ -56,7 +56,7 @@ def test_only_what_is_there_changes_and_only_what_is_not_is_created(mix: ChangeM
             alive.remove(number)
         assert population.count == len(alive)
         assert population.born == born
-        assert population.is_alive(number) == (number in alive)
+        assert bool(population._alive[number]) == (number in alive)
 
 
 def test_the_mix_is_kept() -> None:

@@ -48,6 +48,11 @@ class BadSimulation(UsageFault):
     code = "HW-SIM-01"
 
 
+def _require(is_so: bool, what: str, advice: str | None = None) -> None:  # noqa: FBT001 - a condition
+    if not is_so:
+        raise BadSimulation(what, advice=advice)
+
+
 class Sizes(msgspec.Struct, frozen=True):
     """Lengths in octets, evenly spread from `least` to `most`."""
 
@@ -55,8 +60,7 @@ class Sizes(msgspec.Struct, frozen=True):
     most: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.least <= self.most <= LARGEST:
-            raise BadSimulation(f"sizes from {self.least} to {self.most} octets")
+        _require(0 <= self.least <= self.most <= LARGEST, f"sizes from {self.least} to {self.most} octets")
 
 
 class ChangeMix(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +72,8 @@ class ChangeMix(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         shares = (self.created, self.updated, self.deleted)
-        if not all(0 <= share < 1e9 for share in shares) or not any(shares):
-            raise BadSimulation(f"a mix of {shares}", advice="Give shares such as created=1,updated=8,deleted=1.")
+        is_mix = all(0 <= share < 1e9 for share in shares) and any(shares)
+        _require(is_mix, f"a mix of {shares}", "Give shares such as created=1,updated=8,deleted=1.")
 
 
 class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,14 +88,12 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Ends of names, which say the media type; who names one several times has more of it."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.resources <= _MOST_RESOURCES:
-            raise BadSimulation(f"{self.resources} resources", advice=f"At most {_MOST_RESOURCES:,} are possible.")
-        if not self.sets:
-            raise BadSimulation("no set")
-        if unknown := next((name for name in self.hashes if name not in HASHLIB), None):
-            raise BadSimulation(f"unknown hash: {unknown!r}", advice=f"Use one of {', '.join(HASHLIB)}.")
-        if not self.suffixes or not all(map(_SUFFIX.match, self.suffixes)):
-            raise BadSimulation(f"suffixes {self.suffixes}", advice="Give one or more, of 1 to 8 characters a-z, 0-9.")
+        most, unknown = f"At most {_MOST_RESOURCES:,} are possible.", [one for one in self.hashes if one not in HASHLIB]
+        _require(0 <= self.resources <= _MOST_RESOURCES, f"{self.resources} resources", most)
+        _require(bool(self.sets), "no set")
+        _require(not unknown, f"unknown hash: {unknown[:1]}", f"Use one of {', '.join(HASHLIB)}.")
+        is_usual = bool(self.suffixes) and all(map(_SUFFIX.match, self.suffixes))
+        _require(is_usual, f"suffixes {self.suffixes}", "Give one or more, of 1 to 8 characters a-z, 0-9.")
 
     def share(self, name: str) -> int:
         """How many resources the set begins with: all sets have the same, but for the remainder."""
@@ -114,14 +116,10 @@ class ChangeSettings(msgspec.Struct, frozen=True, kw_only=True):
     start: dt.datetime | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rate <= 1e6:
-            raise BadSimulation(f"{self.rate} changes a second", advice="Between 0 and a million are possible.")
-        if self.warp is not None and not 0 < self.warp <= 1e9:
-            raise BadSimulation(f"a warp of {self.warp}")
-        if self.seconds is not None and not 0 <= self.seconds <= 1e12:
-            raise BadSimulation(f"{self.seconds} seconds")
-        if self.start is not None and not FIRST_YEAR <= self.start.year < LAST_YEAR:
-            raise BadSimulation(f"a start in the year {self.start.year}")
+        _require(0 <= self.rate <= 1e6, f"{self.rate} changes a second", "Between 0 and a million are possible.")
+        _require(self.warp is None or 0 < self.warp <= 1e9, f"a warp of {self.warp}")
+        _require(self.seconds is None or 0 <= self.seconds <= 1e12, f"{self.seconds} seconds")
+        _require(self.start is None or FIRST_YEAR <= self.start.year < LAST_YEAR, f"a start at {self.start}")
 
     @property
     def last(self) -> int | None:
@@ -198,8 +196,7 @@ PRESETS = {
 
 def scaled(preset: Preset, scale: float) -> Preset:
     """The same source, so many times as large: resources, changes and sets, so that its sets keep their size."""
-    if not 0 < scale <= 1_000:
-        raise BadSimulation(f"a scale of {scale}", advice="Give a factor such as 0.01.")
+    _require(0 < scale <= 1_000, f"a scale of {scale}", "Give a factor such as 0.01.")
     return msgspec.structs.replace(
         preset,
         resources=max(1, round(preset.resources * scale)),
@@ -210,8 +207,7 @@ def scaled(preset: Preset, scale: float) -> Preset:
 
 def set_names(count: int) -> tuple[str, ...]:
     """Names for so many sets."""
-    if not 1 <= count <= 100_000:
-        raise BadSimulation(f"{count} sets", advice="Between 1 and 100,000 are possible.")
+    _require(1 <= count <= 100_000, f"{count} sets", "Between 1 and 100,000 are possible.")
     return tuple(f"p{number:04d}" for number in range(1, count + 1))
 
 
@@ -429,10 +425,6 @@ class Population:
     def born(self) -> int:
         """How many resources there have ever been."""
         return len(self._alive)
-
-    def is_alive(self, number: int) -> bool:
-        """Whether the resource is there now."""
-        return number < len(self._alive) and bool(self._alive[number])
 
     def next(self, step: int, mix: ChangeMix) -> tuple[ChangeKind, int] | None:
         """The change of this step, carried out; None when there is nothing that the mix could do.

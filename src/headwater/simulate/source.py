@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -15,7 +14,7 @@ from headwater.catalog.lease import SharedCatalog
 from headwater.errors import Interrupted
 from headwater.progress import Listener, Progress, notices_of, silent
 from headwater.publish.plan import Refresh
-from headwater.publish.publisher import Publisher, PublisherOptions, PublishResult
+from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import Site
 from headwater.simulate.simulation import Simulation
 from headwater.source.set_health import PAUSES, FailureState
@@ -23,8 +22,8 @@ from headwater.storage.folder_store import FolderStore
 
 _TURN_SECONDS = 1.0
 """So often one more set is published though nothing has changed in it: its pages may be due."""
-_PUBLISHING = 8
-"""Sets that are published at once: of what that takes, most is waiting for the disk."""
+_IN_A_ROUND = 8
+"""So many sets with pages that are due are published before changes are looked for again."""
 
 PUBLISHED = "sets published"
 """The phase by which progress is told at the beginning."""
@@ -50,13 +49,7 @@ class SimulatedSource:
     """Why nothing could be loaded or published at the beginning."""
 
     def __init__(
-        self,
-        simulation: Simulation,
-        site: Site,
-        documents: Path,
-        listener: Listener = silent,
-        *,
-        durable: bool = True,
+        self, simulation: Simulation, site: Site, documents: Path, listener: Listener = silent, *, durable: bool = True
     ) -> None:
         self.site = site
         self.catalog = simulation.catalog
@@ -72,9 +65,7 @@ class SimulatedSource:
         self._left: set[str] = set()
         """Sets with pages that are due."""
         self._turn = 0
-        self._packing: Future[None] | None = None
         self._is_prepared = False
-        self._pool = ThreadPoolExecutor(_PUBLISHING, thread_name_prefix="headwater-publish")
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -130,6 +121,8 @@ class SimulatedSource:
                     if self._doing.error is not None:
                         self._simulation.resume()
                     self._round()
+                except Interrupted:
+                    return
                 except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
                     self._doing.add(fault, self._listener, "the simulation cannot continue")
                     self._stopping.wait(PAUSES.seconds(failures := failures + 1))
@@ -148,7 +141,6 @@ class SimulatedSource:
             self.catalog.hurry()
         if self._thread is not None:
             self._thread.join(timeout)
-        self._pool.shutdown(wait=False, cancel_futures=True)
         return self._thread is None or not self._thread.is_alive()
 
     def _round(self) -> None:
@@ -160,52 +152,32 @@ class SimulatedSource:
         turn = int(time.monotonic() / _TURN_SECONDS)
         in_turn = [self.site.sets[turn % len(self.site.sets)].name] if turn != self._turn else []
         self._turn = turn
-        for _ in self._published({*in_turn, *list(self._left)[:_PUBLISHING]}, Refresh.DUE):
+        for _ in self._published({*in_turn, *list(self._left)[:_IN_A_ROUND]}, Refresh.DUE):
             pass
-        if in_turn and (self._packing is None or self._packing.done()):
-            packing, self._packing = self._packing, self._pool.submit(self._pack)
-            if packing is not None:
-                packing.result()
-
-    def _pack(self) -> None:
-        """Make the packages that are due, while things go on."""
 
         def check() -> None:
             if self._stopping.is_set():
                 raise Interrupted("interrupted")
 
-        for one in self.site.sets:
-            while one.dump and self.publisher.pack_resources(one.name, stop=check).is_done:
-                pass
+        for one in self.site.sets if in_turn else ():
+            if one.dump:  # a package at a time: changes go on between two
+                self.publisher.pack_resources(one.name, stop=check)
 
     def _published(self, names: Iterable[str], refresh: Refresh) -> Iterator[str]:
         """Publish these sets, and yield each that is. Raises the first fault when the others are published."""
-
-        newest = 0 if refresh is Refresh.CHANGES else None
-
-        def publish(name: str) -> PublishResult:
-            now = self._simulation.clock()
-            return self.publisher.publish(name, now, refresh, newest=newest, looked_at=now)
-
-        futures = [self._pool.submit(publish, name) for name in names]
         failed: Exception | None = None
-        try:
-            for future in futures:
-                if self._stopping.is_set():
-                    return
-                try:
-                    published = future.result()
-                except Exception as fault:  # noqa: BLE001 - raised when the others are published
-                    failed = failed or fault
-                    continue
-                self._doing.publications += 1
-                if published.pages_left:
-                    self._left.add(published.name)
-                else:
-                    self._left.discard(published.name)
-                yield published.name
-        finally:
-            for future in futures:
-                future.cancel()
+        for name in names:
+            if self._stopping.is_set():
+                return
+            now = self._simulation.clock()
+            try:
+                newest = 0 if refresh is Refresh.CHANGES else None
+                published = self.publisher.publish(name, now, refresh, newest=newest, looked_at=now)
+            except Exception as fault:  # noqa: BLE001 - raised when the others are published
+                failed = failed or fault
+                continue
+            self._doing.publications += 1
+            (self._left.add if published.pages_left else self._left.discard)(name)
+            yield name
         if failed is not None:
             raise failed
