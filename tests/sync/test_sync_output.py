@@ -121,7 +121,6 @@ def test_a_line_of_changes_that_is_written_in_part_is_a_fault(tmp_path: Path) ->
             told.tell(Done("created", "http://h.example/a", "a", 1))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        told.close()
 
 
 @pytest.mark.parametrize("name", ["changes.jsonl", "changes.csv"])
@@ -135,7 +134,6 @@ def test_a_file_of_changes_that_was_moved_away_is_begun_anew(tmp_path: Path, nam
     told.tell(Done("updated", "http://h.example/c", "c", 1))
     path.unlink()
     told.tell(Done("deleted", "http://h.example/d", "d", set_name="one"))
-    told.close()
     is_table = name.endswith(".csv")
     assert len(moved.read_text().splitlines()) == 1 + is_table
     line = path.read_text().splitlines()[is_table:]

@@ -9,8 +9,9 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,8 +31,6 @@ from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
-    from io import FileIO
-
     from headwater.cli.progress_output import ProgressOutput
     from headwater.progress import Done
     from headwater.sync.reports import SetReport, SyncReport, TransferWay
@@ -45,62 +44,31 @@ _FORMULA: Final = ("=", "+", "-", "@")
 class ChangesFile:
     """Appends to one file, from any thread. What is told stays when the process is killed.
 
-    Where the file has been moved away or removed, as log rotation does, a new one is begun with the next line.
+    The file is opened for each line: where it has been moved away or removed, as log rotation does, a new one begins.
     """
 
     def __init__(self, path: Path, destination: Path) -> None:
-        """Open it. Raises UsageFault where it is in the copy, StoreFault where it cannot be opened."""
+        """Begin it. Raises UsageFault where it is in the copy, StoreFault where it cannot be opened."""
         if path.resolve().is_relative_to(destination.resolve()):
             raise UsageFault("the file of --changes lies in the copy, where audits would find it", where=str(path))
         self._path = Path(os.path.abspath(path))
         self._is_csv = path.suffix.lower() == ".csv"
         self._lock = threading.Lock()
-        self._file: FileIO | None = None
-        with self._faults():
-            self._open()
+        self._append(b"")
 
     def tell(self, done: Done) -> None:
         """Append a resource, with the time of now. Raises StoreFault."""
         time = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         values = (time, done.action, done.uri, done.path, done.octets, done.reason, done.set_name)
-        line = _csv_line(values) if self._is_csv else encoded_json(dict(zip(COLUMNS, values, strict=True)))
-        with self._lock, self._faults():
-            if self._file is None or not self._is_there(self._file):
-                self._open()
-            self._write(line)
+        self._append(_csv_line(values) if self._is_csv else encoded_json(dict(zip(COLUMNS, values, strict=True))))
 
-    def _open(self) -> None:
-        self.close()
-        self._file = self._path.open("ab", buffering=0)
-        if self._is_csv and not self._file.tell():
-            self._write(_csv_line(COLUMNS))
-
-    def _is_there(self, file: FileIO) -> bool:
+    def _append(self, line: bytes) -> None:
         try:
-            found = os.stat(self._path)
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(found, os.fstat(file.fileno()))
-
-    @contextmanager
-    def _faults(self) -> Iterator[None]:
-        try:
-            yield
+            with self._lock, self._path.open("ab") as file:
+                head = _csv_line(COLUMNS) if self._is_csv and not file.tell() else b""
+                file.write(head + line)
         except OSError as cause:
             raise StoreFault(f"cannot be written: {cause.strerror}", code="HW-CLI-04", where=str(self._path)) from cause
-
-    def _write(self, line: bytes) -> None:
-        """Append a line; a file system that fills up takes part of it, and refuses the rest."""
-        assert self._file is not None
-        left = memoryview(line)
-        while left:
-            left = left[self._file.write(left) :]
-
-    def close(self) -> None:
-        """Close it."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 def _csv_line(values: tuple[str | int, ...]) -> bytes:
@@ -157,25 +125,16 @@ class RunHook:
         return True
 
 
+@dataclass(frozen=True, kw_only=True)
 class RunOutput:
     """The output of a run: to a person or as JSON, to the file of `--changes`, and to the command of `--exec`."""
 
-    def __init__(
-        self,
-        dest: Path,
-        hook: RunHook | None,
-        *,
-        as_json: bool,
-        quiet: bool,
-        verbose: bool,
-        changes: ChangesFile | None,
-    ) -> None:
-        self._dest = dest
-        self._hook = hook
-        self.as_json = as_json
-        self.quiet = quiet
-        self._verbose = verbose
-        self._changes = changes
+    dest: Path
+    hook: RunHook | None
+    as_json: bool
+    quiet: bool
+    verbose: bool
+    changes: ChangesFile | None
 
     def listening(self) -> AbstractContextManager[ProgressOutput]:
         """What listens for the time of the run; resource by resource there is no room for bars."""
@@ -183,15 +142,15 @@ class RunOutput:
         def under_way() -> int:
             from headwater.sync.copy_status import partial_files
 
-            return partial_files(self._dest)[1]
+            return partial_files(self.dest)[1]
 
-        return listening(quiet=self.quiet, bars=not self._verbose, under_way=under_way)
+        return listening(quiet=self.quiet, bars=not self.verbose, under_way=under_way)
 
     def each(self, done: Done) -> None:
         """Tell of one resource; standard output is for the result when that is JSON."""
-        if self._changes is not None:
-            self._changes.tell(done)
-        if not self._verbose:
+        if self.changes is not None:
+            self.changes.tell(done)
+        if not self.verbose:
             return
         octets = human_octets(done.octets) if done.octets else ""
         more = f": {printable(done.reason or octets)}" if done.reason or octets else ""
@@ -228,7 +187,7 @@ class RunOutput:
 
     def run_hook(self, report: SyncReport) -> bool:
         """Run the command of `--exec`, if there is one; False when that has failed."""
-        return self._hook is None or report.dry_run or self._hook.tell(report, Path(report.destination))
+        return self.hook is None or report.dry_run or self.hook.tell(report, Path(report.destination))
 
 
 def _wrong(report: SyncReport) -> str:

@@ -222,11 +222,8 @@ def command(
     # Most options of the command line have the names of `SyncOptions`.
     options = SyncOptions(**with_sparql_user(given_options(wanted)), patient=follow is not None)
     hook = None if hook_command is None else RunHook(hook_command)
-    changes = None
-    if changes_file is not None:
-        changes = ChangesFile(changes_file, dest)
-        click.get_current_context().call_on_close(changes.close)
-    output = RunOutput(dest, hook, as_json=as_json, quiet=quiet, verbose=verbose, changes=changes)
+    changes = None if changes_file is None else ChangesFile(changes_file, dest)
+    output = RunOutput(dest=dest, hook=hook, as_json=as_json, quiet=quiet, verbose=verbose, changes=changes)
 
     gc.disable()  # what is imported stays
     from headwater.sync.run import SyncTask, synchronise
