@@ -246,16 +246,15 @@ def test_options_take_a_list_for_a_tuple() -> None:
 def test_bounds_of_options_are_those_of_the_command() -> None:
     import click
 
-    from headwater.cli.shared_options import Octets, WholeSeconds
+    from headwater.cli.shared_options import Quantity
     from headwater.cli.sync import command
     from headwater.sync.options import BOUNDS
 
     fields = set(headwater.SyncOptions.__struct_fields__)
     ranges = {one.name: one.type for one in command.params if isinstance(one.type, (click.IntRange, click.FloatRange))}
     bounds = {name: (one.min, one.max) for name, one in ranges.items() if name in fields and not one.min_open}
-    bounds |= {
-        one.name: (one.type.least, None) for one in command.params if isinstance(one.type, Octets | WholeSeconds)
-    }
+    quantities = {one.name: one.type for one in command.params if isinstance(one.type, Quantity)}
+    bounds |= {name: (one.least, None) for name, one in quantities.items() if name in BOUNDS and one.name != "share"}
     assert bounds == {name: BOUNDS[name] for name in bounds}
     assert {"concurrency", "largest", "stall_seconds"} <= set(bounds)
 

@@ -9,19 +9,12 @@ import click
 from headwater.cli.output import json_document, json_option, listening, printable
 from headwater.cli.shared_options import SourceAddress, given_options, option, source_options
 from headwater.quantities import human_octets
-from headwater.sync.explore import (
-    ExploreNode,
-    ExploreReport,
-    LinkStatement,
-    ResourceReport,
-    explore,
-    view_resource,
-)
+from headwater.sync.explore import ExploreNode, ExploreReport, LinkStatement, ResourceReport, explore, view_resource
 from headwater.sync.options import SyncOptions
 
 
 @click.command(name="explore")
-@click.argument("url", type=SourceAddress(or_copy=True))
+@click.argument("url")
 @option("--set NAME", "Only this set (may be repeated).", name="sets", multiple=True)
 @option("--sets N", "Maximum number of sets to open.", click.IntRange(1), name="most", default=100, show_default=True)
 @option(

@@ -8,7 +8,7 @@ import click
 
 from headwater.cli.catalog_argument import CatalogArgument, existing
 from headwater.cli.output import counted, json_option, listening, printable, show_result, show_some
-from headwater.cli.shared_options import Destination, option
+from headwater.cli.shared_options import COPY, option
 from headwater.cli.status import state_of
 from headwater.errors import Exit, UsageFault
 from headwater.ingest.set_problems import DeletionGuard, set_problems
@@ -21,7 +21,7 @@ from headwater.sync.state import fact, sets
 
 
 @click.command(name="retry")
-@click.argument("copy", type=Destination(path_type=Path))
+@click.argument("copy", type=COPY)
 @click.argument("uris", metavar="[URI]...", nargs=-1)
 @json_option
 def retry(copy: Path, uris: tuple[str, ...], as_json: bool) -> Exit:
@@ -48,7 +48,7 @@ class _DryRun(Exception):
 
 
 @click.command(name="forget")
-@click.argument("copy", type=Destination(path_type=Path))
+@click.argument("copy", type=COPY)
 @click.argument("uris", metavar="[URI]...", nargs=-1)
 @option("--failed", "Every transfer that failed.")
 @option("--held-back", "Every deletion that is held back.")

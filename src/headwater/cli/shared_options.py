@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -96,116 +97,102 @@ def _share_from(text: str) -> float | None:
     return None
 
 
-class _Quantity(click.ParamType[Any]):
+_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgt")}
+_RATE = r"(\d+(?:\.\d+)?|\.\d+)\s*(?:([bkmgt])i?(?:b)?)?(?:/s|ps)?"
+
+
+def _rate_from(text: str) -> int | None:
+    if text.lower() in ("off", "0"):
+        return 0
+    found = re.fullmatch(_RATE, text, re.IGNORECASE | re.ASCII)
+    rate = float(found[1]) * _UNITS[(found[2] or "k").lower()] if found else 0.0
+    return int(rate) if 1 <= rate < 1 << 50 else None
+
+
+class Quantity(click.ParamType[Any]):
     """A value as people write it: `read` makes it of a text, or gives None where `fault` holds; at least `least`."""
 
-    read: Callable[[str], Any]
-    fault: str
-    unit = ""
-
-    def __init__(self, least: float = 0) -> None:
-        self.least = least
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[str], Any],
+        fault: str,
+        least: float = 0,
+        *,
+        unit: str = "",
+        made: Callable[[Any], Any] = lambda value: value,
+    ) -> None:
+        self.name, self._read, self._fault, self.least, self._unit, self._made = name, read, fault, least, unit, made
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
-        found = self.read(value.strip())
+        found = self._read(value.strip())
         if found is None:
-            self.fail(f"{value!r} {self.fault}", param, ctx)
+            self.fail(f"{value!r} {self._fault}", param, ctx)
         if self.least and found < self.least:
-            self.fail(f"{value!r} is less than {self.least:g}{self.unit}", param, ctx)
-        return found
+            self.fail(f"{value!r} is less than {self.least:g}{self._unit}", param, ctx)
+        return self._made(found)
 
 
-class Share(_Quantity):
-    """A share of what is held: `0.5`, `50%`; `1` and `100%` are all."""
-
-    name = "share"
-    read = staticmethod(_share_from)
-    fault = "is no share: give 0 to 1, or 0% to 100%"
-
-
-class Duration(_Quantity):
-    """So many seconds, as a number or as people say it: `3600`, `90 min`, `24h`, `1 d`."""
-
-    name = "duration"
-    read = staticmethod(seconds_from)
-    fault = "is no duration: give seconds, or 90min, 24h, 7d"
-    unit = " seconds"
-
-
-class WholeSeconds(Duration):
-    """A duration in whole seconds, rounded up."""
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        seconds: float = super().convert(value, param, ctx)
-        return math.ceil(seconds)
+Share = partial(Quantity, "share", _share_from, "is no share: give 0 to 1, or 0% to 100%")
+"""A share of what is held: `0.5`, `50%`; `1` and `100%` are all."""
+Duration = partial(
+    Quantity, "duration", seconds_from, "is no duration: give seconds, or 90min, 24h, 7d", unit=" seconds"
+)
+"""So many seconds, as a number or as people say it: `3600`, `90 min`, `24h`, `1 d`."""
+WholeSeconds = partial(Duration, made=math.ceil)
+"""A duration in whole seconds, rounded up."""
+Octets = partial(Quantity, "octets", octets_from, "is no number of octets: give one, or 20GB, 1.5GiB")
+"""So many octets, as a number or as people say it: `4096`, `20 GB`, `1.5 GiB`."""
+HowLongKept = partial(Quantity, "kept states", kept_from, 'says not how long: give "30 days", "1 year, 20 GB" or "all"')
+"""How long past states are kept, and how many octets of them, as `versions` of a set has it: `30 days`, `all`."""
+_RATE_FAULT = "is no rate: give 2M, 500k or 1.5G, which is octets a second, or off"
+Bandwidth = partial(Quantity, "rate", _rate_from, _RATE_FAULT, made=lambda rate: rate or None)
+"""A bandwidth in octets a second, as in rclone and rsync: units of 1,024, a number alone is KiB; `off`: none."""
 
 
-class Octets(_Quantity):
-    """So many octets, as a number or as people say it: `4096`, `20 GB`, `1.5 GiB`."""
+class _Place(click.Path):
+    """A path that is not what may stand there by mistake: `wrong` says of a text why it is none, or None."""
 
-    name = "octets"
-    read = staticmethod(octets_from)
-    fault = "is no number of octets: give one, or 20GB, 1.5GiB"
-
-
-class HowLongKept(_Quantity):
-    """How long past states are kept, and how many octets of them, as `versions` of a set has it: `30 days`, `all`."""
-
-    name = "kept states"
-    usual = "30 days"
-    read = staticmethod(kept_from)
-    fault = 'says not how long: give "30 days", "1 year, 20 GB" or "all"'
-
-
-class Destination(click.Path):
-    """The folder of a copy, never an address: then the two arguments stand the wrong way round."""
+    def __init__(self, wrong: Callable[[str], str | None], **path: Any) -> None:
+        super().__init__(path_type=Path, **path)
+        self._wrong = wrong
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if "://" in os.fsdecode(value):
-            self.fail(f"{os.fsdecode(value)!r} is an address, and no folder: first comes URL, then DEST", param, ctx)
+        if (fault := self._wrong(text := os.fsdecode(value))) is not None:
+            self.fail(f"{text!r} {fault}", param, ctx)
         return super().convert(value, param, ctx)
+
+
+COPY = _Place(lambda text: "is an address, and no folder: first comes URL, then DEST" if "://" in text else None)
+"""The folder of a copy, never an address: then the two arguments stand the wrong way round."""
+_CONFIG = _Place(
+    lambda text: f"is a folder, and a file is needed: publish it with --files {text}" if os.path.isdir(text) else None,
+    exists=True,
+    dir_okay=False,
+)
 
 
 class SourceAddress(click.ParamType[str]):
-    """The address of a source, never the path of a folder: what is here is published, and not copied by its path.
-
-    `or_copy`: the path of a copy may stand in its place.
-    """
+    """The address of a source, never the path of a folder: what is here is published, and not copied by its path."""
 
     name = "url"
 
-    def __init__(self, *, or_copy: bool = False) -> None:
-        self._may_be_copy = or_copy
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = os.fsdecode(value)
-        if self._may_be_copy:
-            return text
-        first = text.partition("/")[0]
-        is_path = first in ("", ".", "..", "~") and text != ""
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        first = value.partition("/")[0]
+        is_path = first in ("", ".", "..", "~") and value != ""
         looks_like_host = "." in first or ":" in first or first == "localhost"
-        if is_path or (not looks_like_host and "://" not in text and os.path.exists(text)):
+        if is_path or (not looks_like_host and "://" not in value and os.path.exists(value)):
             has_dest = ctx is not None and any(one.name == "dest" for one in ctx.command.params)
             order = ": first comes URL, then DEST" if has_dest else ""
-            self.fail(f"{text!r} is a path on this machine, and no address{order}", param, ctx)
-        return text
-
-
-class ConfigFile(click.Path):
-    """The file of a configuration, never the folder to be published."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if os.path.isdir(value):
-            told = os.fsdecode(value)
-            self.fail(f"{told!r} is a folder, and a file is needed: publish it with --files {told}", param, ctx)
-        return super().convert(value, param, ctx)
+            self.fail(f"{value!r} is a path on this machine, and no address{order}", param, ctx)
+        return value
 
 
 url_argument = click.argument("url", type=SourceAddress())
-config_argument = click.argument("config", required=False, type=ConfigFile(exists=True, dir_okay=False, path_type=Path))
-dest_argument = click.argument("dest", type=Destination(path_type=Path))
+config_argument = click.argument("config", required=False, type=_CONFIG)
+dest_argument = click.argument("dest", type=COPY)
 profile_option = option(
     "--profile",
     "Write ResourceSync 1.1, or both: clients of 1.0 then understand changes, too.  [default: 1.1]",
@@ -296,28 +283,6 @@ class SectionedCommand(click.Command):
 
 PASSWORD = "HEADWATER_PASSWORD"  # noqa: S105  the name of a variable
 _MOST_HEADER_OCTETS = 1 << 16
-
-_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgt")}
-_RATE = r"(\d+(?:\.\d+)?|\.\d+)\s*(?:([bkmgt])i?(?:b)?)?(?:/s|ps)?"
-
-
-class Bandwidth(click.ParamType[int]):
-    """A bandwidth in octets a second, as in rclone and rsync: units of 1,024, a number alone is KiB; `off`: none."""
-
-    name = "rate"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:  # type: ignore[override]
-        if isinstance(value, int):
-            return value
-        text = str(value).strip()
-        if text.lower() in ("off", "0"):
-            return None
-        found = re.fullmatch(_RATE, text, re.IGNORECASE | re.ASCII)
-        rate = float(found[1]) * _UNITS[(found[2] or "k").lower()] if found else 0.0
-        if not 1 <= rate < 1 << 50:
-            self.fail(f"{text!r} is no rate: give 2M, 500k or 1.5G, which is octets a second, or off", param, ctx)
-        return int(rate)
-
 
 ca_option = option("--ca FILE", "Also trust these CA certificates (PEM).", FILE)
 proxy_option = option("--proxy URL", "Send all requests by this proxy.  [default: HTTPS_PROXY, http_proxy, NO_PROXY]")
