@@ -16,18 +16,7 @@ import msgspec
 
 from headwater.errors import UsageFault
 from headwater.spec import fast_columns
-from headwater.spec.kinds import (
-    CAPABILITIES,
-    CHANGE_FREQUENCIES,
-    INDEX,
-    PATCH,
-    RS,
-    RULES,
-    SITEMAP,
-    UP,
-    Kind,
-    Need,
-)
+from headwater.spec.kinds import CAPABILITIES, CHANGE_FREQUENCIES, INDEX, PATCH, RS, RULES, SITEMAP, UP, Kind, Need
 from headwater.spec.records import ChangeKind, Document, Entry
 from headwater.spec.text_values import HASH, URI_CHARACTERS
 from headwater.spec.uris import is_absolute, to_ascii

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -174,22 +175,17 @@ _SEPARATORS = ", \t\r\n"
 def timemap_links(chunks: Iterable[bytes], base: str) -> Iterator[HeaderLink]:
     """The links of a TimeMap whose address is `base`, in their order. Raises SourceFault where it is malformed."""
     text = ""
-    for chunk in chunks:
-        text += chunk.decode("utf-8", "replace") if chunk.isascii() else chunk.decode("latin-1")
+    for chunk in chain(chunks, (None,)):  # at last what is left
+        text += "" if chunk is None else chunk.decode("ascii" if chunk.isascii() else "latin-1")
         at = 0
-        while (found := _link(text, at, base, ended=False)) is not None:
+        while (found := _link(text, at, base, ended=chunk is None)) is not None:
             link, at = found
             if link is not None:
                 yield link
         text = text[at:]
-        if len(text) > LONGEST_LINK + len(chunk):
+        if chunk is not None and len(text) > LONGEST_LINK + len(chunk):
             raise SourceFault("a link of a TimeMap has no end", where=base, rule="DST-S8")
-    at = 0
-    while (found := _link(text, at, base, ended=True)) is not None:
-        link, at = found
-        if link is not None:
-            yield link
-    if text[at:].strip(_SEPARATORS):
+    if text.strip(_SEPARATORS):
         raise SourceFault("the TimeMap is malformed", where=base, rule="DST-S8")
 
 

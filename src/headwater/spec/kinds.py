@@ -206,30 +206,15 @@ RULES: dict[Kind, Rules] = {
         **(_HISTORY | _CHANGES),
         entry_path=_MUST,
     ),
-    Kind.RESOURCE_LIST_ARCHIVE: _rules(
-        "Resource List Archive", "resourcelist-archive", "RS-ARC", "", "RS-ARC-11", **_OF_SNAPSHOTS
-    ),
-    Kind.RESOURCE_LIST_ARCHIVE_INDEX: _rules(
-        "Resource List Archive Index", "resourcelist-archive", "RS-ARC-21", "", "RS-ARC-21", **_INDEX
-    ),
-    Kind.RESOURCE_DUMP_ARCHIVE: _rules(
-        "Resource Dump Archive", "resourcedump-archive", "RS-ARC", "", "RS-ARC-11", **_OF_SNAPSHOTS
-    ),
-    Kind.RESOURCE_DUMP_ARCHIVE_INDEX: _rules(
-        "Resource Dump Archive Index", "resourcedump-archive", "RS-ARC-21", "", "RS-ARC-21", **_INDEX
-    ),
-    Kind.CHANGE_LIST_ARCHIVE: _rules(
-        "Change List Archive", "changelist-archive", "RS-ARC", "", "RS-ARC-11", **_OF_HISTORIES
-    ),
-    Kind.CHANGE_LIST_ARCHIVE_INDEX: _rules(
-        "Change List Archive Index", "changelist-archive", "RS-ARC-21", "", "RS-ARC-21", **_INDEX
-    ),
-    Kind.CHANGE_DUMP_ARCHIVE: _rules(
-        "Change Dump Archive", "changedump-archive", "RS-ARC", "", "RS-ARC-11", **_OF_HISTORIES
-    ),
-    Kind.CHANGE_DUMP_ARCHIVE_INDEX: _rules(
-        "Change Dump Archive Index", "changedump-archive", "RS-ARC-21", "", "RS-ARC-21", **_INDEX
-    ),
+}
+for _of, _entries in (
+    *(("Resource List", _OF_SNAPSHOTS), ("Resource Dump", _OF_SNAPSHOTS)),
+    *(("Change List", _OF_HISTORIES), ("Change Dump", _OF_HISTORIES)),
+):
+    _kind, _capability = f"{_of} archive".lower().replace(" ", "-"), f"{_of.lower().replace(' ', '')}-archive"
+    RULES[Kind(_kind)] = _rules(f"{_of} Archive", _capability, "RS-ARC", "", "RS-ARC-11", **_entries)
+    RULES[Kind(f"{_kind}-index")] = _rules(f"{_of} Archive Index", _capability, "RS-ARC-21", "", "RS-ARC-21", **_INDEX)
+RULES |= {
     Kind.CHANGE_NOTIFICATION: _rules(
         *("Change Notification", "change-notification", "RS-CN", "RS-CN-04"),
         **(_CHANGES | _NOTIFIED | {"from_": _MUST, "until": _MUST}),

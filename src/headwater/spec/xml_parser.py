@@ -33,8 +33,7 @@ _HEAD: Final = 1 << 10
 """Octets from the beginning that are kept, to tell a web page from broken XML."""
 
 _WEB_PAGE = re.compile(
-    rb"(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
-    re.IGNORECASE | re.DOTALL,
+    rb"(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
 
 
