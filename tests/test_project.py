@@ -31,30 +31,30 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 5_150,
-    "cli": 6_098,
+    "cli": 5_844,
     "datasets": 436,
     "files": 1_119,
     "http": 5_187,
-    "ingest": 6_935,
+    "ingest": 6_934,
     "notify": 3_826,
     "packages": 1_278,
-    "patches": 785,
-    "processes": 345,
+    "patches": 729,
+    "processes": 339,
     "publish": 6_119,
-    "rdf": 2_341,
-    "simulate": 960,
+    "rdf": 2_172,
+    "simulate": 924,
     "source": 5_093,
-    "spec": 3_822,
+    "spec": 3_791,
     "storage": 2_081,
     "sync": 17_814,
     "top": 1_419,
     "transport": 2_191,
-    "triplestores": 1_093,
+    "triplestores": 988,
     "versions": 1_231,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 292
+MOST_MODULES = 291
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

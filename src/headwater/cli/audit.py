@@ -33,12 +33,7 @@ _SHOWN = 20
 _MOST_SETS = 100
 
 
-_HEADINGS = {
-    "sets": "What is compared",
-    "store": "Triplestores",
-    **ACCESS_HEADINGS,
-    "quiet": "What is told",
-}
+_HEADINGS = {"sets": "What is compared", "store": "Triplestores", **ACCESS_HEADINGS, "quiet": "What is told"}
 
 
 @click.command(name="audit", cls=SectionedCommand, headings=_HEADINGS)
@@ -57,13 +52,7 @@ _HEADINGS = {
 @source_options
 @option("-q, --quiet", "Print nothing unless the verdict is another one than in sync.")
 @json_option
-def command(
-    url: str,
-    dest: Path,
-    quiet: bool,
-    as_json: bool,
-    **wanted: Any,
-) -> int:
+def command(url: str, dest: Path, quiet: bool, as_json: bool, **wanted: Any) -> int:
     """Compare the copy in DEST with what the source behind URL lists, every file by its hash; nothing is modified.
 
     Where the source lists no hash, a file has to be the one that was placed, by the hash that the copy has recorded,

@@ -44,7 +44,7 @@ _NAMED = 20
 sets_option = option("--set NAME", "Only this set (may be repeated).", name="names", multiple=True)
 
 
-@click.group(name="catalog", short_help="Export, import or verify a catalog.")
+@click.group(name="catalog")
 def command() -> None:
     """Move a catalog's sets to another catalog or backend, or recount what it holds."""
 
@@ -71,13 +71,7 @@ def command() -> None:
 @option("--url-prefix URL", "With dit, for one set: write locations as URLs below URL, not as paths.")
 @json_option
 def export_sets(
-    place: str,
-    names: tuple[str, ...],
-    output: str,
-    form: str,
-    dates: str,
-    url_prefix: str | None,
-    as_json: bool,
+    place: str, names: tuple[str, ...], output: str, form: str, dates: str, url_prefix: str | None, as_json: bool
 ) -> Exit:
     """Write sets of CATALOG as a portable dump: resources, private state, and a digest of all.
 

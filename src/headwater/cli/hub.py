@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from headwater.cli.output import counted, json_line, json_option, printable
+from headwater.cli.serve_options import state_home
 from headwater.cli.server_log import ServerLog, open_log
 from headwater.cli.shared_options import FILE, FOLDER, json_when_listening_option, log_format_option, option
 from headwater.cli.stop_signal import hangups_noted
@@ -27,7 +28,7 @@ from headwater.source.config import SourceConfig
 from headwater.source.hubs_and_tokens import LOOPBACK, HubConfig, NotifyConfig
 
 
-@click.group(invoke_without_command=True, short_help="Run a WebSub hub: subscribers are told what publishers hand in.")
+@click.group(invoke_without_command=True)
 @option("--listen HOST:PORT", "Address to listen on; port 0: any free one.  [default: 127.0.0.1:8080]", name="address")
 @option(
     "--state DIR",
@@ -137,8 +138,7 @@ def show_status(folder: Path, limit: int, *, as_json: bool) -> Exit:
 
 def default_state() -> Path:
     """Where a hub keeps its state when nobody says."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return home / "headwater" / "hub"
+    return state_home() / "hub"
 
 
 class CommandHub:

@@ -213,7 +213,7 @@ _DOCUMENT_OCTETS = 64 << 20
 """A search answer saved to a file is one line."""
 
 
-@click.group(name="ingest", short_help="Take announced records into a set.")
+@click.group(name="ingest")
 def command() -> None:
     """Take records into a set that has no folder: events as lines of JSON, or documents of the DIT-ES protocol.
 
@@ -261,8 +261,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
         _end_load(feed, options)
         _hint(files[0], events_are=False, taken=total.lines - total.rejected, listener=listener)
     verdict = "would be refused" if options["dry_run"] else "refused"
-    told = f"{counted(total.lines, 'line')}: {total.taken:,} taken, {total.ignored:,} no news"
-    return _told(as_json, total.of_events, f"{told}, {total.rejected:,} {verdict}", total.rejected)
+    return _told(as_json, total.of_events, _words(total, verdict=verdict), total.rejected)
 
 
 @command.command(name="dit", short_help="Take documents of the DIT-ES protocol, from an index or a file.")
@@ -334,24 +333,21 @@ def dit(
             return _told(as_json, {**counts, "held_back": held_back}, words, held_back is not None)
         if once:
             follower.read_to_end()
-            return _told(as_json, follower.tally.of_documents, _documents(follower.tally), follower.tally.rejected)
+            return _told(
+                as_json, follower.tally.of_documents, _words(follower.tally, "document"), follower.tally.rejected
+            )
         while True:
             if follower.poll():
                 if as_json:
                     json_line(follower.tally.of_documents)
                 else:
-                    click.echo(_documents(follower.tally))
+                    click.echo(_words(follower.tally, "document"))
             else:
                 time.sleep(follow or 1.0)
 
 
 def _from_file(
-    name: str,
-    feed: Feed,
-    wanted: frozenset[str] | None,
-    listener: Listener,
-    as_json: bool,
-    options: dict[str, Any],
+    name: str, feed: Feed, wanted: frozenset[str] | None, listener: Listener, as_json: bool, options: dict[str, Any]
 ) -> Exit:
     others: dict[str, None] = {}
 
@@ -375,7 +371,7 @@ def _from_file(
     if tally.lines == tally.foreign > 0:
         names = ", ".join(f"{name[:80]!a}" for name in others)
         listener(Notice("HW-ING-61", f"every document is of another set; resource_set says {names}"))
-    return _told(as_json, tally.of_documents, _documents(tally), tally.rejected)
+    return _told(as_json, tally.of_documents, _words(tally, "document"), tally.rejected)
 
 
 def _announced(
@@ -409,22 +405,18 @@ def _announced(
             advice = go_on if fault.todo == message(Unanswered.code).advice else f"{fault.todo} {go_on}"
             raise Unanswered(fault.what, where=fault.where, advice=advice) from fault
         except (KeyboardInterrupt, Terminated):
-            click.echo(f"{_counted(account)}; interrupted. {go_on}", err=True)
+            click.echo(f"{_words(account)}; interrupted. {go_on}", err=True)
             raise
         taken = account.taken + account.ignored
         _hint(files[0], events_are=documents, taken=taken, listener=listener)
     counts = {"lines": account.lines, **account.by_outcome, "key": key}
-    return _told(as_json, counts, _counted(account), account.rejected)
+    return _told(as_json, counts, _words(account), account.rejected)
 
 
-def _counted(account: Account) -> str:
-    told = f"{account.taken:,} taken, {account.ignored:,} no news, {account.rejected:,} refused"
-    return f"{counted(account.lines, 'line')}: {told}"
-
-
-def _documents(tally: Account) -> str:
-    told = f"{tally.taken:,} taken, {tally.ignored:,} no news, {tally.foreign:,} of other sets"
-    return f"{counted(tally.lines, 'document')}: {told}, {tally.rejected:,} refused"
+def _words(account: Account, noun: str = "line", verdict: str = "refused") -> str:
+    others = f", {account.foreign:,} of other sets" if noun == "document" else ""
+    told = f"{account.taken:,} taken, {account.ignored:,} no news{others}, {account.rejected:,} {verdict}"
+    return f"{counted(account.lines, noun)}: {told}"
 
 
 def _hint(name: str, *, events_are: bool, taken: int, listener: Listener) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -168,43 +169,39 @@ class LineEachMinute:
         return False
 
 
+@dataclass
 class ProgressOutput:
     """The listener of a command. `beat` may be called at any time, and keeps a log alive; see `LineEachMinute`.
 
     With `kept`, notes are withheld, and told only when something is wrong in the end.
     """
 
-    def __init__(
-        self,
-        progress: Callable[[Progress], object] = lambda _event: None,
-        beat: Callable[[], bool] = lambda: False,
-        kept: list[Notice] | None = None,
-        rest: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._kept = kept
-        self._rest = rest
-        self._notes = Notes(tell if kept is None else self._keep)
-        self._progress = progress
-        self.beat = beat
+    progress: Callable[[Progress], object] = lambda _event: None
+    beat: Callable[[], bool] = lambda: False
+    kept: list[Notice] | None = None
+    rest: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self._notes = Notes(tell if self.kept is None else self._keep)
 
     def __call__(self, event: Progress | Notice) -> None:
         if isinstance(event, Notice):
             self._notes.hear(event)
         else:
-            self._progress(event)
+            self.progress(event)
 
     def _keep(self, notice: Notice) -> None:
-        if self._kept is not None and len(self._kept) < _MOST_KEPT:
-            self._kept.append(notice)
+        if self.kept is not None and len(self.kept) < _MOST_KEPT:
+            self.kept.append(notice)
 
     def close(self, status: int) -> None:
         """The work, or one run of it, is over: tell what was counted, and what was withheld, if `status` is not 0."""
         self._notes.close()
-        self._rest()
-        for notice in self._kept or () if status else ():
+        self.rest()
+        for notice in self.kept or () if status else ():
             tell(notice)
-        if self._kept is not None:
-            self._kept.clear()
+        if self.kept is not None:
+            self.kept.clear()
 
 
 @contextmanager

@@ -52,19 +52,16 @@ _EXCLUSIONS = (
     *(("--copy", "--dry-run"), ("--watch", "--dry-run"), ("--quiet", "--dry-run")),
     *(("--forget", "--watch"), ("--forget", "--dry-run")),
 )
-_HEADINGS = {
-    "files": "What is published",
-    "dump": "What is offered besides",
-    "resources": "How it is published",
-}
-
-
-@click.command(
-    name="publish",
-    cls=SectionedCommand,
-    headings=_HEADINGS,
-    short_help="Publish a folder as static files, or those of a configuration.",
+_OFFERS = (
+    ("Resource Dump", "resource_dump", "dump"),
+    ("Change Dump", "change_dump", "change_dump"),
+    ("archive", "archive", "archive"),
 )
+"""What a set may offer beside its lists: its title, what a status and what a setting call it."""
+_HEADINGS = {"files": "What is published", "dump": "What is offered besides", "resources": "How it is published"}
+
+
+@click.command(name="publish", cls=SectionedCommand, headings=_HEADINGS)
 @config_argument
 @option("--files DIR", "The folder to publish.", click.Path(path_type=Path))
 @option("--copy DEST", "Publish the copy that `headwater sync` keeps in DEST; run it after each sync.", FOLDER)
@@ -180,25 +177,20 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
     gc.freeze()  # what is imported stays; records by the hundred thousand make no cycles worth looking for
     gc.set_threshold(100_000, 50, 50)
     with listening(quiet=quiet) as listener, Source(config, tree=tree, listener=listener) as source:
-        withdrawn = {}  # what sets offer beside their lists that is not asked for any more
+        withdrawn: dict[str, list[str]] = {}  # what sets offer beside their lists that is not asked for any more
         asked = {one.name: one for one in source.site.sets if not (one.dump and one.change_dump and one.archive)}
         for held in set_statuses(source.catalog, utc_now(), list(asked)) if asked else ():
-            now = asked[held.name]
-            offers = (
-                ("Resource Dump", held.resource_dump, now.dump),
-                ("Change Dump", held.change_dump, now.change_dump),
-                ("archive", held.archive, now.archive),
-            )
-            if titles := [title for title, offered, is_asked in offers if offered is not None and not is_asked]:
-                withdrawn[held.name] = titles
+            for title, offer, setting in _OFFERS:
+                if getattr(held, offer) is not None and not getattr(asked[held.name], setting):
+                    withdrawn.setdefault(held.name, []).append(title)
         worked = source.run_once()
         status = Exit.TRANSFERS_FAILED if any(one.is_incomplete for one in worked) else Exit.DONE
         if status is not Exit.DONE:
             listener.close(status)
         counts = [source.catalog.state(one.name).count for one in worked]
         where = source.site.url(".well-known/resourcesync")
-        dumped = {one.name for one in source.site.sets if one.dump or one.change_dump or one.archive}
-        statuses = {one.name: one for one in set_statuses(source.catalog, utc_now(), list(dumped))} if dumped else {}
+        dumped = [one.name for one in source.site.sets if one.dump or one.change_dump or one.archive]
+        statuses = {one.name: one for one in set_statuses(source.catalog, utc_now(), dumped)} if dumped else {}
     seconds = time.monotonic() - began
     if as_json:
         sets = []
@@ -217,9 +209,7 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
                     "documents_kept": published.kept if published else 0,
                     "at": published.at if published else None,
                     "seconds": round(seconds, 3),
-                    "resource_dump": offered and msgspec.to_builtins(offered.resource_dump),
-                    "change_dump": offered and msgspec.to_builtins(offered.change_dump),
-                    "archive": offered and msgspec.to_builtins(offered.archive),
+                    **{name: offered and msgspec.to_builtins(getattr(offered, name)) for _, name, _ in _OFFERS},
                     "withdrawn": withdrawn.get(one.name, []),
                 }
             )
@@ -289,11 +279,7 @@ def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool, quie
     """
     log = open_log(config.log_format)
     # Until the catalog is open there is nothing to end in order: a signal acts as it always does.
-    with (
-        hangups_noted(log.progress),
-        Source(config, tree=tree, listener=log.progress) as source,
-        StopSignal() as stop,
-    ):
+    with hangups_noted(log.progress), Source(config, tree=tree, listener=log.progress) as source, StopSignal() as stop:
         if not quiet:
             source.events.listen(log.published)
         gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do

@@ -70,9 +70,7 @@ _HEADINGS = {
 }
 
 
-@click.command(
-    cls=SectionedCommand, headings=_HEADINGS, short_help="Publish folders over HTTP and follow their changes."
-)
+@click.command(cls=SectionedCommand, headings=_HEADINGS)
 @config_argument
 @option("--files DIR", "The folder to publish.", click.Path(exists=True, file_okay=False, path_type=Path))
 @option("--copy DEST", "Publish the copy that `headwater sync` keeps in DEST, as it changes.", FOLDER)
@@ -89,7 +87,7 @@ _HEADINGS = {
     'Also keep past states and serve them by Memento: "30 days" (also without a value), "1 year, 20 GB", "all".',
     HowLongKept(),
     is_flag=False,
-    flag_value=HowLongKept.usual,
+    flag_value="30 days",
 )
 @option("--rescan SECONDS", "Seconds between full scans.  [default: 300]", Duration(0.1))
 @option("--host ADDRESS", "Address to listen on.  [default: 127.0.0.1]")
@@ -284,13 +282,7 @@ def _application(
         from headwater.http.documents import topic_routes
 
         routes += topic_routes(config.notify.hubs)
-    app = Application(
-        source,
-        source.roots,
-        routes=routes,
-        on_served=hearers.on_served,
-        on_fault=hearers.fault,
-    )
+    app = Application(source, source.roots, routes=routes, on_served=hearers.on_served, on_fault=hearers.fault)
     stack.callback(app.close)
     if ingest is not None:
         app.precedence = ingest.precedence

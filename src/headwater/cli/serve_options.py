@@ -102,16 +102,17 @@ def converted(data: dict[str, Any]) -> SourceConfig:
 def default_state(files: Path, set_name: str) -> Path:
     """Where the state of a folder lies when nobody says: in the user's own state folder, never in what is published."""
     mark = hashlib.sha256(os.fsencode(files.resolve()) + b"\0" + set_name.encode()).hexdigest()[:12]
-    return _states() / f"{set_name}-{mark}"
+    return state_home() / f"{set_name}-{mark}"
 
 
 def states_of(files: Path) -> list[Path]:
     """The state folders of `serve --files`, `--copy` and `--dataset` for this folder, where nobody said another."""
-    found = sorted(_states().glob("*-????????????"))
+    found = sorted(state_home().glob("*-????????????"))
     return [one for one in found if one == default_state(files, one.name[: -len("-????????????")])]
 
 
-def _states() -> Path:
+def state_home() -> Path:
+    """The folder of the user's own states."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "headwater"
 
 

@@ -38,7 +38,7 @@ from headwater.spec.times import parse_datetime
 _LOG_SECONDS = 10.0
 
 
-@click.command(short_help="Serve synthetic resources that change at a given rate, or write them into a catalog.")
+@click.command()
 @option("--resources N", "Number of resources at first.  [default: 1000]", click.IntRange(0))
 @option("--rate R", "Changes a second of simulated time.  [default: 1]", click.FloatRange(0))
 @option("--mix SHARES", "What the changes are.  [default: created=1,updated=8,deleted=1]")

@@ -27,7 +27,7 @@ _EXAMPLES = 10
 _WEEK_SECONDS = 604_800.0
 
 
-@click.command(name="versions", short_help="List, verify or remove the versions that a source keeps.")
+@click.command(name="versions")
 @click.argument("place", metavar="STATE", type=EXISTING)
 @option("--verify", "Read all versions and compare them with their digests.", name="action", flag_value="verify")
 @option(
