@@ -25,6 +25,7 @@ from headwater.sync.lists.position import (
     IndexedList,
     Interval,
     Position,
+    Style,
     advance,
     closedness,
     is_gap,
@@ -222,7 +223,7 @@ class ChangeListReader:
         if document.kind is not Kind.CHANGE_LIST:
             what = f"a component is {document.called}" if part else f"this is {document.called}, not a Change List"
             return self._broken(uri, Unreachable(what, where=uri, rule="DST-A7"))
-        if self._is_elsewhere(answer, staged):
+        if not self._is_read_on(answer, staged):
             return False
         from_ = micros(document.from_)
         if part is not None:
@@ -240,20 +241,20 @@ class ChangeListReader:
 
     # whether the lists read on (DST-C10)
 
-    def _is_elsewhere(self, answer: DocumentRead, staged: ChangeListStaging) -> bool:
-        """Whether a list that was read begins earlier by now, or not with what it told then."""
+    def _is_read_on(self, answer: DocumentRead, staged: ChangeListStaging) -> bool:
+        """Whether no list that was read begins earlier by now, or not with what it told then."""
         from_ = micros(answer.document.from_)
         before = self._before.list_before(answer.uri, from_)
         if before is None or before.from_ == from_:
             seen = staged.print if staged.marks else ChangeListFingerprint(self._before, answer.uri, from_)
             self._reads_on = self._reads_on or before is not None
-            return seen.rewritten and self._elsewhere(Break.REWRITTEN)
+            return not seen.rewritten or self._elsewhere(Break.REWRITTEN)
         is_later = from_ is not None and before.from_ is not None and from_ > before.from_
         if is_later and is_union(self._offer.changes_document or ""):
             return self._elsewhere(Break.LATER)  # of others the position may be further
         if is_later or (from_ is not None and not any(one.count for one in self._before.lists)):
             self._reads_on = self._reads_on or not is_later  # from before all that was read: nothing is left out
-            return False
+            return True
         return self._elsewhere(Break.EARLIER)
 
     def _is_last_elsewhere(self) -> bool:
@@ -268,7 +269,7 @@ class ChangeListReader:
             return False  # who needs it says so
         if not isinstance(answer, DocumentRead) or answer.document.kind is not Kind.CHANGE_LIST:
             return False
-        return self._is_elsewhere(answer, staged)
+        return not self._is_read_on(answer, staged)
 
     def _see(self, answer: DocumentRead, staged: ChangeListStaging, intervals: Sequence[Interval]) -> None:
         """Take what a list tells of the time at which the copy was, where none is known again."""
@@ -281,9 +282,19 @@ class ChangeListReader:
         at_time = [mark for one, mark in zip(intervals, staged.marks, strict=True) if one.exact and one.low == time]
         self._told.update(at_time)
 
+    def _end(self, outcome: ReadingOutcome, reason: str, fault: SourceFault | None = None) -> bool:
+        self._reading.outcome, self._reading.reason, self._reading.fault = outcome, reason, fault
+        return False
+
     def _elsewhere(self, reason: Break) -> bool:
-        self._reading.outcome, self._reading.reason = ReadingOutcome.ELSEWHERE, reason.value
-        return True
+        return self._end(ReadingOutcome.ELSEWHERE, reason.value)
+
+    def _broken(self, uri: str, fault: SourceFault) -> bool:
+        return self._end(ReadingOutcome.BROKEN, f"{uri}: {fault.what}", fault)
+
+    def _gap(self, earliest: int | None, reason: str = "the oldest Change List begins after the position") -> bool:
+        self._reading.earliest = earliest
+        return self._end(ReadingOutcome.GAP, reason)
 
     def _read(self, uri: str) -> tuple[DocumentRead | UnchangedDocument | MissingDocument, ChangeListStaging]:
         """The document behind `uri`, and what it told. Raises SourceFault."""
@@ -306,17 +317,10 @@ class ChangeListReader:
             archives = answer.document.link("archives")
             self._reading.archives = self._reading.archives if archives is None else archives.href
         if isinstance(answer, MissingDocument):
-            self._reading.outcome = ReadingOutcome.MISSING
-            self._reading.reason = f"{gone}: HTTP status {answer.status}"
+            self._end(ReadingOutcome.MISSING, f"{gone}: HTTP status {answer.status}")
             self._documents.warn("DST-C5", self._reading.reason, uri)
             return None
         return answer, staged
-
-    def _broken(self, uri: str, fault: SourceFault) -> bool:
-        self._reading.outcome = ReadingOutcome.BROKEN
-        self._reading.fault = fault
-        self._reading.reason = f"{uri}: {fault.what}"
-        return False
 
     def _moved(self, answer: DocumentRead) -> bool:
         """A list that begins after the position: its index, or the Capability List's word, may reach further back."""
@@ -329,11 +333,7 @@ class ChangeListReader:
                     return True
                 if self._reading.outcome in (ReadingOutcome.GAP, ReadingOutcome.BROKEN, ReadingOutcome.ELSEWHERE):
                     return False
-        return self._gap(micros(answer.document.from_), "the oldest Change List begins after the position")
-
-    def _gap(self, earliest: int | None, reason: str) -> bool:
-        self._reading.outcome, self._reading.earliest, self._reading.reason = ReadingOutcome.GAP, earliest, reason
-        return False
+        return self._gap(micros(answer.document.from_))
 
     def _reach(self) -> int | None:
         """Up to which time changes were told, by the source's own word: T, or the `until` that its clock has reached.
@@ -366,8 +366,7 @@ class ChangeListReader:
             earliest = min(known) if known else from_
             return self._gap(earliest, "the Change Lists leave out changes after the position")
         if parts and not chosen and self._before.lists:
-            self._elsewhere(Break.SHORT)
-            return False
+            return self._elsewhere(Break.SHORT)
         reading.outcome, begins = ReadingOutcome.READ, len(self._begins)
         for part in chosen:
             self._listed.append(part.uri)
@@ -381,7 +380,7 @@ class ChangeListReader:
         stated = [one for one in list(self._begins.values())[begins:] if one is not None]
         if not known and len(stated) == len(parts) and is_gap(min(stated, default=None), self._start.time):
             reading.position = self._start
-            return self._gap(min(stated), "the oldest Change List begins after the position")
+            return self._gap(min(stated))
         return True
 
     def _successor(self, answer: DocumentRead) -> bool:
@@ -441,16 +440,16 @@ class ChangeListReader:
         at_t = start.time, True  # of T itself a list may tell what a baseline has
         first = next((n for n in pending if done is not None or (intervals[n].low, intervals[n].exact) != at_t), None)
         if first is not None and any(n >= first for n in order.fallen):
-            self._elsewhere(Break.FALLEN)
-            return False
+            return self._elsewhere(Break.FALLEN)
         self._see(answer, staged, intervals)
         end = None if document.until is None else last_micros(document.until)
         has_later = any(one.exact and end is not None and (one.low or 0) > end for one in intervals)
         is_closed, doubt = closedness(from_, until, clock, has_later=has_later)
+        is_timeless = order.style is Style.NONE and bool(intervals)
         odd = "1 change has" if len(order.odd) == 1 else f"{len(order.odd):,} changes have"
         for rule, remark in (
             ("DST-C9", f"{odd} a time that cannot be right" if order.odd else None),
-            ("AMB-17", "changes without a time: their place in the list decides" if order.is_timeless else None),
+            ("AMB-17", "changes without a time: their place in the list decides" if is_timeless else None),
             ("DST-C7", doubt),
         ):
             if remark:

@@ -127,11 +127,6 @@ class ChangeTimes(msgspec.Struct, frozen=True):
     odd: list[int]
     fallen: list[int]
 
-    @property
-    def is_timeless(self) -> bool:
-        """Whether no entry states when its change was."""
-        return self.style is Style.NONE and bool(self.intervals)
-
 
 def effective(times: Sequence[Times], style: Style, from_: int | None, until: int | None, read_at: int) -> ChangeTimes:
     """The effective time of each entry of one document (DST-5.2).
