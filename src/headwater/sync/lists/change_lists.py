@@ -437,8 +437,10 @@ class ChangeListReader:
                 if at is not None and is_past(at, start.done_until):
                     intervals[n] = Interval(at, at, exact=True)
         pending = unprocessed(intervals, start, done)
-        at_t = start.time, True  # of T itself a list may tell what a baseline has
-        first = next((n for n in pending if done is not None or (intervals[n].low, intervals[n].exact) != at_t), None)
+        had = start.time, start.done_until  # of these times a list may tell what a baseline has
+        first = next(
+            (n for n in pending if done is not None or not intervals[n].exact or intervals[n].low not in had), None
+        )
         if first is not None and any(n >= first for n in order.fallen):
             return self._elsewhere(Break.FALLEN)
         self._see(answer, staged, intervals)

@@ -218,13 +218,6 @@ def not_back(position: Position, before: Position | None) -> Position:
     return before
 
 
-def kept_ahead(reached: Position, before: Position) -> Position:
-    """The position where the lists have led to `reached` alone: T stays, and what comes after in them is new."""
-    if before.time is None or (reached.time is not None and reached.time > before.time):
-        return reached
-    return msgspec.structs.replace(reached, time=before.time, at_time=before.at_time, told=before.told)
-
-
 def told_until(start: Position, reached: Position, newest: int | None, time: int | None) -> int | None:
     """`told` of the position after one list, of which `newest` is the latest time, and T is `time` (DST-4.5).
 

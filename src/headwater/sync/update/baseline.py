@@ -223,7 +223,12 @@ class Baseline:
         with self._run.database.write() as t:
             keep_representations(t, self._set.row.id, whole=snapshot.complete, at=snapshot.at)
         if not snapshot.complete:
-            self._set.again_from = self._position_of(snapshot)
+            with self._run.database.write() as t:
+                if self._set.row.position is not None:
+                    self._set.read_again(t, self._position_of(snapshot))
+                elif self._set.offer.changes_document is not None:
+                    keep_position(t, self._set.row.id, self._position_of(snapshot))
+            self._set.reload()
             raise _incomplete(snapshot)
         if not snapshot.settled and self._set.offer.changes_document is None:
             raise Undetermined(
@@ -312,7 +317,7 @@ class Baseline:
         reached = None if self._set.before is None else self._set.before.time
         if self.decides or reached is None or (since.time is not None and since.time >= reached):
             self._set.before = None
-        self._set.again_from = self._again_since(snapshot)
+        again = self._again_since(snapshot)
         with self._run.database.write() as t:
             for forget in _FORGET if self.decides else ():
                 t.run(forget, (row.id, since.time))
@@ -332,7 +337,7 @@ class Baseline:
             keep_fact(t, _PRINT.format(row.id), snapshot.print)
             keep_fact(t, _COMPONENTS.format(row.id), msgspec.json.encode(snapshot.components).decode())
             keep_position(t, row.id, position)
-            self._set.read_again(t, self._set.again_from)
+            self._set.read_again(t, again)
         self._set.reload()
 
     def _position_of(self, snapshot: ResourceListRead) -> Position:

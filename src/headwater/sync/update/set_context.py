@@ -41,7 +41,7 @@ from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.difference import ask_for_old_deletions, contradicted
 from headwater.typed_decoding import from_json
 
-_SINCE = "changes of set {} since"  # a fact: the position from which they are to be read again
+_SINCE = "changes of set {} since"  # a fact: the position of a list, from which they are to be read again
 
 
 class SetRelocated(Exception):
@@ -63,9 +63,6 @@ class SetContext:
         self.choice = context.options.choice
         self.signature = signature_of(context.options)
         self.statuses: list[int] = []
-        self.again_from: Position | None = None
-        """From where changes are to be read again, where that is not the position itself."""
-
         self.before = row.position
         """How far changes had been done when they were read last: from there Change Lists are to read on (DST-C10)."""
 
@@ -161,29 +158,20 @@ class SetContext:
         self.reload()
 
     def read_again(self, t: Transaction, since: Position | None) -> None:
-        """From where changes are to be read again, whichever run comes to it; None: from nowhere but the position."""
+        """Have changes since then read again, whichever run comes to it; None: they have been."""
         if since is None:
             t.run("DELETE FROM facts WHERE name = ?", (_SINCE.format(self.row.id),))
         else:
             keep_fact(t, _SINCE.format(self.row.id), msgspec.json.encode(since).decode())
 
-    def resume(self) -> None:
-        """Changes that an earlier run was to read again, and did not, are read by this one."""
+    @property
+    def again_since(self) -> int | None:
+        """The time, before the position, from which changes are to be read again (DST-5.3)."""
         with self.run.database.read() as t:
             kept = fact(t, _SINCE.format(self.row.id))
-        position = self.row.position
-        if self.again_from is not None or kept is None or position is None or position.time is None:
-            return
-        since = from_json(kept, Position)
-        if since.time is None or since.time < position.time:
-            self.again_from = since
-
-    def stop_reading_again(self) -> None:
-        """Changes are read from the position, now and by the next run."""
-        self.again_from = None
-        if not self.run.options.dry_run:
-            with self.run.database.write() as t:
-                self.read_again(t, None)
+        since = None if kept is None else from_json(kept, Position).done_until or 0  # of a list without `at`: of all
+        reached = self.row.position.time if self.row.position is not None else None
+        return since if since is not None and reached is not None and since < reached else None
 
     def take_along(self, listed: str) -> None:
         """Take what is held along to where the source has moved, as far as what is `listed` there agrees with it.

@@ -19,7 +19,7 @@ from headwater.sync.copy.held_files import find_damage
 from headwater.sync.linked_resources import keep_representations
 from headwater.sync.lists.archives import CHANGE_LIST_ARCHIVE, lists_over_gap
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
-from headwater.sync.lists.position import IndexedList, Position, kept_ahead
+from headwater.sync.lists.position import IndexedList, Position
 from headwater.sync.packages.dump_documents import OtherPackage
 from headwater.sync.reports import FailedTransfer, SetReport, gravest_status
 from headwater.sync.sets.moved_sets import CHANGED
@@ -181,11 +181,7 @@ class SetSync:
         A list may be missing, or be none, because the Capability List has named another one since. Where it leads to
         another host, the set may have moved instead.
         """
-        self._set.resume()
         reading = self._increment()
-        if reading.outcome is ReadingOutcome.GAP and self._set.again_from is not None:
-            self._set.stop_reading_again()  # those since that list are not on offer any more, and had been done once
-            reading = self._increment()
         is_unusable = reading.outcome in (ReadingOutcome.MISSING, ReadingOutcome.BROKEN)
         if is_unusable and not isinstance(reading.fault, RedirectRefused) and self._set.refresh_offer():
             reading = self._increment()
@@ -305,13 +301,11 @@ class SetSync:
                     self._set.report_fault(fault)
                 else:  # all that is due was done before
                     self._set.warn(fault.rule or fault.code, fault.what, fault.where)
-        if self._set.again_from is None or self._set.offer.changes_document is None:
+        if self._set.again_since is None or self._set.offer.changes_document is None:
             return
         # what was told after a list that is older than the position, and was just applied, is done once more: what it
         # lists and changes have deleted since cannot be had, and is no failure (DST-5.3)
         reading = self._increment(once_more=True)
-        if reading.outcome is ReadingOutcome.GAP:
-            self._set.stop_reading_again()
         if reading.outcome is ReadingOutcome.ELSEWHERE:
             raise Undetermined(reading.reason, code="HW-SYN-11", where=self._set.offer.changes_document, rule="DST-C10")
 
@@ -367,7 +361,9 @@ class SetSync:
 
     def _read_changes(self, *, fresh: bool = False) -> ChangeListReading:
         held, row = self._set, self._set.row
-        position = held.again_from or row.position or Position()
+        position = row.position or Position()
+        if (since := held.again_since) is not None:  # whatever was done of the lists
+            position = Position(time=position.time, at_time=position.at_time, told=since)
         before = None if held.archived_lists is not None or held.is_bridged else held.before
         if held.archived_lists is not None:
             position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
@@ -379,23 +375,17 @@ class SetSync:
         ).read(held.archived_lists)  # fmt: skip
 
     def _keep_reading(self, reading: ChangeListReading) -> None:
-        """The position moves last, over what was applied or is remembered as failed (DST-F6).
-
-        Where changes were only done again, and fewer are on offer than once were, T stays (DST-F12).
-        """
-        whole, again_from = reading.outcome in _READ, self._set.again_from
-        reached, row = reading.position, self._set.row
-        if again_from is not None and row.position is not None and row.position.time is not None:
-            reached = kept_ahead(reached, row.position) if reached.lists else row.position
+        """The position moves last, over what was applied or is remembered as failed (DST-F6)."""
+        whole, row = reading.outcome in _READ, self._set.row
+        is_again = self._set.again_since is not None
         with self._run.database.write() as t:
-            if whole or again_from is None:
-                keep_position(t, row.id, reached)
+            if whole or not is_again:
+                keep_position(t, row.id, reading.position)
             if whole:
                 keep_representations(t, row.id, whole=False)
                 for uri, etag, modified in reading.documents:
                     keep_validators(t, row.id, uri, etag, modified)
-                if again_from is not None:
-                    self._set.again_from = None
+                if is_again:
                     self._set.read_again(t, None)
                 if row.scope is None or self._set.offer.baseline_document is None:
                     t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._set.signature, row.id))
