@@ -102,10 +102,6 @@ class Baseline:
         self._began = context.run.now()
         self.tried = False
         self.applied = False
-        options = context.run.options
-        self.reads_again = options.baseline or options.repair or context.row.baseline_uri is None
-        """Whether changes after a list that is older than the position are read again though they were done."""
-
         self.decides = False
         """Whether the list decides, because Change Lists do not read on or the user says so (DST-C10)."""
 
@@ -307,9 +303,9 @@ class Baseline:
     def _keep_baseline(self, snapshot: ResourceListRead) -> None:
         """The position after a baseline: T is the snapshot's `at` (DST-4.5), and goes back only for another choice.
 
-        What was passed over under the choice before may be in changes that were read long ago. For a baseline or a
-        repair that was asked for they are read again too, but what is remembered stays where it was. To do changes
-        again does no harm (DST-5.3, DST-B2).
+        What was passed over under the choice before may be in changes that were read long ago. Where the list is older
+        than the position, the changes since are read again, and the position stays: to do changes again does no harm
+        (DST-5.3, DST-B2).
         """
         row = self._set.row
         since = self._position_of(snapshot)
@@ -346,7 +342,7 @@ class Baseline:
 
     def _again_since(self, snapshot: ResourceListRead) -> Position | None:
         """From where changes are read again after a list that is older than the position (DST-5.3)."""
-        if self._is_anew() or not (self.reads_again or self._set.is_push_contradicted):
+        if self._is_anew():
             return None
         since = self._position_of(snapshot)
         held = not_back(since, self._set.row.position)

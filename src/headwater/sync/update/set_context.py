@@ -66,9 +66,6 @@ class SetContext:
         self.before = row.position
         """How far changes had been done when they were read last: from there Change Lists are to read on (DST-C10)."""
 
-        self.is_push_contradicted = False
-        """Whether a push payload contradicts newer lists (decision 054)."""
-
         self.is_listed = False
         """Whether `temp.listed` is the Resource List that this run has gone by."""
 

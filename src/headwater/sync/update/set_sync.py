@@ -71,6 +71,9 @@ class SetSync:
         self._is_daily = row.is_offer_asked
         """Whether this is the one run of a day in which more is asked for than the Change List that is polled."""
 
+        self._is_push_contradicted = False
+        """Whether a push payload contradicts newer lists (decision 054)."""
+
         self._reading = ChangeListReading(outcome=ReadingOutcome.UNCHANGED, position=row.position or Position())
         """How far the changes were read."""
 
@@ -288,12 +291,11 @@ class SetSync:
             failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
             doubtful = failed is not None or unconfirmed_count(t, self._set.row.id) > 0
             is_refused_daily = self._is_daily and any_refused(t, self._set.row.id)
-        contradicted = self._set.is_push_contradicted
+        contradicted = self._is_push_contradicted
         if contradicted:
             told = "a notification has told what no list tells: the Resource List is compared with"
             self._set.warn("DST-C9", told, uri)
         if contradicted or doubtful or is_refused_daily:
-            self._baseline.reads_again = True
             try:
                 self._baseline.carry_out(force=contradicted)
             except (SourceFault, Undetermined) as fault:
@@ -354,7 +356,7 @@ class SetSync:
 
     def _plan(self, t: Transaction, difference: Difference, reading: ChangeListReading) -> None:
         difference.restate_by_changes(t)
-        self._set.is_push_contradicted |= let_changes_decide(t, self._set.row.id, reading.position.time)
+        self._is_push_contradicted |= let_changes_decide(t, self._set.row.id, reading.position.time)
         difference.increment(t)
         takes, reached, skipped = difference.paths.takes_refused, reading.position.time, tuple(reading.skipped)
         difference.counts.left_out += keep_changed(t, self._set.row.id, reached, takes, skipped)
@@ -379,7 +381,7 @@ class SetSync:
         whole, row = reading.outcome in _READ, self._set.row
         is_again = self._set.again_since is not None
         with self._run.database.write() as t:
-            if whole or not is_again:
+            if not is_again or (whole and reading.position.lists):
                 keep_position(t, row.id, reading.position)
             if whole:
                 keep_representations(t, row.id, whole=False)
