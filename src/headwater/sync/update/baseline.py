@@ -219,12 +219,10 @@ class Baseline:
         with self._run.database.write() as t:
             keep_representations(t, self._set.row.id, whole=snapshot.complete, at=snapshot.at)
         if not snapshot.complete:
-            with self._run.database.write() as t:
-                if self._set.row.position is not None:
-                    self._set.read_again(t, self._position_of(snapshot))
-                elif self._set.offer.changes_document is not None:
+            if self._set.row.position is None and self._set.offer.changes_document is not None:
+                with self._run.database.write() as t:
                     keep_position(t, self._set.row.id, self._position_of(snapshot))
-            self._set.reload()
+                self._set.reload()
             raise _incomplete(snapshot)
         if not snapshot.settled and self._set.offer.changes_document is None:
             raise Undetermined(
