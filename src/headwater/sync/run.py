@@ -247,10 +247,8 @@ def _run(task: SyncTask, transport: Transport, database: Database, lock: int | N
     with working_copy(task, transport, database, documents, backup=backup, lock=lock, adopt=adopt) as context:
         for done, row in enumerate(rows):
             if done % _AHEAD == 0 and len(rows) > 1:
-                several = rows[done : done + _AHEAD]
-                scopes = {one.id: registry.scope_of(one.offer) for one in several}
                 with database.read() as t:
-                    asked = asked_first(t, several, options, scopes)
+                    asked = asked_first(t, rows[done : done + _AHEAD], options, registry.scope_of)
                 if len(asked) > 1:
                     documents.ask_ahead(asked)
             if done % _AHEAD == 0:

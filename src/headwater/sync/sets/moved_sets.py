@@ -188,8 +188,9 @@ def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[UriPrefixes]:
         for new, old in t.rows(query, (row.id, _MOST_PAIRS)):
             if old.rpartition("/")[2] == new.rpartition("/")[2] and (found := prefixes_of(old, new)):
                 votes[found] += 1
-    documents = zip(_documents(row.offer), _documents(offer), strict=True)
-    suggested = [prefixes_of(normalise(old), normalise(new)) for old, new in documents if old and new]
+    before, now = ((one.capability_list, one.baseline_document, one.changes_document) for one in (row.offer, offer))
+    places = zip(before, now, strict=True)
+    suggested = [prefixes_of(normalise(old), normalise(new)) for old, new in places if old and new]
     likely = [prefixes for prefixes, _ in votes.most_common(_CANDIDATES)]
     return [
         one
@@ -197,10 +198,6 @@ def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[UriPrefixes]:
         if one is not None
         and (one.old.count("/") == 3 if row.base == "" else row.base is None or row.base.startswith(one.old))
     ]
-
-
-def _documents(offer: Offer) -> tuple[str | None, str | None, str | None]:
-    return offer.capability_list, offer.baseline_document, offer.changes_document
 
 
 def prefixes_of(old: str, new: str) -> UriPrefixes | None:

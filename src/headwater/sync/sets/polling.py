@@ -6,7 +6,7 @@ conditional request each; these are sent many at a time, before the sets have th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -58,7 +58,7 @@ def polled_by(row: SetRow) -> str | None:
 
 
 def asked_first(
-    t: Transaction, rows: Sequence[SetRow], options: SyncOptions, scopes: Mapping[int, Scope]
+    t: Transaction, rows: Sequence[SetRow], options: SyncOptions, scope_of: Callable[[Offer], Scope]
 ) -> list[ConditionalRequest]:
     """The conditional requests with which these sets begin, as far as that is known beforehand."""
     if options.baseline or options.repair or options.accept_reset:
@@ -68,14 +68,14 @@ def asked_first(
     for row in rows:
         if row.position is None or row.move is not None or row.scope not in (None, signature):
             continue
-        offer, polled = row.offer, polled_by(row)
+        offer, polled, scope = row.offer, polled_by(row), scope_of(row.offer)
         asked = [(SOURCE, offer.capability_list)] if offer.change_list is None else []
         if offer.changes_document is not None or row.baseline_done:
             asked.append((row.id, polled))
         for number, uri in asked:
             held = None if uri is None else validators(t, number, uri)
-            if uri is not None and held is not None and scopes[row.id].refusal(uri) is None:
-                found.append((uri, held, scopes[row.id].objection if number != SOURCE else None))
+            if uri is not None and held is not None and scope.refusal(uri) is None:
+                found.append((uri, held, scope.objection if number != SOURCE else None))
     return found
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from headwater.errors import HeadwaterError
@@ -18,7 +16,7 @@ from headwater.sync.lists.entries import (
     keep_dataset_flags,
     scope_origins,
 )
-from headwater.sync.lists.position import IndexedList, Position
+from headwater.sync.lists.position import Position
 from headwater.sync.options import signature_of
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import SetReport
@@ -71,9 +69,6 @@ class SetContext:
 
         self.compared: int | None = None
         """Before which time changes are compared with it."""
-
-        self.archived_lists: Sequence[IndexedList] | None = None
-        """The lists to read in the place of the Change List, where that does not reach far enough (RS-ARC-34)."""
 
         self.is_bridged = False
         """Whether an archive or a dump has led to the position: the Change List need not have been read before."""

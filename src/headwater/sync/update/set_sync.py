@@ -201,11 +201,11 @@ class SetSync:
         """
         held, is_dry = self._set, self._run.options.dry_run
         for offer, lists in self._ways_over_gap() if self._reading.outcome is ReadingOutcome.GAP else ():
-            known, held.offer, held.archived_lists = held.offer, offer, lists
+            known, held.offer = held.offer, offer
             try:
-                bridge = self._increment()
+                bridge = self._increment(archived=lists)
             finally:
-                held.offer, held.archived_lists = known, None
+                held.offer = known
             if bridge.outcome in _READ:
                 held.is_bridged = True
                 self._reading = bridge if is_dry else self._increment()
@@ -313,15 +313,18 @@ class SetSync:
 
     # an increment
 
-    def _increment(self, *, once_more: bool = False) -> ChangeListReading:
+    def _increment(
+        self, *, once_more: bool = False, archived: Sequence[IndexedList] | None = None
+    ) -> ChangeListReading:
         """Read what has changed, do it, and move the position over it.
 
-        `once_more`: only to see whether there is more by now; what earlier runs have left was done before.
+        `once_more`: only to see whether there is more by now; what earlier runs have left was done before. `archived`:
+        the lists to read in the place of the Change List, where that does not reach far enough (RS-ARC-34).
         """
-        reading = self._read_changes()
+        reading = self._read_changes(archived)
         if reading.outcome in _MAY_PASS or isinstance(reading.fault, OtherPackage):
             time.sleep(_RACE_SECONDS)  # a list before it exists, a dump that is rewritten: ordinary races (AMB-63)
-            reading = self._read_changes(fresh=reading.outcome is ReadingOutcome.ELSEWHERE)
+            reading = self._read_changes(archived, fresh=reading.outcome is ReadingOutcome.ELSEWHERE)
         if reading.outcome is ReadingOutcome.ELSEWHERE:
             return reading
         self._set.look_for_move()
@@ -361,20 +364,20 @@ class SetSync:
         takes, reached, skipped = difference.paths.takes_refused, reading.position.time, tuple(reading.skipped)
         difference.counts.left_out += keep_changed(t, self._set.row.id, reached, takes, skipped)
 
-    def _read_changes(self, *, fresh: bool = False) -> ChangeListReading:
+    def _read_changes(self, archived: Sequence[IndexedList] | None, *, fresh: bool = False) -> ChangeListReading:
         held, row = self._set, self._set.row
         position = row.position or Position()
         if (since := held.again_since) is not None:  # whatever was done of the lists
             position = Position(time=position.time, at_time=position.at_time, told=since)
-        before = None if held.archived_lists is not None or held.is_bridged else held.before
-        if held.archived_lists is not None:
+        before = held.before if archived is None and not held.is_bridged else None
+        if archived is not None:
             position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
-        is_comparable = held.is_listed and held.archived_lists is None and position.list_uri is None  # (DST-4.5)
+        is_comparable = held.is_listed and archived is None and position.list_uri is None  # (DST-4.5)
         held.compared = position.done_until if is_comparable and not self._run.options.prefer_types else None
         return ChangeListReader(
             held.lists, row.id, held.offer, position,
             before=before, also_top=row.is_offer_asked, fresh=fresh,
-        ).read(held.archived_lists)  # fmt: skip
+        ).read(archived)  # fmt: skip
 
     def _keep_reading(self, reading: ChangeListReading) -> None:
         """The position moves last, over what was applied or is remembered as failed (DST-F6)."""
