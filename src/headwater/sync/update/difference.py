@@ -113,12 +113,6 @@ class _ListedAndHeldRow(_LocalColumns, frozen=True, gc=False):
     held_extra: str | None
 
     @property
-    def is_listed_as_before(self) -> bool:
-        """Whether the list says what it said before; then nothing is compared."""
-        same = self.hash == self.listed_hash and self.length == self.listed_length
-        return same and self.hash is not None and not self.newer
-
-    @property
     def says_more(self) -> bool:
         """Whether something is to be recorded of a copy that is what is listed."""
         other = self.lastmod != self.held_lastmod or self.hash != self.listed_hash
@@ -228,8 +222,8 @@ class Difference(msgspec.Struct, frozen=True):
             present = is_intact(self.tree, row.path, row.size, row.mtime_ns)
             if not present:
                 same = CopyState.NO
-            elif row.is_listed_as_before:
-                same = CopyState.YES
+            elif row.hash and not row.newer and (row.hash, row.length) == (row.listed_hash, row.listed_length):
+                same = CopyState.YES  # the list says what it said before
             else:
                 same = compare_with_file(row.listed(at), row.local, self.tree, row.path)
             if same is CopyState.YES:
