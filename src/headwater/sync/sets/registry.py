@@ -272,8 +272,8 @@ class SetRegistry:
 
     def _tell_refused(self, uri: str, final: str, why: str) -> None:
         """Say what to do where the source of a copy is at another origin by now, and requires authentication there."""
-        there = address_at(self._url, final)
-        if there is not None and any(f"HTTP status {status}" in why for status in _REFUSED):
+        is_refused = any(f"HTTP status {status}" in why for status in _REFUSED)
+        if is_refused and (there := address_at(self._url, final)) is not None:
             # what signs a user in is sent to the origin of the address given and to no other, whoever redirects there
             command = shlex.join(["headwater", "sync", there, str(self._root), "--moved"])
             what = f"the source has moved to {final} and requires authentication there; credentials are sent to"
