@@ -417,7 +417,7 @@ class Applier:
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
         with self._run.database.write() as t:
             for n, held, uri, path, *listed in t.rows(
-                "SELECT n, held, uri, path, hash, length, lastmod FROM temp.work ORDER BY n"
+                "SELECT n, held, uri, path, hash, length, lastmod FROM temp.work ORDER BY held IS NOT NULL, n"
             ):
                 action = "create" if held is None else "update"
                 if held is None and tree and self._run.adopt and listed_file(tree, path, *listed) is not None:

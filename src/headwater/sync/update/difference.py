@@ -65,14 +65,6 @@ _STATED_COLUMNS = "r.loc, r.type, r.encoding, r.links, r.extra"
 _NO_VALIDATORS = Validators()
 
 
-class _NewRow(ListedColumns, frozen=True, gc=False):
-    """A resource that is listed and not held."""
-
-    deleted_at: int | None
-    failed_at: int | None
-    tries: int | None
-
-
 class _LocalColumns(ListedColumns, frozen=True, gc=False):
     """What is listed of a resource, and what is recorded of the copy that is held (nothing, where there is none)."""
 
@@ -98,10 +90,10 @@ class _LocalColumns(ListedColumns, frozen=True, gc=False):
         return LocalCopy(self.digest, self.size, self.held_lastmod, self.listed_hash, bool(self.newer))
 
 
-class _ListedAndHeldRow(_LocalColumns, frozen=True, gc=False):
-    """A resource that is listed and held."""
+class _ListedRow(_LocalColumns, frozen=True, gc=False):
+    """What a list says of a resource, which may be held."""
 
-    path: bytes
+    path: bytes | None
     doomed_at: int | None
     listed_length: int | None
     failed_at: int | None
@@ -163,29 +155,10 @@ class Difference(msgspec.Struct, frozen=True):
             restate_by_list(t, self.row.id, self.paths.takes, at, complete=complete, anew=anew)
         elif anew:
             forget_statements(t, self.row.id)
-        t.many(ADD_WORK, self._new(t, at))
-        t.many(ADD_WORK, self._different(t, at))
+        t.many(ADD_WORK, self._listed(t, at))
         whole, left_out = keep_listed(t, self.row.id, at, self.paths.takes_refused, complete=complete, skipped=skipped)
         self.counts.left_out += left_out
         return whole
-
-    def _new(self, t: Transaction, at: int | None) -> Iterator[Row]:
-        query = f"""
-            SELECT {listed_columns("l")}, {_CHANGED_AT}, {_FAILED_AT}, f.tries
-            FROM temp.listed l
-            LEFT JOIN resources r ON r.set_id = :set AND r.uri = l.uri
-            LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
-            WHERE NOT l.refused AND (r.id IS NULL OR r.path IS NULL) ORDER BY l.n"""  # noqa: S608
-        for values in t.rows(query, {"set": self.row.id}):
-            row = _NewRow(*values)
-            if at is not None and max(row.deleted_at or at, row.failed_at or at) > at:
-                continue  # DST-B2: deleted, or remembered as failed, after this list was made
-            path = self.paths.path(row.uri)
-            if not self.paths.takes(row.uri, path):
-                self.counts.left_out += 1
-                continue
-            self.counts.created += 1
-            yield row.planned(path, changed_at=None, known_at=at, tries=row.tries)
 
     def _confirm(
         self, t: Transaction, row: _LocalColumns, known: int | None, at: int | None, *, says_more: bool = True
@@ -202,37 +175,45 @@ class Difference(msgspec.Struct, frozen=True):
         if mtime_ns(row.lastmod) not in (None, row.mtime_ns):
             t.run("INSERT OR IGNORE INTO temp.stamps(id) VALUES (?)", (row.key,))
 
-    def _different(self, t: Transaction, at: int | None) -> Iterator[Row]:
+    def _listed(self, t: Transaction, at: int | None) -> Iterator[Row]:
         query = f"""
             SELECT {listed_columns("l")}, {_LOCAL_COLUMNS}, r.path, {_DOOMED_AT}, r.listed_length, {_FAILED_AT},
                 r.recovered, {_STATED_COLUMNS}
-            FROM temp.listed l JOIN resources r ON r.set_id = :set AND r.uri = l.uri
+            FROM temp.listed l LEFT JOIN resources r ON r.set_id = :set AND r.uri = l.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
-            WHERE NOT l.refused AND r.path IS NOT NULL ORDER BY r.path"""  # noqa: S608
+            WHERE NOT l.refused ORDER BY l.n"""  # noqa: S608
         for values in t.rows(query, {"set": self.row.id}):
-            row = _ListedAndHeldRow(*values)
-            if not self.paths.takes(row.uri, row.path):
-                self.counts.left_out += 1
-                continue
+            row = _ListedRow(*values)
+            is_changed_since = at is not None and (row.changed_at or at) > at
             if at is not None and max(row.doomed_at or at, row.failed_at or at) > at:
                 continue  # DST-B2: after this list was made it was deleted, which waits for consent, or has failed
-            if at is not None and (row.changed_at or at) > at:
+            if is_changed_since and row.path is None:
+                continue  # or has been deleted
+            path = row.path or self.paths.path(row.uri)
+            if not self.paths.takes(row.uri, path):
+                self.counts.left_out += 1
+                continue
+            if row.path is None:
+                self.counts.created += 1
+                yield row.planned(path, changed_at=None, known_at=at, tries=row.tries)
+                continue
+            if is_changed_since:
                 self.counts.unchanged += 1  # DST-B2: what is held is newer than this list
                 continue
-            present = is_intact(self.tree, row.path, row.size, row.mtime_ns)
+            present = is_intact(self.tree, path, row.size, row.mtime_ns)
             if not present:
                 same = CopyState.NO
             elif row.hash and not row.newer and (row.hash, row.length) == (row.listed_hash, row.listed_length):
                 same = CopyState.YES  # the list says what it said before
             else:
-                same = compare_with_file(row.listed(at), row.local, self.tree, row.path)
+                same = compare_with_file(row.listed(at), row.local, self.tree, path)
             if same is CopyState.YES:
                 self._confirm(t, row, None, at, says_more=row.says_more)
                 continue
             self.counts.updated += 1
             ask = present and same is CopyState.ASK and not (row.newer and row.length not in (None, row.size))
             yield row.planned(
-                row.path, row.key, changed_at=None, known_at=at, tries=row.tries,
+                path, row.key, changed_at=None, known_at=at, tries=row.tries,
                 validators=Validators(row.etag, row.last_modified) if ask else _NO_VALIDATORS,
             )  # fmt: skip
 
