@@ -144,12 +144,6 @@ def validators(transaction: Transaction, set_id: int, uri: str) -> Validators | 
     return Validators(*row) if row and any(row) else None
 
 
-def all_validators(transaction: Transaction, set_id: int) -> dict[str, Validators]:
-    """The validators of all documents that have been dealt with, by URI."""
-    rows = transaction.rows("SELECT uri, etag, last_modified FROM documents WHERE set_id = ?", (set_id,))
-    return {uri: Validators(etag, modified) for uri, etag, modified in rows if etag or modified}
-
-
 def keep_validators(
     transaction: Transaction,
     set_id: int,
@@ -165,15 +159,6 @@ def keep_validators(
     transaction.run(
         "INSERT OR REPLACE INTO documents(set_id, uri, etag, last_modified, moved_to) VALUES (?, ?, ?, ?, ?)",
         (set_id, uri, etag, modified, moved_to),
-    )
-
-
-def keep_moved(transaction: Transaction, set_id: int, uri: str, moved_to: str | None) -> None:
-    """Remember where a document is permanently redirected to, and nothing else of it (DST-F10)."""
-    transaction.run(
-        "INSERT INTO documents(set_id, uri, moved_to) VALUES (?, ?, ?)"
-        " ON CONFLICT(set_id, uri) DO UPDATE SET moved_to = excluded.moved_to",
-        (set_id, uri, moved_to),
     )
 
 

@@ -43,7 +43,6 @@ from headwater.sync.state import (
     Offer,
     SetRow,
     add_set,
-    all_validators,
     fact,
     keep_fact,
     keep_offer,
@@ -213,13 +212,14 @@ class SetRegistry:
 
     def _discover(self, known: list[SetRow], probe: Probe | None = None) -> list[SetRow] | None:
         with self._database.read() as t:
-            same, held = fact(t, "url") == self._url, all_validators(t, SOURCE)
-        offers = {row.offer.identity: row.offer for row in known if row.offer.capability_list == row.offer.identity}
+            same = fact(t, "url") == self._url
+            offers = [row.offer for row in known if same and row.offer.capability_list == row.offer.identity]
+            held = {one.identity: (one, last) for one in offers if (last := validators(t, SOURCE, one.identity))}
         discovery = Discovery(
             self._documents,
             sitemap=takes_sitemaps(self._options, known),
             wanted=wanted_of(self._options, known) if self._options.sets else None,
-            known={uri: (offer, held[uri]) for uri, offer in offers.items() if same and uri in held},
+            known=held,
             description=probe if probe is not None and probe.status == 200 else None,
         )
         try:

@@ -29,7 +29,6 @@ from headwater.sync.state import (
     fact,
     forget_documents,
     keep_fact,
-    keep_moved,
     keep_offer,
     keep_position,
     keep_validators,
@@ -208,7 +207,7 @@ class SetContext:
             return False
         self.scope = msgspec.structs.replace(self.scope, origins=origins)
         with self.run.database.write() as t:
-            keep_moved(t, SOURCE, uri, moved_to)
+            keep_validators(t, SOURCE, uri, None, None, moved_to)
         if moved:
             self.move = Move(self.offer)
             self.offer = offer
