@@ -46,7 +46,7 @@ LINES = {
     "source": 5_093,
     "spec": 3_791,
     "storage": 2_081,
-    "sync": 17_731,
+    "sync": 17_735,
     "top": 1_419,
     "transport": 2_191,
     "triplestores": 988,

@@ -145,7 +145,8 @@ WHERE r.set_id = ?1 AND iif(r.changed_at = 0, s.baseline_at >= ?2, r.changed_at 
   AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = r.path)
   AND NOT EXISTS (SELECT 1 FROM failures f WHERE f.set_id = ?1 AND f.uri = r.uri)
   AND r.uri NOT IN (SELECT uri FROM temp.refused WHERE uri IS NOT NULL)
-  AND NOT EXISTS (SELECT 1 FROM temp.changed c WHERE c.uri = r.uri AND coalesce(c.latest, c.at, ?2) >= r.changed_at)"""
+  AND NOT EXISTS (SELECT 1 FROM temp.changed c
+    WHERE c.uri = r.uri AND iif(c.exact, c.at, coalesce(c.latest, c.at, ?2)) >= r.changed_at)"""
 """What the copy has otherwise than is expected by a change after the Resource List's `at` that no list tells now.
 
 A deletion that was told without a time (0) is later than the last baseline."""

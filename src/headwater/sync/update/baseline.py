@@ -55,7 +55,10 @@ ACCEPT = (
     "Run the same command again when there is a newer list; where the source was really set back, run it with"
     " --accept-reset."
 )
-_TOLD_TIME = "SELECT max(coalesce(c.latest, c.at)) FROM temp.changed c WHERE c.uri = {uri} AND (c.pending OR c.folded)"
+_TOLD_TIME = (
+    "SELECT max(iif(c.exact, c.at, coalesce(c.latest, c.at))) FROM temp.changed c"
+    " WHERE c.uri = {uri} AND (c.pending OR c.folded)"
+)
 _UNTOLD = f"""
 INSERT OR IGNORE INTO temp.untold(uri) SELECT k.uri FROM (
   SELECT uri, changed_at FROM resources WHERE set_id = ?1
