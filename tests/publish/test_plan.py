@@ -15,8 +15,8 @@ from headwater.publish.plan import (
     adjusted_to_clock,
     affordable_pages,
     expired,
+    is_period_over,
     is_stale,
-    must_close,
     plan_changes,
     plan_pages,
     with_retired,
@@ -245,7 +245,7 @@ def test_change_lists_due() -> None:
     ("last", "seconds", "closes"), [(0, 10.0, False), (3, 10.0, True), (3, 101.0, False), (3, None, False)]
 )
 def test_period_of_a_segment(last: int, seconds: float | None, closes: bool) -> None:
-    assert must_close(segment(0, 1, last, closed=False), shown(), SetSettings(segment_seconds=seconds), NOW) is closes
+    assert is_period_over(segment(0, 1, last, closed=False), shown(), seconds, NOW) is closes
 
 
 def test_grace_of_retired_documents() -> None:

@@ -19,7 +19,7 @@ from headwater.catalog.state import StateUpdate
 from headwater.ingest.push.events import take_lines
 from headwater.ingest.push.feed import Line
 from headwater.patches import format_of_patch
-from headwater.publish.patches import PublishedPatch, patches_until
+from headwater.publish.patches import PublishedPatch, patches_between
 from headwater.source.config import SetConfig, SourceConfig, read_config
 from headwater.source.source import Source
 from headwater.spec.kinds import PATCH, Kind
@@ -178,7 +178,7 @@ def test_a_patch_stays_as_long_as_an_archived_list_names_its_change(tmp_path: Pa
     named = {link.href for one in (*archived, *source.changes()) if (link := patch_of(one))}
     assert all(source.read(href) for href in named)
     with Source(read_config(source.config)) as running:
-        noted = {f"{BASE}/{one.name('files')}" for one in patches_until(running.catalog, "files")}
+        noted = {f"{BASE}/{one.name('files')}" for one in patches_between(running.catalog, "files")}
     assert named == noted
     assert (len(noted) == 20) == (most > 1)
 
@@ -223,7 +223,7 @@ def test_xml_patches_of_an_earlier_version_stay_as_long_as_a_list_names_them(tmp
         source.publish()
     patch = b"<p/>"
     with Source(read_config(source.config)) as running:
-        (first, *_) = patches_until(running.catalog, "files")
+        (first, *_) = patches_between(running.catalog, "files")
         old = PublishedPatch(first.seq, "application/xml-patch+xml", hashlib.sha256(patch).hexdigest(), len(patch))
         running.catalog.record("files", [], running._clock(), state=StateUpdate([old.row()]))
     path = source.state / "documents" / old.name("files")

@@ -144,7 +144,7 @@ class SetState(msgspec.Struct, frozen=True, kw_only=True):
     """How often rows were written (`StateUpdate`): see `page_filling.check_after`."""
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class Page(msgspec.Struct, frozen=True):
     """Bookkeeping of one page: `touched` counts events on it, `rendered` is the `touched` that was last rendered.
 
     A resource that moves touches both pages; loading touches, too. The page's document is stale when

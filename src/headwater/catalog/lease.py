@@ -10,6 +10,7 @@ The write lease of a set and the leadership over a source are leases of this kin
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 import msgspec
@@ -47,13 +48,13 @@ class HeldLease(msgspec.Struct, frozen=True):
     silence: float
 
 
+@dataclass
 class LeaseWatch:
     """What one waiting process has seen of a document, by its own steady clock."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
-        self._seen: tuple[Version, float] | None = None
-        """The version that was found last, and since when."""
+    _token: str
+    _seen: tuple[Version, float] | None = None
+    """The version that was found last, and since when."""
 
     def judge(self, found: HeldBy | None, version: Version, now: float) -> HeldLease | None:
         """Who else holds the lease as it was found at `now`; None: nobody, or one who is gone."""
@@ -72,12 +73,12 @@ class LeaseWatch:
             self._seen = (version, self._seen[1])
 
 
+@dataclass
 class LeaseTerm:
     """What a holder knows of its own lease, by its own steady clock; told from any thread."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._renewed: float | None = None
+    seconds: float
+    _renewed: float | None = None
 
     def renewed(self, asked_at: float) -> None:
         """It was taken or renewed by a request sent at `asked_at`: others count from a later moment on."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NoReturn
 
@@ -140,28 +140,9 @@ def to_microseconds(moment: dt.datetime) -> int:
 NO_METADATA = Metadata()
 
 
-def page_of(
-    number: int,
-    count: int,
-    weight: int,
-    touched: int,
-    rendered: int,
-    at_us: int | None,
-    completed_us: int | None,
-    stale_us: int | None,
-) -> Page:
-    """A page as readers see it, from what every backend stores of it."""
-    at, completed, stale_at = map(from_optional, (at_us, completed_us, stale_us))
-    return Page(
-        number=number,
-        count=count,
-        weight=weight,
-        touched=touched,
-        rendered=rendered,
-        at=at,
-        completed=completed,
-        stale_at=stale_at,
-    )
+def page_of(number: int, count: int, weight: int, touched: int, rendered: int, *times_us: int | None) -> Page:
+    """A page as readers see it, from what every backend stores of it: the times are `at`, `completed`, `stale_at`."""
+    return Page(number, count, weight, touched, rendered, *map(from_optional, times_us))
 
 
 def segment_of(number: int, first: int, last: int, from_us: int, weight: int, until_us: int | None) -> Segment:
@@ -319,16 +300,16 @@ def _touch(page: PageFill, at_us: int | None) -> None:
         page.first_us = at_us
 
 
+@dataclass(slots=True)
 class Log:
     """The end of a set's change log during one batch: hands out numbers and times, closes full segments."""
 
-    def __init__(self, limits: Limits, last_seq: int, last_us: int, run: Run) -> None:
-        self.limits = limits
-        self.last_seq = last_seq
-        self.last_us = last_us
-        self.run = run
-        self.closed: list[Run] = []
-        self.changes: list[Logged] = []
+    limits: Limits
+    last_seq: int
+    last_us: int
+    run: Run
+    closed: list[Run] = field(default_factory=list)
+    changes: list[Logged] = field(default_factory=list)
 
     def append(self, uri: str, change: ChangeKind, metadata: Metadata, octets: int, at_us: int) -> Logged:
         """Log one change with the next number and a time later than all before it (AMB-20), `at_us` if that is."""

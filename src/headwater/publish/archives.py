@@ -270,8 +270,7 @@ class Archives:
         if is_other or job.refresh is Refresh.ALL:
             offered = offers(job.settings)
             for row, listed in archives_of(offered, state):  # components come before their index (AMB-63)
-                for document in archive_documents(self._site, job.name, row, listed):
-                    job.store_writer.document(*document)
+                job.store_writer.documents(archive_documents(self._site, job.name, row, listed))
             live = set(archive_names(job.name, state, offered))
             self.dropped = tuple(one for one in self._store.names(f"{job.name}/archive/") if one not in live)
         return state

@@ -16,6 +16,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,8 +31,8 @@ from headwater.publish.package_builder import SpooledPackage, entry_octets, file
 from headwater.publish.patches import packed_patch
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import ChangeDumpState, ChangePackage, decode_publication
-from headwater.publish.site import SetSettings, Site, change_package_names
-from headwater.publish.store_writer import PublicationJob, StoreWriter, changes_between
+from headwater.publish.site import SetSettings, change_package_names
+from headwater.publish.store_writer import PublicationJob, changes_between
 from headwater.spec.records import ChangeKind, Link
 from headwater.versions.history import History, has_history, sha256_of
 from headwater.versions.predecessors import Predecessors
@@ -123,7 +124,7 @@ def publish_change_dump(job: PublicationJob) -> ChangeDumpState:
         ]
         state = without_damaged(state, damaged)
     if state != before or job.refresh is Refresh.ALL:
-        write_change_dump(job.store_writer, job.context.site, job.name, state)
+        job.store_writer.documents(documents.change_dump(job.context.site, job.name, state))
     return state
 
 
@@ -157,11 +158,8 @@ def pack_changes(
             text = f"the octets of change {change.seq:,} cannot be had: Change Dumps begin anew after it"
             context.listener(Notice("HW-PUB-13", text, f"{name}: {change.uri[:200]}"))
             state = ChangeDumpState(first=change.seq + 1, from_=change.at + TICK)
-
-    def write(store_writer: StoreWriter) -> None:
-        write_change_dump(store_writer, context.site, name, state)
-
-    packing.name(settings, publication, state, change_dump_names, names, write)
+    documented = documents.change_dump(context.site, name, state)
+    packing.name(settings, publication, state, change_dump_names, names, documented)
     return PackResult(is_done=True)
 
 
@@ -231,38 +229,30 @@ def _put(package: SpooledPackage[Change], due: PackagePlan) -> ChangePackage:
     return msgspec.structs.replace(one, octets=octets, hash=sha256)
 
 
-def write_change_dump(store_writer: StoreWriter, site: Site, name: str, state: ChangeDumpState) -> None:
-    """Write the documents that name the packages: parts first, then their index (AMB-63)."""
-    head, packages = documents.change_dump(site, name, state)
-    for document in documents.dump_documents(site, name, CHANGE_DUMP, head, packages):
-        store_writer.document(*document)
-
-
 _ROWS_AT_ONCE = 5_000
 
 
-class KeptContents:
+class KeptContents(NamedTuple):
     """The changes whose versions a store keeps, by the SHA-256 that they state."""
 
-    def __init__(self, versions: VersionStore, catalog: Catalog, contents: ContentReader) -> None:
-        self._versions = versions
-        self._catalog = catalog
-        self._contents = contents
+    versions: VersionStore
+    catalog: Catalog
+    contents: ContentReader
 
     def open(self, set_name: str, change: Change) -> OpenContent | NoContent:
         """The octets of a created or updated change: of the version, else of the resource as the change has left it."""
         if strongest_digest(change.metadata) is None:
             return NoContent(Absence.CHANGED)
         sha256 = sha256_of(change.metadata.hash)
-        content = self._versions.open(sha256) if sha256 else None
+        content = self.versions.open(sha256) if sha256 else None
         if content is not None and change.metadata.length in (None, content.octets):
             return content
         if content is not None:  # cut off by whatever has damaged the disk
             content.close()
-        held = self._catalog.get(set_name, [change.uri]).get(change.uri)
+        held = self.catalog.get(set_name, [change.uri]).get(change.uri)
         if held is None or held.seq != change.seq:
             return NoContent(Absence.CHANGED)
-        return self._contents.open(set_name, held)
+        return self.contents.open(set_name, held)
 
 
 def needed_versions(catalog: Catalog) -> DigestSet:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 
 import msgspec
 
@@ -17,21 +19,13 @@ from headwater.catalog.state import StateUpdate
 from headwater.datasets.rows import read_dataset
 from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
-from headwater.publish.patches import PatchMaker, patches_until
+from headwater.publish.patches import PatchMaker, patches_between
 from headwater.publish.plan import ChangePlan, Refresh, plan_changes
 from headwater.publish.publication_state import ArchiveState, OpenList, PublicationState
 from headwater.publish.site import change_list_name, change_segment_name, open_change_list_name
 from headwater.publish.store_writer import DocumentMark, PublicationJob, changes_between, render_entries
 from headwater.spec.writer import DocumentWriter
 from headwater.storage.object_store import OpenObject, octets_of
-
-
-def change_list_names(name: str, publication: PublicationState) -> Iterator[str]:
-    """The list or its index, the copy of the open segment, and the segments that the index names."""
-    yield from (change_list_name(name), open_change_list_name(name))
-    if publication.open.indexed:
-        numbers = range(publication.open.first, publication.open.number + 1)
-        yield from (change_segment_name(name, number) for number in numbers)
 
 
 class ChangeLists:
@@ -47,6 +41,7 @@ class ChangeLists:
         self._site = job.context.site
         self._prefix = self._site.resource_prefix(self._name)
         self._store_writer = job.store_writer
+        self._rows = partial(changes_between, job.context.catalog, job.name)
         self._open = OpenList() if job.refresh is Refresh.ALL else job.publication.open
         self._patch_maker = patch_maker
         self._patched_seq = job.publication.open.seq
@@ -56,10 +51,6 @@ class ChangeLists:
         self._segments: Sequence[Segment] = ()
         self._added = AddedLinks(self._site, job.settings, job.context.catalog, has_patches=self._has_patches)
 
-    def catch_up(self) -> None:
-        """Write what is due by now: before a page becomes visible, all that it shows is said."""
-        self.publish(self._job.context.catalog.snapshot_of(self._name).segments)
-
     def result(self, publication: PublicationState) -> PublicationState:
         """The state with the open list; patches go that neither a Change List nor an archived one names any more."""
         if self._has_patches:
@@ -67,8 +58,12 @@ class ChangeLists:
         kinds, has_patches = self._job.settings.patch, self._has_patches
         return msgspec.structs.replace(publication, open=self._open, patch=kinds, has_patches=has_patches)
 
-    def publish(self, segments: Sequence[Segment]) -> None:
-        """Write closed segments, the open one, their index, and the copy of the open one (AMB-63)."""
+    def publish(self, segments: Sequence[Segment] = ()) -> None:
+        """Write closed segments, the open one, their index, and the copy of the open one (AMB-63).
+
+        Without `segments`, by those of now: before a page becomes visible, all that it shows is said.
+        """
+        segments = segments or self._job.context.catalog.snapshot_of(self._name).segments
         first, top = self._job.first, change_list_name(self._name)
         begin = self._job.publication.history if self._job.settings.dataset else 0
         plan = plan_changes(segments, self._open, first, begin)
@@ -97,7 +92,7 @@ class ChangeLists:
         """Where strays are looked for, the names of the patches that are none."""
         if not self._has_patches or self._job.refresh is not Refresh.ALL:
             return []
-        return [one.name(self._name) for one in patches_until(self._job.context.catalog, self._name)]
+        return [one.name(self._name) for one in patches_between(self._job.context.catalog, self._name)]
 
     def _drop_patches(self, archive: ArchiveState | None) -> None:
         """Forget the patches of changes before the first one that a list still says, present or archived."""
@@ -106,7 +101,7 @@ class ChangeLists:
         number = min([self._job.first, *kept])
         first = next((one.first for one in segments if one.number >= number), segments[-1].first)
         context = self._job.context
-        gone = list(patches_until(context.catalog, self._name, first - 1))
+        gone = list(patches_between(context.catalog, self._name, last=first - 1))
         if gone:
             context.may_write()
             update = StateUpdate(delete=[one.key for one in gone])
@@ -150,8 +145,10 @@ class ChangeLists:
                 is_closed=segment.until is not None,
             ).encode()
 
-        with self._store_writer.version(before.name, before.etag) as taken:
-            stored = self._store_writer.blocks(name, blocks(taken), mark)
+        held = self._job.context.store.open(before.name) if before.etag else None
+        with held or nullcontext():
+            is_same = held is not None and held.stored.etag == before.etag
+            stored = self._store_writer.blocks(name, blocks(held if is_same else None), mark)
         if segment.until is None:
             self._open = OpenList(
                 number=segment.number,
@@ -170,6 +167,3 @@ class ChangeLists:
         if dataset is None or not segment.first <= dataset.first <= segment.last:
             return segment
         return msgspec.structs.replace(segment, from_=next(self._rows(dataset.first - 1, dataset.first)).at)
-
-    def _rows(self, after: int, last: int) -> Iterator[Change]:
-        return changes_between(self._job.context.catalog, self._name, after, last)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from headwater.catalog.interface import Change, Segment
 from headwater.progress import Notice
@@ -59,12 +60,12 @@ def classic_names(name: str, state: ClassicState) -> Iterator[str]:
     yield from list_names(name, CLASSIC_RESOURCE_LIST, state.resources)
 
 
+@dataclass
 class ClassicLists:
     """The lists for old harvesters during one publication."""
 
-    def __init__(self, job: PublicationJob, lists: ResourceLists) -> None:
-        self._job = job
-        self._lists = lists
+    _job: PublicationJob
+    _lists: ResourceLists
 
     def publish(self) -> ClassicState:
         """Write what is due; the new state.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from headwater.catalog.interface import Change, Resource, Segment
-from headwater.publish.capabilities import ARCHIVES, CHANNELS, Capability, part_name
+from headwater.publish.capabilities import ARCHIVES, CHANGE_DUMP, CHANNELS, RESOURCE_DUMP, Capability, part_name
 from headwater.publish.publication_state import (
     ChangeDumpState,
     ChangePackage,
@@ -167,7 +167,7 @@ def change_list_index(site: Site, name: str, segments: Sequence[Segment]) -> tup
 def dump_documents(
     site: Site, name: str, row: Capability, head: Document, packages: list[Entry]
 ) -> Iterator[tuple[str, Document, list[Entry]]]:
-    """A dump of a set with its name; of very many packages its parts, then their index (RS-RDI-01, RS-CDI-01).
+    """A dump of a set with its name; of very many packages its parts, then their index (RS-RDI-01, RS-CDI-01, AMB-63).
 
     Each part states the times of its packages: from when the first one is, or the earliest `at` and the latest
     `completed` (AMB-24).
@@ -195,7 +195,7 @@ def dump_part_names(name: str, row: Capability, packages: int) -> Iterator[str]:
         yield from (f"{name}/{part_name(row, number)}" for number in range(-(-packages // DUMP_ENTRIES)))
 
 
-def resource_dump(site: Site, name: str, state: ResourceDumpState) -> tuple[Document, list[Entry]]:
+def resource_dump(site: Site, name: str, state: ResourceDumpState) -> Iterator[tuple[str, Document, list[Entry]]]:
     """A Resource Dump: `at` is the earliest of the packages, `completed` the latest (AMB-24)."""
     at = min((page.at for page in state.pages), default=state.at)
     completed = max((page.completed for page in state.pages), default=at)
@@ -205,7 +205,8 @@ def resource_dump(site: Site, name: str, state: ResourceDumpState) -> tuple[Docu
         for page in state.pages
         for part, one in enumerate(page.packages)
     ]
-    return head_of(Kind.RESOURCE_DUMP, links, at=at, completed=completed), packages
+    head = head_of(Kind.RESOURCE_DUMP, links, at=at, completed=completed)
+    return dump_documents(site, name, RESOURCE_DUMP, head, packages)
 
 
 def resource_package_entry(site: Site, name: str, page: PagePackages, part: int, one: ResourcePackage) -> Entry:
@@ -231,15 +232,14 @@ def resource_dump_manifest(site: Site, name: str, at: dt.datetime) -> Document:
     return head_of(Kind.RESOURCE_DUMP_MANIFEST, set_links(site, name, None), at=at)
 
 
-def change_dump(site: Site, name: str, state: ChangeDumpState) -> tuple[Document, list[Entry]]:
+def change_dump(site: Site, name: str, state: ChangeDumpState) -> Iterator[tuple[str, Document, list[Entry]]]:
     """A Change Dump: never closed, because packages are added (RS-CD-04).
 
     Its packages follow each other without a gap, so `from` of the document or part is that of the first (RS-CD-01).
     """
     links = (*set_links(site, name, None), *archives_link(site, name, Kind.CHANGE_DUMP))
-    return head_of(Kind.CHANGE_DUMP, links, from_=state.from_), [
-        change_package_entry(site, name, one) for one in state.packages
-    ]
+    packages = [change_package_entry(site, name, one) for one in state.packages]
+    return dump_documents(site, name, CHANGE_DUMP, head_of(Kind.CHANGE_DUMP, links, from_=state.from_), packages)
 
 
 def change_package_entry(site: Site, name: str, one: ChangePackage) -> Entry:

@@ -20,13 +20,14 @@ from headwater.publish.package_builder import SpooledPackage
 from headwater.publish.plan import with_retired
 from headwater.publish.publication_state import (
     ChangeDumpState,
-    PublicationNotes,
     PublicationState,
     ResourceDumpState,
     decode_publication,
+    encode_publication,
 )
 from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import PublishContext, StoreWriter
+from headwater.spec.records import Document, Entry
 
 
 class PackResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,23 +78,22 @@ class Packing(NamedTuple):
         state: ResourceDumpState | ChangeDumpState,
         names: Callable[[str, Any], Iterator[str]],
         packed: Iterable[str],
-        write: Callable[[StoreWriter], None],
+        documents: Iterable[tuple[str, Document, Iterable[Entry]]],
     ) -> None:
-        """Name what was packed in the dump, which `write` writes, unless that is another one by now.
+        """Name what was packed in the documents of the dump, unless that is another one by now.
 
         `names` tells the documents and packages of a state of the dump.
         """
         context, name = self.context, settings.name
         field = "resource_dump" if isinstance(state, ResourceDumpState) else "change_dump"
         with self.locks[name]:
-            snapshot = context.catalog.snapshot_of(name)
-            publication = decode_publication(snapshot.state.notes)
+            publication = decode_publication(context.catalog.state(name).notes)
             held = getattr(publication, field)
             if held != getattr(before, field) or publication.generation != before.generation:
                 return  # what was packed is to be cleaned away
             if any(context.store.stat(one) is None for one in packed):
                 return  # packed so long that it was taken for what a killed process has left: it is packed again
-            write(StoreWriter(context, publication.generation))
+            StoreWriter(context, publication.generation).documents(documents)
             known = {*names(name, held), *context.store.names(f"{name}/{field.replace('_', '')}/")}
             live = set(names(name, state))
             if publication.archive is not None:
@@ -101,4 +101,4 @@ class Packing(NamedTuple):
             retired = with_retired(publication, known, live, context.clock())
             context.may_write()
             publication = msgspec.structs.replace(publication, retired=retired, **{field: state})
-            PublicationNotes(context.catalog, snapshot.state).write(publication)
+            context.catalog.note(name, encode_publication(publication))

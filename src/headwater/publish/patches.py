@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 import msgspec
@@ -78,17 +79,12 @@ def patches_of(catalog: Catalog, name: str, changes: Iterable[Change]) -> dict[i
     return {one.seq: one for one in map(decode, catalog.rows(name, keys).values())} if keys else {}
 
 
-def patches_between(catalog: Catalog, name: str, first: int, last: int | None) -> Iterator[PublishedPatch]:
+def patches_between(catalog: Catalog, name: str, first: int = 0, last: int | None = None) -> Iterator[PublishedPatch]:
     """The patches of the changes with these numbers, oldest first; None: to the newest."""
     after = StateRow(KIND, "~", rank=first - 1)
     while rows := catalog.rows_of(name, KIND, after=after, until=last, limit=_AT_ONCE):
         yield from map(decode, rows)
         after = rows[-1]
-
-
-def patches_until(catalog: Catalog, name: str, last: int | None = None) -> Iterator[PublishedPatch]:
-    """The patches of changes up to the number `last`, oldest first."""
-    return patches_between(catalog, name, 0, last)
 
 
 def packed_patch(
@@ -114,13 +110,13 @@ SECONDS = 5.0
 _ROWS = 1_000
 
 
+@dataclass
 class PatchMaker:
     """Does that for all sets, from the versions that are kept. `seconds` is the time in one publication."""
 
-    def __init__(self, context: PublishContext, versions: VersionStore) -> None:
-        self._context = context
-        self._versions = versions
-        self.seconds = SECONDS
+    _context: PublishContext
+    _versions: VersionStore
+    seconds: float = SECONDS
 
     def make(self, settings: SetSettings, store_writer: StoreWriter, changes: Iterable[Change]) -> None:
         """Make the patches of changes that no list has named yet, in order.

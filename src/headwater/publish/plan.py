@@ -318,26 +318,17 @@ def adjusted_to_clock(publication: PublicationState, segment: Segment, now: dt.d
     return msgspec.structs.replace(publication, behind=behind, shown=shown, retired=retired)
 
 
-def _open_seconds(segment: Segment, publication: PublicationState, now: dt.datetime) -> float:
-    """How long the open segment has been open. What it states to begin with never goes back, if the clock does."""
+def is_period_over(segment: Segment, publication: PublicationState, seconds: float | None, now: dt.datetime) -> bool:
+    """Whether the open segment has lasted its period. An empty one never has: nobody would gain from closing it.
+
+    What it states to begin with never goes back, if the clock does.
+    """
+    if seconds is None or segment.last < segment.first:
+        return False
     behind, since = publication.behind, segment.from_
     if since > now and behind is not None and behind.segment == segment.number:
         since = behind.segment_since
-    return (now - since).total_seconds()
-
-
-def must_rotate(segment: Segment, publication: PublicationState, settings: SetSettings, now: dt.datetime) -> bool:
-    """Whether a new Resource List is due, and a new Change List with it: the open one has lasted its period."""
-    if settings.rotation_seconds is None or segment.last < segment.first:
-        return False
-    return _open_seconds(segment, publication, now) >= settings.rotation_seconds
-
-
-def must_close(segment: Segment, publication: PublicationState, settings: SetSettings, now: dt.datetime) -> bool:
-    """Whether the open segment has lasted its period. An empty one never is closed: nobody would gain from it."""
-    if settings.segment_seconds is None or segment.last < segment.first:
-        return False
-    return _open_seconds(segment, publication, now) >= settings.segment_seconds
+    return (now - since).total_seconds() >= seconds
 
 
 def is_over(since: dt.datetime, now: dt.datetime) -> bool:

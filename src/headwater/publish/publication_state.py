@@ -12,7 +12,6 @@ import hashlib
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, SetState
 from headwater.publish.capabilities import CHANNELS
 from headwater.publish.link_rules import NO_RULES
 from headwater.publish.site import SetSettings, Site, offered, source_description_name
@@ -332,25 +331,8 @@ def decode_publication(data: bytes) -> PublicationState:
         return PublicationState()
 
 
-def encode_publication(publication: PublicationState) -> bytes:
-    """The note as the catalog keeps it."""
-    return msgspec.json.encode(publication)
-
-
-class PublicationNotes:
-    """The publication state of one set in the catalog: written when it is another than was written last."""
-
-    def __init__(self, catalog: Catalog, state: SetState) -> None:
-        self._catalog = catalog
-        self._name = state.name
-        self._noted = state.notes
-
-    def write(self, publication: PublicationState) -> None:
-        """Note the state; most looks find that nothing is to be done."""
-        notes = encode_publication(publication)
-        if notes != self._noted:
-            self._catalog.note(self._name, notes)
-            self._noted = notes
+encode_publication = msgspec.json.encode
+"""The note as the catalog keeps it."""
 
 
 def fingerprint(site: Site, settings: SetSettings) -> str:

@@ -18,7 +18,7 @@ import datetime as dt
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.content import ContentReader
-from headwater.catalog.interface import Catalog, Rendered, SetSnapshot
+from headwater.catalog.interface import Catalog, SetSnapshot
 from headwater.catalog.state import WITHDRAWN
 from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
@@ -39,7 +39,7 @@ from headwater.publish.change_dump import (
     pack_changes,
     publish_change_dump,
 )
-from headwater.publish.change_lists import ChangeLists, change_list_names
+from headwater.publish.change_lists import ChangeLists
 from headwater.publish.classic import ClassicLists, classic_names
 from headwater.publish.dataset_documents import publish_dataset
 from headwater.publish.dump_packer import NOTHING_PACKED, Packing, PackResult
@@ -47,7 +47,6 @@ from headwater.publish.history_reset import HistoryReset
 from headwater.publish.patches import PatchMaker
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
-    PublicationNotes,
     PublicationState,
     decode_publication,
     encode_publication,
@@ -56,14 +55,19 @@ from headwater.publish.publication_state import (
     uri_fingerprint,
 )
 from headwater.publish.resource_dump import pack_resources, publish_resource_dump, resource_dump_names
-from headwater.publish.resource_lists import ResourceLists, resource_list_names, with_stale_pages
+from headwater.publish.resource_lists import ResourceLists, with_stale_pages
 from headwater.publish.site import (
     SetSettings,
     Site,
     capability_list_name,
     change_dump_name,
+    change_list_name,
+    change_segment_name,
     is_part_name,
+    open_change_list_name,
     resource_dump_name,
+    resource_list_name,
+    resource_page_name,
 )
 from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import PublicationJob, PublishContext, StoreWriter
@@ -250,7 +254,9 @@ class Publisher:
             snapshot = self.history.reset_if_due(self._context.catalog.snapshot_of(name))
             publication, segments = decode_publication(snapshot.state.notes), snapshot.segments
             now = self._context.clock()
-            if publication.is_first or not segments or not plan.must_rotate(segments[-1], publication, settings, now):
+            if publication.is_first or not segments:
+                return None
+            if not plan.is_period_over(segments[-1], publication, settings.rotation_seconds, now):
                 return None
             pending = tuple(sorted({*publication.pending, *publication.listed}))
             publication = msgspec.structs.replace(publication, pending=pending, round=None)
@@ -262,7 +268,7 @@ class Publisher:
             self.site_documents.set_incomplete(job.name)  # until it is whole again
         settings, site, before = job.settings, job.context.site, job.publication
         changes = ChangeLists(job, self.patch_maker)
-        pages = ResourceLists(job, changes.catch_up)
+        pages = ResourceLists(job, changes.publish)
         state = self._options.spool if settings.dataset else None
         dataset, patches = publish_dataset(job, state) if state is not None else ((), [])
         archives = Archives(job)
@@ -301,7 +307,10 @@ class Publisher:
             base_url=site.base_url,
             uris=uri_fingerprint(site.base_url, site.resource_prefix(job.name)),
         )
-        self._note(job, publication.with_look(looked_at), pages.rendered)
+        job.context.may_write()
+        if pages.rendered:
+            job.context.catalog.rendered(job.name, pages.rendered)
+        job.note(publication.with_look(looked_at))
         return PublishResult(
             name=job.name,
             written=tuple(job.store_writer.written),
@@ -326,7 +335,6 @@ class Publisher:
             raise UsageFault(f"the set {settings.name!r} is not loaded yet", code="HW-PUB-01")
         context, now = self._context, self._context.clock()
         snapshot = self.history.reset_if_due(snapshot) if check else snapshot
-        notes = PublicationNotes(context.catalog, snapshot.state)
         publication = self.history.with_generation(settings.name, decode_publication(snapshot.state.notes))
         is_other = publication.fingerprint != fingerprint(context.site, settings)
         is_other = is_other or settings.archive == (publication.archive is None)  # what is current links to archives
@@ -338,7 +346,7 @@ class Publisher:
         newest = snapshot.segments[-1]
         # A Change Dump begins with a segment of which there are no changes whose octets were not kept.
         begins_dump = settings.change_dump and publication.change_dump is None and newest.last >= newest.first
-        if begins_dump or plan.must_close(newest, publication, settings, now):
+        if begins_dump or plan.is_period_over(newest, publication, settings.segment_seconds, now):
             context.catalog.close_segment(settings.name, now)
             snapshot = context.catalog.snapshot_of(settings.name)
         publication = plan.adjusted_to_clock(publication, snapshot.segments[-1], now)
@@ -358,15 +366,8 @@ class Publisher:
             at=at,
             now=now,
             first=first,
-            note=notes.write,
+            noted=snapshot.state.notes,
         )
-
-    def _note(self, job: PublicationJob, publication: PublicationState, rendered: Sequence[Rendered]) -> None:
-        """Note in the catalog what is published now."""
-        job.context.may_write()
-        if rendered:
-            job.context.catalog.rendered(job.name, rendered)
-        job.note(publication)
 
     def _make_room(self, job: PublicationJob) -> None:
         """Remove what is to go now, although the publication has failed: a full disk would be full for ever.
@@ -398,8 +399,13 @@ def published_names(name: str, publication: PublicationState) -> Iterator[str]:
     yield from publication.dataset
     if publication.archive is not None:
         yield from archive_names(name, publication.archive, publication.offers)
-    yield from change_list_names(name, publication)
-    yield from resource_list_names(name, publication)
+    yield from (change_list_name(name), open_change_list_name(name))
+    if publication.open.indexed:
+        numbers = range(publication.open.first, publication.open.number + 1)
+        yield from (change_segment_name(name, number) for number in numbers)
+    yield resource_list_name(name)
+    if publication.indexed:
+        yield from (resource_page_name(name, number) for number in publication.listed)
     if publication.resource_dump is not None:
         yield from resource_dump_names(name, publication.resource_dump)
     if publication.change_dump is not None:

@@ -37,8 +37,8 @@ from headwater.publish.publication_state import (
     ResourcePackage,
     fingerprint,
 )
-from headwater.publish.site import SetSettings, Site, capability_list_name, resource_package_names
-from headwater.publish.store_writer import PublicationJob, StoreWriter
+from headwater.publish.site import SetSettings, capability_list_name, resource_package_names
+from headwater.publish.store_writer import PublicationJob
 from headwater.quantities import FLOOR, needs_consent
 from headwater.spec.times import to_microseconds
 
@@ -118,7 +118,7 @@ def publish_resource_dump(job: PublicationJob) -> tuple[ResourceDumpState, bool]
     if len(shown) < len(state.pages):
         state = msgspec.structs.replace(state, pages=shown, is_offered=False)
     if job.refresh is Refresh.ALL and state.is_offered:
-        write_resource_dump(job.store_writer, job.context.site, job.name, state)
+        job.store_writer.documents(documents.resource_dump(job.context.site, job.name, state))
     return state, is_withdrawn
 
 
@@ -158,16 +158,13 @@ def pack_resources(
         before, pages=tuple(pages), at=before.at if pages else due.at, is_offered=before.is_offered or is_whole
     )
 
-    def write(store_writer: StoreWriter) -> None:
-        """Write the dump once it is whole; from then on the Capability List names it."""
-        if state.is_offered:
-            write_resource_dump(store_writer, context.site, name, state)
-            if not before.is_offered:
-                content = documents.capability_list(context.site, settings, with_later=True)
-                store_writer.document(capability_list_name(name), *content)
-
+    documented = [*documents.resource_dump(context.site, name, state)] if state.is_offered else []
+    if state.is_offered and not before.is_offered:  # from now on the Capability List names it
+        documented.append(
+            (capability_list_name(name), *documents.capability_list(context.site, settings, with_later=True))
+        )
     names = () if packed is None else package_names(name, packed)
-    packing.name(settings, publication, state, resource_dump_names, names, write)
+    packing.name(settings, publication, state, resource_dump_names, names, documented)
     doubted = tuple(uri for uri, why in absent.items() if why in (Absence.CHANGED, Absence.GONE))
     return PackResult(is_done=True, doubted=doubted, is_offered=before.is_offered)
 
@@ -251,10 +248,3 @@ def package_names(name: str, page: PagePackages) -> Iterator[str]:
     """The names of a page's packages and of the copies of their manifests."""
     for part, one in enumerate(page.packages):
         yield from resource_package_names(name, page.number, part, one.hash)
-
-
-def write_resource_dump(store_writer: StoreWriter, site: Site, name: str, state: ResourceDumpState) -> None:
-    """Write the documents that name the packages: parts first, then their index (AMB-63)."""
-    head, packages = documents.resource_dump(site, name, state)
-    for document in documents.dump_documents(site, name, RESOURCE_DUMP, head, packages):
-        store_writer.document(*document)

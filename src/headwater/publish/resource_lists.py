@@ -19,7 +19,7 @@ from headwater.progress import Progress
 from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.link_rules import LinkRules, partners, variants_of
-from headwater.publish.plan import PagePlan, Refresh, completed_at, is_stale, must_rotate, plan_pages
+from headwater.publish.plan import PagePlan, Refresh, completed_at, is_period_over, is_stale, plan_pages
 from headwater.publish.publication_state import PageRound, PublicationState
 from headwater.publish.site import resource_list_name, resource_page_name
 from headwater.publish.store_writer import DocumentMark, PublicationJob, changes_between, render_document
@@ -64,13 +64,6 @@ def _there_before(catalog: Catalog, name: str, seq: int, rows: Iterator[Resource
         yield row
 
 
-def resource_list_names(name: str, publication: PublicationState) -> Iterator[str]:
-    """The list, or its index and the pages."""
-    yield resource_list_name(name)
-    if publication.indexed:
-        yield from (resource_page_name(name, number) for number in publication.listed)
-
-
 class ResourceLists:
     """The Resource List of one set during one publication.
 
@@ -108,7 +101,8 @@ class ResourceLists:
         waits = job.refresh is Refresh.CHANGES
         if waits or not plan.rewrite:
             self.left = len(plan.render) + len(plan.drop) + len(plan.left)
-            self.left += waits and must_rotate(job.snapshot.segments[-1], job.publication, job.settings, job.now)
+            seconds, newest = job.settings.rotation_seconds, job.snapshot.segments[-1]
+            self.left += waits and is_period_over(newest, job.publication, seconds, job.now)
         else:
             self._plan, self.left = plan, len(plan.left)
             if plan.goes_on and job.publication.round is not None:

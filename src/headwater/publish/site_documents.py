@@ -88,8 +88,7 @@ class SiteDocuments:
             site = self._site_of(published)
             store_writer = StoreWriter(self._context)
             descriptions = list(documents.source_descriptions(site, published))
-            for name, head, entries in descriptions:
-                store_writer.document(name, head, entries)
+            store_writer.documents(descriptions)
             top = self._store.stat(SOURCE_DESCRIPTION)
             if top is not None and plan.is_over(top.modified, self._context.clock()):  # parts of what was a larger site
                 for name in set(self._store.names(DESCRIPTION_PARTS)) - {name for name, _head, _some in descriptions}:

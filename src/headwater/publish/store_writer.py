@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 
 import msgspec
@@ -13,13 +12,13 @@ from headwater.catalog.interface import Catalog, Change, SetSnapshot
 from headwater.progress import Listener, silent
 from headwater.publish import documents
 from headwater.publish.plan import Refresh, newest_at
-from headwater.publish.publication_state import PublicationState
+from headwater.publish.publication_state import PublicationState, encode_publication
 from headwater.publish.site import SetSettings, Site
 from headwater.spec.records import Document, Entry
 from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.spec.writer import DocumentWriter, Profile
 from headwater.storage.folder_store import FolderStore
-from headwater.storage.object_store import XML, Mark, ObjectKind, OpenObject, StoredObject, octets_of
+from headwater.storage.object_store import XML, Mark, ObjectKind, StoredObject, octets_of
 
 ENTRIES_AT_ONCE = 1_000
 """How many entries are turned into octets at a time: enough to be fast, little enough to hold."""
@@ -117,6 +116,11 @@ class StoreWriter:
         mark = DocumentMark(generation=self.generation, latest=max(times)) if times else None
         return self.blocks(name, render_document(head, entries, self.profile), None if mark is None else mark.encode)
 
+    def documents(self, documents: Iterable[tuple[str, Document, Iterable[Entry]]]) -> None:
+        """Write documents by their names, in this order."""
+        for name, head, entries in documents:
+            self.document(name, head, entries)
+
     def blocks(
         self, name: str, blocks: Iterable[bytes], mark: Mark | None = None, kind: ObjectKind = XML
     ) -> StoredObject:
@@ -147,16 +151,6 @@ class StoreWriter:
         mark = self._store.mark(source)
         with document:
             self.blocks(name, octets_of(document, 0, document.octets), None if mark is None else lambda: mark)
-
-    @contextmanager
-    def version(self, name: str, etag: str) -> Iterator[OpenObject | None]:
-        """The stored document, opened, while it still is the one with this `etag`; else None."""
-        document = self._store.open(name) if etag else None
-        if document is None:
-            yield None
-            return
-        with document:
-            yield document if document.stored.etag == etag else None
 
 
 def render_document(head: Document, entries: Iterable[Entry], profile: Profile) -> Iterator[bytes]:
@@ -193,12 +187,12 @@ def is_complete(store: FolderStore, name: str) -> bool:
 # what writes the documents and gives the state that the next publication finds, and what names them by that state.
 
 
-class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):
+class PublicationJob(msgspec.Struct, kw_only=True):
     """One publication of one set.
 
     `snapshot` is a committed state of the set in which everything is recorded that happened until `at`, `publication`
-    what was published before. Segments before number `first` have left the index (retention). `note` writes a state of
-    the publication down at once, for the next run should this one be killed.
+    what was published before. Segments before number `first` have left the index (retention). `noted` is the state of
+    the publication that the catalog has.
     """
 
     context: PublishContext
@@ -210,7 +204,13 @@ class PublicationJob(msgspec.Struct, frozen=True, kw_only=True):
     at: dt.datetime
     now: dt.datetime
     first: int
-    note: Callable[[PublicationState], None]
+    noted: bytes
+
+    def note(self, publication: PublicationState) -> None:
+        """Write a state of the publication down at once, for the next run should this one be killed."""
+        if (notes := encode_publication(publication)) != self.noted:  # most looks find that nothing is to be done
+            self.context.catalog.note(self.name, notes)
+            self.noted = notes
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ import datetime as dt
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
 
@@ -103,16 +104,16 @@ def row_key(uri: str, at_us: int) -> RowKey:
     return KIND, f"{_key_time(at_us)}-{_mark(uri)}"
 
 
+@dataclass(frozen=True)
 class History:
     """The history of one set. Safe for several threads; its faults are the catalog's, and those of `has`.
 
     `has` says whether the octets with a digest are kept. It is asked of what was there as the history began.
     """
 
-    def __init__(self, catalog: Catalog, name: str, has: Callable[[str], bool] = lambda _digest: True) -> None:
-        self._catalog = catalog
-        self._name = name
-        self._has = has
+    _catalog: Catalog
+    _name: str
+    _has: Callable[[str], bool] = lambda _digest: True
 
     # Written with changes
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -44,27 +45,19 @@ class BatchVersions(msgspec.Struct, kw_only=True):
         return {*lost, *(digest for _path, _error, digest in self.lost)}
 
 
+@dataclass(frozen=True)
 class ContentKeeping:
     """Keeps the octets of announced records, which are read where a content reader finds them.
 
     A record has to state a SHA-256, and its file has to be there when it is announced. What cannot be kept is told and
-    costs the record nothing.
+    costs the record nothing. `keeps`: of which records.
     """
 
-    def __init__(
-        self,
-        store: VersionStore,
-        contents: ContentReader,
-        set_name: str,
-        listener: Listener,
-        keeps: Callable[[Metadata], bool] = lambda _metadata: True,
-    ) -> None:
-        """`keeps`: of which records."""
-        self._keeps = keeps
-        self._store = store
-        self._contents = contents
-        self._name = set_name
-        self._listener = listener
+    _store: VersionStore
+    _contents: ContentReader
+    _name: str
+    _listener: Listener
+    _keeps: Callable[[Metadata], bool] = lambda _metadata: True
 
     def keep(self, events: Iterable[Event]) -> set[str]:
         """Keep what these are about to say, all at once; call it before they are recorded. Which digests are not kept.
