@@ -14,14 +14,15 @@ from tools.engines.errors import Unavailable
 from bench.catalog import START, clocked, event
 from bench.rows import Row, in_turns, row
 from headwater.catalog import page_filling
+from headwater.catalog.catalog_url import ClusterOptions
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.documents import resource_operation
-from headwater.catalog.cluster.schema import Layout, remove
+from headwater.catalog.cluster.schema import remove
 from headwater.catalog.interface import Event, Limits
 from headwater.catalog.page_filling import Places
 from headwater.storage.cluster import Access, Cluster, Node
 
-LAYOUT = Layout(replicas=0)
+LAYOUT = ClusterOptions(replicas=0)
 
 
 def run(quick: bool) -> list[Row]:
@@ -45,7 +46,7 @@ def _run(engine: Engine, size: int, rounds: int) -> list[Row]:
     @contextmanager
     def fresh() -> Iterator[tuple[str, ClusterCatalog]]:
         prefix = f"bench-{next(numbers)}"
-        catalog = ClusterCatalog(access, prefix, layout=LAYOUT)
+        catalog = ClusterCatalog(access, prefix, options=LAYOUT)
         catalog.create("s")
         yield prefix, catalog
         remove(cluster, prefix)

@@ -10,7 +10,7 @@ from headwater.catalog.catalog_url import (
     BadPlace,
     ClusterPlace,
     Credentials,
-    Options,
+    ClusterOptions,
     Place,
     access_of,
     anchored,
@@ -40,7 +40,7 @@ PLACES: list[tuple[str, Place]] = [
         ClusterPlace(
             nodes=ONE,
             prefix="p",
-            options=Options(shards=3, replicas=0, tls=True, ca="/a b.pem", lease_seconds=2.5),
+            options=ClusterOptions(shards=3, replicas=0, tls=True, ca="/a b.pem", lease_seconds=2.5),
         ),
     ),
 ]

@@ -80,7 +80,7 @@ def cluster(opensearch: Engine) -> Iterator[Cluster]:
 
 def test_a_catalog_of_a_newer_version_is_left_alone(opensearch: Engine, cluster: Cluster) -> None:
     name = prefix()
-    ClusterCatalog(access(opensearch), name, layout=LAYOUT).close()
+    ClusterCatalog(access(opensearch), name, options=LAYOUT).close()
     cluster.ask("PUT", f"/{name}-set-v1/_mapping", b'{"_meta": {"headwater": {"schema": 2}}}')
     with failing("HW-CAT-03"):
         ClusterCatalog(access(opensearch), name)
@@ -96,7 +96,7 @@ def test_indices_of_an_older_version_learn_the_fields_that_came_later(
             known = {field: one for field, one in schema._MAPPINGS[kind]["properties"].items() if field != "extra"}
             before.setitem(schema._MAPPINGS, kind, {**schema._MAPPINGS[kind], "properties": known})
         before.setattr(schema, "_LATER", ())
-        ClusterCatalog(access(opensearch), name, layout=LAYOUT).close()
+        ClusterCatalog(access(opensearch), name, options=LAYOUT).close()
     catalog = ClusterCatalog(access(opensearch), name)
     stated = Metadata(extra=(("{urn:x}y", "1"),))
     opened(catalog, [up("a", stated)])
@@ -119,7 +119,7 @@ def test_an_index_of_another_program_is_left_alone(opensearch: Engine, cluster: 
 def test_no_new_index_takes_the_place_of_one_that_was_lost(opensearch: Engine, cluster: Cluster, kind: str) -> None:
     """The catalog would look sound without its log; or new, with rows that keep out what is written anew."""
     name = prefix()
-    catalog = ClusterCatalog(access(opensearch), name, layout=LAYOUT)
+    catalog = ClusterCatalog(access(opensearch), name, options=LAYOUT)
     opened(catalog, [up("a", Metadata())])
     catalog.record("s", [up(f"b{number}", Metadata()) for number in range(200)], START)
     catalog.close()
@@ -129,7 +129,7 @@ def test_no_new_index_takes_the_place_of_one_that_was_lost(opensearch: Engine, c
     assert raised.value.where == f"{name}-{kind}-v1"
     assert "begin anew" in raised.value.todo
     remove(cluster, name)
-    catalog = ClusterCatalog(access(opensearch), name, layout=LAYOUT)
+    catalog = ClusterCatalog(access(opensearch), name, options=LAYOUT)
     opened(catalog, [up("a", Metadata())])
     assert [one.uri for one in catalog.resources("s")] == ["a"]
     catalog.close()
@@ -144,9 +144,9 @@ def test_a_prefix_is_a_name_for_indices(opensearch: Engine, name: str) -> None:
 
 def test_what_was_half_made_is_made_whole(opensearch: Engine, cluster: Cluster) -> None:
     name = prefix()
-    ClusterCatalog(access(opensearch), name, layout=LAYOUT).close()
+    ClusterCatalog(access(opensearch), name, options=LAYOUT).close()
     cluster.ask("DELETE", f"/{name}-change-v1")
-    catalog = ClusterCatalog(access(opensearch), name, layout=LAYOUT)
+    catalog = ClusterCatalog(access(opensearch), name, options=LAYOUT)
     opened(catalog)
     assert catalog.record("s", [up("a")], START).last == 1
     assert [state.name for state in catalog.sets()] == ["s"]
@@ -156,7 +156,7 @@ def test_what_was_half_made_is_made_whole(opensearch: Engine, cluster: Cluster) 
 
 def test_nothing_is_created_by_itself(opensearch: Engine, cluster: Cluster) -> None:
     name = prefix()
-    catalog = ClusterCatalog(access(opensearch), name, layout=LAYOUT)
+    catalog = ClusterCatalog(access(opensearch), name, options=LAYOUT)
     opened(catalog)
     cluster.ask("DELETE", f"/{name}-change-v1")
     assert catalog.record("s", [up("a")], START).last == 1  # the head says it …
@@ -245,13 +245,13 @@ def test_templates_of_others_do_not_change_our_indices(
     step = [{"set": {"field": "seen", "value": "now"}}] if engine == "opensearch" else []  # the other is bare of them
     cluster.ask("PUT", f"/_ingest/pipeline/{name}", json.dumps({"processors": step}).encode())
     cluster.ask("PUT", f"/_index_template/{name}", json.dumps(template).encode())
-    catalog = ClusterCatalog(access(running), name, layout=LAYOUT)
+    catalog = ClusterCatalog(access(running), name, options=LAYOUT)
     opened(catalog, [up("a")])
     assert catalog.record("s", [up("b"), Delete("a")], START).last == 2
     assert [one.uri for one in catalog.resources("s")] == ["b"]
     assert catalog.newest() == {"s": 2}
     catalog.close()
-    ClusterCatalog(access(running), name, layout=LAYOUT).close()  # it knows its own indices again
+    ClusterCatalog(access(running), name, options=LAYOUT).close()  # it knows its own indices again
     remove(cluster, name)
     cluster.ask("DELETE", f"/_index_template/{name}")
     cluster.ask("DELETE", f"/_ingest/pipeline/{name}")

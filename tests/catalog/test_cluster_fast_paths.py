@@ -34,7 +34,7 @@ BATCHES: list[tuple[list[Event], StateUpdate]] = [
 def handles(opensearch: Engine) -> Iterator[list[ClusterCatalog]]:
     """Two on one catalog."""
     name = prefix()
-    made = [ClusterCatalog(access(opensearch), name, SMALL, layout=LAYOUT) for _ in range(2)]
+    made = [ClusterCatalog(access(opensearch), name, SMALL, options=LAYOUT) for _ in range(2)]
     yield made
     for one in made:
         one.close()

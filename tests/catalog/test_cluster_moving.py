@@ -49,7 +49,7 @@ def test_from_sqlite_to_a_cluster_and_back_nothing_is_another(
     engine, name = request.getfixturevalue(engine_name), prefix()
     origin, back = (SqliteCatalog(tmp_path / f"{one}.db", SMALL) for one in ("origin", "back"))
     story(origin)
-    cluster = ClusterCatalog(access(engine), name, SMALL, layout=LAYOUT)
+    cluster = ClusterCatalog(access(engine), name, SMALL, options=LAYOUT)
     move(origin, cluster)
     assert moved(cluster, "s") == moved(origin, "s")
     assert verify(cluster, "s") == []
@@ -70,7 +70,7 @@ def test_from_sqlite_to_a_cluster_and_back_nothing_is_another(
 def test_a_fence_is_no_change_of_the_set(opensearch: Engine) -> None:
     """Whoever scans or feeds puts one up now and then: a dump goes on meanwhile."""
     name = prefix()
-    catalog = ClusterCatalog(access(opensearch), name, SMALL, layout=LAYOUT)
+    catalog = ClusterCatalog(access(opensearch), name, SMALL, options=LAYOUT)
     opened(catalog, [up("a"), up("b")])
     writer = DumpWriter(io.BytesIO(), ["s"], NOW, "test")
 

@@ -23,7 +23,7 @@ NAMES = [f"s{number:02}" for number in range(24)]
 @pytest.fixture(scope="module")
 def catalog(opensearch: Engine) -> Iterator[ClusterCatalog]:
     """Sets that are empty, loading, open, changed, published."""
-    catalog = ClusterCatalog(access(opensearch), prefix(), layout=LAYOUT)
+    catalog = ClusterCatalog(access(opensearch), prefix(), options=LAYOUT)
     for number, name in enumerate(NAMES):
         catalog.create(name)
         if number % 2:

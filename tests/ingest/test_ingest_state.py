@@ -13,7 +13,8 @@ import pytest
 from tools.engines.engine import Engine
 
 from headwater.catalog import page_filling
-from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
+from headwater.catalog.catalog_url import ClusterOptions
+from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
 from headwater.catalog.interface import Catalog, Delete, Metadata, Moved, Resource, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
@@ -39,7 +40,7 @@ from headwater.ingest.push.ingest_state import (
 from headwater.ingest.push.resource_locations import Locations
 from headwater.spec.records import ChangeKind
 from headwater.storage.cluster import Cluster, ClusterUnreachable
-from tests.support.engines import LAYOUT, NUMBERS, Scoped, access, prefix
+from tests.support.engines import NUMBERS, Scoped, access, prefix
 from tests.support.failing import failing
 from tests.support.waiting import until
 
@@ -76,7 +77,7 @@ def forget(engine: Engine, where: str) -> None:
 
 
 def handle(engine: Engine, where: str) -> ClusterCatalog:
-    return ClusterCatalog(access(engine), where, layout=LAYOUT, wait_times=WaitTimes(lease_seconds=2))
+    return ClusterCatalog(access(engine), where, options=ClusterOptions(replicas=0, lease_seconds=2))
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ class Host:
     """A catalog of its own over the indices that all hosts share, and a publisher over documents that they share."""
 
     def __init__(self, way: Access, name: str, folder: Path) -> None:
-        self.catalog = ClusterCatalog(way, name, layout=LAYOUT)
+        self.catalog = ClusterCatalog(way, name, options=LAYOUT)
         self.store = FolderStore(folder, durable=False)
         site = Site(base_url="http://source.example", sets=tuple(SetSettings(name=one) for one in SETS))
         self.publisher = Publisher(self.catalog, self.store, site, now)

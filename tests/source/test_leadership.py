@@ -19,8 +19,9 @@ import msgspec
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
-from headwater.catalog.cluster.schema import Layout, remove
+from headwater.catalog.catalog_url import ClusterOptions
+from headwater.catalog.cluster.catalog import ClusterCatalog
+from headwater.catalog.cluster.schema import remove
 from headwater.catalog.interface import Accepted, Moved
 from headwater.catalog.lease import NotLeader, SharedCatalog
 from headwater.errors import HeadwaterError, StoreFault
@@ -215,7 +216,7 @@ def test_a_run_does_not_wait_for_one_that_lives() -> None:
 def place(opensearch: Engine) -> Iterator[str]:
     """The URL of a catalog with short leases, whose indices are there."""
     name = prefix()
-    ClusterCatalog(access(opensearch), name, layout=Layout(replicas=0)).close()
+    ClusterCatalog(access(opensearch), name, options=ClusterOptions(replicas=0)).close()
     yield f"opensearch://{opensearch.url.removeprefix('http://')}/{name}?lease_seconds={LEASE}"
     cluster = Cluster(access(opensearch))
     remove(cluster, name)
@@ -225,8 +226,8 @@ def place(opensearch: Engine) -> Iterator[str]:
 def test_leases_of_roles_on_a_cluster(place: str, opensearch: Engine) -> None:
     role = "r"
     name = place.rpartition("/")[2].partition("?")[0]
-    one = ClusterCatalog(access(opensearch), name, wait_times=WaitTimes(lease_seconds=LEASE))
-    two = ClusterCatalog(access(opensearch), name, wait_times=WaitTimes(lease_seconds=LEASE))
+    one = ClusterCatalog(access(opensearch), name, options=ClusterOptions(lease_seconds=LEASE))
+    two = ClusterCatalog(access(opensearch), name, options=ClusterOptions(lease_seconds=LEASE))
     assert isinstance(one, SharedCatalog)
     first, second, elsewhere = one.lease(role, "one"), two.lease(role, "two"), two.lease(f"other {role}", "two")
     assert not first.holds()
@@ -258,8 +259,8 @@ def test_leases_of_roles_on_a_cluster(place: str, opensearch: Engine) -> None:
 def test_who_waits_for_a_role_has_it_before_who_gave_it_back(place: str, opensearch: Engine) -> None:
     """A feeder that takes its turn batch after batch, with hardly a moment in between, kept others out for good."""
     name = place.rpartition("/")[2].partition("?")[0]
-    one = ClusterCatalog(access(opensearch), name, wait_times=WaitTimes(lease_seconds=30))
-    two = ClusterCatalog(access(opensearch), name, wait_times=WaitTimes(lease_seconds=30))
+    one = ClusterCatalog(access(opensearch), name, options=ClusterOptions(lease_seconds=30))
+    two = ClusterCatalog(access(opensearch), name, options=ClusterOptions(lease_seconds=30))
     busy, waiting, late = one.lease("r", "one"), two.lease("r", "two"), two.lease("r", "late")
     assert [busy.take(), waiting.take(), late.take()] == [True, False, False]
     assert busy.take(), "it is renewed as before"
@@ -279,7 +280,7 @@ def test_who_waits_for_a_role_has_it_before_who_gave_it_back(place: str, opensea
 
 def test_of_many_that_ask_at_once_one_gets_it(place: str, opensearch: Engine) -> None:
     name = place.rpartition("/")[2].partition("?")[0]
-    catalog = ClusterCatalog(access(opensearch), name, wait_times=WaitTimes(lease_seconds=30))
+    catalog = ClusterCatalog(access(opensearch), name, options=ClusterOptions(lease_seconds=30))
     got: list[bool] = []
     threads = [
         threading.Thread(target=lambda number=number: got.append(catalog.lease("race", str(number)).take()))
@@ -519,7 +520,7 @@ def test_what_a_scan_had_in_hand_is_refused_when_another_one_has_scanned_since(
 ) -> None:
     """RS-RL-09, RS-CL-10: paused before it records, it would have said what no longer was, till the next full scan."""
     name = place.rpartition("/")[2].partition("?")[0]
-    catalogs = [ClusterCatalog(access(opensearch), name, wait_times=WaitTimes(lease_seconds=LEASE)) for _ in range(2)]
+    catalogs = [ClusterCatalog(access(opensearch), name, options=ClusterOptions(lease_seconds=LEASE)) for _ in range(2)]
     one, two = (_worker(catalog, tmp_path) for catalog in catalogs)
     file, aside = tmp_path / "files" / "f", tmp_path / "aside"
     file.parent.mkdir()
@@ -556,7 +557,7 @@ def test_nothing_is_read_into_the_catalog_when_it_is_not_our_turn(
     place: str, opensearch: Engine, tmp_path: Path
 ) -> None:
     catalog = ClusterCatalog(
-        access(opensearch), place.rpartition("/")[2].partition("?")[0], wait_times=WaitTimes(lease_seconds=LEASE)
+        access(opensearch), place.rpartition("/")[2].partition("?")[0], options=ClusterOptions(lease_seconds=LEASE)
     )
     allowed = iter([None, None])  # for the fence, and for the beginning of the load
 

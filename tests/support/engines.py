@@ -29,8 +29,9 @@ from tools.engines.cluster import Cluster
 from tools.engines.engine import Engine, archive_classes
 from tools.engines.errors import EngineFailed, Unavailable
 
+from headwater.catalog.catalog_url import ClusterOptions
 from headwater.catalog.cluster.catalog import ClusterCatalog
-from headwater.catalog.cluster.schema import Layout, remove
+from headwater.catalog.cluster.schema import remove
 from headwater.catalog.interface import Catalog, Limits, SetState
 from headwater.storage import cluster as client
 from headwater.storage.cluster import Access, Node
@@ -203,7 +204,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         engines.close()
 
 
-LAYOUT = Layout(replicas=0)
+LAYOUT = ClusterOptions(replicas=0)
 NUMBERS = itertools.count()
 
 
@@ -289,6 +290,6 @@ class ClusterBackend:
         cluster.close()
 
     def _open(self, scope: str, limits: Limits | None) -> Catalog:
-        catalog = ClusterCatalog(self.access, self.prefix, limits, layout=LAYOUT)
+        catalog = ClusterCatalog(self.access, self.prefix, limits, options=LAYOUT)
         self._catalogs.append(catalog)
         return Scoped(catalog, scope)

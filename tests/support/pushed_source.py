@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.catalog_url import open_catalog
+from headwater.catalog.catalog_url import ClusterOptions, open_catalog
 from headwater.catalog.cluster.catalog import ClusterCatalog
-from headwater.catalog.cluster.schema import Layout, remove
+from headwater.catalog.cluster.schema import remove
 from headwater.catalog.interface import Catalog, Metadata, Upsert
 from headwater.progress import Notice, Progress
 from headwater.source.config import SetConfig, SourceConfig
@@ -60,7 +60,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PushedSour
         return
     engine = request.getfixturevalue("opensearch")
     indices = prefix()
-    ClusterCatalog(access(engine), indices, layout=Layout(replicas=0)).close()
+    ClusterCatalog(access(engine), indices, options=ClusterOptions(replicas=0)).close()
     yield PushedSource(tmp_path, f"opensearch://{engine.url.removeprefix('http://')}/{indices}?lease_seconds=2")
     cluster = Cluster(access(engine))
     remove(cluster, indices)

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 import msgspec
 
 from headwater.catalog.interface import Catalog, Limits
+from headwater.catalog.lease import LEASE_SECONDS
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.typed_decoding import from_values
@@ -56,16 +57,23 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return f"Credentials(user={self.user!r}, …)"
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands behind the question mark; `shards` and `replicas` count only when the indices are created."""
+class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands behind the question mark; `shards` and `replicas` count only when the indices are created.
+
+    `lease_seconds`: how long a lease lasts. `busy_seconds`: how long a call waits for another writer, then raises
+    StoreFault. `patience_seconds`: how long what passes (a node that goes, a full queue) is tried again.
+    """
 
     shards: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     replicas: Annotated[int, msgspec.Meta(ge=0, le=100)] = 1
     tls: bool = False
     ca: str | None = None
-    lease_seconds: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    lease_seconds: Annotated[float, msgspec.Meta(gt=0)] = LEASE_SECONDS
     busy_seconds: Annotated[float, msgspec.Meta(ge=0)] = 120.0
     patience_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60.0
+
+
+DEFAULT_OPTIONS = ClusterOptions()
 
 
 class ClusterPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +82,7 @@ class ClusterPlace(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[tuple[str, int], ...]
     prefix: str = DEFAULT_PREFIX
     credentials: Credentials = Credentials()
-    options: Options = Options()
+    options: ClusterOptions = DEFAULT_OPTIONS
 
 
 def credentials_from(environment: Mapping[str, str], server: str = "CLUSTER") -> Credentials:
@@ -126,7 +134,7 @@ def place_of(text: str) -> Place:
     query = match["query"] or ""
     try:
         given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
-        options = from_values(given, Options, strict=False)
+        options = from_values(given, ClusterOptions, strict=False)
     except ValueError as cause:  # msgspec's ValidationError is one
         raise BadPlace(f"after the question mark: {cause}", where=shown(text)) from cause
     return ClusterPlace(
@@ -164,22 +172,10 @@ def open_catalog(
     """
     found = place_of(place) if isinstance(place, str) else place
     if isinstance(found, ClusterPlace):
-        from headwater.catalog.cluster.catalog import ClusterCatalog, WaitTimes
-        from headwater.catalog.cluster.schema import Layout
+        from headwater.catalog.cluster.catalog import ClusterCatalog
 
-        options = found.options
-        return ClusterCatalog(
-            access_of(found, credentials),
-            found.prefix,
-            limits,
-            layout=Layout(shards=options.shards, replicas=options.replicas),
-            wait_times=WaitTimes(
-                lease_seconds=options.lease_seconds,
-                busy_seconds=options.busy_seconds,
-                patience_seconds=options.patience_seconds,
-            ),
-            listener=listener,
-        )
+        access = access_of(found, credentials)
+        return ClusterCatalog(access, found.prefix, limits, options=found.options, listener=listener)
     from headwater.catalog.sqlite_catalog import SqliteCatalog
 
     catalog = SqliteCatalog(found, limits)

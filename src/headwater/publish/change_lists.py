@@ -141,7 +141,6 @@ class ChangeLists:
                 from_=segment.from_,
                 seq=segment.last,
                 changed=changed,
-                head_octets=len(head),
                 is_closed=segment.until is not None,
             ).encode()
 

@@ -11,8 +11,9 @@ these; the number and time of the last published change, which are in the mark o
 document is read for it. Documents without marks (of an older version, or whose compressed forms are lost) are trusted
 only while their digest is the one that the catalog notes.
 
-Then the open Change List is closed later than every time that was stated, and the index names only what follows. So who
-comes back finds a gap and compares with the Resource List (AMB-23, DST-C2); no closed list changes (RS-TIME-09).
+Then a segment is closed later than every time that was stated, the open Change List is removed, and the index names
+only what follows. So who comes back finds a gap and compares with the Resource List (AMB-23, DST-C2); no closed list
+changes (RS-TIME-09).
 """
 
 from __future__ import annotations
@@ -20,19 +21,15 @@ from __future__ import annotations
 import datetime as dt
 import re
 import secrets
-from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 
-from headwater.catalog.interface import Segment, SetSnapshot, SetState
+from headwater.catalog.interface import SetSnapshot, SetState
 from headwater.progress import Notice
-from headwater.publish import documents
 from headwater.publish.publication_state import OpenList, PublicationState, decode_publication, encode_publication
 from headwater.publish.site import change_list_name, open_change_list_name, resource_list_name
 from headwater.publish.store_writer import DocumentMark, PublishContext, decode_mark
-from headwater.spec.writer import DocumentWriter
-from headwater.storage.object_store import octets_of
 
 RESET = "reset"
 """In place of a fingerprint: what is published is to be written again."""
@@ -139,8 +136,8 @@ class HistoryReset(NamedTuple):
         closed = self.context.catalog.close_segment(name, late)
         while closed.number < stored.number:
             closed = self.context.catalog.close_segment(name, late)
-        if stored.newest is not None and stored.latest is not None:
-            self._close(stored.newest, stored.latest + _TICK)  # before the next begins: that is a gap, too
+        if stored.newest is not None:
+            self._remove_open(stored.newest)
         # The new Resource List is as late as the first Change List that is named (`plan.true_at`).
         return msgspec.structs.replace(
             publication,
@@ -152,29 +149,15 @@ class HistoryReset(NamedTuple):
             archive=None if publication.is_moved(self.context.site, name) else publication.archive,
         )
 
-    def _close(self, name: str, until: dt.datetime) -> None:
-        """Say in the newest numbered Change List that it is closed: who polls it has to look for the next (RS-DST-09).
-
-        Its entries stay as they were published, so their octets are taken over. An open one without a mark, or damaged,
-        is removed, which sends who polls it to the index as well.
-        """
-        mark, held = decode_mark(self.context.store.mark(name)), self.context.store.open(name)
+    def _remove_open(self, name: str) -> None:
+        """Remove the newest numbered Change List if it is open: who polls it is sent to the index (RS-DST-09)."""
+        held = self.context.store.open(name)
         if held is None:
             return
         with held:
-            # What a reset has removed that was cut off was newer, and this one is closed.
-            head = held.read(0, _HEAD_OCTETS).partition(b"<url>")[0] if mark is None else b""
-            if mark.is_closed if mark is not None else b" until=" in head:
-                return
-            if mark is None or mark.from_ is None or self.context.store.noted_etag(name) is None:
-                self.context.store.delete(name)
-                return
-            segment = Segment(number=mark.number, first=0, last=-1, from_=mark.from_, until=until, weight=0)
-            head_of = documents.change_list(self.context.site, name.partition("/")[0], segment, indexed=True)
-            head = DocumentWriter(head_of, self.context.site.profile).head()
-            new = msgspec.structs.replace(mark, latest=until, head_octets=len(head), is_closed=True)
-            entries = octets_of(held, mark.head_octets, held.octets)
-            self.context.store.put(name, chain([head], entries), mark=new.encode)
+            is_closed = b" until=" in held.read(0, _HEAD_OCTETS).partition(b"<url>")[0]
+        if not is_closed:
+            self.context.store.delete(name)
 
     def _stored(self, name: str) -> StoredHistory:
         """The history that the documents of a set in the store tell."""

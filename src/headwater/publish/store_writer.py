@@ -29,8 +29,8 @@ class DocumentMark(msgspec.Struct, frozen=True, kw_only=True):
 
     `generation` is the id of the history that the set's documents tell, `latest` the latest time that is stated.
     A Change List has the number and the begin of its segment (`number` is -1 in all others), its last change (`seq`;
-    `changed` is None when it lists none), the size of what precedes its entries, and whether it is closed. What is a
-    resource itself, as the file of an RDF dataset, has the change that made it: `changed` is its `lastmod`.
+    `changed` is None when it lists none), and whether it is closed. What is a resource itself, as the file of an RDF
+    dataset, has the change that made it: `changed` is its `lastmod`.
     """
 
     generation: str
@@ -39,7 +39,6 @@ class DocumentMark(msgspec.Struct, frozen=True, kw_only=True):
     from_: dt.datetime | None = None
     seq: int = 0
     changed: dt.datetime | None = None
-    head_octets: int = 0
     is_closed: bool = False
 
     @property
@@ -50,7 +49,7 @@ class DocumentMark(msgspec.Struct, frozen=True, kw_only=True):
     def encode(self) -> str:
         """The mark as the store keeps it."""
         times = (None if one is None else to_microseconds(one) for one in (self.latest, self.from_, self.changed))
-        fields = (self.generation, *times, self.number, self.seq, self.head_octets, int(self.is_closed))
+        fields = (self.generation, *times, self.number, self.seq, 0, int(self.is_closed))
         return " ".join("-" if field is None else str(field) for field in fields)
 
 
@@ -58,7 +57,7 @@ def decode_mark(text: str | None) -> DocumentMark | None:
     """The mark that `text` holds; None when there is none, or one that cannot be read."""
     try:
         generation, *fields = (text or "").split(" ")
-        latest, from_, changed, number, seq, head_octets, closed = (None if one == "-" else int(one) for one in fields)
+        latest, from_, changed, number, seq, _, closed = (None if one == "-" else int(one) for one in fields)
         return DocumentMark(
             generation=generation,
             latest=from_microseconds(latest or 0),
@@ -66,7 +65,6 @@ def decode_mark(text: str | None) -> DocumentMark | None:
             changed=None if changed is None else from_microseconds(changed),
             number=-1 if number is None else number,
             seq=seq or 0,
-            head_octets=head_octets or 0,
             is_closed=bool(closed),
         )
     except (ValueError, OverflowError):

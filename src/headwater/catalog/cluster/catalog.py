@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog import page_filling
+from headwater.catalog.catalog_url import DEFAULT_OPTIONS, ClusterOptions
 from headwater.catalog.cluster import head as cluster_head
 from headwater.catalog.cluster.documents import (
     JournalDocument,
@@ -48,7 +49,7 @@ from headwater.catalog.cluster.head import (
 )
 from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.reads import ClusterReads
-from headwater.catalog.cluster.schema import Layout, prepare
+from headwater.catalog.cluster.schema import prepare
 from headwater.catalog.cluster.writer import Overtaken, RoleLease, SetWriter, Writer
 from headwater.catalog.interface import (
     Accepted,
@@ -61,7 +62,7 @@ from headwater.catalog.interface import (
     Unacceptable,
     WrongPhase,
 )
-from headwater.catalog.lease import LEASE_SECONDS, Lease
+from headwater.catalog.lease import Lease
 from headwater.catalog.page_filling import Log, Places, check_after, is_text, to_microseconds
 from headwater.catalog.state import NO_UPDATE, NumberedChange, StateUpdate
 from headwater.progress import Listener, Notice, silent
@@ -72,21 +73,6 @@ _LONGEST_NAME = 8_000
 """Octets of a set's name: a keyword that is sorted by may have 32,766, an address fewer."""
 
 R = TypeVar("R")
-
-
-class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long is waited for others.
-
-    `lease_seconds`: how long a lease lasts. `busy_seconds`: how long a call waits for another writer, then raises
-    StoreFault. `patience_seconds`: how long what passes (a node that goes, a full queue) is tried again.
-    """
-
-    lease_seconds: float = LEASE_SECONDS
-    busy_seconds: float = 120.0
-    patience_seconds: float = 60.0
-
-
-DEFAULT_WAIT_TIMES = WaitTimes()
 
 
 class ClusterCatalog(ClusterReads, Catalog):
@@ -104,23 +90,22 @@ class ClusterCatalog(ClusterReads, Catalog):
         prefix: str = "headwater",
         limits: Limits | None = None,
         *,
-        layout: Layout | None = None,
-        wait_times: WaitTimes = DEFAULT_WAIT_TIMES,
+        options: ClusterOptions = DEFAULT_OPTIONS,
         listener: Listener = silent,
     ) -> None:
         self.limits = limits or Limits()
         self.prefix = prefix
-        self._cluster = Cluster(access, patience_seconds=wait_times.patience_seconds, listener=listener)
+        self._cluster = Cluster(access, patience_seconds=options.patience_seconds, listener=listener)
         try:
-            prepare(self._cluster, prefix, layout or Layout())
+            prepare(self._cluster, prefix, options)
         except BaseException:
             self._cluster.close()
             raise
         super().__init__(
             Writer(
                 Indices(self._cluster, prefix),
-                lease_seconds=wait_times.lease_seconds,
-                busy_seconds=wait_times.busy_seconds,
+                lease_seconds=options.lease_seconds,
+                busy_seconds=options.busy_seconds,
                 listener=listener,
             )
         )

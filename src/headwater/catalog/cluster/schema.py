@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.catalog.catalog_url import ClusterOptions
 from headwater.errors import StoreFault, UsageFault
 from headwater.storage.cluster import Cluster, ClusterDamaged
 from headwater.typed_decoding import from_json, json_decoder
@@ -89,13 +90,6 @@ _MAPPINGS: dict[str, dict[str, Any]] = {
 }
 
 
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """How the indices of a new catalog lie: taken when they are created, never changed."""
-
-    shards: int = 1
-    replicas: int = 1
-
-
 class _Meta(msgspec.Struct, frozen=True):
     schema: int = 0
 
@@ -112,7 +106,7 @@ class _Index(msgspec.Struct, frozen=True):
 _indices_of = json_decoder(dict[str, _Index])
 
 
-def template(prefix: str, kind: str, layout: Layout, priority: int = _PRIORITY) -> dict[str, Any]:
+def template(prefix: str, kind: str, options: ClusterOptions, priority: int = _PRIORITY) -> dict[str, Any]:
     """The index template of one kind: a new version of it takes the place of the old one, never of a newer one."""
     return {
         "index_patterns": [f"{prefix}-{kind}-v{VERSION}"],
@@ -121,8 +115,8 @@ def template(prefix: str, kind: str, layout: Layout, priority: int = _PRIORITY) 
         "_meta": {"headwater": {"schema": VERSION}},
         "template": {
             "settings": {
-                "index.number_of_shards": layout.shards if kind not in (SET, STATE) else 1,
-                "index.number_of_replicas": layout.replicas,
+                "index.number_of_shards": options.shards if kind not in (SET, STATE) else 1,
+                "index.number_of_replicas": options.replicas,
                 # What must be seen is refreshed by name; this bounds only what is held in memory for it.
                 "index.refresh_interval": "60s" if kind != STATE else "1s",
                 # What a crash has left undone is done later, and must not bring back what was removed meanwhile.
@@ -142,17 +136,17 @@ class _Count(msgspec.Struct, frozen=True):
     count: int = 0
 
 
-def prepare(cluster: Cluster, prefix: str, layout: Layout) -> None:
+def prepare(cluster: Cluster, prefix: str, options: ClusterOptions) -> None:
     """Make sure that the indices are there, creating what is missing. Raises StoreFault, UsageFault, ClusterFault."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,99}", prefix):
         raise UsageFault(f"no prefix for indices: {prefix!a}", advice="Use lower-case letters, digits, - and _.")
     missing = _missing(cluster, prefix)
     _refuse_loss(cluster, prefix, missing)
     for kind in missing:
-        _put_template(cluster, prefix, kind, layout)
+        _put_template(cluster, prefix, kind, options)
     for kind in missing:  # said once more: a template of others that counts before ours would make another index
         path = f"/{prefix}-{kind}-v{VERSION}"
-        body = msgspec.json.encode(template(prefix, kind, layout)["template"])
+        body = msgspec.json.encode(template(prefix, kind, options)["template"])
         answer = cluster.ask("PUT", path, body, accept=(_ALREADY,))
         if answer.status == _ALREADY and "resource_already_exists_exception" not in answer.body:
             raise ClusterDamaged(answer.body[:1000], where=path)
@@ -177,11 +171,11 @@ def _refuse_loss(cluster: Cluster, prefix: str, missing: list[str]) -> None:
             raise ClusterDamaged(what, where=f"{prefix}-{gone[0]}-v{VERSION}", advice=_LOST)
 
 
-def _put_template(cluster: Cluster, prefix: str, kind: str, layout: Layout) -> None:
+def _put_template(cluster: Cluster, prefix: str, kind: str, options: ClusterOptions) -> None:
     """Two templates that match one index must not have the same priority: then ours has the next one."""
     path = f"/_index_template/{prefix}-{kind}"
     for priority in range(_PRIORITY, _PRIORITY + _PRIORITIES):
-        body = msgspec.json.encode(template(prefix, kind, layout, priority))
+        body = msgspec.json.encode(template(prefix, kind, options, priority))
         answer = cluster.ask("PUT", path, body, accept=(_ALREADY,))
         if answer.status != _ALREADY:
             return
