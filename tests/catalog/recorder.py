@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import sys
 
-from headwater.catalog.interface import Catalog, Delete, Event, Limits, Metadata, Upsert
+from headwater.catalog.interface import Catalog, Delete, Event, Limits, Metadata, StateRow, StateUpdate, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.catalog.state import StateRow, StateUpdate
 from headwater.spec.records import ChangeKind
 
 LIMITS = Limits(page_entries=40, page_octets=100_000, segment_entries=70, segment_octets=60_000)

@@ -8,9 +8,9 @@ import pytest
 
 from headwater.catalog.catalog_url import (
     BadPlace,
+    ClusterOptions,
     ClusterPlace,
     Credentials,
-    ClusterOptions,
     Place,
     access_of,
     anchored,

@@ -12,8 +12,7 @@ from headwater.catalog.cluster import catalog as cluster_batch
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Accepted, Delete, Event, Unacceptable
-from headwater.catalog.state import StateRow, StateUpdate
+from headwater.catalog.interface import Accepted, Delete, Event, StateRow, StateUpdate, Unacceptable
 from headwater.catalog.verify import verify
 from headwater.storage.cluster import Cluster
 from tests.contract.catalog.cases import BIG, SMALL, at, opened, up

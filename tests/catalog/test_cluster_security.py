@@ -25,8 +25,7 @@ from tools.engines.launch import free_port
 
 from headwater.catalog.catalog_url import NOBODY, Credentials, is_there, open_catalog
 from headwater.catalog.cluster.catalog import ClusterCatalog
-from headwater.catalog.interface import Metadata, Upsert
-from headwater.catalog.state import StateRow, StateUpdate
+from headwater.catalog.interface import Metadata, StateRow, StateUpdate, Upsert
 from headwater.catalog.verify import verify
 from headwater.errors import Exit
 from headwater.progress import Notice, Progress

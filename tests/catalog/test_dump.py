@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 
 from headwater.catalog import dump as dump_file
 from headwater.catalog.dump import DumpInput, DumpReader, DumpWriter, written
-from headwater.catalog.interface import Catalog, Event, Metadata, SetState, Unacceptable
+from headwater.catalog.interface import Catalog, Event, Metadata, SetState, StateRow, StateUpdate, Unacceptable
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.catalog.state import StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.publish.capabilities import CHANGE_CHANNEL, FRAMEWORK_CHANNEL

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Catalog, Delete, Metadata, Rendered, Upsert
-from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.catalog.sqlite_rows import SCHEMA
+from headwater.catalog.sqlite_catalog import SCHEMA, SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.spec.records import Link
 from tests.contract.catalog.cases import BIG, HEAVY, METADATA, SMALL, START, at, opened, up

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.interface import Limits
-from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.catalog.sqlite_rows import SCHEMA
+from headwater.catalog.sqlite_catalog import SCHEMA, SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind
 from headwater.storage.database import Database

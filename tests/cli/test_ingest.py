@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.catalog.interface import StateRow, StateUpdate
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.catalog.state import StateRow, StateUpdate
 from headwater.cli import run
 from tests.support.push_set import change, resource
 

@@ -17,8 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from headwater.catalog import sqlite_catalog as backend
-from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.catalog.sqlite_rows import SCHEMA
+from headwater.catalog.sqlite_catalog import SCHEMA, SqliteCatalog
 from headwater.cli import run
 from headwater.errors import Exit
 from headwater.ingest.set_problems import DeletionGuard, DeletionHold, HoldReason

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.catalog.state import StateRow, StateUpdate
+from headwater.catalog.interface import StateRow, StateUpdate
 from headwater.ingest.dit.intake import DocumentRecords
 from headwater.ingest.dit.joining import read_note
 from headwater.ingest.push.submission import Submission, SubmissionLimits

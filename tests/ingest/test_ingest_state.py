@@ -16,9 +16,8 @@ from headwater.catalog import page_filling
 from headwater.catalog.catalog_url import ClusterOptions
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Catalog, Delete, Metadata, Moved, Resource, Upsert
+from headwater.catalog.interface import Catalog, Delete, Metadata, Moved, Resource, StateRow, StateUpdate, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.catalog.state import StateRow, StateUpdate
 from headwater.ingest.push import feed as feed_module
 from headwater.ingest.push import ingest_state
 from headwater.ingest.push.events import take_lines

@@ -14,14 +14,14 @@ from lxml import etree
 
 from headwater.catalog.interface import Delete, Event, Metadata, Upsert
 from headwater.progress import Notice
-from headwater.publish import classic, whole_lists
-from headwater.publish.classic import first_change
+from headwater.publish import whole_lists
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import PageRound, decode_publication
 from headwater.publish.publisher import Publisher
 from headwater.publish.resource_lists import RenderedPage, page
 from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import PublicationJob
+from headwater.publish.whole_lists import first_change
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.markup import md5_alone, plain_entries
 from headwater.spec.records import ChangeKind
@@ -92,8 +92,8 @@ def test_lists_of_an_earlier_form_are_written_anew(tmp_path: Path, monkeypatch: 
     world = world_of(tmp_path)
     world.begin(3)
     with monkeypatch.context() as earlier:
-        earlier.setattr(classic, "_FORM", 0)
-        earlier.setattr(classic, "md5_alone", lambda block: block)
+        earlier.setattr(whole_lists, "_FORM", 0)
+        earlier.setattr(whole_lists, "md5_alone", lambda block: block)
         for number in range(11):
             world.record(put(f"r{number % 3}", number))
             world.publish()

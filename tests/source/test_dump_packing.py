@@ -10,7 +10,7 @@ import pytest
 
 from headwater.catalog.interface import UnknownSet
 from headwater.progress import silent
-from headwater.publish.dump_packer import PackResult
+from headwater.publish.package_builder import PackResult
 from headwater.source import packing_and_version_removal as dump_packing
 from headwater.source.packing_and_version_removal import DumpPacking
 

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.catalog.interface import Resource
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.publish.dump_packer import PackResult
+from headwater.publish.package_builder import PackResult
 from headwater.publish.publisher import Publisher
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.source import Source

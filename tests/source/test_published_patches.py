@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.state import StateUpdate
+from headwater.catalog.interface import StateUpdate
 from headwater.ingest.push.events import take_lines
 from headwater.ingest.push.feed import Line
 from headwater.patches import format_of_patch

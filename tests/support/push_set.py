@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.catalog.interface import StateUpdate
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.catalog.state import StateUpdate
 from headwater.ingest.dit.documents import read_document
 from headwater.ingest.dit.intake import IntakeResult, take_documents
 from headwater.ingest.push.events import take_lines

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.catalog.state import StateRow
+from headwater.catalog.interface import StateRow
 from headwater.versions.retention import EndedState, VersionRetention, expired
 
 NOW = dt.datetime(1970, 1, 1, 0, 10, tzinfo=dt.UTC)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from headwater.catalog.interface import Metadata, Upsert
+from headwater.catalog.interface import Metadata, NumberedChange, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.catalog.state import NumberedChange
 from headwater.spec.records import ChangeKind
 from headwater.versions.predecessors import Predecessors, row_keys
 from tests.support.push_set import PREFIX, PushSet

@@ -25,8 +25,7 @@ from typing import Annotated, BinaryIO, Final, NoReturn, cast
 import msgspec
 from msgspec.structs import asdict
 
-from headwater.catalog.interface import Catalog, Metadata, Upsert
-from headwater.catalog.state import StateRow, StateUpdate
+from headwater.catalog.interface import Catalog, Metadata, StateRow, StateUpdate, Upsert
 from headwater.errors import StoreFault, Undetermined, UsageFault
 from headwater.progress import Listener, Progress, silent
 from headwater.spec.kinds import RULES, Kind

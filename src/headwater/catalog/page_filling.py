@@ -19,15 +19,23 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from headwater.catalog.interface import Event, Limits, Metadata, Moved, Page, Segment, SetState, Unacceptable, Upsert
-from headwater.catalog.state import (
+from headwater.catalog.interface import (
     LARGEST_VALUE,
     LONGEST_KEY,
     LONGEST_KIND,
+    Event,
+    Limits,
+    Metadata,
+    Moved,
     NumberedChange,
+    Page,
     RowKey,
+    Segment,
+    SetState,
     StateRow,
     StateUpdate,
+    Unacceptable,
+    Upsert,
 )
 from headwater.spec import checks as grammar
 from headwater.spec.checks import WriteRefused

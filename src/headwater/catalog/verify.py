@@ -12,9 +12,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Page, Segment, SetSnapshot, SetState
+from headwater.catalog.interface import Catalog, Page, Segment, SetSnapshot, SetState, StateRow
 from headwater.catalog.page_filling import NO_METADATA, weight
-from headwater.catalog.state import StateRow
 from headwater.progress import Listener, Progress, silent
 from headwater.spec.records import ChangeKind
 

@@ -12,8 +12,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.interface import Catalog
-from headwater.catalog.state import RowKey, StateRow, StateUpdate
+from headwater.catalog.interface import Catalog, RowKey, StateRow, StateUpdate
 from headwater.spec.records import Link
 from headwater.typed_decoding import from_msgpack
 

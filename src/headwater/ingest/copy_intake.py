@@ -14,9 +14,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Metadata, Upsert
+from headwater.catalog.interface import Catalog, Metadata, RowKey, StateRow, Upsert
 from headwater.catalog.page_filling import LONGEST_URI
-from headwater.catalog.state import RowKey, StateRow
 from headwater.copy_state import (
     CopiedFile,
     CopiedSet,

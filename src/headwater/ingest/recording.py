@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from headwater.catalog.content import ContentReader
-from headwater.catalog.interface import Catalog, Event, Metadata, Resource, SetState, Unacceptable, Upsert
+from headwater.catalog.interface import Catalog, Event, Metadata, Resource, SetState, StateUpdate, Unacceptable, Upsert
 from headwater.catalog.page_filling import weight
-from headwater.catalog.state import StateUpdate
 from headwater.progress import Listener
 from headwater.versions.history import History
 from headwater.versions.keeping import ContentKeeping

@@ -12,8 +12,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from headwater.catalog.interface import Catalog
-from headwater.catalog.state import NO_UPDATE, RowKey, StateRow, StateUpdate
+from headwater.catalog.interface import NO_UPDATE, Catalog, RowKey, StateRow, StateUpdate
 from headwater.errors import Exit, StoreFault
 from headwater.quantities import FLOOR, needs_consent
 from headwater.spec.times import to_microseconds

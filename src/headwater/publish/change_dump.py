@@ -26,8 +26,14 @@ from headwater.progress import Notice, Progress, of_set
 from headwater.publish import documents
 from headwater.publish.added_links import EntryPlace
 from headwater.publish.capabilities import CHANGE_DUMP
-from headwater.publish.dump_packer import NOTHING_PACKED, Packing, PackResult
-from headwater.publish.package_builder import SpooledPackage, entry_octets, file_name
+from headwater.publish.package_builder import (
+    NOTHING_PACKED,
+    Packing,
+    PackResult,
+    SpooledPackage,
+    entry_octets,
+    file_name,
+)
 from headwater.publish.patches import packed_patch
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import ChangeDumpState, ChangePackage, decode_publication

@@ -14,8 +14,7 @@ from functools import partial
 
 import msgspec
 
-from headwater.catalog.interface import Change, Segment
-from headwater.catalog.state import StateUpdate
+from headwater.catalog.interface import Change, Segment, StateUpdate
 from headwater.datasets.rows import read_dataset
 from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace

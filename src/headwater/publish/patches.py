@@ -14,8 +14,7 @@ from itertools import islice
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Change
-from headwater.catalog.state import RowKey, StateRow, StateUpdate
+from headwater.catalog.interface import Catalog, Change, RowKey, StateRow, StateUpdate
 from headwater.errors import StoreFault
 from headwater.patches import FORMATS
 from headwater.progress import Notice

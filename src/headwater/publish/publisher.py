@@ -26,8 +26,7 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.content import ContentReader
-from headwater.catalog.interface import Catalog, SetSnapshot
-from headwater.catalog.state import WITHDRAWN
+from headwater.catalog.interface import WITHDRAWN, Catalog, SetSnapshot
 from headwater.errors import UsageFault
 from headwater.progress import Listener, silent
 from headwater.publish import documents, plan
@@ -40,10 +39,9 @@ from headwater.publish.change_dump import (
     publish_change_dump,
 )
 from headwater.publish.change_lists import ChangeLists
-from headwater.publish.classic import ClassicLists, classic_names
 from headwater.publish.dataset_documents import publish_dataset
-from headwater.publish.dump_packer import NOTHING_PACKED, Packing, PackResult
 from headwater.publish.history_reset import HistoryReset
+from headwater.publish.package_builder import NOTHING_PACKED, Packing, PackResult
 from headwater.publish.patches import PatchMaker
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
@@ -71,7 +69,7 @@ from headwater.publish.site import (
 )
 from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import PublicationJob, PublishContext, StoreWriter
-from headwater.publish.whole_lists import list_names, publish_sitemap
+from headwater.publish.whole_lists import ClassicLists, classic_names, list_names, publish_sitemap
 from headwater.spec.times import to_microseconds
 from headwater.storage.folder_store import FolderStore
 from headwater.storage.object_store import CannotWrite

@@ -22,14 +22,19 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.content import Absence, ContentReader, NoContent
-from headwater.catalog.interface import Page, Resource, SetSnapshot
-from headwater.catalog.state import WITHDRAWN
+from headwater.catalog.interface import WITHDRAWN, Page, Resource, SetSnapshot
 from headwater.progress import Notice, Progress
 from headwater.publish import documents
 from headwater.publish.added_links import EntryPlace
 from headwater.publish.capabilities import RESOURCE_DUMP
-from headwater.publish.dump_packer import NOTHING_PACKED, Packing, PackResult
-from headwater.publish.package_builder import ResourcePaths, SpooledPackage, entry_octets
+from headwater.publish.package_builder import (
+    NOTHING_PACKED,
+    Packing,
+    PackResult,
+    ResourcePaths,
+    SpooledPackage,
+    entry_octets,
+)
 from headwater.publish.plan import Refresh, completed_at
 from headwater.publish.publication_state import (
     PagePackages,

@@ -26,8 +26,7 @@ from typing import ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, UnknownSet
-from headwater.catalog.state import StateRow, StateUpdate
+from headwater.catalog.interface import Catalog, StateRow, StateUpdate, UnknownSet
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
 from headwater.notify.websub import (

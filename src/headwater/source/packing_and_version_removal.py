@@ -15,7 +15,7 @@ from headwater.errors import HeadwaterError
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice
 from headwater.publish.change_dump import needed_versions
-from headwater.publish.dump_packer import PackResult
+from headwater.publish.package_builder import PackResult
 from headwater.retry import TimeShare
 from headwater.source.scheduler import Task, Urgency
 from headwater.source.set_health import PAUSES, FailureState

@@ -23,8 +23,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.interface import Delete, Event, SetState, Unacceptable, UnknownSet, Upsert
-from headwater.catalog.state import StateUpdate
+from headwater.catalog.interface import Delete, Event, SetState, StateUpdate, Unacceptable, UnknownSet, Upsert
 from headwater.copy_state import (
     CopiedFile,
     CopiedSet,

@@ -31,8 +31,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.catalog.interface import Metadata, SetState, UnknownSet, Upsert
-from headwater.catalog.state import StateRow, StateUpdate
+from headwater.catalog.interface import Metadata, SetState, StateRow, StateUpdate, UnknownSet, Upsert
 from headwater.datasets.dataset_folder import (
     BrokenSeries,
     DatasetFolder,

@@ -11,9 +11,8 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.interface import SetState
+from headwater.catalog.interface import SetState, StateUpdate
 from headwater.catalog.lease import SharedCatalog
-from headwater.catalog.state import StateUpdate
 from headwater.ingest.folder.comparison import ScanResult, UnreadableFiles
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree import SetTree

@@ -17,8 +17,21 @@ from itertools import islice
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Event, Metadata, Moved, Resource, SetState, UnknownSet, Upsert
-from headwater.catalog.state import NO_UPDATE, NumberedChange, RowKey, StateRow, StateUpdate
+from headwater.catalog.interface import (
+    NO_UPDATE,
+    Catalog,
+    Event,
+    Metadata,
+    Moved,
+    NumberedChange,
+    Resource,
+    RowKey,
+    SetState,
+    StateRow,
+    StateUpdate,
+    UnknownSet,
+    Upsert,
+)
 from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.typed_decoding import msgpack_decoder
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from headwater.catalog.interface import Change, Metadata, Upsert
-from headwater.catalog.state import NumberedChange, RowKey, RowsOfChanges, StateRow
+from headwater.catalog.interface import Change, Metadata, NumberedChange, RowKey, RowsOfChanges, StateRow, Upsert
 from headwater.patches import LARGEST, PatchFormat, format_for
 from headwater.spec.records import ChangeKind
 from headwater.versions.history import sha256_of

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from headwater.catalog.state import StateRow
+from headwater.catalog.interface import StateRow
 from headwater.spec.times import to_microseconds
 from headwater.storage.object_store import octets_of
 from headwater.versions.history import History

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headwater.catalog.interface import (
+    NO_UPDATE,
     Accepted,
     Catalog,
     Change,
@@ -27,10 +28,11 @@ from headwater.catalog.interface import (
     Resource,
     Segment,
     SetState,
+    StateRow,
+    StateUpdate,
     Upsert,
 )
 from headwater.catalog.page_filling import weight
-from headwater.catalog.state import NO_UPDATE, StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from headwater.spec.records import ChangeKind, Link
 from tests.contract.catalog.cases import SMALL, START, TICK

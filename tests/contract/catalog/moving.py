@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headwater.catalog.interface import Catalog, Delete, Rendered, Upsert
-from headwater.catalog.state import StateRow, StateUpdate
+from headwater.catalog.interface import Catalog, Delete, Rendered, StateRow, StateUpdate, Upsert
 from tests.contract.catalog.cases import (
     BIG,
     HEAVY,

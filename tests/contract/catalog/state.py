@@ -7,9 +7,22 @@ from typing import TypeVar
 
 import pytest
 
-from headwater.catalog.interface import Catalog, Delete, Event, Moved, SetState, Unacceptable, WrongPhase
+from headwater.catalog.interface import (
+    LARGEST_VALUE,
+    LONGEST_KEY,
+    LONGEST_KIND,
+    Catalog,
+    Delete,
+    Event,
+    Moved,
+    NumberedChange,
+    SetState,
+    StateRow,
+    StateUpdate,
+    Unacceptable,
+    WrongPhase,
+)
 from headwater.catalog.page_filling import to_microseconds
-from headwater.catalog.state import LARGEST_VALUE, LONGEST_KEY, LONGEST_KIND, NumberedChange, StateRow, StateUpdate
 from headwater.catalog.verify import verify
 from tests.contract.catalog.cases import at, opened, table, up
 from tests.contract.catalog.model import Backend, observed

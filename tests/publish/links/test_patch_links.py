@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.catalog.state import StateUpdate
+from headwater.catalog.interface import StateUpdate
 from headwater.publish import added_links, site
 from headwater.publish.link_rules import LinkRules, UrlRule
 from headwater.publish.patches import PublishedPatch

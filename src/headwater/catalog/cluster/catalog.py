@@ -52,19 +52,21 @@ from headwater.catalog.cluster.reads import ClusterReads
 from headwater.catalog.cluster.schema import prepare
 from headwater.catalog.cluster.writer import Overtaken, RoleLease, SetWriter, Writer
 from headwater.catalog.interface import (
+    NO_UPDATE,
     Accepted,
     Catalog,
     Event,
     Limits,
+    NumberedChange,
     Rendered,
     Segment,
     SetState,
+    StateUpdate,
     Unacceptable,
     WrongPhase,
 )
 from headwater.catalog.lease import Lease
 from headwater.catalog.page_filling import Log, Places, check_after, is_text, to_microseconds
-from headwater.catalog.state import NO_UPDATE, NumberedChange, StateUpdate
 from headwater.progress import Listener, Notice, silent
 from headwater.spec.times import from_microseconds
 from headwater.storage.cluster import Access, Cluster, ClusterFault

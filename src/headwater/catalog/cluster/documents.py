@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 
-from headwater.catalog.interface import Change, Metadata, Resource, Upsert
+from headwater.catalog.interface import Change, Metadata, Resource, RowKey, StateRow, Upsert
 from headwater.catalog.page_filling import BatchResult, Logged, Place, Put, to_microseconds
-from headwater.catalog.state import RowKey, StateRow
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.times import from_microseconds
 

@@ -20,10 +20,9 @@ from headwater.catalog.cluster.documents import (
 )
 from headwater.catalog.cluster.head import CachedHead, KnownHeads, SetHead, Tail, valid
 from headwater.catalog.cluster.schema import CHANGE, RESOURCE, SET, STATE
-from headwater.catalog.interface import UnknownSet
+from headwater.catalog.interface import RowKey, StateRow, UnknownSet
 from headwater.catalog.lease import Version
 from headwater.catalog.page_filling import is_text
-from headwater.catalog.state import RowKey, StateRow
 from headwater.storage.cluster import CONFLICT, Cluster, ClusterDamaged, ClusterUnreachable, Reason
 from headwater.typed_decoding import from_json, json_decoder
 

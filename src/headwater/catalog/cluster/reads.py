@@ -34,9 +34,18 @@ from headwater.catalog.cluster.head import (
 )
 from headwater.catalog.cluster.indices import WINDOW
 from headwater.catalog.cluster.writer import SetWriter, Writer
-from headwater.catalog.interface import Change, Page, Resource, Segment, SetSnapshot, SetState, UnknownSet
+from headwater.catalog.interface import (
+    Change,
+    Page,
+    Resource,
+    RowKey,
+    Segment,
+    SetSnapshot,
+    SetState,
+    StateRow,
+    UnknownSet,
+)
 from headwater.catalog.page_filling import is_row_key
-from headwater.catalog.state import RowKey, StateRow
 from headwater.storage.cluster import ClusterDamaged
 
 _MOST_SINCE = 1_000

@@ -23,8 +23,20 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, takewhile
 
-from headwater.catalog.interface import Catalog, Delete, Event, Metadata, Moved, Resource, SetState, Upsert
-from headwater.catalog.state import NO_UPDATE, WITHDRAWN, StateRow, StateUpdate
+from headwater.catalog.interface import (
+    NO_UPDATE,
+    WITHDRAWN,
+    Catalog,
+    Delete,
+    Event,
+    Metadata,
+    Moved,
+    Resource,
+    SetState,
+    StateRow,
+    StateUpdate,
+    Upsert,
+)
 from headwater.errors import UsageFault
 from headwater.ingest.folder.comparison import (
     Candidate,

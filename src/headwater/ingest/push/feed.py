@@ -25,12 +25,12 @@ from headwater.catalog.interface import (
     Metadata,
     Moved,
     SetState,
+    StateUpdate,
     Unacceptable,
     UnknownSet,
     Upsert,
 )
 from headwater.catalog.page_filling import weight
-from headwater.catalog.state import StateUpdate
 from headwater.errors import StoreFault
 from headwater.ingest.push.ingest_state import MOST_LINKS, Effects, IngestState, Statement, TakenRequest, sweep
 from headwater.ingest.push.resource_locations import Locations

@@ -16,8 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Metadata, Moved, UnknownSet
-from headwater.catalog.state import RowKey, StateRow, StateUpdate
+from headwater.catalog.interface import Catalog, Metadata, Moved, RowKey, StateRow, StateUpdate, UnknownSet
 from headwater.errors import UsageFault
 from headwater.ingest.push.resource_locations import Location
 from headwater.spec.records import ChangeKind, Link
