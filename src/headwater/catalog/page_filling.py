@@ -79,7 +79,7 @@ def weight(uri: str, metadata: Metadata) -> int:
         if length is not None:
             octets += DIGITS if 0 <= length < LENGTH_END else _refuse_length(length)
         if metadata.encoding is not None:
-            octets += _encoding_octets(metadata.encoding)
+            octets += len(grammar.token(metadata.encoding))
         if metadata.changefreq is not None:
             octets += len(grammar.frequency(metadata.changefreq))
         for link in metadata.links:
@@ -107,11 +107,6 @@ def _odd_uri_octets(uri: str) -> int:
 @lru_cache(maxsize=4096)
 def _type_octets(text: str) -> int:
     return len(grammar.media_type(text))
-
-
-@lru_cache(maxsize=256)
-def _encoding_octets(text: str) -> int:
-    return len(grammar.token(text))
 
 
 def _refuse_length(length: int) -> NoReturn:

@@ -24,7 +24,7 @@ from headwater.http.mementos import past_resource
 from headwater.packages.member_paths import MANIFEST
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.documents import resource_entries
-from headwater.publish.package_builder import PackageBounds, PackageBuilder, ResourcePaths, entry_octets, in_blocks
+from headwater.publish.package_builder import PackageBuilder, ResourcePaths, entry_octets, in_blocks
 from headwater.spec import checks
 from headwater.spec.checks import WriteRefused, escape
 from headwater.spec.kinds import DOCUMENT_OCTETS, Kind
@@ -266,10 +266,13 @@ class Package:
         reserved = sum(map(_absent_octets, uris))
         if reserved > DOCUMENT_OCTETS // 2:
             raise DumpRefused("the URIs that are asked for are too long for one manifest", code=TOO_MUCH)
-        bounds = PackageBounds(
-            entries=len(uris), octets=octets, manifest_octets=DOCUMENT_OCTETS - _HEAD_OCTETS - reserved
+        self._builder = PackageBuilder(
+            most_entries=len(uris),
+            most_octets=octets,
+            most_manifest_octets=DOCUMENT_OCTETS - _HEAD_OCTETS - reserved,
+            deflates=deflate,
+            is_stream=True,
         )
-        self._builder = PackageBuilder(bounds, deflates=deflate, is_stream=True)
         self._manifest = _Manifest(selection.at, source.up)
         self._paths = ResourcePaths()
 

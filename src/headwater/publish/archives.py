@@ -14,7 +14,6 @@ Archives have bounds: documents go by age, count and octets, the oldest first (`
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
@@ -194,27 +193,17 @@ def within_bounds(state: ArchiveState, settings: SetSettings, now: dt.datetime) 
     A package that several documents name counts once, and stays while one of them does.
     """
     ordered = sorted(all_archived(state), key=lambda one: (shown_at(one), one.number))
-    uses: Counter[str] = Counter()
-    octets, counts = 0, list[int]()
-    for one in ordered:
-        is_dump = isinstance(one, ArchivedChangeDump | ArchivedResourceDump)
-        counts.append(len(list(sizes(one))) if is_dump else 0)
-        for hash_, size in sizes(one):
-            octets += size if not uses[hash_] else 0
-            uses[hash_] += 1
-    packages = sum(counts)
     line = now - dt.timedelta(seconds=settings.archive_kept_seconds)
-    gone = 0
-    for one, count in zip(ordered, counts, strict=True):
-        is_much = len(ordered) - gone > settings.archive_documents or octets > settings.archive_octets
-        if shown_at(one) >= line and not is_much and packages <= MOST_PACKAGES:
-            break
-        gone += 1
-        packages -= count
-        for hash_, size in sizes(one):
-            uses[hash_] -= 1
-            octets -= size if not uses[hash_] else 0
-    return without(state, ordered[:gone]) if gone else state
+    seen, octets, packages = set[str](), 0, 0
+    for count, one in enumerate(reversed(ordered), 1):
+        parts = list(sizes(one))
+        packages += len(parts) if isinstance(one, ArchivedChangeDump | ArchivedResourceDump) else 0
+        octets += sum(size for hash_, size in dict(parts).items() if hash_ not in seen)
+        seen.update(hash_ for hash_, _size in parts)
+        is_much = count > settings.archive_documents or octets > settings.archive_octets or packages > MOST_PACKAGES
+        if is_much or shown_at(one) < line:
+            return without(state, ordered[: len(ordered) + 1 - count])
+    return state
 
 
 def sizes(one: Archived) -> Iterator[tuple[str, int]]:

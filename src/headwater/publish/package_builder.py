@@ -16,6 +16,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from threading import Lock
@@ -70,45 +71,37 @@ def entry_octets(row: Resource | Change, path: str) -> int:
     return weight(row.uri, row.metadata) + _ESCAPED * len(path) + len(' path=""')
 
 
-class PackageBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What one package holds at most: so many `entries`, so many `octets` of content, so many of its manifest."""
-
-    entries: int
-    octets: int
-    manifest_octets: int
-
-
+@dataclass(kw_only=True)
 class PackageBuilder:
     """The members of one package. With `deflates` those are deflated for which that pays; with `by_digest` only a
     digest tells whether octets are the recorded ones.
 
-    If a member turns out wrong while it is given, a package that `is_stream` goes on with what has been given of it,
-    which its manifest does not name; of any other the caller takes it back: the package ends at `zip.octets` again.
+    It holds so many entries at most, so many octets of content, and so many of its manifest. If a member turns out
+    wrong while it is given, a package that `is_stream` goes on with what has been given of it, which its manifest does
+    not name; of any other the caller takes it back: the package ends at `zip.octets` again.
     """
 
-    def __init__(
-        self, bounds: PackageBounds, *, deflates: bool = True, is_stream: bool = False, by_digest: bool = False
-    ) -> None:
-        self.zip = ZipWriter()
-        self.entries = 0
-        self.manifest_octets = 0
-        """What the entries take at most."""
-        self._bounds = bounds
-        self._octets = 0
-        self._deflates = deflates
-        self._is_stream = is_stream
-        self._by_digest = by_digest
+    most_entries: int
+    most_octets: int
+    most_manifest_octets: int
+    deflates: bool = True
+    is_stream: bool = False
+    by_digest: bool = False
+    zip: ZipWriter = field(default_factory=ZipWriter)
+    entries: int = 0
+    octets: int = 0
+    manifest_octets: int = 0
+    """What the entries take at most."""
 
     def reserve(self, octets: int, manifest_octets: int) -> bool:
         """Take the room of one more entry, of so many octets in the package and in the manifest; False: there is none.
 
         The first entry of a package that is no stream always has room.
         """
-        bounds = self._bounds
-        if (self.entries or self._is_stream) and (
-            self.entries >= bounds.entries
-            or self._octets + octets > bounds.octets
-            or self.manifest_octets + manifest_octets > bounds.manifest_octets
+        if (self.entries or self.is_stream) and (
+            self.entries >= self.most_entries
+            or self.octets + octets > self.most_octets
+            or self.manifest_octets + manifest_octets > self.most_manifest_octets
         ):
             return False
         self.entries += 1
@@ -117,7 +110,7 @@ class PackageBuilder:
 
     def add(self, octets: int, manifest_octets: int) -> None:
         """Count what an entry has besides, whether it is within the bounds or not."""
-        self._octets += octets
+        self.octets += octets
         self.manifest_octets += manifest_octets
 
     def member(
@@ -128,14 +121,14 @@ class PackageBuilder:
             yield self.zip.member(path, content, deflate=self._pays(stated, len(content)))
             return None
         if content.octets <= SMALL_OCTETS:
-            found = read_and_close(content, stated, by_digest=self._by_digest)
+            found = read_and_close(content, stated, by_digest=self.by_digest)
             if isinstance(found, NoContent):
                 return found.why
             yield self.zip.member(path, found, deflate=self._pays(stated, len(found)))
             return None
-        blocks = recorded_blocks(content, stated, by_digest=self._by_digest)
-        reading = _Reading(blocks, is_stream=self._is_stream)
-        octets = None if self._is_stream else content.octets
+        blocks = recorded_blocks(content, stated, by_digest=self.by_digest)
+        reading = _Reading(blocks, is_stream=self.is_stream)
+        octets = None if self.is_stream else content.octets
         try:
             yield from self.zip.stream(path, reading, octets=octets, deflate=self._pays(stated, content.octets))
         except MemberChanged:
@@ -145,7 +138,7 @@ class PackageBuilder:
         return reading.fault
 
     def _pays(self, stated: Metadata, octets: int) -> bool:
-        return self._deflates and pays(stated.type, octets)
+        return self.deflates and pays(stated.type, octets)
 
 
 class _Reading:
@@ -273,12 +266,12 @@ class SpooledPackage(Generic[Row]):
         """The spool lies in `folder`, or where temporary files lie; `place` is the kind of manifest."""
         self.packed: list[tuple[Row, dict[str, Any], tuple[Link, ...]]] = []
         """What is packed, each with what its entry in the manifest states besides, and with links of its own."""
-        bounds = PackageBounds(
-            entries=settings.package_entries,
-            octets=settings.package_octets,
-            manifest_octets=min(MANIFEST_OCTETS, settings.links.document_octets),
+        self.builder = PackageBuilder(
+            most_entries=settings.package_entries,
+            most_octets=settings.package_octets,
+            most_manifest_octets=min(MANIFEST_OCTETS, settings.links.document_octets),
+            by_digest=place is EntryPlace.CHANGE_DUMP_MANIFEST,
         )
-        self.builder = PackageBuilder(bounds, by_digest=place is EntryPlace.CHANGE_DUMP_MANIFEST)
         self.context = context
         self.settings = settings
         self._place = place

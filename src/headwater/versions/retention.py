@@ -159,23 +159,14 @@ def expired(
     line = None
     if retention.seconds is not None:
         line = to_microseconds(now) - int(min(retention.seconds, 1e9) * 1_000_000)
-    gone = [one for one in ordered if line is not None and one.ended_us < line]
-    if retention.octets is None:
-        return gone
-    uses: dict[str, int] = {}
-    total = sum(present.values())
-    for one in ordered[len(gone) :]:
-        if one.digest not in present and one.digest not in uses:
-            total += one.octets
-        uses[one.digest] = uses.get(one.digest, 0) + 1
-    for one in ordered[len(gone) :]:
-        if total <= retention.octets:
-            break
-        gone.append(one)
-        uses[one.digest] -= 1
-        if not uses[one.digest] and one.digest not in present:
-            total -= one.octets
-    return gone
+    held, total = set(present), sum(present.values())
+    for place, one in reversed(list(enumerate(ordered, 1))):  # the newest that are within the bounds stay
+        total += 0 if one.digest in held else one.octets
+        held.add(one.digest)
+        is_much = retention.octets is not None and total > retention.octets
+        if is_much or (line is not None and one.ended_us < line):
+            return ordered[:place]
+    return []
 
 
 def prune(history: History, retention: VersionRetention, now: dt.datetime, *, dry_run: bool = False) -> list[str]:
