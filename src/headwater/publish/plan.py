@@ -266,33 +266,31 @@ def first_retained(
     return first
 
 
-def must_record_shown(
-    segments: Sequence[Segment], publication: PublicationState, settings: SetSettings, now: dt.datetime
-) -> bool:
-    """Whether a closed segment waits for the Resource List to show it, and the last note of that is not quite new."""
-    if settings.retention_seconds is None:
-        return False
-    since, at = publication.shown[-1] if publication.shown else (None, None)
-    if since is not None and (now - since).total_seconds() < settings.retention_seconds * SHOWN_STEP:
-        return False
-    waiting = (one.until for one in segments[:-1] if one.number >= publication.open.first and one.until is not None)
-    return any(at is None or until > at for until in waiting)
-
-
 def with_shown(
-    publication: PublicationState, pages: Sequence[Page], settings: SetSettings, now: dt.datetime
+    publication: PublicationState,
+    segments: Sequence[Segment],
+    pages: Sequence[Page],
+    settings: SetSettings,
+    now: dt.datetime,
 ) -> PublicationState:
     """The note with the earliest `at` of the published pages and packages, when it is later, and without what is of no
-    more use."""
+    more use.
+
+    Taken while a closed segment waits for the Resource List to show it, and the last note is not quite new.
+    """
+    if settings.retention_seconds is None:
+        return publication
+    since, shown = publication.shown[-1] if publication.shown else (None, None)
+    if since is not None and (now - since).total_seconds() < settings.retention_seconds * SHOWN_STEP:
+        return publication
+    waiting = (one.until for one in segments[:-1] if one.number >= publication.open.first and one.until is not None)
+    if not any(shown is None or until > shown for until in waiting):
+        return publication
     listed = set(publication.listed)
     known = [page.at for page in pages if page.number in listed and page.at is not None]
     if known and (dump := publication.resource_dump) is not None:  # while it is first packed, too: that may take days
         known.append(min((page.at for page in dump.pages), default=dump.at))
-    if (
-        settings.retention_seconds is None
-        or not known
-        or (publication.shown and min(known) <= publication.shown[-1][1])
-    ):
+    if not known or (shown is not None and min(known) <= shown):
         return publication
     line = now - dt.timedelta(seconds=settings.retention_seconds)
     over = [one for one in publication.shown if one[0] <= line]

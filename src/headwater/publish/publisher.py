@@ -348,8 +348,7 @@ class Publisher:
             context.catalog.close_segment(settings.name, now)
             snapshot = context.catalog.snapshot_of(settings.name)
         publication = plan.adjusted_to_clock(publication, snapshot.segments[-1], now)
-        if plan.must_record_shown(snapshot.segments, publication, settings, now):
-            publication = plan.with_shown(publication, snapshot.pages, settings, now)
+        publication = plan.with_shown(publication, snapshot.segments, snapshot.pages, settings, now)
         first = plan.first_retained(snapshot.segments, publication, settings, now)
         if is_other:
             publication = msgspec.structs.replace(publication, linked_seq=snapshot.state.last_seq, stale_links=())
