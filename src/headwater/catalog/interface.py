@@ -191,30 +191,21 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of a page and a segment (RS-LIM-01, RS-LIM-02). `*_octets` leave room below 52,428,800 for growth.
 
     They hold for what comes: a page or segment that was filled under wider limits keeps what it has.
-    `octets_of_sets` has the sets whose pages and segments take fewer octets, because more is written of each entry,
-    `segment_octets_of_sets` those whose segments alone do.
+    `octets_of_sets` has the sets whose pages and segments take fewer octets, because more is written of each entry.
     """
 
     page_entries: int = 50_000
     page_octets: int = 40_000_000
     segment_entries: int = 50_000
     segment_octets: int = 45_000_000
-    octets_of_sets: Mapping[str, int] = {}
-    segment_octets_of_sets: Mapping[str, int] = {}
+    octets_of_sets: Mapping[str, tuple[int, int]] = {}
 
     def of(self, name: str) -> Limits:
         """The bounds that hold for one set."""
-        octets, of_segments = self.octets_of_sets.get(name), self.segment_octets_of_sets.get(name)
-        if octets is None and of_segments is None:
+        if (octets := self.octets_of_sets.get(name)) is None:
             return self
-        octets = self.page_octets if octets is None else octets
-        return msgspec.structs.replace(
-            self,
-            page_octets=min(octets, self.page_octets),
-            segment_octets=min(octets if of_segments is None else of_segments, self.segment_octets),
-            octets_of_sets={},
-            segment_octets_of_sets={},
-        )
+        page, segment = min(octets[0], self.page_octets), min(octets[1], self.segment_octets)
+        return msgspec.structs.replace(self, page_octets=page, segment_octets=segment, octets_of_sets={})
 
 
 class SetSnapshot(msgspec.Struct, frozen=True):

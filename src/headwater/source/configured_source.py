@@ -22,7 +22,6 @@ from headwater.files.folder_marks import TREE_MARK, mark_folder
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
 from headwater.progress import Listener, silent
-from headwater.publish.link_rules import NO_RULES
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SOURCE_DESCRIPTION, Site
 from headwater.source.config import SetConfig, SourceConfig
@@ -147,8 +146,7 @@ def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
     limits = Limits(
         page_entries=config.page_entries,
         segment_entries=config.segment_entries,
-        octets_of_sets={one.name: one.links.document_octets for one in sets if one.links != NO_RULES},
-        segment_octets_of_sets={one.name: one.segment_octets for one in sets if one.patch or one.dataset},
+        octets_of_sets={one.name: (one.links.document_octets, one.segment_octets) for one in sets},
     )
     place = config.catalog or Path(config.state) / CATALOG
     credentials = catalog_url.credentials_from(os.environ)

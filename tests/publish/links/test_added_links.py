@@ -120,7 +120,7 @@ def test_what_was_filled_before_gets_as_many_links_as_there_is_room_for(
 
 def test_limits_of_a_set_hold_for_it_alone(tmp_path: Path) -> None:
     octets = weight("r0", Metadata())
-    catalog = SqliteCatalog(tmp_path / "catalog.sqlite", Limits(octets_of_sets={"small": 2 * octets}))
+    catalog = SqliteCatalog(tmp_path / "catalog.sqlite", Limits(octets_of_sets={"small": (2 * octets, 2 * octets)}))
     for name in ("small", "files"):
         catalog.create(name)
         catalog.load(name, [Upsert(f"r{number}", Metadata()) for number in range(5)])

@@ -26,8 +26,8 @@ def updated(folder: Path, settings: SetSettings, *, is_cut: bool) -> list[tuple[
     """Octets, entries and patches of the Change Lists of a set in which each resource is updated, with a patch."""
     world = PublishedCatalog(folder, page_entries=1_000, segment_entries=1_000, sets=(settings,))
     if is_cut:
-        limits = {settings.name: settings.segment_octets}
-        world.catalog.limits = msgspec.structs.replace(world.catalog.limits, segment_octets_of_sets=limits)
+        limits = {settings.name: (settings.links.document_octets, settings.segment_octets)}
+        world.catalog.limits = msgspec.structs.replace(world.catalog.limits, octets_of_sets=limits)
     world.begin(COUNT)
     world.publish()
     for first in range(0, COUNT, 10):
