@@ -116,26 +116,26 @@ def change_notification(site: Site, name: str, from_: dt.datetime, until: dt.dat
 
 def resource_list(site: Site, name: str, at: dt.datetime, completed: dt.datetime, *, indexed: bool) -> Document:
     """The head of a Resource List, or of one page of it (`indexed`)."""
-    index = resource_list_name(name) if indexed else None
-    archives = () if indexed else archives_link(site, name, Kind.RESOURCE_LIST)
-    return head_of(Kind.RESOURCE_LIST, (*set_links(site, name, index), *archives), at=at, completed=completed)
+    links = current_links(site, name, Kind.RESOURCE_LIST, resource_list_name(name) if indexed else None)
+    return head_of(Kind.RESOURCE_LIST, links, at=at, completed=completed)
 
 
-def archives_link(site: Site, name: str, kind: Kind) -> tuple[Link, ...]:
-    """The link from a document that is current to its archive (RS-ARC-05).
+def current_links(site: Site, name: str, kind: Kind, index: str | None = None) -> tuple[Link, ...]:
+    """The links of a document that is current, to its archive as well where there is one (RS-ARC-05).
 
-    It stands in the list, or in its index, never in what is closed, which would keep it for good.
+    That stands in the list, or in its index, never in what is closed, which would keep it for good.
     """
-    if not site.settings(name).archive:
-        return ()
-    return (Link(rel="archives", href=site.url(f"{name}/{ARCHIVES[kind].top.name}")),)
+    links = set_links(site, name, index)
+    if index is not None or not site.settings(name).archive:
+        return links
+    return (*links, Link(rel="archives", href=site.url(f"{name}/{ARCHIVES[kind].top.name}")))
 
 
 def resource_list_index(site: Site, name: str, pages: Sequence[PageTimes]) -> tuple[Document, list[Entry]]:
     """The index of a Resource List's pages: its `at` is the earliest, `completed` the latest of them (AMB-24)."""
     head = head_of(
         Kind.RESOURCE_LIST_INDEX,
-        (*set_links(site, name, None), *archives_link(site, name, Kind.RESOURCE_LIST)),
+        current_links(site, name, Kind.RESOURCE_LIST),
         at=min(at for _number, at, _completed in pages),
         completed=max(completed for _number, _at, completed in pages),
     )
@@ -147,17 +147,13 @@ def resource_list_index(site: Site, name: str, pages: Sequence[PageTimes]) -> tu
 
 def change_list(site: Site, name: str, segment: Segment, *, indexed: bool) -> Document:
     """The head of a Change List: `until` only when it is closed (RS-TIME-09)."""
-    index = change_list_name(name) if indexed else None
-    archives = () if indexed else archives_link(site, name, Kind.CHANGE_LIST)
-    return head_of(
-        Kind.CHANGE_LIST, (*set_links(site, name, index), *archives), from_=segment.from_, until=segment.until
-    )
+    links = current_links(site, name, Kind.CHANGE_LIST, change_list_name(name) if indexed else None)
+    return head_of(Kind.CHANGE_LIST, links, from_=segment.from_, until=segment.until)
 
 
 def change_list_index(site: Site, name: str, segments: Sequence[Segment]) -> tuple[Document, list[Entry]]:
     """The index of a set's segments, oldest first (RS-CLI-02); open, because its last component is (RS-TIME-14)."""
-    links = (*set_links(site, name, None), *archives_link(site, name, Kind.CHANGE_LIST))
-    head = head_of(Kind.CHANGE_LIST_INDEX, links, from_=segments[0].from_)
+    head = head_of(Kind.CHANGE_LIST_INDEX, current_links(site, name, Kind.CHANGE_LIST), from_=segments[0].from_)
     entries = [
         Entry(loc=site.url(change_segment_name(name, one.number)), from_=one.from_, until=one.until) for one in segments
     ]
@@ -199,7 +195,7 @@ def resource_dump(site: Site, name: str, state: ResourceDumpState) -> Iterator[t
     """A Resource Dump: `at` is the earliest of the packages, `completed` the latest (AMB-24)."""
     at = min((page.at for page in state.pages), default=state.at)
     completed = max((page.completed for page in state.pages), default=at)
-    links = (*set_links(site, name, None), *archives_link(site, name, Kind.RESOURCE_DUMP))
+    links = current_links(site, name, Kind.RESOURCE_DUMP)
     packages = [
         resource_package_entry(site, name, page, part, one)
         for page in state.pages
@@ -237,7 +233,7 @@ def change_dump(site: Site, name: str, state: ChangeDumpState) -> Iterator[tuple
 
     Its packages follow each other without a gap, so `from` of the document or part is that of the first (RS-CD-01).
     """
-    links = (*set_links(site, name, None), *archives_link(site, name, Kind.CHANGE_DUMP))
+    links = current_links(site, name, Kind.CHANGE_DUMP)
     packages = [change_package_entry(site, name, one) for one in state.packages]
     return dump_documents(site, name, CHANGE_DUMP, head_of(Kind.CHANGE_DUMP, links, from_=state.from_), packages)
 
