@@ -14,11 +14,10 @@ from tools.engines.errors import Unavailable
 from bench.catalog import START, clocked, event
 from bench.rows import Row, in_turns, row
 from headwater.catalog import page_filling
-from headwater.catalog.catalog_url import ClusterOptions
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.documents import resource_operation
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Event, Limits
+from headwater.catalog.interface import ClusterOptions, Event, Limits
 from headwater.catalog.page_filling import Places
 from headwater.storage.cluster import Access, Cluster, Node
 

@@ -8,7 +8,6 @@ import pytest
 
 from headwater.catalog.catalog_url import (
     BadPlace,
-    ClusterOptions,
     ClusterPlace,
     Credentials,
     Place,
@@ -19,6 +18,7 @@ from headwater.catalog.catalog_url import (
     shown,
     with_patience,
 )
+from headwater.catalog.interface import ClusterOptions
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.storage.cluster import Node, authorization
 

@@ -13,10 +13,19 @@ import pytest
 from tools.engines.engine import Engine
 
 from headwater.catalog import page_filling
-from headwater.catalog.catalog_url import ClusterOptions
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Catalog, Delete, Metadata, Moved, Resource, StateRow, StateUpdate, Upsert
+from headwater.catalog.interface import (
+    Catalog,
+    ClusterOptions,
+    Delete,
+    Metadata,
+    Moved,
+    Resource,
+    StateRow,
+    StateUpdate,
+    Upsert,
+)
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.ingest.push import feed as feed_module
 from headwater.ingest.push import ingest_state

@@ -19,10 +19,9 @@ import msgspec
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.catalog_url import ClusterOptions
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Accepted, Moved
+from headwater.catalog.interface import Accepted, ClusterOptions, Moved
 from headwater.catalog.lease import NotLeader, SharedCatalog
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.http.metrics import MetricsPage, RequestCounters

@@ -29,10 +29,9 @@ from tools.engines.cluster import Cluster
 from tools.engines.engine import Engine, archive_classes
 from tools.engines.errors import EngineFailed, Unavailable
 
-from headwater.catalog.catalog_url import ClusterOptions
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Catalog, Limits, SetState
+from headwater.catalog.interface import Catalog, ClusterOptions, Limits, SetState
 from headwater.storage import cluster as client
 from headwater.storage.cluster import Access, Node
 

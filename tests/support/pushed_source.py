@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.catalog.catalog_url import ClusterOptions, open_catalog
+from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Catalog, Metadata, Upsert
+from headwater.catalog.interface import Catalog, ClusterOptions, Metadata, Upsert
 from headwater.progress import Notice, Progress
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now

@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Limits
-from headwater.catalog.lease import LEASE_SECONDS
+from headwater.catalog.interface import DEFAULT_OPTIONS, Catalog, ClusterOptions, Limits
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.typed_decoding import from_values
@@ -55,25 +54,6 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Credentials(user={self.user!r}, …)"
-
-
-class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands behind the question mark; `shards` and `replicas` count only when the indices are created.
-
-    `lease_seconds`: how long a lease lasts. `busy_seconds`: how long a call waits for another writer, then raises
-    StoreFault. `patience_seconds`: how long what passes (a node that goes, a full queue) is tried again.
-    """
-
-    shards: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
-    replicas: Annotated[int, msgspec.Meta(ge=0, le=100)] = 1
-    tls: bool = False
-    ca: str | None = None
-    lease_seconds: Annotated[float, msgspec.Meta(gt=0)] = LEASE_SECONDS
-    busy_seconds: Annotated[float, msgspec.Meta(ge=0)] = 120.0
-    patience_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60.0
-
-
-DEFAULT_OPTIONS = ClusterOptions()
 
 
 class ClusterPlace(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
+from headwater.catalog.lease import LEASE_SECONDS
 from headwater.errors import StoreFault, UsageFault
 from headwater.spec.records import ChangeKind, Extra, Link
 
@@ -206,6 +207,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             return self
         page, segment = min(octets[0], self.page_octets), min(octets[1], self.segment_octets)
         return msgspec.structs.replace(self, page_octets=page, segment_octets=segment, octets_of_sets={})
+
+
+class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of a catalog on a cluster; `shards` and `replicas` count only when the indices are created.
+
+    `lease_seconds`: how long a lease lasts. `busy_seconds`: how long a call waits for another writer, then raises
+    StoreFault. `patience_seconds`: how long what passes (a node that goes, a full queue) is tried again.
+    """
+
+    shards: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=100)] = 1
+    tls: bool = False
+    ca: str | None = None
+    lease_seconds: Annotated[float, msgspec.Meta(gt=0)] = LEASE_SECONDS
+    busy_seconds: Annotated[float, msgspec.Meta(ge=0)] = 120.0
+    patience_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60.0
+
+
+DEFAULT_OPTIONS = ClusterOptions()
 
 
 class SetSnapshot(msgspec.Struct, frozen=True):

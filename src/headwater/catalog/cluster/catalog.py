@@ -19,7 +19,6 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog import page_filling
-from headwater.catalog.catalog_url import DEFAULT_OPTIONS, ClusterOptions
 from headwater.catalog.cluster import head as cluster_head
 from headwater.catalog.cluster.documents import (
     JournalDocument,
@@ -52,9 +51,11 @@ from headwater.catalog.cluster.reads import ClusterReads
 from headwater.catalog.cluster.schema import prepare
 from headwater.catalog.cluster.writer import Overtaken, RoleLease, SetWriter, Writer
 from headwater.catalog.interface import (
+    DEFAULT_OPTIONS,
     NO_UPDATE,
     Accepted,
     Catalog,
+    ClusterOptions,
     Event,
     Limits,
     NumberedChange,

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.catalog.catalog_url import ClusterOptions
+from headwater.catalog.interface import ClusterOptions
 from headwater.errors import StoreFault, UsageFault
 from headwater.storage.cluster import Cluster, ClusterDamaged
 from headwater.typed_decoding import from_json, json_decoder
