@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Final
 
@@ -412,6 +412,7 @@ _SIGNAL_SECONDS: Final = 0.25
 _SHORTEST_WAIT: Final = 0.01
 _LONGEST_WAIT: Final = 60.0
 _WORKERS: Final = 8
+_END_SECONDS: Final = 5.0
 _OPEN_COPIES: Final = 16
 """Of more copies none is kept open between deliveries, nor is its file of subscriptions."""
 
@@ -466,6 +467,12 @@ def _follow_all(
         with telling:
             tell(report)
 
+    busy: dict[PushedCopy, Future[None]] = {}
+
+    def close(copy: PushedCopy) -> None:
+        if copy not in busy or busy[copy].done():  # else it ends as by a kill
+            copy.close()
+
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(_listen(push, tasks[0]))
         address = address_url(listening)
@@ -477,10 +484,10 @@ def _follow_all(
         for task in tasks:
             stays_open = len(tasks) <= _OPEN_COPIES
             copies.append(PushedCopy(task, interval, told, listener, woken.set, stays_open=stays_open))
-            copies_end.callback(copies[-1].close)
+            copies_end.callback(close, copies[-1])
         listener.subscriber.all_added()
         push.on_listening(callbacks, address)
-        _follow(copies, ended, woken)
+        _follow(copies, busy, ended, woken)
 
 
 def _listen(push: PushOptions, task: SyncTask) -> socket.socket:
@@ -497,27 +504,53 @@ def _listen(push: PushOptions, task: SyncTask) -> socket.socket:
     return listen("127.0.0.1", 0)
 
 
-def _follow(copies: Sequence[PushedCopy], ended: threading.Event, woken: threading.Event) -> None:
-    """Do what is due, of each copy in one thread at a time. Raises what a copy raises, once the others have ended."""
-    busy: dict[PushedCopy, Future[None]] = {}
-    with ThreadPoolExecutor(_WORKERS, "copy") as pool:
+def _follow(
+    copies: Sequence[PushedCopy],
+    busy: dict[PushedCopy, Future[None]],
+    ended: threading.Event,
+    woken: threading.Event,
+) -> None:
+    """Do what is due, of each copy in one thread at a time. Raises what a copy raises, once the others have ended.
+
+    `busy` has the copies whose step has not ended, or has failed: one that is blocked is left to end with the process.
+    """
+    try:
         while not ended.is_set():
             woken.clear()
-            for copy in [copy for copy, step in busy.items() if step.done() and step.exception() is None]:
-                del busy[copy]
-            if any(step.done() for step in busy.values()):
-                ended.set()
+            over = {copy: step for copy, step in busy.items() if step.done()}
+            if any(step.exception() for step in over.values()):
                 break
+            for copy in over:
+                del busy[copy]
             now = time.monotonic()
             due = {copy: copy.due_at(now) for copy in copies if copy not in busy}
             for copy in [copy for copy, at in due.items() if at <= now][: _WORKERS - len(busy)]:
-                busy[copy] = pool.submit(copy.step)
-                busy[copy].add_done_callback(lambda _step: woken.set())
+                busy[copy] = _begun(copy, woken)
             at = min((at for copy, at in due.items() if copy not in busy), default=now + _LONGEST_WAIT)
             until = min(max(at, now + _SHORTEST_WAIT), now + _LONGEST_WAIT)
             while not ended.is_set() and (left := until - time.monotonic()) > 0:  # a signal is seen between two looks
                 if woken.wait(min(left, _SIGNAL_SECONDS)):
                     break
-    faults = [fault for step in busy.values() if (fault := step.exception()) is not None]
+    finally:
+        ended.set()
+        done, _ = wait(busy.values(), _END_SECONDS)
+    faults = [fault for step in done if (fault := step.exception()) is not None]
     for fault in sorted(faults, key=lambda fault: isinstance(fault, Interrupted)):
         raise fault
+
+
+def _begun(copy: PushedCopy, woken: threading.Event) -> Future[None]:
+    """The next step of a copy, in a thread that keeps no process from ending."""
+    step: Future[None] = Future()
+    step.add_done_callback(lambda _step: woken.set())
+
+    def run() -> None:
+        try:
+            copy.step()
+        except BaseException as fault:  # noqa: BLE001 - handed to whoever looks at the step
+            step.set_exception(fault)
+        else:
+            step.set_result(None)
+
+    threading.Thread(target=run, name="copy", daemon=True).start()
+    return step

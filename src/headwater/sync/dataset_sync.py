@@ -247,18 +247,16 @@ class KeptStates:
             state = noted
         else:
             aside, source = self._folder / _NEXT, input_of(dataset, root)
-            algorithm, _, wanted = dataset.digest.partition(":")
-            if wanted and digest_of_file(lambda: os.open(source.path, os.O_RDONLY | os.O_CLOEXEC), algorithm) != wanted:
-                raise StoreFault(
-                    "the file of the dataset is not what was verified",
-                    where=str(source.path),
-                    advice="It was altered since: run the same command again with --repair.",
-                )
             options = RdfOptions(blank_nodes_of(dataset))
             try:
                 made = write_canonical([source], aside, scratch=self._folder, options=options)
                 state = KeptState(dataset.digest, made.sha256, made.quads)
+                if dataset.digest != f"sha-256:{made.sha256}":  # a patched one is: these are the octets of the file
+                    _check(source.path, dataset.digest)
                 aside.rename(self.path(state.sha256))
+            except SourceFault:
+                _check(source.path, dataset.digest)
+                raise
             finally:
                 aside.unlink(missing_ok=True)
             sync_folder(self._folder)
@@ -307,6 +305,17 @@ class KeptStates:
             return from_json((self._folder / _NOTE).read_bytes(), KeptState)
         except (OSError, msgspec.DecodeError):
             return None
+
+
+def _check(path: Path, digest: str) -> None:
+    """Raise StoreFault where a file that was read is not what was verified. Where no digest is known it is taken."""
+    algorithm, _, wanted = digest.partition(":")
+    if wanted and digest_of_file(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC), algorithm) != wanted:
+        raise StoreFault(
+            "the file of the dataset is not what was verified",
+            where=str(path),
+            advice="It was altered since: run the same command again with --repair.",
+        )
 
 
 # the stores that the user asks for

@@ -230,6 +230,8 @@ class LiveCopy:
         run works on the folder, StoreFaults, Interrupted, and KeyError where there is no such set.
         """
         self._open()
+        if not self._contexts:  # what is done up to the next report is one run, whenever the copy was opened
+            self._began, self._began_at = time.monotonic(), self._context.now()
         try:
             return self._apply(identity, topic, payloads, since)
         except (StoreFault, OSError) as fault:  # it is remembered as a run that comes to nothing
@@ -308,8 +310,6 @@ class LiveCopy:
                 if row is None or row.position is None or row.move is not None:
                     raise KeyError(identity)
                 scope = remembered_scope(t, self._task.url, self._task.options, row.offer)
-            if not self._contexts:  # a report tells how long its work took, not how long it was waited for
-                self._began, self._began_at = time.monotonic(), context.now()
             held = SetContext(context, row, scope)
             found = self._contexts[row.id] = (held, Applier(held))
         held, applier = found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +198,44 @@ def test_many_payloads_with_a_deletion_each_are_judged_as_one_list_is(source: So
         report = go(source.base, dest).one
         assert (report.deleted, report.held_back, len(list(dest.glob("f*.txt")))) == (0, 18, 48)
     assert go(source.base, dest, max_delete=0.5).one.deleted == 18
+
+
+def test_a_step_that_is_blocked_keeps_nothing_from_ending(
+    site: PushedSite, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has not done is done after the next start, as after a kill."""
+    blocked, freed = threading.Event(), threading.Event()
+
+    def step(_copy: PushedCopy) -> None:
+        blocked.set()
+        freed.wait()
+
+    monkeypatch.setattr(PushedCopy, "step", step)
+    monkeypatch.setattr(PushedCopy, "close", None)
+    monkeypatch.setattr(follow_push, "_END_SECONDS", 0.2)
+    with following((site.source.base, dest)):
+        assert blocked.wait(30)
+        (thread,) = (one for one in threading.enumerate() if one.name == "copy")
+        assert thread.daemon
+    freed.set()
+    thread.join(30)
+
+
+def test_a_step_that_ends_while_it_is_looked_at_ends_nothing_else(
+    site: PushedSite, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(Future[None]):
+        """One that ends between two looks."""
+
+        looks = 0
+
+        def done(self) -> bool:
+            self.looks += super().done()
+            return self.looks > 1
+
+    steps: list[PushedCopy] = []
+    monkeypatch.setattr(PushedCopy, "step", lambda copy: steps.append(copy))
+    monkeypatch.setattr(follow_push, "Future", Late)
+    with following((site.source.base, dest)) as copy:
+        until(lambda: len(steps) > 3)
+        assert copy.fault is None

@@ -14,6 +14,8 @@ import pyoxigraph
 import pytest
 
 from headwater.patches import N_QUADS_DIFF
+from headwater.rdf.canonical import DatasetSummary, write_canonical
+from headwater.sync import dataset_sync
 from headwater.sync.copy_status import copy_status
 from headwater.triplestores.embedded_store import EmbeddedStore
 from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
@@ -126,6 +128,31 @@ def test_a_store_follows_no_file_that_was_altered(
     assert first or in_store(stores / "set") == normalised(STATES[0])
     assert go(site.source.base, dest, repair=True, store=str(stores)).status == DONE
     assert in_store(stores / "set") == normalised(STATES[1])
+
+
+@pytest.mark.parametrize("altered", [text_of(STATES[2]), b"no statement"], ids=["other statements", "damage"])
+def test_a_store_gets_the_octets_that_were_verified(
+    altered: bytes, site: Site, dest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read for the store is what counts, not what was there a moment before."""
+    assert go(site.source.base, dest).status == DONE
+
+    def write(*args: Any, **options: Any) -> DatasetSummary:
+        (dest / "dataset.nq").write_bytes(altered)
+        return write_canonical(*args, **options)
+
+    monkeypatch.setattr(dataset_sync, "write_canonical", write)
+    ran = go(site.source.base, dest, store=str(tmp_path / "stores"))
+    assert ran.status == STORE
+    assert "not what was verified" in ran.one.dataset.stores[0].fault
+    assert not (tmp_path / "stores" / "set" / "oxigraph").exists()
+
+
+def test_a_file_of_canonical_statements_is_read_once_for_a_store(
+    site: Site, dest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset_sync, "digest_of_file", None)
+    assert go(site.source.base, dest, store=str(tmp_path / "stores")).status == DONE
 
 
 def test_the_store_of_another_dataset_is_not_touched(site: Site, dest: Path, tmp_path: Path) -> None:

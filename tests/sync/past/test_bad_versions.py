@@ -107,6 +107,21 @@ def test_a_version_with_another_hash_is_not_placed(source: Source, tmp_path: Pat
     refused(copied(past, tmp_path), tmp_path, "the source keeps it no longer as it was then (TimeGate: another state")
 
 
+def test_a_version_counts_as_unverified_when_it_is_taken(source: Source, tmp_path: Path) -> None:
+    """One that says that it is of the moment, and is a page of HTML in the place of something else, is not taken."""
+    past = History(source, hashes=False)
+    past.link = lambda name, when: ln("timegate", f"{source.base}{GATE}")
+    past.put(1, "a.pdf", b"then")
+    past.put(20, "a.pdf", b"later")
+    past.snapshot(90)
+    past.changelist(0, None)
+    for body, media_type, taken in ((b"<html>", "text/html", 0), (b"then", "application/pdf", 1)):
+        source.pages[GATE] = Reply(body, headers={"Memento-Datetime": EARLY, "Content-Type": media_type})
+        ran = copied(past, tmp_path)
+        assert (ran.status, len(tree(tmp_path / "copy"))) == (DONE if taken else FAILED, taken)
+        assert ran.one.unverified == len(ran.one.unverified_versions) == taken
+
+
 # TimeMaps
 
 

@@ -266,6 +266,25 @@ def test_want_of_room_while_payloads_are_applied_is_remembered(
     assert copy_status(dest).exit_status == 0
 
 
+def test_a_run_that_comes_to_nothing_began_when_its_payload_came(
+    site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither when the copy was opened, nor when the run before it began."""
+
+    def refuse(*_: object) -> None:
+        raise StoreFault("the state cannot be read")
+
+    with live(site, dest) as copy:
+        copy.open()
+        came_at = dt.datetime.now(dt.UTC)
+        monkeypatch.setattr(live_copy, "sets", refuse)
+        with pytest.raises(StoreFault):
+            apply(copy, site, payload(site, (11.0, "deleted", "f0.txt", None)))
+    run = copy_status(dest).last_run
+    assert run is not None
+    assert run.began_at >= came_at
+
+
 def test_want_of_room_that_nobody_foresaw_is_remembered_of_a_run(
     site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,10 +17,11 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.spec.discovery import HeaderLink, parse_link_header, timemap_links
+from headwater.spec.extensions import EMPTY_DATASET
 from headwater.spec.records import Digest
 from headwater.spec.times import from_microseconds
 from headwater.spec.uris import normalise
-from headwater.sync.lists.entries import links_of
+from headwater.sync.lists.entries import canonical_hash_of, links_of
 from headwater.sync.lists.position import IndexedList
 from headwater.sync.reports import UnverifiedVersion
 from headwater.sync.source_times import SECOND, format_micros, http_date_micros
@@ -276,18 +277,21 @@ class VersionTransfer(ResourceTransfer):
         answers_itself = attempt.way.kind is WayKind.TIMEGATE and fetched.uri == attempt.way.href
         if answers_itself and "accept-datetime" not in fetched.headers.get("vary", "").lower():
             self._note(work, "DST-S7", "a TimeGate answers without `Vary: accept-datetime`")
-        self._counts.unverified += 1
-        if len(self._counts.unverified_versions) < _MOST_TOLD:
-            stated = fetched.headers.get("memento-datetime")
-            self._counts.unverified_versions.append(UnverifiedVersion(work.uri, fetched.uri, stated))
         return verdict
 
     def _place(self, work: Work, fetched: Fetched, content: ReceivedContent, *, newer: bool = False) -> bool:
-        """Give it its place; the validators of a version are not those of `loc`."""
-        if isinstance(work.attempt, PastAttempt):
-            kept = {name: text for name, text in fetched.headers.items() if name == "last-modified"}
-            fetched = msgspec.structs.replace(fetched, headers=kept)
-        return super()._place(work, fetched, content, newer=newer)
+        """Give it its place; the validators of a version are not those of `loc`. Without a hash it is not verified."""
+        if not isinstance(work.attempt, PastAttempt):
+            return super()._place(work, fetched, content, newer=newer)
+        kept = {name: text for name, text in fetched.headers.items() if name == "last-modified"}
+        is_placed = super()._place(work, msgspec.structs.replace(fetched, headers=kept), content, newer=newer)
+        is_verified = digests_of(work.hash) or canonical_hash_of(work.extra) not in (None, EMPTY_DATASET)
+        if is_placed and not is_verified:
+            self._counts.unverified += 1
+            if len(self._counts.unverified_versions) < _MOST_TOLD:
+                stated = fetched.headers.get("memento-datetime")
+                self._counts.unverified_versions.append(UnverifiedVersion(work.uri, fetched.uri, stated))
+        return is_placed
 
     def _after(self, work: Work, fetched: Fetched, *, mismatch: bool) -> tuple[Attempt, ...]:
         others = tuple(one for one in super()._after(work, fetched, mismatch=mismatch) if one != PAST_CACHES)

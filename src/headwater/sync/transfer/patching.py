@@ -202,7 +202,7 @@ class Patching:
                 base = Path(os.fsdecode(self._tree.root), os.fsdecode(work.path))
                 if not _file_has(base, attempt.base):
                     raise PatchRefused("the copy is not the state before")
-            made = write_patched(base, diff, target, lambda _: _file_has(target, step.result))
+            made = write_patched(base, diff, target, lambda made: _is_made(target, made.sha256, step.result))
             if made is None or step.result_length not in (None, made.octets):
                 raise PatchRefused("it leads to something else")
             return made.octets
@@ -226,6 +226,11 @@ class Patching:
         if not _has(content, step.result) or step.result_length not in (None, len(content)):
             raise PatchRefused("it leads to something else")
         return tree.write(work.name, content, None)[0]
+
+
+def _is_made(path: Path, sha256: str, digest: str) -> bool:
+    """Whether a file has a digest: by its SHA-256 as it was written, and read again for another algorithm alone."""
+    return digest == f"sha-256:{sha256}" if digest.startswith("sha-256:") else _file_has(path, digest)
 
 
 def _file_has(path: Path, digest: str) -> bool:
