@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headwater.errors import StoreFault
+from headwater.spec.kinds import Kind
 from headwater.storage.database import Database, Durability, Schema
 from headwater.storage.lock import LockHeld, lock_exclusive, lock_shared, waited_for
 from headwater.storage.transaction import SchemaTooOld, Transaction
@@ -397,6 +398,18 @@ def _key(file: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+class NotificationChannel(NamedTuple):
+    """A channel of a set as its Capability List, whose URI is `identity`, advertises it (RS-CH-05).
+
+    `kind` is `change-notification` or `framework-notification`.
+    """
+
+    kind: Kind
+    identity: str
+    topic: str
+    hubs: tuple[str, ...] = ()
 
 
 _LOCK_FILE: Final = "push.lock"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.copy_state import NotificationChannel
 from headwater.notify.http_client import HttpClient
 from headwater.notify.subscriber_hubs import DiscoveredTopic, HubClient
-from headwater.notify.subscriber_store import NotificationChannel
 from headwater.spec.kinds import Kind
 from tests.notify.following.pushing import Hub, following, get, post, pushed_site, signed
 from tests.notify.hub_process import HubProcess

@@ -54,7 +54,9 @@ class CallbackApplication:
         self._is_refusing = self._is_refusing or isinstance(fault, StoreFault)
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:
-        if not self._subscriber.has_all_copies:  # 410 would end subscriptions of copies that are not taken up yet
+        if (
+            not self._subscriber.has_all_copies.is_set()
+        ):  # 410 would end subscriptions of copies that are not taken up yet
             return responses.text(503, "the process starts: come again", _HEAD + line(b"retry-after", b"1"))
         token = scope["raw_path"].rpartition(b"/")[2].decode("latin-1")
         if scope["method"] == "GET":

@@ -10,13 +10,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from headwater.copy_state import FOLDER, STATE, lock_as_follower, without_lock
+from headwater.copy_state import FOLDER, STATE, NotificationChannel, lock_as_follower, without_lock
 from headwater.errors import HeadwaterError, Interrupted, SourceFault
 from headwater.http.callbacks import CallbackListener
 from headwater.http.server import AddressInUse, address_url, listen
@@ -25,7 +24,6 @@ from headwater.notify.subscriber_store import (
     FILE,
     MODE,
     ChannelProgress,
-    NotificationChannel,
     QueuedDelivery,
     SubscriberStore,
     is_past,
@@ -136,15 +134,12 @@ class PushedCopy:
         self._wake = wake
         self._subscriptions = subscriptions
         self._stays_open = stays_open
-        self._store: SubscriberStore | None = None
         self._subscribed: SubscribedCopy | None = None
         self._live = LiveCopy(task)
         self._schedule = PollSchedule(interval=interval)
         self._news = threading.Event()
         self._news.set()  # what was queued before a restart
         self._channels: dict[str, NotificationChannel] = {}
-        self._positions: dict[str, int | None] = {}
-        self._progress: dict[str, ChannelProgress] = {}
         self._without_channel: set[str] = set()
         self._changed: set[str] = set()
         """Documents that Framework Notifications have named since the last poll; at the start, the Capability Lists
@@ -158,19 +153,20 @@ class PushedCopy:
         self._lock: int | None = None
         folder = Path(task.destination) / FOLDER
         if (folder / STATE).is_file():
-            followed = self._take_up(folder)
+            self._take_up(folder)
+            followed = self._follow_sets(None)
             self._changed |= {one.identity for one in followed if one.changes is None}
 
-    def _take_up(self, folder: Path) -> list[FollowedSet]:
+    def _take_up(self, folder: Path) -> SubscribedCopy:
         """Open what is remembered of subscriptions; only beside the state of a copy, which a first run makes."""
         if self._stays_open:
             self._lock = lock_as_follower(folder)
         else:
             without_lock(folder)
-        self._store = SubscriberStore(folder, stays_open=self._stays_open)
-        self._subscribed = SubscribedCopy(self._store, self.news, self._notice)
+        store = SubscriberStore(folder, stays_open=self._stays_open)
+        self._subscribed = SubscribedCopy(store, self.news, self._notice)
         self._subscriptions.subscriber.add(self._subscribed)
-        return self._follow_sets(None)
+        return self._subscribed
 
     def news(self) -> None:
         """Something was queued, or a subscription has changed."""
@@ -180,8 +176,8 @@ class PushedCopy:
     def close(self) -> None:
         """End what is open; after the subscriptions have ended."""
         self._live.close()
-        if self._store is not None:
-            self._store.close()
+        if self._subscribed is not None:
+            self._subscribed.store.close()
         if self._lock is not None:
             os.close(self._lock)
 
@@ -223,14 +219,14 @@ class PushedCopy:
     # -- what was delivered -------------------------------------------------------------------------------------------
 
     def _apply_all(self) -> None:
-        if self._store is None:
+        if self._subscribed is None:
             return
-        applied = False
+        applied, store = False, self._subscribed.store
         try:
             until = time.monotonic() + _REPORT_SECONDS
-            while not (self._task.stopped and self._task.stopped()) and (batch := self._store.next_deliveries()):
+            while not (self._task.stopped and self._task.stopped()) and (batch := store.next_deliveries()):
                 applied = True
-                self._apply(self._store, batch)
+                self._apply(store, batch)
                 if time.monotonic() > until:
                     self._news.set()  # and go on after whatever else is due
                     break
@@ -242,7 +238,7 @@ class PushedCopy:
     def _apply(self, store: SubscriberStore, batch: Sequence[QueuedDelivery]) -> None:
         """Apply deliveries of one channel, and take them out of the queue with the progress they bring."""
         channel = batch[0].channel
-        progress = self._progress_of(channel)
+        progress = store.progress(channel)
         wanted = self._channels.get(channel)
         if wanted is None:
             self._schedule.ask(time.monotonic())  # it is not offered any more
@@ -253,7 +249,6 @@ class PushedCopy:
             self._changed |= named
         else:
             progress = self._applied(batch, wanted, progress)
-        self._progress[channel] = progress
         store.applied([one.seq for one in batch], channel, progress)
 
     def _readable(self, batch: Sequence[QueuedDelivery], channel: NotificationChannel) -> list[ReadPayload]:
@@ -274,7 +269,6 @@ class PushedCopy:
         payloads = self._readable(batch, channel)
         if len(payloads) < len(batch):
             progress = needing_poll(progress)
-        progress = raised(progress, self._positions.get(channel.identity))
         news = [one for one in payloads if not is_past(progress, one.from_, one.until)]
         news.sort(key=lambda one: one.from_ or 0)
         if not news:
@@ -328,44 +322,31 @@ class PushedCopy:
             return
         self._changed -= named
         self._tell(report)
-        if self._store is None:
-            self._take_up(Path(self._task.destination) / FOLDER)
-        followed = self._follow_sets([one.name for one in report.sets])
+        subscribed = self._subscribed or self._take_up(Path(self._task.destination) / FOLDER)
         reports = {one.name: one for one in report.sets}
-        kept: list[tuple[str, ChannelProgress]] = []
-        for one in followed:
+        kept: dict[str, ChannelProgress] = {}
+        for one in self._follow_sets(reports):
             if one.retry_at is not None:
                 left = one.retry_at - (micros(self._task.now()) or 0)
                 self._schedule.ask(time.monotonic(), max(0.0, left / 1_000_000))
             if one.changes is None:
                 continue
-            done = reports[one.name]
-            progress = self._progress_of(one.changes)
-            if done.complete:
-                progress = polled(progress, one.position.time)
-                kept.append((one.changes, progress))
-            elif progress.needs_poll:
-                self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
-            self._progress[one.changes] = progress
-        if self._store is not None:
-            self._store.keep_progress(kept)
-        if self._subscribed is not None and self._subscriptions.is_alive:
-            self._subscriptions.subscriber.want(self._subscribed, self._channels.values())
+            is_complete, before = reports[one.name].complete, subscribed.store.progress(one.changes)
+            progress = kept[one.changes] = (polled if is_complete else raised)(before, one.position.time)
+            if progress.needs_poll:
+                wait = self._schedule.interval.seconds if is_complete else _FAILED_SECONDS
+                self._schedule.ask(time.monotonic(), wait)
+        subscribed.store.keep_progress(kept)
+        if self._subscriptions.is_alive:
+            self._subscriptions.subscriber.want(subscribed, self._channels.values())
         if self._stays_open and any(map(self._has_subscription, self._channels)):
             self._live.open()
-        if any(progress.needs_poll for progress in self._progress.values()):
-            self._schedule.ask(time.monotonic(), self._schedule.interval.seconds)
 
     def _follow_sets(self, names: Collection[str] | None) -> list[FollowedSet]:
-        """Take over what is remembered of these sets (None: of all that are wanted): positions and channels."""
+        """Take over the channels that are remembered of these sets (None: of all that are wanted)."""
         followed = followed_sets(self._task, names)
-        self._positions = {one.identity: one.position.time for one in followed}
         self._without_channel = {one.name for one in followed if one.changes is None}
-        self._channels = {
-            channel.topic: NotificationChannel(identity=one.identity, **channel._asdict())
-            for one in followed
-            for channel in one.channels
-        }
+        self._channels = {channel.topic: channel for one in followed for channel in one.channels}
         return followed
 
     # -- how it stands ------------------------------------------------------------------------------------------------
@@ -394,13 +375,8 @@ class PushedCopy:
             what = f"the source offers no notifications for {names}: it is polled every {seconds:g} s"
             self._notice(what, self._task.url, "RS-CH-05")
         self._was_pushed = is_pushed
-        if self._store is not None:
-            self._store.keep_fact(MODE, "push" if is_pushed else "poll")
-
-    def _progress_of(self, channel: str) -> ChannelProgress:
-        if channel not in self._progress:
-            self._progress[channel] = ChannelProgress() if self._store is None else self._store.progress(channel)
-        return self._progress[channel]
+        if self._subscribed is not None:
+            self._subscribed.store.keep_fact(MODE, "push" if is_pushed else "poll")
 
     def _notice(self, what: str, where: str, rule: str = "HW-PSH-02") -> None:
         self._task.listener(Notice(rule, what, where or None))
@@ -467,10 +443,10 @@ def _follow_all(
         with telling:
             tell(report)
 
-    busy: dict[PushedCopy, Future[None]] = {}
+    busy: set[PushedCopy] = set()
 
     def close(copy: PushedCopy) -> None:
-        if copy not in busy or busy[copy].done():  # else it ends as by a kill
+        if copy not in busy:  # else it ends as by a kill
             copy.close()
 
     with contextlib.ExitStack() as stack:
@@ -505,52 +481,42 @@ def _listen(push: PushOptions, task: SyncTask) -> socket.socket:
 
 
 def _follow(
-    copies: Sequence[PushedCopy],
-    busy: dict[PushedCopy, Future[None]],
-    ended: threading.Event,
-    woken: threading.Event,
+    copies: Sequence[PushedCopy], busy: set[PushedCopy], ended: threading.Event, woken: threading.Event
 ) -> None:
     """Do what is due, of each copy in one thread at a time. Raises what a copy raises, once the others have ended.
 
-    `busy` has the copies whose step has not ended, or has failed: one that is blocked is left to end with the process.
+    `busy` has the copies that are at work. One that is blocked keeps no process from ending.
     """
+    faults: list[BaseException] = []
+
+    def step(copy: PushedCopy) -> None:
+        try:
+            copy.step()
+        except BaseException as fault:  # noqa: BLE001  raised below
+            faults.append(fault)
+        finally:
+            busy.discard(copy)
+            woken.set()
+
     try:
         while not ended.is_set():
             woken.clear()
-            over = {copy: step for copy, step in busy.items() if step.done()}
-            if any(step.exception() for step in over.values()):
-                break
-            for copy in over:
-                del busy[copy]
             now = time.monotonic()
             due = {copy: copy.due_at(now) for copy in copies if copy not in busy}
+            if faults:
+                break
             for copy in [copy for copy, at in due.items() if at <= now][: _WORKERS - len(busy)]:
-                busy[copy] = _begun(copy, woken)
-            at = min((at for copy, at in due.items() if copy not in busy), default=now + _LONGEST_WAIT)
+                busy.add(copy)
+                threading.Thread(target=step, args=(copy,), name="copy", daemon=True).start()
+            at = min((at for copy, at in due.items() if at > now), default=now + _LONGEST_WAIT)
             until = min(max(at, now + _SHORTEST_WAIT), now + _LONGEST_WAIT)
             while not ended.is_set() and (left := until - time.monotonic()) > 0:  # a signal is seen between two looks
                 if woken.wait(min(left, _SIGNAL_SECONDS)):
                     break
     finally:
         ended.set()
-        done, _ = wait(busy.values(), _END_SECONDS)
-    faults = [fault for step in done if (fault := step.exception()) is not None]
+        until = time.monotonic() + _END_SECONDS
+        while busy and time.monotonic() < until:
+            time.sleep(_SHORTEST_WAIT)
     for fault in sorted(faults, key=lambda fault: isinstance(fault, Interrupted)):
         raise fault
-
-
-def _begun(copy: PushedCopy, woken: threading.Event) -> Future[None]:
-    """The next step of a copy, in a thread that keeps no process from ending."""
-    step: Future[None] = Future()
-    step.add_done_callback(lambda _step: woken.set())
-
-    def run() -> None:
-        try:
-            copy.step()
-        except BaseException as fault:  # noqa: BLE001 - handed to whoever looks at the step
-            step.set_exception(fault)
-        else:
-            step.set_result(None)
-
-    threading.Thread(target=run, name="copy", daemon=True).start()
-    return step

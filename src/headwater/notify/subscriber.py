@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headwater.copy_state import NotificationChannel
 from headwater.errors import as_fault
 from headwater.notify import subscriber_hubs
 from headwater.notify.group_commit import GroupCommit
@@ -26,7 +27,6 @@ from headwater.notify.subscriber_hubs import (
     DiscoveredTopic,
     HubClient,
     IntentAnswer,
-    IntentOutcome,
     IntentQuery,
     answer,
     judge,
@@ -34,7 +34,7 @@ from headwater.notify.subscriber_hubs import (
     subscribe_form,
     unsubscribe_form,
 )
-from headwater.notify.subscriber_store import NotificationChannel, SubscriberStore, Subscription, SubscriptionState
+from headwater.notify.subscriber_store import SubscriberStore, Subscription, SubscriptionState
 from headwater.notify.websub import monotonic_unix_time
 from headwater.version import __version__
 
@@ -52,10 +52,9 @@ class SubscribedCopy:
         self._by_channel: dict[str, dict[int, Subscription]] = {}
         for one in store.subscriptions():
             self.put(one)
-        self.wanted: dict[str, NotificationChannel] = {}
-        """The channels that are subscribed to, by topic, once it `is_known` which these are."""
+        self.wanted: dict[str, NotificationChannel] | None = None
+        """The channels that are subscribed to, by topic; None: it is not known yet which these are."""
 
-        self.is_known = False
         self.discovered: dict[str, DiscoveredTopic] = {}
         self.tried: dict[str, tuple[int, float]] = {}
         """Of channels without a hub: how often they were asked, and when they are again."""
@@ -99,11 +98,12 @@ class Subscriber:
         self._hubs = HubClient(client)
         self._callbacks = callbacks if callbacks.endswith("/") else f"{callbacks}/"
         self._copies: list[SubscribedCopy] = []
-        self._has_all = asyncio.Event()
+        self.has_all_copies = asyncio.Event()
+        """Whether all copies are taken up."""
+
         self._by_token: dict[str, tuple[SubscribedCopy, int]] = {}
         self._wake = asyncio.Event()
-        self._busy: set[tuple[int, str]] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy: dict[tuple[int, str], asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
 
     def add(self, copy: SubscribedCopy) -> None:
@@ -112,12 +112,7 @@ class Subscriber:
 
     def all_added(self) -> None:
         """All copies are taken up: a callback that none of them has is nobody's. From any thread."""
-        self._loop.call_soon_threadsafe(self._has_all.set)
-
-    @property
-    def has_all_copies(self) -> bool:
-        """Whether all copies are taken up."""
-        return self._has_all.is_set()
+        self._loop.call_soon_threadsafe(self.has_all_copies.set)
 
     def _add(self, copy: SubscribedCopy) -> None:
         self._copies.append(copy)
@@ -135,7 +130,15 @@ class Subscriber:
     def want(self, copy: SubscribedCopy, channels: Iterable[NotificationChannel]) -> None:
         """Subscribe to these channels of a copy and to no others. From any thread."""
         wanted = {one.topic: one for one in channels}
-        self._loop.call_soon_threadsafe(self._want, copy, wanted)
+
+        def begin() -> None:
+            copy.wanted, copy.tried = wanted, {}
+            for held in list(copy.held.values()):
+                if held.channel not in wanted and held.state is not SubscriptionState.RETIRED:
+                    copy.put(msgspec.structs.replace(held, next_at=0.0))
+            self._wake.set()
+
+        self._loop.call_soon_threadsafe(begin)
 
     async def run(self) -> None:
         """Do what is due, until cancelled."""
@@ -149,9 +152,10 @@ class Subscriber:
                     async with asyncio.timeout(max(0.05, min(due - now, _LONGEST_SLEEP))):
                         await self._wake.wait()
         finally:
-            for task in self._tasks:
+            tasks = list(self._busy.values())
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             for copy in self._copies:
                 await copy.writer.close()
 
@@ -167,15 +171,18 @@ class Subscriber:
         """Answer a verification of intent; what it changes is on disk before it is answered."""
         found = self.found(token)
         told = answer(found[1] if found else None, asked)
-        if found is None or asked is None or told.outcome is IntentOutcome.REFUSED:
+        if found is None or asked is None or told.status != 200:
             return told
         copy, held = found
-        if told.outcome is IntentOutcome.CONFIRMED:
+        if asked.mode == "subscribe":
             await self._confirmed(copy, held, asked)
-        elif told.outcome is IntentOutcome.ENDED:
+        elif asked.mode == "unsubscribe":
             await self._drop(copy, held)
         else:
-            await self._denied(copy, held, asked.reason)
+            why = f"the hub denies the subscription{': ' if asked.reason else ''}{asked.reason[:200]}"
+            copy.tell(why, held.hub)
+            again, denied = monotonic_unix_time() + subscriber_hubs.DENIED_SECONDS, SubscriptionState.DENIED
+            await self._change(copy, held, state=denied, ends_at=None, next_at=again, fault=why)
         self._wake.set()
         copy.on_news()
         return told
@@ -195,7 +202,7 @@ class Subscriber:
             return GONE
         copy, held = found
         told = judge(held, body, signed=signed, links=links)
-        if not told.is_taken:
+        if told.fault is not None:
             self._doubt(copy, held, told)
             return told
         now = monotonic_unix_time()
@@ -208,9 +215,8 @@ class Subscriber:
 
     def _doubt(self, copy: SubscribedCopy, held: Subscription, told: DeliveryAnswer) -> None:
         fault = f"a delivery was not taken: {told.fault}"
-        if fault != held.fault:
-            copy.tell(fault, held.hub)
-            copy.put(msgspec.structs.replace(held, fault=fault))
+        self._tell_fault(copy, held, fault)
+        copy.put(msgspec.structs.replace(held, fault=fault))
         if told.is_doubtful:
             copy.needs_poll = True
             copy.on_news()
@@ -220,15 +226,9 @@ class Subscriber:
     async def _confirmed(self, copy: SubscribedCopy, held: Subscription, asked: IntentQuery) -> None:
         now, lease = monotonic_unix_time(), subscriber_hubs.granted_seconds(asked.lease_seconds)
         was_active = held.state is SubscriptionState.ACTIVE
-        new = msgspec.structs.replace(
-            held,
-            state=SubscriptionState.ACTIVE,
-            ends_at=now + lease,
-            next_at=now + subscriber_hubs.renewal_seconds(lease, random.random()),
-            failures=0,
-            fault=None,
-        )
-        await self._change(copy, new)
+        renewed_at = now + subscriber_hubs.renewal_seconds(lease, random.random())
+        active = SubscriptionState.ACTIVE
+        await self._change(copy, held, state=active, ends_at=now + lease, next_at=renewed_at, failures=0, fault=None)
         if was_active:
             return
         for one in copy.of(held.channel):
@@ -237,19 +237,12 @@ class Subscriber:
                 await self._retire(copy, one)
         copy.needs_poll = True
 
-    async def _denied(self, copy: SubscribedCopy, held: Subscription, reason: str) -> None:
-        why = f"the hub denies the subscription{': ' if reason else ''}{reason[:200]}"
-        copy.tell(why, held.hub)
-        again = monotonic_unix_time() + subscriber_hubs.DENIED_SECONDS
-        denied = SubscriptionState.DENIED
-        await self._change(copy, msgspec.structs.replace(held, state=denied, ends_at=None, next_at=again, fault=why))
-
     async def _retire(self, copy: SubscribedCopy, held: Subscription) -> None:
-        state = SubscriptionState.RETIRED
-        await self._change(copy, msgspec.structs.replace(held, state=state, next_at=monotonic_unix_time(), failures=0))
+        await self._change(copy, held, state=SubscriptionState.RETIRED, next_at=monotonic_unix_time(), failures=0)
 
-    async def _change(self, copy: SubscribedCopy, new: Subscription) -> None:
-        """Hold it as it is by now. By the queue of writes: what is held last is on disk last, too."""
+    async def _change(self, copy: SubscribedCopy, held: Subscription, **fields: Any) -> None:
+        """Hold it with other fields. By the queue of writes: what is held last is on disk last, too."""
+        new = msgspec.structs.replace(held, **fields)
         copy.put(new)
         await copy.writer.write(lambda t: copy.store.change(t, new))
 
@@ -258,19 +251,12 @@ class Subscriber:
         self._by_token.pop(held.token, None)
         await copy.writer.write(lambda t: copy.store.drop(t, held.id))
 
-    def _want(self, copy: SubscribedCopy, wanted: dict[str, NotificationChannel]) -> None:
-        copy.wanted, copy.is_known, copy.tried = wanted, True, {}
-        for held in list(copy.held.values()):
-            if held.channel not in wanted and held.state is not SubscriptionState.RETIRED:
-                copy.put(msgspec.structs.replace(held, next_at=0.0))
-        self._wake.set()
-
     # -- what is due --------------------------------------------------------------------------------------------------
 
     def _start_due(self, copy: SubscribedCopy, now: float) -> float:
         """Begin what is due for a copy; returns when something is due next."""
         due = now + _LONGEST_SLEEP
-        for topic, channel in copy.wanted.items():
+        for topic, channel in (copy.wanted or {}).items():
             if topic in copy.discovered:
                 continue
             again = copy.tried.get(topic, (0, 0.0))[1]
@@ -281,7 +267,7 @@ class Subscriber:
         for held in list(copy.held.values()):
             if held.next_at > now:
                 due = min(due, held.next_at)
-            elif copy.is_known or held.state is not SubscriptionState.ACTIVE:  # else who knows if it is wanted still
+            elif copy.wanted is not None or held.state is not SubscriptionState.ACTIVE:  # else it may be wanted still
                 self._start(copy, f"ask {held.id}", self._ask(copy, held.id))
         return due
 
@@ -291,7 +277,6 @@ class Subscriber:
         if key in self._busy:
             work.close()
             return
-        self._busy.add(key)
 
         async def run() -> None:
             try:
@@ -300,12 +285,10 @@ class Subscriber:
                 copy.tell(str(as_fault(error)), "")
                 await asyncio.sleep(1.0)
             finally:
-                self._busy.discard(key)
+                del self._busy[key]
                 self._wake.set()
 
-        task = asyncio.ensure_future(run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._busy[key] = asyncio.ensure_future(run())
 
     async def _discover(self, copy: SubscribedCopy, channel: NotificationChannel) -> None:
         found = await self._hubs.discover(channel)
@@ -349,7 +332,7 @@ class Subscriber:
         held = copy.held.get(number)
         if held is None:
             return
-        wanted = held.channel in copy.wanted or not copy.is_known
+        wanted = copy.wanted is None or held.channel in copy.wanted
         if held.state is SubscriptionState.REQUESTED and not held.callback.startswith(self._callbacks):
             await self._drop(copy, held)  # of a process that listened elsewhere
         elif held.state is SubscriptionState.RETIRED:
@@ -373,23 +356,21 @@ class Subscriber:
             await self._drop(copy, held)
             copy.discovered.pop(held.channel, None)
             copy.on_news()
-        elif pending or (channel := copy.wanted.get(held.channel)) is None:
-            await self._change(copy, msgspec.structs.replace(held, next_at=held.ends_at or now))
+        elif pending or (channel := (copy.wanted or {}).get(held.channel)) is None:
+            await self._change(copy, held, next_at=held.ends_at or now)
         else:
             found = await self._hubs.discover(channel)  # WS-P-05
             copy.discovered[channel.topic] = found if found.hubs else DiscoveredTopic(held.topic, (held.hub,))
             hubs = found.hubs or (held.hub,)
             await self._request(copy, channel, found.topic, held.hub if held.hub in hubs else hubs[0])
-            await self._change(copy, msgspec.structs.replace(held, next_at=held.ends_at or now))
+            await self._change(copy, held, next_at=held.ends_at or now)
 
     async def _subscribe(self, copy: SubscribedCopy, held: Subscription) -> None:
         """Ask the hub; its verification comes later, or in the midst of it."""
-        now, failures = monotonic_unix_time(), held.failures
-        if held.asked_at is not None:
-            failures += 1
-            self._tell_fault(copy, held, _UNVERIFIED)
+        now, failures = monotonic_unix_time(), held.failures + (held.asked_at is not None)
+        fault = None if held.asked_at is None else _UNVERIFIED
+        self._tell_fault(copy, held, fault)
         waits = subscriber_hubs.VERIFICATION.seconds(failures + 1, random.random())
-        fault = _UNVERIFIED if held.asked_at is not None else None
         waiting = msgspec.structs.replace(held, asked_at=now, next_at=now + waits, failures=failures, fault=fault)
         copy.put(waiting)
         refusal = await self._hubs.post(held.hub, subscribe_form(held))
@@ -401,14 +382,12 @@ class Subscriber:
             return
         self._tell_fault(copy, held, refusal)
         pause = subscriber_hubs.PAUSE.seconds(failures + 1, random.random())
-        again = msgspec.structs.replace(
-            held, asked_at=None, next_at=monotonic_unix_time() + pause, failures=failures + 1, fault=refusal
-        )
-        await self._change(copy, again)
+        again = monotonic_unix_time() + pause
+        await self._change(copy, held, asked_at=None, next_at=again, failures=failures + 1, fault=refusal)
         copy.on_news()
 
-    def _tell_fault(self, copy: SubscribedCopy, held: Subscription, fault: str) -> None:
-        if fault != held.fault:
+    def _tell_fault(self, copy: SubscribedCopy, held: Subscription, fault: str | None) -> None:
+        if fault not in (None, held.fault):
             copy.tell(fault, held.hub)
 
     async def _unsubscribe(self, copy: SubscribedCopy, held: Subscription) -> None:
@@ -422,4 +401,4 @@ class Subscriber:
             return  # verified meanwhile
         failures = held.failures + 1
         again = min(now + 60 * subscriber_hubs.PAUSE.seconds(failures, random.random()), held.ends_at or now)
-        await self._change(copy, msgspec.structs.replace(held, next_at=again, failures=failures, fault=refusal))
+        await self._change(copy, held, next_at=again, failures=failures, fault=refusal)

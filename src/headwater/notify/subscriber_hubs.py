@@ -6,16 +6,16 @@ Hubs ask for verification (WS-S-06, WS-S-07) and deliver (WS-S-09 to WS-S-12): t
 from __future__ import annotations
 
 import asyncio
-from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from headwater.copy_state import NotificationChannel
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
 from headwater.notify.hub.policy import objection_to_redirect, objection_to_url
-from headwater.notify.subscriber_store import NotificationChannel, Subscription, SubscriptionState
+from headwater.notify.subscriber_store import Subscription, SubscriptionState
 from headwater.notify.websub import SignatureVerdict, TopicLinks, topic_links, verify
 from headwater.retry import Backoff
 from headwater.spec import uris
@@ -36,24 +36,11 @@ class IntentQuery(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class IntentOutcome(Enum):
-    """What an answer means for the subscription."""
+class IntentAnswer(NamedTuple):
+    """The answer to a hub: 200 confirms what its mode says, and 404 changes nothing."""
 
-    CONFIRMED = auto()
-    ENDED = auto()
-    DENIED = auto()
-    REFUSED = auto()
-
-
-class IntentAnswer(msgspec.Struct, frozen=True):
-    """The answer to a hub: its status, its body, and what it means."""
-
-    status: int
-    body: bytes
-    outcome: IntentOutcome
-
-
-_REFUSED: Final = IntentAnswer(404, b"nobody has asked for this", IntentOutcome.REFUSED)
+    status: int = 404
+    body: bytes = b"nobody has asked for this"
 
 
 def read_intent(query: bytes) -> IntentQuery | None:
@@ -71,6 +58,13 @@ def read_intent(query: bytes) -> IntentQuery | None:
     return IntentQuery(**known)
 
 
+_STATES: Final = {
+    "subscribe": (SubscriptionState.REQUESTED, SubscriptionState.ACTIVE),
+    "unsubscribe": (SubscriptionState.RETIRED,),
+}
+"""In which states a mode is confirmed."""
+
+
 def answer(held: Subscription | None, asked: IntentQuery | None) -> IntentAnswer:
     """The answer to a verification at the callback of the subscription `held` (None: it is none of ours).
 
@@ -78,39 +72,31 @@ def answer(held: Subscription | None, asked: IntentQuery | None) -> IntentAnswer
     again, because the hub may not have received the answer.
     """
     if held is None or asked is None or asked.topic != held.topic:
-        return _REFUSED
+        return IntentAnswer()
     if asked.mode == "denied":
-        return IntentAnswer(200, b"", IntentOutcome.DENIED)
-    is_wanted = held.state in (SubscriptionState.REQUESTED, SubscriptionState.ACTIVE)
+        return IntentAnswer(200, b"")
     challenge = asked.challenge.encode()
-    if not challenge or len(challenge) > _CHALLENGE_OCTETS:
-        return _REFUSED
-    if asked.mode == "subscribe" and is_wanted:
-        return IntentAnswer(200, challenge, IntentOutcome.CONFIRMED)
-    if asked.mode == "unsubscribe" and held.state is SubscriptionState.RETIRED:
-        return IntentAnswer(200, challenge, IntentOutcome.ENDED)
-    return _REFUSED
+    is_meant = held.state in _STATES.get(asked.mode, ()) and 0 < len(challenge) <= _CHALLENGE_OCTETS
+    return IntentAnswer(200, challenge) if is_meant else IntentAnswer()
 
 
 PAYLOAD_OCTETS: Final = 10 << 20
 """No payload is longer: as much as our hub takes."""
 
 
-class DeliveryAnswer(msgspec.Struct, frozen=True):
-    """The status that a hub gets, and what is to be done; `fault` says what is wrong, for a person.
+class DeliveryAnswer(NamedTuple):
+    """The status that a hub gets; `fault` says why the delivery is not taken, for a person.
 
     `is_doubtful`: something may have been missed, so that the Change List has to be read.
     """
 
     status: int
-    is_taken: bool = False
     fault: str | None = None
     is_doubtful: bool = False
 
 
 GONE: Final = DeliveryAnswer(410, fault="nobody has this callback")
 TOO_LONG: Final = DeliveryAnswer(413, fault=f"a payload has {PAYLOAD_OCTETS:,} octets at most", is_doubtful=True)
-_TAKEN: Final = DeliveryAnswer(202, is_taken=True)
 _UNSIGNED: Final = {
     SignatureVerdict.MISSING: "it is not signed",
     SignatureVerdict.UNKNOWN: "its signature is of no known method",
@@ -140,7 +126,7 @@ def judge(held: Subscription, body: bytes, *, signed: str | None, links: str) ->
     ours = {uris.normalise(held.topic), uris.normalise(held.channel)}
     if told and not ours.intersection(map(uris.normalise, told)):
         return DeliveryAnswer(202, fault=f"it is of another topic, {told[0]}"[:300], is_doubtful=True)
-    return _TAKEN
+    return DeliveryAnswer(202)
 
 
 # requests to hubs and topics, few to one host at a time; leases, and when hubs are asked again
@@ -164,7 +150,6 @@ PAUSE: Final = Backoff(0.6, 600.0)
 """Before a request is made again that has failed."""
 
 _LEAST_RENEWAL: Final = 1.0
-_MOST_DIGITS: Final = 12
 
 
 def granted_seconds(text: str | None) -> int:
@@ -172,8 +157,7 @@ def granted_seconds(text: str | None) -> int:
     text = (text or "").strip()
     if not (text.isascii() and text.isdigit() and text.strip("0")):
         return ASSUMED_SECONDS
-    digits = text.lstrip("0")
-    return LONGEST_SECONDS if len(digits) > _MOST_DIGITS else min(int(digits), LONGEST_SECONDS)
+    return min(int(text.lstrip("0")[:13]), LONGEST_SECONDS)  # of more digits the first ones are too many
 
 
 def renewal_seconds(lease: float, chance: float) -> float:
@@ -184,9 +168,7 @@ def renewal_seconds(lease: float, chance: float) -> float:
 MOST_HUBS: Final = 3
 """Of several hubs so many are subscribed at: where one is dead another delivers."""
 
-_SECONDS: Final = 10.0
-_OCTETS: Final = 12 << 20
-_TOPIC_BOUNDS: Final = AnswerBounds(seconds=_SECONDS, max_octets=_OCTETS)
+_TOPIC_BOUNDS: Final = AnswerBounds(seconds=10.0, max_octets=12 << 20)
 _TOPIC_REDIRECTS: Final = 5
 
 
@@ -210,7 +192,6 @@ def discovered(channel: NotificationChannel, found: TopicLinks, url: str) -> Dis
 
 
 _FORM_HEAD: Final = b"Content-Type: application/x-www-form-urlencoded\r\n"
-_ANSWER_OCTETS: Final = 4_096
 
 
 def subscribe_form(wanted: Subscription) -> bytes:
@@ -231,8 +212,7 @@ def unsubscribe_form(held: Subscription) -> bytes:
     return urlencode(told).encode()
 
 
-_HUB_SECONDS: Final = 15.0
-_BOUNDS: Final = AnswerBounds(seconds=_HUB_SECONDS, max_octets=_ANSWER_OCTETS)
+_BOUNDS: Final = AnswerBounds(seconds=15.0, max_octets=4_096)
 _AT_ONCE: Final = 8
 """Requests to one host at a time: a hub that does not answer delays none at another."""
 

@@ -8,12 +8,12 @@ tells how the copy stands by it.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from headwater.copy_state import is_followed
 from headwater.spec.kinds import Kind
 from headwater.spec.times import from_optional
 from headwater.storage.database import Database, Schema, opened_to_read
-from headwater.storage.transaction import Row, Transaction
+from headwater.storage.transaction import Transaction
 from headwater.typed_decoding import from_json
 
 _MOST_INTERVALS = 100
@@ -84,18 +84,6 @@ _QUEUED_OCTETS: Final = 256 << 20
 """So much of a copy may wait to be applied; beyond, hubs are asked to come again."""
 
 
-class NotificationChannel(msgspec.Struct, frozen=True, kw_only=True):
-    """A channel of a set as its Capability List advertises it (RS-CH-05).
-
-    `kind` is `change-notification` or `framework-notification`, `identity` the URI of the Capability List.
-    """
-
-    kind: Kind
-    identity: str
-    topic: str
-    hubs: tuple[str, ...] = ()
-
-
 class SubscriptionState(StrEnum):
     """How far a subscription has come."""
 
@@ -144,12 +132,10 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong last."""
 
 
-class QueuedDelivery(msgspec.Struct, frozen=True, kw_only=True):
+class QueuedDelivery(NamedTuple):
     """A delivery that was acknowledged and is not applied yet."""
 
     seq: int
-    kind: Kind
-    identity: str
     channel: str
     came_at: float
     body: bytes
@@ -183,7 +169,7 @@ _CACHE_OCTETS: Final = 1 << 20
 _BATCH: Final = 200
 _BATCH_OCTETS: Final = 16 << 20
 _NEXT: Final = (
-    "SELECT seq, kind, identity, channel, came_at, body FROM deliveries WHERE channel ="
+    "SELECT seq, channel, came_at, body FROM deliveries WHERE channel ="
     " (SELECT channel FROM deliveries ORDER BY seq LIMIT 1) ORDER BY seq LIMIT ?"
 )
 
@@ -275,18 +261,15 @@ class SubscriberStore:
 
     def next_deliveries(self) -> list[QueuedDelivery]:
         """The oldest ones, as many as are applied together: those of one channel."""
+        found: list[QueuedDelivery] = []
+        octets = 0
         with self.read() as t:
-            rows: list[Row] = []
-            octets = 0
-            for row in t.rows(_NEXT, (_BATCH,)):
-                octets += len(row[-1])
-                if rows and octets > _BATCH_OCTETS:
+            for one in map(QueuedDelivery._make, t.rows(_NEXT, (_BATCH,))):
+                octets += len(one.body)
+                if found and octets > _BATCH_OCTETS:
                     break
-                rows.append(row)
-        return [
-            QueuedDelivery(seq=seq, kind=Kind(kind), identity=identity, channel=channel, came_at=came_at, body=body)
-            for seq, kind, identity, channel, came_at, body in rows
-        ]
+                found.append(one)
+        return found
 
     def applied(self, numbers: Sequence[int], channel: str, progress: ChannelProgress) -> None:
         """Take deliveries out of the queue, and remember the progress with them."""
@@ -302,10 +285,10 @@ class SubscriberStore:
             value = t.value("SELECT value FROM progress WHERE channel = ?", (channel,))
         return ChannelProgress() if value is None else from_json(value, ChannelProgress)
 
-    def keep_progress(self, channels: Iterable[tuple[str, ChannelProgress]]) -> None:
+    def keep_progress(self, channels: dict[str, ChannelProgress]) -> None:
         """Remember how far channels have led."""
         with self.write() as t:
-            for channel, progress in channels:
+            for channel, progress in channels.items():
                 _keep(t, channel, progress)
 
     # -- facts --------------------------------------------------------------------------------------------------------

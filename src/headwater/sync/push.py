@@ -14,10 +14,11 @@ import os
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
+from headwater.copy_state import NotificationChannel
 from headwater.errors import HeadwaterError, SourceFault, StoreFault
 from headwater.progress import Done
 from headwater.spec.kinds import Kind
@@ -144,21 +145,13 @@ class PayloadLists:
         """What is odd in a payload is odd in the Change List too, and told there."""
 
 
-class OfferedChannel(NamedTuple):
-    """A channel of a set: kind, topic and hubs."""
-
-    kind: Kind
-    topic: str
-    hubs: tuple[str, ...]
-
-
-class FollowedSet(msgspec.Struct, frozen=True, kw_only=True):
+class FollowedSet(msgspec.Struct, frozen=True):
     """A set of a copy: its Capability List, how far its lists have led, and its channels."""
 
     name: str
     identity: str
     position: Position
-    channels: tuple[OfferedChannel, ...] = ()
+    channels: tuple[NotificationChannel, ...] = ()
     retry_at: int | None = None
     """When the first resource that could not be had may be asked for again, in microseconds since 1970."""
 
@@ -180,18 +173,12 @@ def followed_sets(task: SyncTask, names: Collection[str] | None) -> list[Followe
                 continue
             scope = remembered_scope(t, task.url, task.options, row.offer)
             channels = tuple(
-                OfferedChannel(kind, topic, row.offer.hubs.get(kind.value, ()))
+                NotificationChannel(kind, row.offer.identity, topic, row.offer.hubs.get(kind.value, ()))
                 for kind in _READ_AS
                 if (topic := row.offer.documents.get(kind.value)) is not None and scope.refusal(topic) is None
             )
-            followed = FollowedSet(
-                name=row.name,
-                identity=row.offer.identity,
-                position=row.position,
-                channels=channels,
-                retry_at=t.value(_RETRY_AT, (row.id,)),
-            )
-            found.append(followed)
+            retry_at = t.value(_RETRY_AT, (row.id,))
+            found.append(FollowedSet(row.name, row.offer.identity, row.position, channels, retry_at))
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -221,21 +220,12 @@ def test_a_step_that_is_blocked_keeps_nothing_from_ending(
     thread.join(30)
 
 
-def test_a_step_that_ends_while_it_is_looked_at_ends_nothing_else(
+def test_steps_that_end_at_any_moment_end_nothing_else(
     site: PushedSite, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Late(Future[None]):
-        """One that ends between two looks."""
-
-        looks = 0
-
-        def done(self) -> bool:
-            self.looks += super().done()
-            return self.looks > 1
-
     steps: list[PushedCopy] = []
     monkeypatch.setattr(PushedCopy, "step", lambda copy: steps.append(copy))
-    monkeypatch.setattr(follow_push, "Future", Late)
-    with following((site.source.base, dest)) as copy:
-        until(lambda: len(steps) > 3)
+    monkeypatch.setattr(PushedCopy, "due_at", lambda _copy, now: now)
+    with following((site.source.base, dest), (site.source.base, dest.with_name("other"))) as copy:
+        until(lambda: len(steps) > 500)
         assert copy.fault is None

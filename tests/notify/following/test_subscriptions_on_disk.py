@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.copy_state import NotificationChannel
 from headwater.notify.http_client import HttpClient
 from headwater.notify.subscriber import SubscribedCopy, Subscriber
 from headwater.notify.subscriber_hubs import DiscoveredTopic, IntentQuery
-from headwater.notify.subscriber_store import NotificationChannel, SubscriberStore, Subscription, SubscriptionState
+from headwater.notify.subscriber_store import SubscriberStore, Subscription, SubscriptionState
 from tests.notify.following.pushing import Hub
 from tests.notify.following.test_subscriber_decisions import HELD, TOPIC
 from tests.support.fake_source import Source
