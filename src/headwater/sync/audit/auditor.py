@@ -11,6 +11,7 @@ import datetime as dt
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -93,62 +94,53 @@ def audit(
     return report
 
 
+@dataclass
 class _Audit:
     """The audit of all sets, in a private copy of the state of the copy."""
 
-    def __init__(
-        self,
-        url: str,
-        root: Path,
-        options: SyncOptions,
-        listener: Listener,
-        documents: Documents,
-        database: Database,
-        moment: int | None,
-    ) -> None:
-        self._url = url
-        self._root = root
-        self._options = options
-        self._listener = listener
-        self._moment = moment
-        self._documents = documents
-        self._database = database
-        self._report = AuditReport(source=url, destination=str(root), as_of=format_micros(moment))
+    url: str
+    root: Path
+    options: SyncOptions
+    listener: Listener
+    documents: Documents
+    database: Database
+    moment: int | None
 
     def run(self) -> AuditReport:
         """Compare with what is, or with what was at a moment."""
-        with self._database.write() as t:
+        report = AuditReport(source=self.url, destination=str(self.root), as_of=format_micros(self.moment))
+        with self.database.write() as t:
             t.run(TEMPORARY)
             t.run(TABLES)
             known = sets(t)
             copied = fact(t, AS_OF)
-            self._documents.moved |= moved_documents(t)
-        self._report.copy_as_of = None if copied is None else format_micros(int(copied))
-        wanted, sitemap = wanted_of(self._options, known), takes_sitemaps(self._options, known)
-        found = Discovery(self._documents, sitemap=sitemap, wanted=wanted).find(self._url)
+            self.documents.moved |= moved_documents(t)
+        report.copy_as_of = None if copied is None else format_micros(int(copied))
+        wanted, sitemap = wanted_of(self.options, known), takes_sitemaps(self.options, known)
+        found = Discovery(self.documents, sitemap=sitemap, wanted=wanted).find(self.url)
         offered, gone = self._compared(known, found)
         every = [*offered, *gone]
-        meant = {row.id for row in (pick(every, self._options.sets, self._url) if self._options.sets else every)}
+        meant = {row.id for row in (pick(every, self.options.sets, self.url) if self.options.sets else every)}
         rows = [row for row in offered if row.id in meant]
         for row in rows:
-            self._report.sets.append(self._set(row, found.final, [one.folder for one in every if one.id != row.id]))
-        if self._options.store is not None or self._options.sparql is not None:
+            report.sets.append(self._set(row, found.final, [one.folder for one in every if one.id != row.id]))
+        if self.options.store is not None or self.options.sparql is not None:
             from headwater.sync.dataset_sync import audit_stores  # takes the RDF library along, which few use
 
-            for row, result in zip(rows, self._report.sets, strict=True):
-                with self._database.read() as t:
-                    result.stores = audit_stores(t, row, self._root, self._options)
+            for row, result in zip(rows, report.sets, strict=True):
+                with self.database.read() as t:
+                    result.stores = audit_stores(t, row, self.root, self.options)
                 judge_stores(result)
-        self._report.sets += self._not_offered([row for row in gone if row.id in meant], found)
-        self._report.requests = self._documents.requests
+        report.sets += self._not_offered([row for row in gone if row.id in meant], found)
+        report.requests = self.documents.requests
         for where, what in found.detours.items():
-            self._documents.warn("DST-F4", f"{what}; another way was taken, which may not lead to all sets", where)
-        judge_copy(self._report, whole=not found.faults and not found.detours)
-        return self._report
+            self.documents.warn("DST-F4", f"{what}; another way was taken, which may not lead to all sets", where)
+        judge_copy(report, whole=not found.faults and not found.detours)
+        return report
 
     def _set(self, row: SetRow, final: str, others: list[str]) -> SetAudit:
         """The audit of one set, of what the last run has chosen, with the hosts that are let in or left out here."""
-        options = self._options
+        options = self.options
         chosen = choice_of_signature(row.scope or signature_of(SyncOptions()))
         chosen = msgspec.structs.replace(
             chosen,
@@ -156,14 +148,15 @@ class _Audit:
             any_host=chosen.any_host or options.any_host,
             skip_hosts=(*chosen.skip_hosts, *options.skip_hosts),
         )
-        if self._moment is not None and (chosen.prefer_types or chosen.choice.is_by_metadata):
+        if self.moment is not None and (chosen.prefer_types or chosen.choice.is_by_metadata):
             what = "what was chosen by metadata or by media types is compared with the present alone"
-            raise UsageFault(what, where=str(self._root), advice="Leave out --at.")
-        origins = scope_origins(self._documents.moved, self._url, final, row.offer.capability_list)
+            raise UsageFault(what, where=str(self.root), advice="Leave out --at.")
+        origins = scope_origins(self.documents.moved, self.url, final, row.offer.capability_list)
         scope = Scope(origins, hosts_of(chosen.allow_hosts), chosen.any_host)
-        lists = DumpLists(self._documents)
-        context = ListContext(lists, self._database, scope, self._listener, chosen.prefer_types, self._restate)
-        comparison = SetComparison(context, self._documents, row, chosen.choice, self._root, options, self._moment)
+        lists = DumpLists(self.documents)
+        context = ListContext(lists, self.database, scope, self.listener, chosen.prefer_types, self._restate)
+        root = Path(os.path.realpath(self.root))
+        comparison = SetComparison(context, self.documents, row, chosen.choice, root, options, self.moment)
         return comparison.run(others)
 
     def _restate(self, t: Transaction, set_id: int) -> None:
@@ -171,22 +164,22 @@ class _Audit:
         if any_patches_alone(t):
             from headwater.sync.dataset_sync import restate_patches  # takes the RDF library along
 
-            restate_patches(t, set_id, self._options.dataset, listed=True)
+            restate_patches(t, set_id, self.options.dataset, listed=True)
 
     def _compared(self, known: list[SetRow], found: DiscoveredSets) -> tuple[list[SetRow], tuple[SetRow, ...]]:
         """The set of every offer, as it is held or as a run would begin it, and the sets that are not offered now."""
         offers = found.offers
-        way, moved = (self._url, found.final), self._documents.moved
+        way, moved = (self.url, found.final), self.documents.moved
         alike = compare_lists(
-            self._documents, self._database, known, way, lambda offer: offered_scope(moved, way, self._options, offer)
+            self.documents, self.database, known, way, lambda offer: offered_scope(moved, way, self.options, offer)
         )
-        matches = match(known, offers, redirects_of(self._documents), alike)
+        matches = match(known, offers, redirects_of(self.documents), alike)
         several = found.several or len(known) > 1
         rows = []
         names = SetNames(row.name for row in known)
-        with self._database.write() as t:
+        with self.database.write() as t:
             if is_of_another(known, found.listed or [offer.identity for offer in offers], matches):
-                raise another_source(fact(t, "url"), known, self._url, self._root)
+                raise another_source(fact(t, "url"), known, self.url, self.root)
             for offer in offers:
                 row = matches.rows.get(offer.identity)
                 if row is None:
@@ -204,5 +197,5 @@ class _Audit:
                 reason = f"its Capability List cannot be read: {why}"
             elif found.description is None:
                 continue
-            self._listener(Notice("DST-Q", f"{row.name}: {reason}", row.offer.identity))
+            self.listener(Notice("DST-Q", f"{row.name}: {reason}", row.offer.identity))
             yield SetAudit(name=row.name, folder=row.folder, reason=reason)

@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -84,10 +85,8 @@ CREATE TEMP TABLE IF NOT EXISTS expected(
   verdict TEXT, errno INTEGER, digests TEXT
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TEMP TABLE IF NOT EXISTS contradicted(uri TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS told_no_more(uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS surplus(path BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TEMP TABLE IF NOT EXISTS unread_folders(path BLOB PRIMARY KEY, errno INTEGER) WITHOUT ROWID;
 """
 """`expected`: what is listed of each file, then the copy's own record of what was placed, then the verdict, where it is
 not that it is the same, and the file that was found. `spared`: files that are neither expected nor one too many."""
@@ -114,11 +113,10 @@ UPDATE temp.expected SET (path, newer, mtime_ns, placed_lastmod, known_at, diges
   FROM resources r JOIN sets s ON s.id = r.set_id WHERE r.set_id = ?1 AND r.uri = expected.uri)"""
 _NAME = "UPDATE temp.expected SET path = (SELECT w.path FROM temp.work w WHERE w.uri = expected.uri) WHERE path IS NULL"
 _SPARE = "INSERT OR IGNORE INTO temp.spared(path)"
-_SPARE_HELD = (
-    f"{_SPARE} SELECT r.path FROM resources r JOIN temp.contradicted c ON c.uri = r.uri"  # noqa: S608  our own names
-    " WHERE r.set_id = ? AND r.path IS NOT NULL",
+_SPARE_HELD = f"{_SPARE} SELECT path FROM resources WHERE set_id = ? AND uri = ? AND path IS NOT NULL"  # noqa: S608
+_SPARE_REFUSED = (
     f"{_SPARE} SELECT r.path FROM resources r JOIN refusals f ON f.set_id = r.set_id AND f.uri = r.uri"  # noqa: S608
-    " WHERE r.set_id = ? AND r.path IS NOT NULL",
+    " WHERE r.set_id = ? AND r.path IS NOT NULL"
 )
 _DOUBTFUL = f"uri IN (SELECT uri FROM temp.past WHERE state IN ({UNKNOWN}, {EXISTED}))"  # noqa: S608  our own numbers
 _LEAVE_OPEN = (
@@ -170,29 +168,24 @@ _EXTRA = "SELECT x.path, r.uri FROM temp.surplus x LEFT JOIN resources r ON r.pa
 _NOT_DONE = "its last change was not done, and no hash that can be computed is listed"
 
 
+@dataclass
 class SetComparison:
-    """Compares one set with what its source lists, or what it had at `moment`. Call `run` once."""
+    """Compares one set with what its source lists, or what it had at `moment`. Call `run` once.
 
-    def __init__(
-        self,
-        context: ListContext,
-        documents: Documents,
-        row: SetRow,
-        choice: Choice,
-        root: Path,
-        options: SyncOptions,
-        moment: int | None,
-    ) -> None:
-        self._context = context
-        self._documents = documents
-        self._database = context.database
-        self._listener = context.listener
-        self._row = row
-        self._choice = choice
-        self._root = Path(os.path.realpath(root))
-        self._options = options
-        self._moment = moment
-        self._base: str | None = row.base
+    `root` is the real path of the copy.
+    """
+
+    context: ListContext
+    documents: Documents
+    row: SetRow
+    choice: Choice
+    root: Path
+    options: SyncOptions
+    moment: int | None
+
+    def __post_init__(self) -> None:
+        self._database = self.context.database
+        self._base = self.row.base
         self._position = Position()
         self._as_of: int | None = None
         """The `at` that the Resource List states: later changes that were done lists may tell no more (AMB-22)."""
@@ -204,29 +197,32 @@ class SetComparison:
         self._content: ContentVerdict | None = None
         """The verdict on the dataset of the set, by what the source sends for it."""
 
+        self._unread: list[tuple[bytes, int]] = []
+        """Folders that cannot be read, each with the errno."""
+
         self._fixity = CanonicalFixity()
-        self._result = SetAudit(name=row.name, folder=row.folder)
+        self._result = SetAudit(name=self.row.name, folder=self.row.folder)
 
     def run(self, others: list[str]) -> SetAudit:
         """Compare, and judge. `others` are the folders of the other sets."""
         try:
-            if self._moment is None:
+            if self.moment is None:
                 self._expect()
             else:
-                self._expect_past(self._moment)
+                self._expect_past(self.moment)
         except (SourceFault, Undetermined) as fault:
             self._doubts.append(str(fault))
-            self._listener(Notice(fault.rule or fault.code, fault.what, fault.where))
+            self.context.listener(Notice(fault.rule or fault.code, fault.what, fault.where))
         else:
             self._result.refused, self._result.skipped = self._refused.refused, self._refused.skipped
             self._name()
             with self._database.write() as t:
-                is_unhashed = t.one(_ANY_UNHASHED, (self._row.id,)) is not None
-            if is_unhashed and self._moment is None:  # of what is past no content can be asked for
+                is_unhashed = t.one(_ANY_UNHASHED, (self.row.id,)) is not None
+            if is_unhashed and self.moment is None:  # of what is past no content can be asked for
                 from headwater.sync.dataset_sync import audit_dataset  # takes the RDF library along
 
-                transport, name = self._documents.transport, self._options.dataset
-                self._content = audit_dataset(self._context, self._row.id, transport, self._root, name)
+                transport, name = self.documents.transport, self.options.dataset
+                self._content = audit_dataset(self.context, self.row.id, transport, self.root, name)
             with closing(self._fixity):
                 proved = self._compare(_EVERY)
                 self._told_no_more()
@@ -234,7 +230,7 @@ class SetComparison:
             self._changed_meanwhile()
             self._tally(proved)
             for rule, told, where in self._refused.sentences():
-                self._listener(Notice(rule, told, where))
+                self.context.listener(Notice(rule, told, where))
         judge_set(self._result, self._doubts)
         return self._result
 
@@ -243,21 +239,21 @@ class SetComparison:
     def _take_along(self) -> None:
         """In our private copy of the state what is held is taken along, as the next run will do it (DST-F10)."""
         with self._database.write() as t:
-            found, taken = take_along(t, self._row, self._row.offer, LISTED)
+            found, taken = take_along(t, self.row, self.row.offer, LISTED)
             if taken:
-                self._row = msgspec.structs.replace(one_set(t, self._row.id), offer=self._row.offer)
-                self._base = self._row.base
-        if self._row.move is not None and found is not None and not taken:
-            self._doubts.append(f"the list at {self._row.offer.identity} does not match the copy")
+                self.row = msgspec.structs.replace(one_set(t, self.row.id), offer=self.row.offer)
+                self._base = self.row.base
+        if self.row.move is not None and found is not None and not taken:
+            self._doubts.append(f"the list at {self.row.offer.identity} does not match the copy")
 
     def _expect(self) -> None:
         """Read the Resource List and the changes since its `at`. Raises SourceFault and Undetermined."""
-        offer, lack = self._row.offer, "the set has no Resource List"
+        offer, lack = self.row.offer, "the set has no Resource List"
         snapshot = None
         if offer.baseline_document is not None:
             lack = "there is no Resource List to compare with"
-            reached = self._row.position.time if self._row.position else None
-            listing = ResourceListReader(self._context, sitemap=offer.is_sitemap, reached=reached)
+            reached = self.row.position.time if self.row.position else None
+            listing = ResourceListReader(self.context, sitemap=offer.is_sitemap, reached=reached)
             snapshot = listing.read(offer.baseline_document)
         if not isinstance(snapshot, ResourceListRead):
             where = offer.baseline_document or offer.identity
@@ -268,22 +264,21 @@ class SetComparison:
             self._doubts.append(f"the Resource List could not be read as a whole: {'; '.join(snapshot.faults[:3])}")
         self._as_of = snapshot.claimed_at
         with self._database.write() as t:
-            t.run("DELETE FROM temp.expected")
-            t.run("DELETE FROM temp.contradicted")
+            _begin(t)
             t.run(_EXPECT_LISTED)
-            keep_representations(t, self._row.id, whole=True)  # of our private copy of the state
+            keep_representations(t, self.row.id, whole=True)  # of our private copy of the state
             paths = self._paths(t)
-            if self._choice.is_by_metadata:
-                restate_by_list(t, self._row.id, paths.takes, snapshot.at, complete=True)
+            if self.choice.is_by_metadata:
+                restate_by_list(t, self.row.id, paths.takes, snapshot.at, complete=True)
             _, self._result.left_out = keep_listed(
-                t, self._row.id, snapshot.at, paths.takes_refused, complete=True, skipped=snapshot.skipped
+                t, self.row.id, snapshot.at, paths.takes_refused, complete=True, skipped=snapshot.skipped
             )
             t.run("DELETE FROM temp.changed")
             t.run("DELETE FROM temp.refused")
         if offer.changes_document is not None:
             self._expect_changes(position_of_list(snapshot.at, snapshot.claimed_at))
         with self._database.read() as t:
-            self._refused = refused_entries(t, self._row.id)
+            self._refused = refused_entries(t, self.row.id)
 
     def _expect_changes(self, start: Position) -> None:
         outcome, skipped = self._read_changes(start)
@@ -292,44 +287,44 @@ class SetComparison:
         since = start.done_until
         with self._database.write() as t:
             paths = self._paths(t)
-            if self._choice.is_by_metadata:
-                restate_by_changes(t, self._row.id, paths.takes, paths.path)
+            if self.choice.is_by_metadata:
+                restate_by_changes(t, self.row.id, paths.takes, paths.path)
             for statement in _EXPECT_CHANGED:
                 t.run(statement)
-            t.run(_UNDONE_YET, (self._row.id,))
-            if since is not None and not self._context.types:
+            t.run(_UNDONE_YET, (self.row.id,))
+            if since is not None and not self.context.types:
                 # what the list has otherwise than changes of before its `at` is neither expected nor one too many
-                told = [(uri,) for _, uri in contradicted(t, since) if paths.takes_refused(uri)]
-                t.many("INSERT OR IGNORE INTO temp.contradicted(uri) VALUES (?)", told)
-                t.run("DELETE FROM temp.expected WHERE uri IN (SELECT uri FROM temp.contradicted)")
-                self._result.contradicted = int(t.value("SELECT count(*) FROM temp.contradicted"))
-            self._result.left_out += keep_changed(t, self._row.id, since, paths.takes_refused, skipped)
+                told = {uri for _, uri in contradicted(t, since) if paths.takes_refused(uri)}
+                t.many("DELETE FROM temp.expected WHERE uri = ?", ((uri,) for uri in told))
+                t.many(_SPARE_HELD, ((self.row.id, uri) for uri in told))
+                self._result.contradicted = len(told)
+            self._result.left_out += keep_changed(t, self.row.id, since, paths.takes_refused, skipped)
 
     def _read_changes(self, position: Position) -> tuple[ReadingOutcome, tuple[tuple[str, int], ...]]:
         """Have the changes after a position in `changed`; the outcome, and what was skipped."""
         with self._database.write() as t:
-            t.run("DELETE FROM documents WHERE set_id = ?", (self._row.id,))
-        reading = ChangeListReader(self._context, self._row.id, self._row.offer, position).read()
+            t.run("DELETE FROM documents WHERE set_id = ?", (self.row.id,))
+        reading = ChangeListReader(self.context, self.row.id, self.row.offer, position).read()
         self._position = reading.position
         return reading.outcome, tuple(reading.skipped)
 
     def _expect_past(self, moment: int) -> None:
         """Read what tells of the moment. Raises SourceFault and Undetermined."""
-        offer = self._row.offer
+        offer = self.row.offer
         if offer.baseline_document is None and offer.changes_document is None:
             what = "the set has no Resource List and no Change List"
             raise Undetermined(what, code="HW-SYN-12", where=offer.identity, rule="DST-Q")
         self._take_along()
         self._result.at = format_micros(moment)
-        evidence = EvidenceReader(self._context, offer, moment).read()
+        evidence = EvidenceReader(self.context, offer, moment).read()
         with self._database.write() as t:
             filled = fill_listed(t, evidence)
-            t.run("DELETE FROM temp.expected")
+            _begin(t)
             t.run(_EXPECT_LISTED)
             takes, whole = self._paths(t).takes_refused, evidence.proof is not None
             skipped = tuple(evidence.skipped)
-            _, self._result.left_out = keep_listed(t, self._row.id, None, takes, complete=whole, skipped=skipped)
-            self._refused = refused_entries(t, self._row.id)
+            _, self._result.left_out = keep_listed(t, self.row.id, None, takes, complete=whole, skipped=skipped)
+            self._refused = refused_entries(t, self.row.id)
         if not whole:
             self._doubts.append(evidence.lack())
         if filled.doubtful:
@@ -338,34 +333,32 @@ class SetComparison:
 
     def _paths(self, t: Transaction) -> PathConflicts:
         """The names of the set: with the base that it has, was asked for, that fits the files, or of a first run."""
-        if self._base is None and self._options.base is not None:
-            self._base = base_folder(self._options.base)
+        if self._base is None and self.options.base is not None:
+            self._base = base_folder(self.options.base)
         if self._base is None:
-            default = first_base(t, "listed", self._row.offer.capability_list) or ""
-            prefix = self._row.folder.encode() + b"/" if self._row.folder else b""
-            with FileTree(self._root, None) as tree:
+            default = first_base(t, "listed", self.row.offer.capability_list) or ""
+            prefix = self.row.folder.encode() + b"/" if self.row.folder else b""
+            with FileTree(self.root, None) as tree:
                 found = fitting_base(t, "listed", tree, prefix, default)
             self._base = default if found is None else found[0]
-        return PathConflicts(self._row, self._choice, self._base, t)
+        return PathConflicts(self.row, self.choice, self._base, t)
 
     def _name(self) -> None:
         """The path of everything expected: as recorded, else by the rule; what is in doubt is left out."""
         with self._database.write() as t:
             clear_plan(t)
             paths = self._paths(t)
-            is_as_recorded = self._moment is None or fact(t, AS_OF) == str(self._moment)
-            t.run(_RECORD, (self._row.id, is_as_recorded))
+            is_as_recorded = self.moment is None or fact(t, AS_OF) == str(self.moment)
+            t.run(_RECORD, (self.row.id, is_as_recorded))
             unnamed = t.rows("SELECT uri FROM temp.expected WHERE path IS NULL")
             named = ((uri, uri, paths.path(uri)) for (uri,) in unnamed)
             t.many("INSERT INTO temp.work(uri, loc, path) VALUES (?, ?, ?)", named)
             paths.settle(t)
             t.run(_NAME)
-            t.run("DELETE FROM temp.spared")
-            if not self._choice.takes_all:
+            if not self.choice.takes_all:
                 self._leave_out(t, paths)
-            for statement in _SPARE_HELD:
-                t.run(statement, (self._row.id,))
-            for statement in _LEAVE_OPEN if self._moment is not None else ():
+            t.run(_SPARE_REFUSED, (self.row.id,))
+            for statement in _LEAVE_OPEN if self.moment is not None else ():
                 t.run(statement)
             t.run("CREATE INDEX IF NOT EXISTS temp.expected_path ON expected(path)")
 
@@ -373,9 +366,9 @@ class SetComparison:
         """What the filters of the last run leave out is neither expected nor, where a file is held, one too many."""
         held = "SELECT uri, path FROM resources WHERE set_id = ? AND path IS NOT NULL"
         gone = " AND uri NOT IN (SELECT uri FROM temp.expected)"
-        spared = {uri: path for uri, path in t.rows(held, (self._row.id,)) if not paths.takes(uri, path)}
-        if spared and self._choice.is_by_metadata:  # what the choice has brought is to go with its resource
-            for uri, path in t.fetch(held + gone, (self._row.id,)):
+        spared = {uri: path for uri, path in t.rows(held, (self.row.id,)) if not paths.takes(uri, path)}
+        if spared and self.choice.is_by_metadata:  # what the choice has brought is to go with its resource
+            for uri, path in t.fetch(held + gone, (self.row.id,)):
                 if paths.takes_deletion(uri, path):
                     spared.pop(uri, None)
         left = {uri: path for uri, path in t.rows("SELECT uri, path FROM temp.expected") if not paths.takes(uri, path)}
@@ -409,7 +402,7 @@ class SetComparison:
                 with self._database.write() as t:
                     t.many(_JUDGE, judged)
             done += len(block)
-            self._listener(Progress("hashing", done))
+            self.context.listener(Progress("hashing", done))
         return proved
 
     def _wanted(self, which: str) -> Iterator[ExpectedFile]:
@@ -425,7 +418,7 @@ class SetComparison:
 
     def _file(self, path: bytes) -> bytes:
         """Where a file of the copy lies: nowhere, where a state has a path that leads out of it."""
-        return os.fsencode(self._root) + b"/" + path if leads_inside(path) else b""
+        return os.fsencode(self.root) + b"/" + path if leads_inside(path) else b""
 
     def _judge(self, wanted: ExpectedFile, found: FoundFile | None) -> tuple[str, str]:
         """The verdict on a file, and what proves that it is the same, where it is.
@@ -468,7 +461,7 @@ class SetComparison:
         with self._database.write() as t:
             t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
             t.run("DELETE FROM temp.told_no_more")
-            t.run(_TOLD_NO_MORE, (self._row.id, self._as_of, MISSING, DIFFERENT))
+            t.run(_TOLD_NO_MORE, (self.row.id, self._as_of, MISSING, DIFFERENT))
             for statement in _EXPECT_TOLD:
                 t.run(statement, (TOLD_NO_MORE,))
         self._compare(_RECEIVED)
@@ -476,20 +469,16 @@ class SetComparison:
     def _walk(self, others: list[str]) -> None:
         """Have every file below the folder of the set in `surplus` that is neither in `expected` nor in `spared`.
 
-        Folders that cannot be read are in `unread_folders`. `others` are the folders of the other sets, which may lie
-        in it.
+        `others` are the folders of the other sets, which may lie in it.
         """
-        skip = {other.encode() for other in others if other} if not self._row.folder else set()
-        unread: list[tuple[bytes, int]] = []
-        files = _files(os.fsencode(self._root), self._row.folder.encode(), skip, unread)
+        skip = {other.encode() for other in others if other} if not self.row.folder else set()
+        files = _files(os.fsencode(self.root), self.row.folder.encode(), skip, self._unread)
         with self._database.write() as t:
             t.run("DELETE FROM temp.surplus")
-            t.run("DELETE FROM temp.unread_folders")
         while block := [(path,) for path in islice(files, _CHUNK)]:
             with self._database.write() as t:
                 t.many(_KEEP_SURPLUS, block)
-        with FileTree(self._root, None) as tree, self._database.write() as t:
-            t.many("INSERT OR IGNORE INTO temp.unread_folders(path, errno) VALUES (?, ?)", unread)
+        with FileTree(self.root, None) as tree, self._database.write() as t:
             if not tree.folds:
                 return
             # what is expected under another spelling of its name is that file to the file system
@@ -505,7 +494,7 @@ class SetComparison:
         with self._database.write() as t:
             suspicious = t.one("SELECT 1 FROM temp.expected WHERE verdict IN (?, ?) LIMIT 1", (MISSING, DIFFERENT))
             suspicious = suspicious or t.one("SELECT 1 FROM temp.surplus LIMIT 1")
-        if suspicious is None or self._moment is not None or self._row.offer.changes_document is None:
+        if suspicious is None or self.moment is not None or self.row.offer.changes_document is None:
             return
         before = self._position
         outcome, _ = self._read_changes(before)
@@ -519,7 +508,7 @@ class SetComparison:
                 t.run(
                     "DELETE FROM temp.surplus WHERE path IN (SELECT r.path FROM resources r JOIN temp.changed c"
                     " ON c.uri = r.uri WHERE r.set_id = ? AND c.pending AND r.path IS NOT NULL)",
-                    (self._row.id,),
+                    (self.row.id,),
                 )
 
     def _tally(self, proved: Counter[str]) -> None:
@@ -534,10 +523,9 @@ class SetComparison:
             ):
                 setattr(result, verdict.replace(" ", "_"), count)
             result.extra = int(t.value("SELECT count(*) FROM temp.surplus"))
-            result.unreadable += int(t.value("SELECT count(*) FROM temp.unread_folders"))
+            result.unreadable += len(self._unread)
             result.findings += map(self._finding, t.rows(_FINDINGS, (_MOST_FINDINGS,)))
-            unread = t.rows("SELECT path, errno FROM temp.unread_folders ORDER BY path LIMIT ?", (_MOST_FINDINGS,))
-            for path, number in unread:
+            for path, number in sorted(self._unread)[:_MOST_FINDINGS]:
                 result.findings.append(Finding(UNREADABLE, None, _shown(path) + "/", os.strerror(number)))
             for path, uri in t.rows(_EXTRA, (_MOST_FINDINGS,)):
                 result.findings.append(Finding(EXTRA, uri, _shown(path), "" if uri else "not from the source"))
@@ -559,6 +547,12 @@ class SetComparison:
             if undone and not digests_of(listed):
                 reason = _NOT_DONE
         return Finding(verdict, uri, _shown(path), reason, expected, found)
+
+
+def _begin(t: Transaction) -> None:
+    """Nothing is expected of the set yet, and nothing spared."""
+    t.run("DELETE FROM temp.expected")
+    t.run("DELETE FROM temp.spared")
 
 
 def _found_file(result: HashResult) -> FoundFile | None:
