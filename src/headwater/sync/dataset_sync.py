@@ -13,10 +13,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
-from itertools import chain
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -101,14 +102,12 @@ def listed_dataset(t: Transaction, wanted: str | None) -> RdfFile | None:
 
 
 def _rdf_files(rows: Iterable[Row]) -> list[RdfFile]:
-    files: list[RdfFile] = []
-    for uri, path, media_type, extra, digest, changed_at in rows:
-        found = rdf_file(uri, path, media_type, extra, digest)
-        if found is not None:
-            files.append(msgspec.structs.replace(found, changed_at=changed_at))
-            if len(files) >= _MOST_FILES:
-                break
-    return files
+    files = (
+        msgspec.structs.replace(found, changed_at=changed_at)
+        for *told, changed_at in rows
+        if (found := rdf_file(*told)) is not None
+    )
+    return list(islice(files, _MOST_FILES))
 
 
 _FOUND: Final = (
@@ -217,7 +216,9 @@ class KeptStates:
         mark_folder(folder, STATE_MARK)
         self._folder = folder
         self._copy = copy
-        self._changes = folder / _CHANGES
+        self._noted: KeptState | None = None
+        with suppress(OSError, msgspec.DecodeError):
+            self._noted = from_json((folder / _NOTE).read_bytes(), KeptState)
         for pattern in _LEFT_BEHIND:
             for path in folder.glob(pattern):
                 if path.is_dir() and not path.is_symlink():
@@ -234,15 +235,14 @@ class KeptStates:
 
     def former_uri(self) -> str | None:
         """The URI by which this copy has brought its dataset into the store; None: another copy has, or nobody."""
-        noted = self._noted()
-        return None if noted is None or noted.copy != self._copy else noted.dataset
+        return None if self._noted is None or self._noted.copy != self._copy else self._noted.dataset
 
     def state_of(self, dataset: RdfFile, root: Path) -> KeptState:
         """The state that a file of the copy has, kept. Read only where it is not the one that was read last.
 
         Raises StoreFault where the file is not what was verified: a store that took it would hold it for ever.
         """
-        noted = self._noted()
+        noted = self._noted
         if noted is not None and dataset.digest and noted.source_digest == dataset.digest and noted.sha256 in self:
             state = noted
         else:
@@ -266,45 +266,39 @@ class KeptStates:
         return state
 
     def _write_note(self, state: KeptState) -> None:
+        self._noted = state
         replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], ".state-")
 
     @property
     def counted(self) -> CountedState | None:
         """What was counted in the store when it was left; None: nobody has."""
-        noted = self._noted()
-        return None if noted is None else noted.counted
+        return None if self._noted is None else self._noted.counted
 
     def remember(self, counted: CountedState) -> None:
         """Remember what was counted in the store."""
-        noted = self._noted()
-        if noted is not None:
-            self._write_note(msgspec.structs.replace(noted, counted=counted))
+        if self._noted is not None:
+            self._write_note(msgspec.structs.replace(self._noted, counted=counted))
 
     def scratch(self) -> tempfile.TemporaryDirectory[str]:
         """A folder for temporary files."""
         return tempfile.TemporaryDirectory(prefix="rdf-", dir=self._folder)
 
-    def changes(self, before: str, after: str) -> tuple[Path, PatchSummary]:
-        """What leads from one state that is kept to another: removals and then additions; overwritten by the next."""
-        with self._changes.open("wb") as file:
-            summary = write_patch(self.path(before), self.path(after), file)
-        return self._changes, summary
-
-    def forget_changes(self) -> None:
-        """Remove the file of changes."""
-        self._changes.unlink(missing_ok=True)
+    @contextmanager
+    def changes(self, before: str, after: str) -> Iterator[tuple[Path, PatchSummary]]:
+        """What leads from one state that is kept to another, removals and then additions, in a file of a while."""
+        path = self._folder / _CHANGES
+        try:
+            with path.open("wb") as file:
+                summary = write_patch(self.path(before), self.path(after), file)
+            yield path, summary
+        finally:
+            path.unlink(missing_ok=True)
 
     def keep_only(self, sha256: str) -> None:
         """Remove the files of other states."""
         for path in self._folder.glob("*.nq"):
             if len(path.stem) == 64 and path != self.path(sha256):
                 path.unlink(missing_ok=True)
-
-    def _noted(self) -> KeptState | None:
-        try:
-            return from_json((self._folder / _NOTE).read_bytes(), KeptState)
-        except (OSError, msgspec.DecodeError):
-            return None
 
 
 def _check(path: Path, digest: str) -> None:
@@ -354,26 +348,19 @@ _RARELY: Final = 100
 """Where nothing has changed, a count that took more than a second is made again after so many times as long."""
 
 
-class StoreContent(NamedTuple):
-    """What a store holds, and whether that is a dataset: as it was published, or with literals in other forms."""
-
-    held: DatasetSummary
-    is_same: bool
-    is_normalised: bool
-
-
-def compared(store: FollowingStore, published: Path, sha256: str, scratch: Path) -> StoreContent:
-    """What a store holds, compared with a file of canonical N-Quads that has this SHA-256. Raises StoreFault."""
+def compared(store: FollowingStore, published: Path, sha256: str, scratch: Path) -> tuple[str, DatasetSummary]:
+    """Whether a store holds what a file of canonical N-Quads has, whose SHA-256 this is: `SAME`, `NORMALISED` (with
+    literals in other forms) or `DIFFERENT`; and what it holds. Raises StoreFault."""
     with (scratch / "raw").open("wb") as raw:
         store.write_statements(raw)
     held = _canonical(scratch / "raw", scratch / "held")
     if held.sha256 == sha256:
-        return StoreContent(held, is_same=True, is_normalised=False)
-    sums = []
+        return SAME, held
+    sums = set()
     for path in (scratch / "held", published):
         write_normalised(path, scratch / "forms")
-        sums.append(_canonical(scratch / "forms", scratch / "normalised").sha256)
-    return StoreContent(held, is_same=False, is_normalised=sums[0] == sums[1])
+        sums.add(_canonical(scratch / "forms", scratch / "normalised").sha256)
+    return NORMALISED if len(sums) == 1 else DIFFERENT, held
 
 
 def _canonical(source: Path, target: Path) -> DatasetSummary:
@@ -395,9 +382,8 @@ def is_altered(store: FollowingStore, state: StoreState, kept: KeptStates, wante
     found = _count(store, held.sha256)
     if proved or found.count != counted.count:
         with kept.scratch() as folder:
-            content = compared(store, kept.path(held.sha256), held.sha256, Path(folder))
-        if not (content.is_same or content.is_normalised):
-            return True
+            if compared(store, kept.path(held.sha256), held.sha256, Path(folder))[0] == DIFFERENT:
+                return True
     kept.remember(found)
     return False
 
@@ -435,7 +421,6 @@ def bring_up(
     if held is None or held.sha256 != wanted.sha256:
         store.load(kept.path(wanted.sha256), place)
         report.done, report.removed, report.added = "loaded", 0, wanted.quads
-    kept.forget_changes()
     kept.keep_only(wanted.sha256)
     if report.done != "unchanged":
         kept.remember(_count(store, wanted.sha256))
@@ -446,15 +431,12 @@ def _patched(
     store: FollowingStore, kept: KeptStates, before: str, position: StorePosition, most: int
 ) -> PatchSummary | None:
     """Apply what differs between two states; None where that is too much."""
-    try:
-        path, changes = kept.changes(before, position.sha256)
+    with kept.changes(before, position.sha256) as (path, changes):
         if changes.removed + changes.added > most:
             return None
         with path.open("rb") as removals, path.open("rb") as again, path.open("rb") as additions:
             restored = forms_still_there(_signed(again, b"-"), kept.path(position.sha256))
             store.apply(_signed(removals, b"-"), chain(_signed(additions, b"+"), restored), position)
-    finally:
-        kept.forget_changes()
     return changes
 
 
@@ -467,44 +449,44 @@ def _signed(lines: BinaryIO, sign: bytes) -> Iterator[bytes]:
             return
 
 
+@dataclass
 class DatasetSync:
     """Brings the stores of one set to the state of its dataset; faults end in the report."""
 
-    def __init__(self, context: RunContext, row: SetRow, report: SetReport) -> None:
-        self._run = context
-        self._row = row
-        self._report = report
+    context: RunContext
+    row: SetRow
+    report: SetReport
 
     def run(self) -> None:
         """Do what is needed."""
-        run, options, name = self._run, self._run.options, self._row.name
+        run, options, name = self.context, self.context.options, self.row.name
         try:
             with run.database.read() as t:
-                dataset = held_dataset(t, self._row.id, options.dataset)
+                dataset = held_dataset(t, self.row.id, options.dataset)
                 copy = str(t.value("SELECT value FROM facts WHERE name = ?", (JOURNAL_ID,)))
         except SourceFault as fault:
             self._tell(fault)
             return
         stores = wanted_stores(options, name, Path(run.destination))
         if dataset is not None:
-            self._report.dataset = DatasetReport(uri=dataset.uri)
+            self.report.dataset = DatasetReport(uri=dataset.uri)
             for store in stores:
                 try:
-                    self._follow(store, KeptStates(store.kept, copy), dataset, self._report.dataset)
+                    self._follow(store, KeptStates(store.kept, copy), dataset, self.report.dataset)
                 except (SourceFault, StoreFault) as fault:
-                    self._report.dataset.stores.append(StoreReport(store=store.name, done="failed", fault=str(fault)))
+                    self.report.dataset.stores.append(StoreReport(store=store.name, done="failed", fault=str(fault)))
                     self._tell(fault)
         elif options.dataset is not None:
             what = f"no RDF file of the set {name} is called {options.dataset:.200}"
-            run.documents.warn("TIM-A5", what, self._row.offer.capability_list)
+            run.documents.warn("TIM-A5", what, self.row.offer.capability_list)
         elif any(store.kept.is_dir() for store in stores):
             what = f"the set {name} has no RDF dataset any more: its stores stay as they are"
-            run.documents.warn("TIM-A5", what, self._row.offer.capability_list)
+            run.documents.warn("TIM-A5", what, self.row.offer.capability_list)
 
     def _follow(self, wanted: WantedStore, kept: KeptStates, dataset: RdfFile, told: DatasetReport) -> None:
         """Bring one store up. One that holds another dataset is refused, unless this copy has brought it there by the
         URI that its own dataset had before the address of the source changed."""
-        self._run.listener(Progress(f"store of {self._row.name}", 0))
+        self.context.listener(Progress(f"store of {self.row.name}", 0))
         with closing(wanted.opened(dataset.uri)) as store:
             place, former = store.state().position, kept.former_uri()
             if place is not None and place.dataset != iri_text(dataset.uri) and former is None:
@@ -512,24 +494,24 @@ class DatasetSync:
                 raise StoreFault(what, code="HW-TRI-02", where=wanted.name)
             if former and former != dataset.uri:
                 store.leave(former)
-        state = kept.state_of(dataset, Path(self._run.destination))
+        state = kept.state_of(dataset, Path(self.context.destination))
         told.sha256, told.quads = state.sha256, state.quads
         place = StorePosition(dataset.uri, state.sha256, state.quads, format_micros(dataset.changed_at))
-        options = self._run.options
+        options = self.context.options
         with closing(wanted.opened(dataset.uri)) as store:
             held = store.state()
             if is_altered(store, held, kept, state, proved=options.repair or options.baseline):
                 held = StoreState(None)
                 what = "the store does not hold what the last run left there: the dataset is loaded anew"
-                self._run.documents.warn("DST-C10", what, wanted.name)
+                self.context.documents.warn("DST-C10", what, wanted.name)
             told.stores.append(bring_up(store, held, kept, state, place, name=wanted.name))
 
     def _tell(self, fault: HeadwaterError) -> None:
         """Put a fault into the report: the set is not complete."""
-        self._report.complete = False
-        self._report.fault = self._report.fault or str(fault)
-        self._report.exit_status = gravest_status([self._report.exit_status, fault.exit_status or Exit.STORE])
-        self._run.documents.warn(fault.rule or fault.code, f"{fault.what}. {fault.todo}", fault.where, fault=fault)
+        self.report.complete = False
+        self.report.fault = self.report.fault or str(fault)
+        self.report.exit_status = gravest_status([self.report.exit_status, fault.exit_status or Exit.STORE])
+        self.context.documents.warn(fault.rule or fault.code, f"{fault.what}. {fault.todo}", fault.where, fault=fault)
 
 
 # the audit of a dataset and of its stores. The dataset is one file of a set, and all that the set is about: where no
@@ -621,6 +603,12 @@ def audit_stores(t: Transaction, row: SetRow, root: Path, options: SyncOptions) 
         return [StoreAudit(store=store.name, verdict=UNREADABLE, reason=str(fault)) for store in wanted]
 
 
+_REASONS: Final = {
+    NORMALISED: "the store has other forms of some literals than were published",
+    DIFFERENT: "`headwater sync --repair`, with the same store, loads it anew",
+}
+
+
 def _audited(wanted: WantedStore, dataset: RdfFile, published: DatasetSummary, folder: Path) -> StoreAudit:
     told = StoreAudit(store=wanted.name, verdict=SAME, dataset_quads=published.quads, dataset_sha256=published.sha256)
     try:
@@ -628,13 +616,9 @@ def _audited(wanted: WantedStore, dataset: RdfFile, published: DatasetSummary, f
             if store.state().position is None:
                 told.verdict, told.reason = MISSING, "the dataset is not there as a whole"
                 return told
-            content = compared(store, folder / "published", published.sha256, folder)
+            told.verdict, held = compared(store, folder / "published", published.sha256, folder)
     except (StoreFault, SourceFault) as fault:
         told.verdict, told.reason = UNREADABLE, str(fault)
         return told
-    told.quads, told.sha256 = content.held.quads, content.held.sha256
-    if content.is_normalised:
-        told.verdict, told.reason = NORMALISED, "the store has other forms of some literals than were published"
-    elif not content.is_same:
-        told.verdict, told.reason = DIFFERENT, "`headwater sync --repair`, with the same store, loads it anew"
+    told.quads, told.sha256, told.reason = held.quads, held.sha256, _REASONS.get(told.verdict)
     return told

@@ -14,6 +14,7 @@ more: it is deleted when the source deletes it, and left alone till then.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
@@ -454,29 +455,31 @@ def is_chosen(
     return (own or choice.with_metadata) and describes_chosen()
 
 
+@dataclass
 class DescribedChoice:
-    """Asks, within one transaction, what is remembered of the set's links."""
+    """Asks, within one transaction, what is remembered of the set's links.
 
-    def __init__(self, t: Transaction, set_id: int, choice: Choice, own: Callable[[str, bytes | None], bool]) -> None:
-        """`own`: whether the patterns let a resource in; its path is None where it has none yet."""
-        self._t = t
-        self._set = set_id
-        self._choice = choice
-        self._own = own
+    `own`: whether the patterns let a resource in; its path is None where it has none yet.
+    """
+
+    t: Transaction
+    set_id: int
+    choice: Choice
+    own: Callable[[str, bytes | None], bool]
 
     def takes(self, uri: str, path: bytes) -> bool:
         """Whether the resource is copied."""
-        if self._choice.skips(uri):
+        if self.choice.skips(uri):
             return False
         return is_chosen(
-            self._choice,
-            own=self._own(uri, path),
-            is_described=lambda: self._t.one(_IS_DESCRIBED, (self._set, uri)) is not None,
+            self.choice,
+            own=self.own(uri, path),
+            is_described=lambda: self.t.one(_IS_DESCRIBED, (self.set_id, uri)) is not None,
             describes_chosen=lambda: any(
-                self._own(content, held) for content, held in self._t.rows(_CONTENTS, (self._set, uri))
+                self.own(content, held) for content, held in self.t.rows(_CONTENTS, (self.set_id, uri))
             ),
         )
 
     def was_taken(self, uri: str) -> bool:
         """Whether this choice has brought what is held, though it does not take it any more."""
-        return self._t.one(_RELEASED, (self._set, uri)) is not None
+        return self.t.one(_RELEASED, (self.set_id, uri)) is not None

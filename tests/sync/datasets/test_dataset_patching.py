@@ -166,8 +166,8 @@ def test_a_kept_state_is_the_canonical_form_of_the_file(tmp_path: Path, form: ob
         hashes.append(state.sha256)
         states.append(set(thorough.read_bytes().splitlines(keepends=True)))
         if number:
-            changes, summary = kept.changes(*hashes)
-            told = changes.read_bytes().splitlines(keepends=True)
+            with kept.changes(*hashes) as (changes, summary):
+                told = changes.read_bytes().splitlines(keepends=True)
             old, new = states
             assert set(told) == {b"-" + one for one in old - new} | {b"+" + one for one in new - old}
             assert (summary.removed, summary.added) == (len(old - new), len(new - old))
