@@ -20,7 +20,6 @@ import msgspec
 
 from headwater.copy_state import NotificationChannel
 from headwater.errors import HeadwaterError, SourceFault, StoreFault
-from headwater.progress import Done
 from headwater.spec.kinds import Kind
 from headwater.spec.reader import Reader, ReadLimits
 from headwater.spec.records import Document, Entry
@@ -195,10 +194,7 @@ class LiveCopy:
         options = msgspec.structs.replace(
             task.options, prefer="lists", baseline=False, repair=False, deadline_seconds=None
         )  # which are of runs
-        self._task = msgspec.structs.replace(
-            task, url=starting_uri(task.url), destination=root, options=options, each=self._hear
-        )
-        self._hears = task.each
+        self._task = msgspec.structs.replace(task, url=starting_uri(task.url), destination=root, options=options)
         self._home = DestinationFolder(root)
         self._stack: contextlib.ExitStack | None = None
         self._context: RunContext
@@ -208,7 +204,6 @@ class LiveCopy:
         """What sets are worked with until the next report."""
 
         self._reached: dict[int, int] = {}
-        self._failed = 0
 
     def apply(self, identity: str, topic: str, payloads: Sequence[ReadPayload], since: int | None) -> int:
         """Apply payloads of the set whose Capability List is `identity`: what they tell that is not before `since`.
@@ -279,10 +274,6 @@ class LiveCopy:
             self.rest()
             raise
 
-    def _hear(self, done: Done) -> None:
-        self._failed += done.action == "failed"
-        self._hears(done)
-
     def _followed(self, t: Transaction) -> list[tuple[SetContext, Applier]]:
         """What was worked with, but for sets that were forgotten meanwhile."""
         known = {number for (number,) in t.rows("SELECT id FROM sets")}
@@ -306,7 +297,7 @@ class LiveCopy:
         )
         offer = held.offer.with_document(CHANGE_LIST, topic)
         reading = ChangeListReader(lists, set_id, offer, Position(time=since)).read()
-        before, began = self._failed, context.now()
+        before, began = held.report.failed, context.now()
 
         def plan(t: Transaction, difference: Difference) -> None:
             """What a Change List leads to, but that what is out of scope is not remembered: only lists have that word.
@@ -323,10 +314,10 @@ class LiveCopy:
             with database.write() as t:
                 keep_representations(t, set_id, whole=False)
                 bound_times(t, set_id, began)
-                if self._failed > before:
+                if held.report.failed > before:
                     t.run(_FORGET, (set_id, began))
         self._reached[set_id] = reading.position.time or 0
-        return self._failed - before
+        return held.report.failed - before
 
     def _report(self) -> SyncReport | None:
         database = self._context.database
