@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -109,7 +110,7 @@ def explore(
     with open_transport(url, options, transport) as wire:
         documents = Documents(wire, listen, now=utcnow)
         found, offers = _find(documents, url, options, most)
-        walk = _Walk(documents, parts)
+        walk = _Walk(documents, min(parts, _MOST_PARTS))
         sets = []
         for done, offer in enumerate(offers):
             listener(Progress("sets", done, len(offers)))
@@ -150,14 +151,9 @@ def _read(documents: ListDocuments, uri: str, consumer: EntryConsumer) -> Docume
 
 
 _DUMPS = (Kind.RESOURCE_DUMP, Kind.CHANGE_DUMP)
-_ARCHIVED = {
-    Kind.RESOURCE_LIST_ARCHIVE: Kind.RESOURCE_LIST,
-    Kind.CHANGE_LIST_ARCHIVE: Kind.CHANGE_LIST,
-    Kind.RESOURCE_DUMP_ARCHIVE: Kind.RESOURCE_DUMP,
-    Kind.CHANGE_DUMP_ARCHIVE: Kind.CHANGE_DUMP,
-}
 _LISTED = dict.fromkeys(_DUMPS, "package") | {
-    archive: f"archived {RULES[kind].title}" for archive, kind in _ARCHIVED.items()
+    Kind(f"{kind.value}-archive"): f"archived {RULES[kind].title}"
+    for kind in (Kind.RESOURCE_LIST, Kind.CHANGE_LIST, *_DUMPS)
 }
 """What the entries of some documents are; these are shown and not opened."""
 
@@ -168,11 +164,11 @@ _ORDER = {RESOURCE_LIST: 0, CHANGE_LIST: 1, RESOURCE_DUMP: 2, CHANGE_DUMP: 3}
 """Which capabilities come first."""
 
 
+@dataclass
 class _Walk:
-    def __init__(self, documents: Documents, parts: int) -> None:
-        self._documents = documents
-        self._parts = min(parts, _MOST_PARTS)
-        self.has_failed = False
+    documents: Documents
+    parts: int
+    has_failed: bool = False
 
     def set(self, offer: Offer) -> ExploreNode:
         """One set with its capabilities."""
@@ -194,8 +190,8 @@ class _Walk:
 
     def document(self, uri: str, title: str, *, open_parts: bool = False) -> ExploreNode:
         """One document, read to its end; of an index the first documents as well."""
-        tally = _Tally(self._parts if open_parts else 0)
-        answer = _read(self._documents, uri, tally)
+        tally = _Tally(self.parts if open_parts else 0)
+        answer = _read(self.documents, uri, tally)
         if isinstance(answer, EmptyDocument) and (channel := _CHANNELS.get(title)) is not None:
             return ExploreNode(uri=uri, title=RULES[channel].title, kind=channel.value, entries=0, octets=0)
         if not isinstance(answer, DocumentRead):
