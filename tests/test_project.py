@@ -41,7 +41,7 @@ LINES = {
     "patches": 729,
     "processes": 339,
     "publish": 5_986,
-    "rdf": 2_172,
+    "rdf": 2_170,
     "simulate": 924,
     "source": 5_087,
     "spec": 3_791,

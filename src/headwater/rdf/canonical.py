@@ -374,18 +374,16 @@ class LineSorter:
     def __init__(self, scratch: Path, bounds: RdfBounds = BOUNDS) -> None:
         self._scratch = scratch
         self._bounds = bounds
-        self._held: list[bytes] = []
-        self._octets = 0
+        self._held = bytearray()
         self._process: subprocess.Popen[bytes] | None = None
 
     def add(self, block: bytes) -> None:
         """Take whole lines, each ended by LF, without CR."""
         if self._process is not None:
             self._send(block)
-        elif block:
-            self._held.append(block)
-            self._octets += len(block)
-            if self._octets > self._bounds.run_octets:
+        else:
+            self._held += block
+            if len(self._held) > self._bounds.run_octets:
                 program = shutil.which("sort", path=_PLACES)
                 if program is None:
                     raise UsageFault(f"sort(1) is not in {_PLACES}", advice="Install coreutils.")
@@ -401,13 +399,13 @@ class LineSorter:
                 assert process.stdout is not None
                 widen(process.stdin)
                 widen(process.stdout)
-                while self._held:
-                    self._send(self._held.pop())
+                self._send(self._held)
+                self._held.clear()
 
     def blocks(self) -> Iterator[bytes]:
         """All lines that were taken, sorted, each once, in blocks. Once only."""
         if self._process is None:
-            lines = sorted(set(b"".join(self._held).splitlines(keepends=True)))
+            lines = sorted(set(bytes(self._held).splitlines(keepends=True)))
             if lines:
                 yield b"".join(lines)
             return
@@ -436,7 +434,7 @@ class LineSorter:
                     stream.close()  # type: ignore[union-attr]
             process.wait()
 
-    def _send(self, block: bytes) -> None:
+    def _send(self, block: bytes | bytearray) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         try:
