@@ -161,17 +161,22 @@ class AddressGuard:
         return self._judged(host, address)
 
     def _judged(self, host: str, address: str) -> str | None:
-        level = self._level(address)
-        if self._is_named(host):
-            self._outermost[host] = min(level, self._outermost.get(host, level))
-        if level is Level.PUBLIC or level <= self._bound(host):
+        level, is_named = self._level(address), host == self._source or host in self._allowed
+        if is_named:
+            bound = self._outermost[host] = min(level, self._outermost.get(host, level))
+            bound = Level.PUBLIC if bound is Level.PUBLIC else Level.LOCAL
+        elif level is Level.PUBLIC:
+            return None
+        else:
+            assert self._source is not None
+            if self._source not in self._outermost and (found := self._resolve(self._source)):
+                self._outermost[self._source] = min(map(self._level, found))
+            bound = self._outermost.get(self._source, Level.PUBLIC)  # nobody knows: the narrower bound
+        if level <= bound:
             return None
         told = "an address of this machine or link" if level is Level.LOCAL else "a private address"
-        why = "had a public address before" if self._is_named(host) else "the source is not"
+        why = "had a public address before" if is_named else "the source is not"
         return f"{host} is at {address}, {told}, and {why}: --allow-host {host} allows it"
-
-    def _is_named(self, host: str) -> bool:
-        return host == self._source or host in self._allowed
 
     def literal_objection(self, host: str) -> str | None:
         """The same of a host that is an address itself, or `localhost`: where a proxy connects, nothing else can be."""
@@ -179,17 +184,6 @@ class AddressGuard:
             return None
         address = literal_address(host)
         return self._judged(host, address) if address is not None else None
-
-    def _bound(self, host: str) -> Level:
-        if self._is_named(host):
-            return Level.PUBLIC if self._outermost.get(host) is Level.PUBLIC else Level.LOCAL
-        assert self._source is not None
-        if self._source not in self._outermost:
-            levels = [self._level(address) for address in self._resolve(self._source)]
-            if not levels:
-                return Level.PUBLIC  # nobody knows: the narrower bound
-            self._outermost[self._source] = min(levels)
-        return self._outermost[self._source]
 
     def _of_proxies(self) -> set[Place]:
         if self._proxy_addresses is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pycurl
@@ -108,8 +108,25 @@ class EasyHandle:
         self.targeted = False
         self.curl: Any = pycurl.Curl()
         self.curl.handle = self
-        for option, value in _fixed_options(options):
+        for option, value in (
+            (pycurl.NOSIGNAL, 1),
+            (pycurl.PATH_AS_IS, 1),
+            (pycurl.FOLLOWLOCATION, 0),
+            (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
+            (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
+            (pycurl.HTTP_CONTENT_DECODING, 0),
+            (pycurl.USERAGENT, options.user_agent),
+            (pycurl.CONNECTTIMEOUT_MS, int(options.connect_timeout_seconds * 1000)),
+            (pycurl.LOW_SPEED_TIME, options.stall_timeout_seconds),
+            (pycurl.BUFFERSIZE, RECEIVE_OCTETS),
+        ):
             self.curl.setopt(option, value)
+        excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+        if options.proxy is not None:
+            self.curl.setopt(pycurl.PROXY, options.proxy)
+        elif excepted.strip() != "*":
+            excepted = f"{excepted},{_LOOPBACK}".lstrip(",")
+        self.curl.setopt(pycurl.NOPROXY, excepted)
         self.curl.setopt(pycurl.HEADERFUNCTION, reception.line)
         self.curl.setopt(pycurl.WRITEFUNCTION, reception.body if options.octets_per_second is None else self._write)
         self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
@@ -125,10 +142,6 @@ class EasyHandle:
 
     def _write(self, chunk: bytes) -> int | None:
         return self.reception.body(chunk) if self.may_take(self, len(chunk)) else PAUSE
-
-    def close(self) -> None:
-        """Free what libcurl holds for it."""
-        self.curl.close()
 
     def prepare(
         self, uri: str, method: str, body: bytes | None, lines: list[bytes], slowest: int, *, proxied: bool
@@ -224,25 +237,6 @@ class EasyHandle:
         return bool(self.curl.getinfo(pycurl.NUM_CONNECTS) == 0)
 
 
-def _fixed_options(options: TransportOptions) -> Iterator[tuple[int, Any]]:
-    yield pycurl.NOSIGNAL, 1
-    yield pycurl.PATH_AS_IS, 1
-    yield pycurl.FOLLOWLOCATION, 0
-    yield pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
-    yield pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1
-    yield pycurl.HTTP_CONTENT_DECODING, 0
-    yield pycurl.USERAGENT, options.user_agent
-    yield pycurl.CONNECTTIMEOUT_MS, int(options.connect_timeout_seconds * 1000)
-    yield pycurl.LOW_SPEED_TIME, options.stall_timeout_seconds
-    yield pycurl.BUFFERSIZE, RECEIVE_OCTETS
-    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    if options.proxy is not None:
-        yield pycurl.PROXY, options.proxy
-        yield pycurl.NOPROXY, excepted
-        return
-    yield pycurl.NOPROXY, excepted if excepted.strip() == "*" else f"{excepted},{_LOOPBACK}".lstrip(",")
-
-
 class MultiHandle:
     """The transfers that are under way. Adding one may raise CurlError: it cannot be sent as it is."""
 
@@ -274,7 +268,3 @@ class MultiHandle:
         """Wait until something can be sent or received, or as long as libcurl or the caller allows."""
         own = self.curl.timeout()
         self.curl.select(seconds if own < 0 else min(seconds, own / 1000))
-
-    def close(self) -> None:
-        """End all connections."""
-        self.curl.close()

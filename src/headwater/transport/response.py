@@ -195,7 +195,8 @@ _NO_CODINGS = frozenset(
     | {"7bit", "8bit", "binary", "base64", "quoted-printable", "chunked", "aws-chunked", "unicode", "utf-16", "utf16"}
     | {"zip", "pdf", "xml", "json", "html", "csv", "tar", "jpeg", "jpg", "png", "octet-stream"}
 )
-
+"""What storage services send as a content coding and is none, beside character encodings and media types (AMB-98): what
+was once given to them."""
 
 _NO_FIELD = frozenset(b"H \t\r\n")
 """Octets with which a header line may begin that is no field, or not only one."""
@@ -226,16 +227,6 @@ def parse_head(lines: deque[bytes]) -> tuple[int, dict[str, str]]:
         last, value = _known_field(line) if len(line) <= _SHORT_LINE else _field(line)
         headers[last] = f"{headers[last]}, {value}" if last in headers else value
     return status, headers
-
-
-def real_codings(header: str) -> str:
-    """The content codings of a `Content-Encoding` without what is none; "identity" where nothing is left (AMB-98).
-
-    Storage services send what was once given to them: character encodings, media types, file formats, framings.
-    """
-    named = (name.strip(" \t\"'") for name in header.lower().split(","))
-    real = [name for name in named if name not in _NO_CODINGS and "/" not in name and codec_of(name) is None]
-    return ", ".join(real) or "identity"
 
 
 def _field(line: bytes) -> tuple[str, str]:
@@ -295,8 +286,14 @@ class ResponseReceiver:
             if self.octets > self._bound and not self.goes_on():
                 return 0
             self.chunks.append(chunk)
-            if self.hashers is not None:
-                self._spill()
+            if self.hashers is not None:  # from now on every chunk is hashed and written, if there is room
+                data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+                self.chunks.clear()
+                for _, hasher in self.hashers:
+                    hasher.update(data)
+                if self.room is not None:
+                    self.room.check(len(data), self.octets - self.fetch.replaces)
+                write_all(self._descriptor, data)
         except OSError as error:
             self.failure = _store_failure(error)
             return 0
@@ -376,23 +373,15 @@ class ResponseReceiver:
         self.status = 200
         return True
 
-    def _spill(self) -> None:
-        """Hash and write what has come in, if there is room; from now on every chunk goes this way."""
-        data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
-        self.chunks.clear()
-        for _, hasher in self.hashers or ():
-            hasher.update(data)
-        if self.room is not None:
-            self.room.check(len(data), self.octets - self.fetch.replaces)
-        write_all(self._descriptor, data)
-
     def read_head(self) -> None:
         """Set `status` and `headers` from the lines received; too many of them are a failure."""
         if self.status or self.failure:
             return
         self.status, self.headers = parse_head(self.lines)
-        if "content-encoding" in self.headers:
-            self.headers["content-encoding"] = real_codings(self.headers["content-encoding"])
+        if (header := self.headers.get("content-encoding")) is not None:
+            named = (name.strip(" \t\"'") for name in header.lower().split(","))
+            real = [name for name in named if name not in _NO_CODINGS and "/" not in name and codec_of(name) is None]
+            self.headers["content-encoding"] = ", ".join(real) or "identity"
         if len(self.lines) == MAX_HEAD_LINES or sum(map(len, self.lines)) > MAX_HEAD_OCTETS:
             said = f"headers of more than {MAX_HEAD_OCTETS} octets or {MAX_HEAD_LINES} lines"
             self.failure = FetchFailure(FailureKind.TOO_LARGE, said)

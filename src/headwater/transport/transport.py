@@ -200,9 +200,9 @@ class Transport:
         for handle in list(self._flying):
             self._ground(handle, lasting=True)
         for handle in self._idle:
-            handle.close()
+            handle.curl.close()
         self._idle.clear()
-        self._multi.close()
+        self._multi.curl.close()
 
     def share(self, uri: str, shares: int) -> TransportOptions | None:
         """The options for each of `shares` transports that ask the host of a URI in the place of this one.
@@ -301,14 +301,11 @@ class Transport:
             return
         self._abandon(job.run)
         if (handle := self._streams.pop(job, None)) is not None:
-            handle.close()
+            handle.curl.close()
 
     def _admit(self, job: ScheduledFetch) -> None:
         job.run.open += 1
         job.part = None if job.fetch.keep is None else kept_part(job.fetch)
-        self._enqueue(job)
-
-    def _enqueue(self, job: ScheduledFetch) -> None:
         if failure := self.queue.admit(job):
             self._end(job, Fetched(job.fetch, uri=job.uri, failure=failure))
 
@@ -373,40 +370,37 @@ class Transport:
         for lost in self.queue.hopeless(now):
             self._end(lost, Fetched(lost.fetch, uri=lost.uri, failure=dispatch.SILENT))
         while job := self.queue.next(now, room=bool(self._idle) or self._made < self._most):
-            self._fly(job)
-
-    def _fly(self, job: ScheduledFetch) -> None:
-        if barred := self.guard.literal_objection(dispatch.host_of(job.site)):
-            self._fail(job, FetchFailure(FailureKind.ADDRESS_REFUSED, barred))
-            return
-        if job.apart:
-            handle = self._streams[job]
-        elif self._idle:
-            handle = self._idle.pop()
-        else:
-            self._made += 1
-            handle = EasyHandle(ResponseReceiver(), self.options, self.guard, self._paces)
-        handle.job = job
-        handle.reception.begin(job.fetch, job.part, job.site)
-        handle.reception.room = self.room
-        self._flying[handle] = None
-        try:
-            own = self._credentials if job.site == self._trusted else None
-            if handle.certified or (own is not None and own.certificate is not None):
-                handle.identify(own, self.options)
-            handle.prepare(
-                dispatch.wire_uri(job.uri), job.fetch.method, job.fetch.body, header_lines(job, own),
-                SLOWEST_OCTETS_PER_SECOND if job.fetch.into is not None else self._slowest_document,
-                proxied=self._proxied,
-            )  # fmt: skip
-            if job.site.startswith("https:"):
-                self._authorities = self._authorities or ca_bundle()
-                handle.trust(self._authorities)
-            self._multi.curl.add_handle(handle.curl)
-        except (CurlError, ValueError) as error:
-            del self._flying[handle]
-            self._release(handle)
-            self._fail(job, FetchFailure(FailureKind.PROTOCOL, f"the request cannot be made: {error}"))
+            if barred := self.guard.literal_objection(dispatch.host_of(job.site)):
+                self._fail(job, FetchFailure(FailureKind.ADDRESS_REFUSED, barred))
+                continue
+            if job.apart:
+                handle = self._streams[job]
+            elif self._idle:
+                handle = self._idle.pop()
+            else:
+                self._made += 1
+                handle = EasyHandle(ResponseReceiver(), self.options, self.guard, self._paces)
+            handle.job = job
+            handle.reception.begin(job.fetch, job.part, job.site)
+            handle.reception.room = self.room
+            self._flying[handle] = None
+            try:
+                own = self._credentials if job.site == self._trusted else None
+                if handle.certified or (own is not None and own.certificate is not None):
+                    handle.identify(own, self.options)
+                handle.prepare(
+                    dispatch.wire_uri(job.uri), job.fetch.method, job.fetch.body, header_lines(job, own),
+                    SLOWEST_OCTETS_PER_SECOND if job.fetch.into is not None else self._slowest_document,
+                    proxied=self._proxied,
+                )  # fmt: skip
+                if job.site.startswith("https:"):
+                    self._authorities = self._authorities or ca_bundle()
+                    handle.trust(self._authorities)
+                self._multi.curl.add_handle(handle.curl)
+            except (CurlError, ValueError) as error:
+                del self._flying[handle]
+                self._release(handle)
+                self._fail(job, FetchFailure(FailureKind.PROTOCOL, f"the request cannot be made: {error}"))
 
     def _fail(self, job: ScheduledFetch, failure: FetchFailure) -> None:
         self.queue.landed(job, 0, failure, job.sent_at)
@@ -450,7 +444,7 @@ class Transport:
                 job.part.remove()
                 job.part = None
             job.whole = True
-            self._enqueue(job)
+            self.queue.admit(job)
             return
         if failure is None and status in dispatch.REDIRECTS and "location" in headers:
             answer.failure = self.queue.redirect(job, status, headers["location"])

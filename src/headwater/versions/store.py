@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 
@@ -272,14 +272,21 @@ class VersionStore:
                 tx.many(_TAKE_OVER, _older_files(self._folder))
         if not _has_packs(self._folder):
             return
-        for path, versions in _packs(self._folder):
-            with suppress(FileNotFoundError):  # another process has moved it meanwhile
-                with database.write(durable=True) as tx:
-                    tx.many(_TAKE_OVER, versions)
-                if not self._is_read_only:
-                    path.unlink()
+        packs, path = self._folder / _PACKS, self._folder / _INDEX
+        with ExitStack() as stack:
+            index = stack.enter_context(private_copy(path, _INDEX_SCHEMA)) if path.is_file() else None
+            for pack in sorted(packs.glob("*.pack")):
+                with suppress(FileNotFoundError):  # another process has moved it meanwhile
+                    with database.write(durable=True) as tx:
+                        tx.many(_TAKE_OVER, _pack_versions(pack, index))
+                    if not self._is_read_only:
+                        pack.unlink()
         if not self._is_read_only:
-            _remove_index(self._folder)
+            with suppress(FileNotFoundError):  # another process has done it meanwhile
+                sync_folder(packs)  # it is durable that all packs are gone: one without the index has removed versions
+                for path in (*self._folder.glob(f"{_INDEX}*"), *packs.glob("*")):
+                    path.unlink(missing_ok=True)
+                packs.rmdir()
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -397,22 +404,6 @@ def _has_packs(folder: Path) -> bool:
     return (folder / _PACKS).is_dir()
 
 
-def _packs(folder: Path) -> Iterator[tuple[Path, Iterator[_OlderRow]]]:
-    """The packs of a store, each with its versions. Raises OSError, and DatabaseFaults of the index."""
-    with _opened_index(folder) as index:
-        for path in sorted((folder / _PACKS).glob("*.pack")):
-            yield path, _pack_versions(path, index)
-
-
-def _remove_index(folder: Path) -> None:
-    """Leave no index, once it is durable that all packs are gone: a pack without it has removed versions again."""
-    with suppress(FileNotFoundError):  # another process has done it meanwhile
-        sync_folder(folder / _PACKS)
-        for path in (*folder.glob(f"{_INDEX}*"), *(folder / _PACKS).glob("*")):
-            path.unlink(missing_ok=True)
-        (folder / _PACKS).rmdir()
-
-
 def _older_files(folder: Path) -> Iterator[_OlderRow]:
     """The versions that lie in files. Raises OSError."""
     for path in folder.glob("??/??/*"):
@@ -421,19 +412,16 @@ def _older_files(folder: Path) -> Iterator[_OlderRow]:
             yield bytes.fromhex(path.name), found.st_mtime_ns // 1_000, found.st_size, None
 
 
-@contextmanager
-def _opened_index(folder: Path) -> Iterator[Database | None]:
-    if not (folder / _INDEX).is_file():
-        yield None
-        return
-    with private_copy(folder / _INDEX, _INDEX_SCHEMA) as index:
-        yield index
-
-
 def _pack_versions(path: Path, index: Database | None) -> Iterator[_OlderRow]:
     with path.open("rb") as file:
+        while index is None and len(head := file.read(_PACK_HEADER.size)) == _PACK_HEADER.size:
+            magic, length, key = _PACK_HEADER.unpack(head)
+            if magic != _PACK_MAGIC or length > _MOST_PACKED_OCTETS:
+                return
+            octets = file.read(length)
+            if hashlib.sha256(octets).digest() == key:
+                yield key, _now_us(), length, octets
         if index is None:
-            yield from _sound_records(file)
             return
         with index.read() as tx:
             records = tx.fetch(_PACK_RECORDS, (path.stem,))
@@ -441,14 +429,3 @@ def _pack_versions(path: Path, index: Database | None) -> Iterator[_OlderRow]:
             octets = os.pread(file.fileno(), length, start)
             if len(octets) == length:
                 yield digest, used_us, length, octets
-
-
-def _sound_records(file: BinaryIO) -> Iterator[_OlderRow]:
-    now_us = time.time_ns() // 1_000
-    while len(head := file.read(_PACK_HEADER.size)) == _PACK_HEADER.size:
-        magic, length, digest = _PACK_HEADER.unpack(head)
-        if magic != _PACK_MAGIC or length > _MOST_PACKED_OCTETS:
-            return
-        octets = file.read(length)
-        if hashlib.sha256(octets).digest() == digest:
-            yield digest, now_us, length, octets

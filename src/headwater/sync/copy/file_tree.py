@@ -379,7 +379,16 @@ class Backup:
         here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for part in path.split(b"/")[:-1]:
-                below = _folder_below(here, part)
+                for free in _names(part):  # where a file has that name already, one with a number
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(free, dir_fd=here)
+                    try:
+                        below = os.open(free, _FOLDER, dir_fd=here)
+                    except OSError as cause:
+                        if cause.errno not in (errno.ENOTDIR, errno.ELOOP):
+                            raise
+                    else:
+                        break
                 os.close(here)
                 here = below
             yield here
@@ -390,19 +399,6 @@ class Backup:
 def backup_of(folder: str, copy: Path, now: dt.datetime) -> Backup:
     """What keeps the files of a run that begins now below `folder`. Raises UsageFault."""
     return Backup(Path(folder), f"{now:%Y-%m-%dT%H%M%SZ}", copy)
-
-
-def _folder_below(here: int, part: bytes) -> int:
-    """The folder `part`, made when it is not there; where a file has that name already, one with a number."""
-    for free in _names(part):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(free, dir_fd=here)
-        try:
-            return os.open(free, _FOLDER, dir_fd=here)
-        except OSError as cause:
-            if cause.errno not in (errno.ENOTDIR, errno.ELOOP):
-                raise
-    raise AssertionError("unreachable")
 
 
 def _names(name: bytes) -> Iterator[bytes]:

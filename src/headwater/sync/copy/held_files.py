@@ -173,28 +173,19 @@ class CrashRecovery(msgspec.Struct):
             for start in range(0, len(files), _TOLD_TOGETHER):
                 with self.database.write() as t:
                     for uri, path in files[start : start + _TOLD_TOGETHER]:
-                        self._recover_file(
-                            t, tree, (set_id, uri, path), is_removal=bool(removal), power_was_lost=power_was_lost
-                        )
+                        if removal and t.one("SELECT 1 FROM resources WHERE path = ?", (path,)) is None:
+                            if power_was_lost and not has_reserved(path):
+                                other = held_otherwise(t, path) if tree.folds else None
+                                if other is None or not tree.respell(path, other[1]):
+                                    tree.remove(path)
+                            continue
+                        done = _recorded(t, tree, set_id, uri, path)
+                        if done is not None and self.each is not ignored:  # told before the note of it is gone
+                            name = str(t.value("SELECT name FROM sets WHERE id = ?", (set_id,)) or "")
+                            told = Done(done, uri, printable_path(path), reason="by a run that was cut short")
+                            each_of_set(self.each, name)(told)
             with self.database.write() as t:
                 t.run("DELETE FROM intents WHERE id = ?", (number,))
-
-    def _recover_file(
-        self, t: Transaction, tree: FileTree, file: tuple[int, str, bytes], *, is_removal: bool, power_was_lost: bool
-    ) -> None:
-        """Let the row be what lies there; if that is something new, tell of it before the note of it is gone."""
-        set_id, uri, path = file
-        if is_removal and t.one("SELECT 1 FROM resources WHERE path = ?", (path,)) is None:
-            if power_was_lost and not has_reserved(path):
-                other = held_otherwise(t, path) if tree.folds else None
-                if other is None or not tree.respell(path, other[1]):
-                    tree.remove(path)
-            return
-        done = _recorded(t, tree, set_id, uri, path)
-        if done is not None and self.each is not ignored:
-            name = str(t.value("SELECT name FROM sets WHERE id = ?", (set_id,)) or "")
-            told = Done(done, uri, printable_path(path), reason="by a run that was cut short")
-            each_of_set(self.each, name)(told)
 
     def end(self, number: int) -> None:
         """Note that the run is over, and whether what it wrote is known to be on the disk."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -186,7 +186,8 @@ def fitting_base(
     entries: Sequence[_Entry] = t.fetch(query, (step, _SAMPLE))
     files: defaultdict[str, list[tuple[int, bytes, _Entry]]] = defaultdict(list)
     for entry in entries:
-        for base in _bases(entry[0], default):
+        ends = [n for n, character in enumerate(entry[0]) if character == "/" and n > entry[0].find("://") + 2]
+        for base in dict.fromkeys((default, *(entry[0][: end + 1] for end in ends[:_DEEPEST]), "")):
             path = natural_path(entry[0], base)
             if path is not None and (size := _size_if_listed(tree, prefix + path, entry)) is not None:
                 files[base].append((size, prefix + path, entry))
@@ -199,12 +200,6 @@ def fitting_base(
         if is_enough and 2 * covered >= len(entries) and 2 * right > len(few):
             return base, count, len(entries)
     return None if votes or not entries else (default, 0, len(entries))
-
-
-def _bases(uri: str, default: str) -> Iterator[str]:
-    """Every folder that could be the base of this URI, and none: then names begin with the host."""
-    ends = [n for n, character in enumerate(uri) if character == "/" and n > uri.find("://") + 2]
-    return iter(dict.fromkeys((default, *(uri[: end + 1] for end in ends[:_DEEPEST]), "")))
 
 
 def _size_if_listed(tree: FileTree, path: bytes, entry: _Entry) -> int | None:

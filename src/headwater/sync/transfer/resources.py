@@ -139,7 +139,15 @@ class ResourceTransfer:
                     self._settle(fetched)
                 results.flush()
                 self._round += 1
-            self._remove_parts()
+            # what could be fetched has been: only parts of what is remembered as failed, or waits for its turn, stay
+            if names := {
+                name for name in os.listdir(self._temp) if name.startswith(f"{PARTIAL_PREFIX}{self._set.id}-")
+            }:
+                with self._context.database.write() as t:
+                    rows = t.rows(_STILL_WANTED, (self._set.id, WAITING_ROUND))
+                    wanted = {_part_name(self._set.id, *row) for row in rows}
+                for name in names.difference(sorted(names & wanted)[:MOST_PARTS]):
+                    self._tree.discard(name)
         finally:
             if self._fixity is not None:
                 self._fixity.close()
@@ -200,6 +208,8 @@ class ResourceTransfer:
         headers = request_headers(work)
         if self._negotiated and work.attempt.of_source and work.hash is None and work.length is None:
             headers += self._negotiated  # `loc` is generic (DST-S3)
+        is_small = work.length is not None and work.length < LASTING_OCTETS
+        keeps = not is_small and wanted is not None and work.attempt.keeps_parts and not work.encoding
         return Fetch(
             work.target,
             headers,
@@ -208,27 +218,11 @@ class ResourceTransfer:
             algorithms=(wanted.algorithm if wanted else "sha-256",),
             max_octets=octet_limit(work.length, self._largest),
             replaces=self._tree.size(work.path) if work.held is not None else 0,
-            keep=self._kept_part(work, wanted),
+            keep=f"{self._temp}/{_part_name(self._set.id, work.uri, work.hash)}" if keeps else None,
             key=(work, wanted),
             objection=self._objection if work.attempt.of_source else None,
             retries=0 if isinstance(work.attempt, MirrorAttempt) else None,
         )
-
-    def _kept_part(self, work: Work, wanted: Digest | None) -> str | None:
-        is_small = work.length is not None and work.length < LASTING_OCTETS
-        if is_small or wanted is None or not work.attempt.keeps_parts or work.encoding:
-            return None
-        return f"{self._temp}/{_part_name(self._set.id, work.uri, work.hash)}"
-
-    def _remove_parts(self) -> None:
-        """What could be fetched has been: only parts of what is remembered as failed, or waits for its turn, stay."""
-        number = self._set.id
-        names = {name for name in os.listdir(self._temp) if name.startswith(f"{PARTIAL_PREFIX}{number}-")}
-        if names:
-            with self._context.database.write() as t:
-                wanted = {_part_name(number, *row) for row in t.rows(_STILL_WANTED, (number, WAITING_ROUND))}
-            for name in names.difference(sorted(names & wanted)[:MOST_PARTS]):
-                self._tree.discard(name)
 
     # what came
 
@@ -392,7 +386,11 @@ class ResourceTransfer:
         modified = headers.get("last-modified")
         mtime = mtime_ns(None if newer else work.lastmod, modified)
         found = tree.stamp(name, mtime) if body is None else tree.write(name, body, mtime)
-        is_held = self._is_held(work, content.digest)
+        is_held = False
+        if work.held is not None and strongest_of(work.hash) is None:  # only fetching such octets tells so
+            with self._context.database.read() as t:
+                row = t.one("SELECT path, digest, size, mtime_ns FROM resources WHERE id = ?", (work.held,))
+            is_held = row is not None and row[:2] == (path, content.digest) and is_intact(tree, path, *row[2:])
         try:
             try:
                 tree.place(name, path)
@@ -409,16 +407,6 @@ class ResourceTransfer:
         file = PlacedFile(path, *found, content.digest, headers.get("etag"), strong_last_modified(headers), newer)
         self._results.placed(work, file, content.octets - fetched.brought, held=is_held)
         return True
-
-    def _is_held(self, work: Work, digest: str) -> bool:
-        """Whether these octets are held already, in their place: without a listed hash only fetching them tells so."""
-        if work.held is None or strongest_of(work.hash) is not None:
-            return False
-        with self._context.database.read() as t:
-            row = t.one("SELECT path, digest, size, mtime_ns FROM resources WHERE id = ?", (work.held,))
-        if row is None or row[:2] != (work.path, digest):
-            return False
-        return is_intact(self._tree, work.path, *row[2:])
 
     # what did not come
 

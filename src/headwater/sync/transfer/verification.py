@@ -145,7 +145,7 @@ class LocalCopy(msgspec.Struct, frozen=True, gc=False):
 def compare(listed: ListedResource, held: LocalCopy) -> CopyState:
     """Compare without the network: any digest both have, else `lastmod` and length, else the source must be asked."""
     wanted = digests_of(listed.hash)
-    own = {d.algorithm: d.hex for text in (held.digest,) for d in digests_of(text)}
+    own = {d.algorithm: d.hex for d in digests_of(held.digest)}
     shared = [d for d in wanted if d.algorithm in own]
     if shared:
         return CopyState.YES if all(own[d.algorithm] == d.hex for d in shared) else CopyState.NO
