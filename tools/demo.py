@@ -181,7 +181,8 @@ def end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
 
 
 def status_of(url: str) -> int:
-    from headwater.transport.transport import Fetch, Transport, TransportOptions
+    from headwater.transport.fetch import Fetch, TransportOptions
+    from headwater.transport.transport import Transport
 
     with Transport(TransportOptions(retries=0)) as transport:
         return transport.one(Fetch(url)).status
@@ -230,7 +231,8 @@ def edit(source: Path) -> int:
 
 def wait_until_announced(url: str, changes: int) -> None:
     """Wait until the source's open Change List names all the changes and has come to rest."""
-    from headwater.transport.transport import Fetch, Transport
+    from headwater.transport.fetch import Fetch
+    from headwater.transport.transport import Transport
 
     started = time.monotonic()
     with Transport() as transport:

@@ -13,7 +13,8 @@ from headwater.sync.audit.auditor import audit
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import AuditReport, SyncReport
 from headwater.sync.run import SyncTask, synchronise
-from headwater.transport.transport import Transport, TransportOptions
+from headwater.transport.fetch import TransportOptions
+from headwater.transport.transport import Transport
 
 IMPATIENT = TransportOptions(
     retries=2,

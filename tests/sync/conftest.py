@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.transport.transport import TransportOptions
+from headwater.transport.fetch import TransportOptions
 from tests.support.fake_source import Site, Source
 
 

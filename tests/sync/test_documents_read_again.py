@@ -10,7 +10,8 @@ import pytest
 from headwater.progress import silent
 from headwater.sync.lists.documents import Documents
 from headwater.sync.run import utcnow
-from headwater.transport.transport import StreamBroken, Transport, TransportOptions
+from headwater.transport.fetch import TransportOptions
+from headwater.transport.transport import StreamBroken, Transport
 from tests.support.copying import DONE, go, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, reset, sometimes, truncated
 from tests.sync.test_documents import ALL, indexed

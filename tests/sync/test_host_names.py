@@ -8,9 +8,10 @@ import pytest
 
 from headwater import SyncOptions
 from headwater.sync.connection import Scope, bare_host, credentials_of, hosts_of, origin_of
+from headwater.transport.access import SignInCredentials
 from headwater.transport.fetch import FailureKind, Fetch, TransportOptions
 from headwater.transport.scheduler import host_of, site_of, wire_uri
-from headwater.transport.transport import SignInCredentials, Transport
+from headwater.transport.transport import Transport
 from tests.support.copying import DONE, check, go, tree
 from tests.support.fake_source import Site, Source
 from tests.support.names_of_files import path_of

@@ -14,7 +14,8 @@ import pytest
 from headwater import publish_folder
 from headwater.progress import Notice, Progress
 from headwater.sync.options import SyncOptions
-from headwater.transport.transport import SignInCredentials, Transport
+from headwater.transport.access import SignInCredentials
+from headwater.transport.transport import Transport
 from tests.support.copying import DONE, FAILED, IMPATIENT, SOURCE, USAGE, Ran, check, go, run_over, tree
 from tests.support.fake_source import Handler, Page, Reply, Site, Source, at, document, redirect, url
 from tests.support.program import run_here

@@ -21,7 +21,8 @@ from tools.engines.launch import free_port
 from headwater.errors import Interrupted
 from headwater.sync.copy.destination_folder import LONGEST_SECONDS
 from headwater.sync.transfer import resources
-from headwater.transport.transport import Transport, TransportOptions
+from headwater.transport.fetch import TransportOptions
+from headwater.transport.transport import Transport
 from tests.support.copying import DONE, FAILED, check, go, is_clean, run_over, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, at
 from tests.support.serving import face

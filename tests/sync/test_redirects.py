@@ -13,7 +13,8 @@ from headwater.sync.audit.auditor import audit
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import open_transport
 from headwater.transport.access import AddressGuard, Level, level_of, proxy_places
-from headwater.transport.transport import FailureKind, Fetch, Transport, TransportOptions
+from headwater.transport.fetch import FailureKind, Fetch, TransportOptions
+from headwater.transport.transport import Transport
 from tests.support.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, Ran, check, go, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, ln, redirect, sha, url
 from tests.support.waiting import START

@@ -446,7 +446,8 @@ def test_a_token_stays_with_its_origin(source: Source, site: Site, dest: Path) -
     with Source() as other:
         other.pages["/x"] = Reply(BODY)
         source.pages[PATH] = redirect(f"{other.base}/x")
-        from headwater.transport.transport import SignInCredentials, TransportOptions
+        from headwater.transport.access import SignInCredentials
+        from headwater.transport.fetch import TransportOptions
 
         options = TransportOptions(retries=0, credentials=SignInCredentials(source.base, "Bearer secret"))
         assert go(source.base, dest, options, any_host=True).status == DONE

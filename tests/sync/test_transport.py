@@ -22,16 +22,9 @@ from typing import Any
 import pytest
 from tools.engines.certificates import Authority
 
-from headwater.transport.access import Level, level_of
-from headwater.transport.fetch import DeadlineMet
-from headwater.transport.transport import (
-    FailureKind,
-    Fetch,
-    SignInCredentials,
-    StreamBroken,
-    Transport,
-    TransportOptions,
-)
+from headwater.transport.access import Level, SignInCredentials, level_of
+from headwater.transport.fetch import DeadlineMet, FailureKind, Fetch, TransportOptions
+from headwater.transport.transport import StreamBroken, Transport
 from tests.support.scripted_server import Behaviour, Request, answer, scripted
 from tests.support.waiting import Clock, until
 
@@ -450,8 +443,8 @@ def test_permanent_redirects_are_reported_up_to_the_first_passing_one() -> None:
 
 
 def test_dst_f10_https_is_never_left_for_http() -> None:
+    from headwater.transport.fetch import FetchFailure
     from headwater.transport.scheduler import redirect_target
-    from headwater.transport.transport import FetchFailure
 
     assert isinstance(redirect_target("https://a/", "http://a/", 0), FetchFailure)
     assert redirect_target("https://a/", "https://b/", 0) == "https://b/"

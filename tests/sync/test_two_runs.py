@@ -19,7 +19,8 @@ from headwater.sync.copy.file_tree import DestinationLocked
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, follow
 from headwater.sync.sets.polling import PollInterval
-from headwater.transport.transport import Transport, TransportOptions
+from headwater.transport.fetch import TransportOptions
+from headwater.transport.transport import Transport
 from tests.support.copying import DONE, STORE, check, go, run_over
 from tests.support.fake_source import Site, Source
 

@@ -27,23 +27,12 @@ is_plain = re.compile(r"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*\Z", re.AS
 _CLIMBS = re.compile(r"(?:^|[/\\])\.\.(?:[/\\]|$)")
 
 
-def member_name(path: str) -> str:
-    """The name of the member that a manifest's `path` means, literally: one leading slash, or `./`, less (DST-P3,
-    AMB-36). Raises BadPath."""
+def possible_names(path: str) -> tuple[str, ...]:
+    """The names of the member that a manifest's `path` may mean, in this order: the literal one, which is it with one
+    leading slash, or `./`, less (DST-P3), then the percent-decoded one where it is another and as safe (AMB-36). Raises
+    BadPath when the literal one is refused."""
     name = path[1:] if path.startswith("/") else path.removeprefix(HERE)
     check_name(name)
-    return name
-
-
-def has_leading_slash(path: str) -> bool:
-    """Whether `path` is written as RS-RDM-05 demands; one that is not is accepted with a warning (AMB-36)."""
-    return path.startswith("/")
-
-
-def possible_names(path: str) -> tuple[str, ...]:
-    """The names to look for, in this order: the literal one, then the percent-decoded one where it is another and as
-    safe (AMB-36). Raises BadPath when the literal one is refused."""
-    name = member_name(path)
     try:
         decoded = unquote_to_bytes(name).decode()
         check_name(decoded)

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import msgspec
 
 from headwater.packages.faults import BadManifest, BadPath, PackageLimits, shown
-from headwater.packages.member_paths import MANIFEST, has_leading_slash, possible_names
+from headwater.packages.member_paths import MANIFEST, possible_names
 from headwater.packages.zip_reader import ZipDirectory, ZipMember, read_directory
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.reader import Reader
@@ -80,7 +80,15 @@ class PackageFile:
     def entries(self) -> Iterator[PackagedEntry]:
         """The entries in the order of the manifest, each with its member; once. Raises BadManifest, BadPackage."""
         for entries in self.listed():
-            yield from map(self._packaged, entries)
+            for entry in entries:
+                for link in entry.links:
+                    if link.path is not None:
+                        self._find(link.path, entry.loc)
+                member = None if entry.path is None else self._find(entry.path, entry.loc)
+                if entry.path is None and entry.change != ChangeKind.DELETED:
+                    rule = "RS-CDM-06" if self.kind == Kind.CHANGE_DUMP_MANIFEST else "RS-RDM-05"
+                    self._tell(rule, "the entry has no path", entry.loc, fails=True)
+                yield PackagedEntry(entry, member)
 
     def listed(self) -> Iterator[list[Entry]]:
         """The entries alone, as `entries` has them, some at a time; in place of it. Raises BadManifest, BadPackage."""
@@ -103,7 +111,14 @@ class PackageFile:
             return False
         digests = {digest.algorithm: digest.hex for digest in entry.digests}
         algorithm = next((name for name in STRONGEST if name in digests), None)
-        found = self._digest(member, algorithm)
+        key = (member.name, algorithm)
+        if key not in self._digests:
+            hasher = hashlib.new(HASHLIB[algorithm], usedforsecurity=False) if algorithm else None
+            for block in self.directory.blocks(member):
+                if hasher is not None:
+                    hasher.update(block)
+            self._digests[key] = None if hasher is None else hasher.hexdigest()
+        found = self._digests[key]
         if entry.length is not None and entry.length != member.octets:
             self._tell("DST-P5", f"{member.octets:,} octets instead of {entry.length:,}", entry.loc, fails=True)
             return False
@@ -112,31 +127,9 @@ class PackageFile:
             return False
         return True
 
-    def _digest(self, member: ZipMember, algorithm: str | None) -> str | None:
-        """The hex digest of a member, which is read once for each algorithm. Raises BadPackage when it is damaged."""
-        key = (member.name, algorithm)
-        if key not in self._digests:
-            hasher = hashlib.new(HASHLIB[algorithm], usedforsecurity=False) if algorithm else None
-            for block in self.directory.blocks(member):
-                if hasher is not None:
-                    hasher.update(block)
-            self._digests[key] = None if hasher is None else hasher.hexdigest()
-        return self._digests[key]
-
-    def _packaged(self, entry: Entry) -> PackagedEntry:
-        for link in entry.links:
-            if link.path is not None:
-                self._find(link.path, entry.loc)
-        if entry.path is not None:
-            return PackagedEntry(entry, self._find(entry.path, entry.loc))
-        if entry.change != ChangeKind.DELETED:
-            rule = "RS-CDM-06" if self.kind == Kind.CHANGE_DUMP_MANIFEST else "RS-RDM-05"
-            self._tell(rule, "the entry has no path", entry.loc, fails=True)
-        return PackagedEntry(entry, None)
-
     def _find(self, path: str, uri: str) -> ZipMember | None:
         """The member that a path means: literally, else percent-decoded (DST-P3, DST-P4, AMB-36)."""
-        usual = self.directory.get(path[1:]) if has_leading_slash(path) else None
+        usual = self.directory.get(path[1:]) if path.startswith("/") else None
         if usual is not None and usual.name != MANIFEST:
             self._declared.add(usual.name)
             return usual
@@ -145,7 +138,7 @@ class PackageFile:
         except BadPath as fault:
             self._tell("DST-P3", fault.what, uri, fails=True)
             return None
-        if not has_leading_slash(path):
+        if not path.startswith("/"):  # as RS-RDM-05 demands
             self._tell("AMB-36", "the path has no leading slash", uri)
         for name in names:
             if (member := self.directory.get(name)) is not None and name != MANIFEST:

@@ -13,37 +13,14 @@ from typing import BinaryIO
 import msgspec
 
 from headwater.deflate import DeflateError, crc32, raw_inflater
+from headwater.packages import zip_format as zf
 from headwater.packages.faults import BadPackage, BadPath, CutPackage, NotPackage, PackageLimits, PackageTooLarge, shown
 from headwater.packages.member_paths import HERE, MANIFEST, MemberNames
-from headwater.packages.zip_format import (
-    CENTRAL,
-    CENTRAL_SIGNATURE,
-    DEFLATED,
-    DESCRIPTOR,
-    DESCRIPTORS,
-    ENCRYPTED,
-    END,
-    END64,
-    END64_SIGNATURE,
-    END_SIGNATURE,
-    FILE_KIND,
-    FOLDER,
-    LOCAL,
-    LOCAL_SIGNATURE,
-    LOCATOR64,
-    LOCATOR64_SIGNATURE,
-    MOST_16,
-    MOST_32,
-    REGULAR_FILE,
-    STORED,
-    UTF8,
-    ZIP64_FIELD,
-)
 
 _STRONG = 1 << 6
 _PATCHED = 1 << 5
 _MASKED = 1 << 13
-_REFUSED = ENCRYPTED | _STRONG | _PATCHED | _MASKED
+_REFUSED = zf.ENCRYPTED | _STRONG | _PATCHED | _MASKED
 
 _LOCAL_FACTS = Struct("<6xHH4xIIIHH")
 _CENTRAL_FACTS = Struct("<8xHH4xIIIHHHH2xII")
@@ -72,7 +49,7 @@ def decoded_name(name: bytes, flags: int) -> str:
     try:
         text = name.decode()
     except UnicodeDecodeError as error:
-        if flags & UTF8:
+        if flags & zf.UTF8:
             raise BadPath(f"the name {name[:100]!r} is not UTF-8, as it claims to be") from error
         text = name.decode("cp437")
     return text.removeprefix(HERE) or text
@@ -87,14 +64,14 @@ def _check_header(name: bytes, flags: int, method: int, name_octets: int, more: 
     if flags & _REFUSED:
         what = "is encrypted" if flags & ~_PATCHED & _REFUSED else "is a patch"
         raise BadPackage(f"{shown(name.decode('utf-8', 'replace'))} {what}")
-    if method not in (STORED, DEFLATED):
+    if method not in (zf.STORED, zf.DEFLATED):
         raise BadPackage(f"{shown(name.decode('utf-8', 'replace'))} has the unknown method {method}")
 
 
 def _values64(extra: bytes, said: list[int]) -> list[int]:
     """The values, those from the ZIP64 field that are too large for the header. Padding of other writers at the end of
     the extra fields is ignored. Raises BadPackage."""
-    if MOST_32 not in said:
+    if zf.MOST_32 not in said:
         return said
     field = None
     at = 0
@@ -102,14 +79,14 @@ def _values64(extra: bytes, said: list[int]) -> list[int]:
         kind, length = int.from_bytes(extra[at : at + 2], "little"), int.from_bytes(extra[at + 2 : at + 4], "little")
         if at + 4 + length > len(extra):
             break
-        if kind == ZIP64_FIELD:
+        if kind == zf.ZIP64_FIELD:
             if field is not None:
                 raise BadPackage("a member has two ZIP64 fields")
             field = extra[at + 4 : at + 4 + length]
         at += 4 + length
     values, at = list(said), 0
     for index, value in enumerate(said):
-        if value == MOST_32:
+        if value == zf.MOST_32:
             if field is None or at + 8 > len(field):
                 raise BadPackage("a member's ZIP64 field is missing or too short")
             values[index] = int.from_bytes(field[at : at + 8], "little")
@@ -146,7 +123,10 @@ class Inflation:
             waiting = bytes(data[start : start + _INPUT])
             self.packed += len(waiting)
             while not self.ended:
-                out = self._inflate(waiting)
+                try:
+                    out = self._inflater.decompress(waiting, _BLOCK)
+                except DeflateError as error:
+                    raise BadPackage(f"the deflated content of {shown(self._name)} is damaged") from error
                 waiting = self._inflater.unconsumed_tail
                 if out:
                     self._check(len(out))
@@ -155,12 +135,6 @@ class Inflation:
                     break
             self.packed -= len(self._inflater.unused_data)
             self._check(0)
-
-    def _inflate(self, data: bytes) -> bytes:
-        try:
-            return self._inflater.decompress(data, _BLOCK)
-        except DeflateError as error:
-            raise BadPackage(f"the deflated content of {shown(self._name)} is damaged") from error
 
     def _check(self, octets: int) -> None:
         limits = self._limits
@@ -229,7 +203,7 @@ class ZipDirectory:
             yield self.read(member)
             return
         self._file.seek(member.begin)
-        most = LOCAL.size + self._limits.name_octets + self._limits.extra_octets
+        most = zf.LOCAL.size + self._limits.name_octets + self._limits.extra_octets
         length, has_descriptor = self._checked(member, self._file.read(min(most, member.end - member.begin)))
         begin = member.begin + length
         crc, plain = 0, 0
@@ -247,7 +221,7 @@ class ZipDirectory:
         """The whole content of a member; its length is in `octets`. Raises as `blocks`."""
         if not member.is_small:
             return b"".join(self.blocks(member))
-        is_deflated = member.method != STORED
+        is_deflated = member.method != zf.STORED
         return unpacked(member.name, self.packed(member), member.octets, member.crc, is_deflated=is_deflated)
 
     def packed(self, member: ZipMember) -> bytes:
@@ -267,15 +241,15 @@ class ZipDirectory:
     def _checked(self, member: ZipMember, octets: bytes) -> tuple[int, bool]:
         """The length of the local header, with which these octets begin, and whether a data descriptor follows the
         member: then lengths and CRC in the header may be zero. Else it must say the same as the central record."""
-        if len(octets) < LOCAL.size or not octets.startswith(LOCAL_SIGNATURE):
+        if len(octets) < zf.LOCAL.size or not octets.startswith(zf.LOCAL_SIGNATURE):
             raise BadPackage(f"{shown(member.name)} is not where the central directory says")
         flags, method, crc, packed, plain, name_length, extra_length = _LOCAL_FACTS.unpack_from(octets)
-        behind_name = LOCAL.size + name_length
+        behind_name = zf.LOCAL.size + name_length
         length = behind_name + extra_length
-        name = octets[LOCAL.size : behind_name]
+        name = octets[zf.LOCAL.size : behind_name]
         plain, packed = _values64(octets[behind_name:length], [plain, packed])
         _check_header(name, flags, method, name_length, extra_length, self._limits)
-        has_descriptor = bool(flags & DESCRIPTOR)
+        has_descriptor = bool(flags & zf.DESCRIPTOR)
         if (name, method) != (member.raw_name, member.method):
             raise BadPackage(f"{shown(member.name)} has another name or method in its local header")
         facts = (member.crc, member.packed, member.octets)
@@ -288,7 +262,7 @@ class ZipDirectory:
 
     def _content(self, member: ZipMember, at: int) -> Iterator[bytes]:
         """The content of a member whose octets begin at this place. Another member may be read meanwhile."""
-        inflation = None if member.method == STORED else Inflation(member.name, self._limits, member.octets)
+        inflation = None if member.method == zf.STORED else Inflation(member.name, self._limits, member.octets)
         end = at + member.packed
         while at < end:
             self._file.seek(at)
@@ -311,8 +285,8 @@ def _check_rest(member: ZipMember, rest: bytes, *, has_descriptor: bool) -> None
     if has_descriptor:
         is_right = any(
             rest == form.pack(*((signature, *facts) if signature else facts))
-            for form, signature, is_large in DESCRIPTORS
-            if is_large or max(facts) <= MOST_32
+            for form, signature, is_large in zf.DESCRIPTORS
+            if is_large or max(facts) <= zf.MOST_32
         )
     if not is_right:
         raise BadPackage(f"behind {shown(member.name)} lie octets that belong to no member")
@@ -357,7 +331,7 @@ def read_directory(file: BinaryIO, limits: PackageLimits | None = None) -> ZipDi
     for index, (_, raw, flags, method, crc, packed, plain) in enumerate(found):
         name = decoded_name(raw, flags)
         member = ZipMember(name, plain, begins[index], begins[index + 1], raw, method, crc, packed)
-        if member.begin + LOCAL.size + len(raw) + packed > member.end:
+        if member.begin + zf.LOCAL.size + len(raw) + packed > member.end:
             raise BadPackage(f"{shown(name)} overlaps what follows it")
         if name.endswith("/"):
             if name != HERE:
@@ -372,7 +346,7 @@ def read_directory(file: BinaryIO, limits: PackageLimits | None = None) -> ZipDi
             raise PackageTooLarge(f"{shown(name)} has {plain:,} octets, more than {most:,}")
         if plain > bounds.ratio_octets and plain > bounds.ratio * packed:
             raise PackageTooLarge(f"{shown(name)} grows more than {bounds.ratio} times by inflating")
-        if method == STORED and packed != plain:
+        if method == zf.STORED and packed != plain:
             raise BadPackage(f"{shown(name)} is stored, with two different lengths")
         members.append(member)
     octets = sum(member.octets for member in members)
@@ -382,7 +356,7 @@ def read_directory(file: BinaryIO, limits: PackageLimits | None = None) -> ZipDi
         raise PackageTooLarge(f"the members together grow more than {bounds.ratio} times by inflating")
     if leading:
         file.seek(0)
-        if file.read(4) == LOCAL_SIGNATURE:
+        if file.read(4) == zf.LOCAL_SIGNATURE:
             raise BadPackage("the package begins with a member that its central directory has not")
     directory = ZipDirectory(file, members, bounds, leading)
     for folder in folders:
@@ -393,8 +367,8 @@ def read_directory(file: BinaryIO, limits: PackageLimits | None = None) -> ZipDi
 def _read_record(file: BinaryIO, limits: PackageLimits) -> tuple[int, bytes, int, int, int, int, int]:
     """The record that begins where the file is read: where its member begins, its name, flags, method, CRC, and lengths
     in the file and inflated. Raises BadPackage; also for links and devices."""
-    head = file.read(CENTRAL.size)
-    if len(head) < CENTRAL.size or not head.startswith(CENTRAL_SIGNATURE):
+    head = file.read(zf.CENTRAL.size)
+    if len(head) < zf.CENTRAL.size or not head.startswith(zf.CENTRAL_SIGNATURE):
         raise BadPackage(
             "the central directory is damaged, there are several, or it has fewer members than its end says"
         )
@@ -405,13 +379,13 @@ def _read_record(file: BinaryIO, limits: PackageLimits) -> tuple[int, bytes, int
     else:
         rest = b""  # refused below
     name = rest[:name_length]
-    if disk not in (0, MOST_16):
+    if disk not in (0, zf.MOST_16):
         raise BadPackage("a package in several parts (disks)")
     extra = rest[name_length : name_length + extra_length]
     _check_header(name, flags, method, name_length, extra_length + comment_length, limits)
     plain, packed, offset = _values64(extra, [plain, packed, offset])
-    kind = (external >> 16) & FILE_KIND
-    if kind not in (0, REGULAR_FILE) and not (kind == FOLDER and name.endswith(b"/")):
+    kind = (external >> 16) & zf.FILE_KIND
+    if kind not in (0, zf.REGULAR_FILE) and not (kind == zf.FOLDER and name.endswith(b"/")):
         raise BadPath(f"{shown(name.decode('utf-8', 'replace'))} is a link, a device or another special file")
     return offset, name, flags, method, crc, packed, plain
 
@@ -427,28 +401,32 @@ class _End(msgspec.Struct, frozen=True):
 
 def _read_end(file: BinaryIO, size: int) -> _End:
     """The end records, which must be the last of the file. Raises BadPackage."""
-    file.seek(max(0, size - END.size - MOST_16))
+    file.seek(max(0, size - zf.END.size - zf.MOST_16))
     tail = file.read()
-    place = tail.rfind(END_SIGNATURE)
+    place = tail.rfind(zf.END_SIGNATURE)
     while place >= 0:
-        fits = len(tail) - place >= END.size and (
-            place + END.size + int.from_bytes(tail[place + 20 : place + 22], "little") == len(tail)
+        fits = len(tail) - place >= zf.END.size and (
+            place + zf.END.size + int.from_bytes(tail[place + 20 : place + 22], "little") == len(tail)
         )
         if fits:
             break
-        place = tail.rfind(END_SIGNATURE, 0, place)
+        place = tail.rfind(zf.END_SIGNATURE, 0, place)
     if place < 0:
         raise _no_end(file, tail)
-    if tail.find(END_SIGNATURE, place + 4) >= 0:
+    if tail.find(zf.END_SIGNATURE, place + 4) >= 0:
         raise BadPackage("the comment of the package holds another end")
-    _, disk, first_disk, here, members, octets, begin, _ = END.unpack_from(tail, place)
+    _, disk, first_disk, here, members, octets, begin, _ = zf.END.unpack_from(tail, place)
     at = size - len(tail) + place
     large = _read_end64(file, at)
     if large is None:
         if disk or first_disk or here != members:
             raise BadPackage("a package in several parts (disks)")
         return _End(members, octets, begin, at)
-    pairs = ((members, large.members, MOST_16), (octets, large.size, MOST_32), (begin, large.begin, MOST_32))
+    pairs = (
+        (members, large.members, zf.MOST_16),
+        (octets, large.size, zf.MOST_32),
+        (begin, large.begin, zf.MOST_32),
+    )
     if any(said not in (right, bound) for said, right, bound in pairs):
         raise BadPackage("the two ends of the package do not agree")
     return large
@@ -457,23 +435,23 @@ def _read_end(file: BinaryIO, size: int) -> _End:
 def _no_end(file: BinaryIO, tail: bytes) -> BadPackage:
     file.seek(0)
     begin = file.read(4)
-    if END_SIGNATURE in tail:
+    if zf.END_SIGNATURE in tail:
         return BadPackage("there are octets after the end of the package, or its end is cut off")
-    if begin == LOCAL_SIGNATURE:
+    if begin == zf.LOCAL_SIGNATURE:
         return CutPackage("the package has no end: it was cut off")
     return NotPackage("this is no ZIP file")
 
 
 def _read_end64(file: BinaryIO, at: int) -> _End | None:
-    begin = at - LOCATOR64.size - END64.size
+    begin = at - zf.LOCATOR64.size - zf.END64.size
     if begin < 0:
         return None
     file.seek(begin)
-    octets = file.read(END64.size + LOCATOR64.size)
-    signature, _, _, disks = LOCATOR64.unpack_from(octets, END64.size)
-    if signature != LOCATOR64_SIGNATURE:
+    octets = file.read(zf.END64.size + zf.LOCATOR64.size)
+    signature, _, _, disks = zf.LOCATOR64.unpack_from(octets, zf.END64.size)
+    if signature != zf.LOCATOR64_SIGNATURE:
         return None
-    mark, rest, _, _, disk, first_disk, here, members, size, offset = END64.unpack_from(octets)
-    if mark != END64_SIGNATURE or rest != END64.size - 12 or disk or first_disk or here != members or disks > 1:
+    mark, rest, _, _, disk, first_disk, here, members, size, offset = zf.END64.unpack_from(octets)
+    if mark != zf.END64_SIGNATURE or rest != zf.END64.size - 12 or disk or first_disk or here != members or disks > 1:
         raise BadPackage("the ZIP64 end of the package is damaged")
     return _End(members, size, offset, begin)

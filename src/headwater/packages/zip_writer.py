@@ -22,26 +22,8 @@ from headwater.deflate import (
     raw_deflater,
     stored_block,
 )
+from headwater.packages import zip_format as zf
 from headwater.packages.faults import BadMemberName, MemberChanged
-from headwater.packages.zip_format import (
-    CENTRAL_SIGNATURE,
-    DEFLATED,
-    DESCRIPTOR,
-    DESCRIPTOR_SIGNATURE,
-    DESCRIPTORS,
-    END,
-    END64,
-    END64_SIGNATURE,
-    END_SIGNATURE,
-    LOCAL_SIGNATURE,
-    LOCATOR64,
-    LOCATOR64_SIGNATURE,
-    MOST_16,
-    MOST_32,
-    STORED,
-    UTF8,
-    ZIP64_FIELD,
-)
 
 _DATE = 0x0021
 """1980-01-01, the earliest that the format knows: times of files would make the same content another package."""
@@ -54,7 +36,7 @@ _VERSION64 = 45
 _MADE_BY = 3 << 8 | _VERSION64
 """Unix, so that the attributes are understood as they are meant."""
 
-_SAFE_32 = MOST_32 - (1 << 26)
+_SAFE_32 = zf.MOST_32 - (1 << 26)
 """A known length up to here stays below 4 GiB, even if deflating makes it longer."""
 
 _RATIO, _RATIO_OCTETS = 100, 2 << 20
@@ -119,10 +101,10 @@ class ZipWriter:
         member, and one of unknown length is deflated without compression (RFC 1951 3.2.4) rather than stored.
         Raises BadMemberName.
         """
-        method = STORED if octets is not None and not deflate else DEFLATED
+        method = zf.STORED if octets is not None and not deflate else zf.DEFLATED
         large = octets is None or octets > _SAFE_32
-        said = octets if octets is not None and method == STORED else 0
-        member = _Member(_encoded(name), UTF8 | DESCRIPTOR, method, 0, said, said)
+        said = octets if octets is not None and method == zf.STORED else 0
+        member = _Member(_encoded(name), zf.UTF8 | zf.DESCRIPTOR, method, 0, said, said)
         head = _local(member, large=large)
         yield head
         content = _Counted(blocks, octets)
@@ -131,7 +113,7 @@ class ZipWriter:
             written += len(block)
             yield block
         content.check()
-        tail = DESCRIPTORS[large][0].pack(DESCRIPTOR_SIGNATURE, content.crc, written, content.octets)
+        tail = zf.DESCRIPTORS[large][0].pack(zf.DESCRIPTOR_SIGNATURE, content.crc, written, content.octets)
         self._members.append(member._replace(crc=content.crc, packed=written, plain=content.octets))
         self._offsets.append(self.octets)
         self.octets += len(head) + written + len(tail)
@@ -144,12 +126,12 @@ class ZipWriter:
         at = self._start + self.octets
         count, size = len(self._members), len(directory)
         parts = [directory]
-        if count >= MOST_16 or size >= MOST_32 or at >= MOST_32:
-            rest = END64.size - 12
-            parts.append(END64.pack(END64_SIGNATURE, rest, _MADE_BY, _VERSION64, 0, 0, count, count, size, at))
-            parts.append(LOCATOR64.pack(LOCATOR64_SIGNATURE, 0, at + size, 1))
-        few, small = min(count, MOST_16), min(size, MOST_32)
-        parts.append(END.pack(END_SIGNATURE, 0, 0, few, few, small, min(at, MOST_32), 0))
+        if count >= zf.MOST_16 or size >= zf.MOST_32 or at >= zf.MOST_32:
+            rest = zf.END64.size - 12
+            parts.append(zf.END64.pack(zf.END64_SIGNATURE, rest, _MADE_BY, _VERSION64, 0, 0, count, count, size, at))
+            parts.append(zf.LOCATOR64.pack(zf.LOCATOR64_SIGNATURE, 0, at + size, 1))
+        few, small = min(count, zf.MOST_16), min(size, zf.MOST_32)
+        parts.append(zf.END.pack(zf.END_SIGNATURE, 0, 0, few, few, small, min(at, zf.MOST_32), 0))
         octets = b"".join(parts)
         self.octets += len(octets)
         return octets
@@ -179,7 +161,10 @@ class _Counted:
         """Blocks of `BLOCK` octets and a shorter last one: what is written must not depend on how content came."""
         waiting = bytearray()
         for block in self._blocks:
-            self._take(block)
+            self.crc = crc32(block, self.crc)
+            self.octets += len(block)
+            if self._expected is not None and self.octets > self._expected:
+                raise MemberChanged(f"more than the {self._expected:,} octets that were said")
             if not waiting and len(block) == BLOCK:
                 yield block
                 continue
@@ -190,12 +175,6 @@ class _Counted:
         if waiting:
             yield bytes(waiting)
 
-    def _take(self, block: bytes) -> None:
-        self.crc = crc32(block, self.crc)
-        self.octets += len(block)
-        if self._expected is not None and self.octets > self._expected:
-            raise MemberChanged(f"more than the {self._expected:,} octets that were said")
-
     def check(self) -> None:
         """Raises MemberChanged when the content was shorter than said."""
         if self._expected is not None and self.octets != self._expected:
@@ -203,7 +182,7 @@ class _Counted:
 
 
 def _body(content: Iterable[bytes], method: int, *, deflate: bool) -> Iterator[bytes]:
-    if method == STORED:
+    if method == zf.STORED:
         yield from content
     elif deflate:
         yield from _deflated(content)
@@ -240,14 +219,14 @@ def _encoded(name: str) -> bytes:
         octets = name.encode()
     except UnicodeEncodeError as error:
         raise BadMemberName(f"{name!a} cannot be written as UTF-8") from error
-    if not octets or len(octets) > MOST_16:
-        raise BadMemberName(f"a member's name has 1 to {MOST_16:,} octets, not {len(octets):,}")
+    if not octets or len(octets) > zf.MOST_16:
+        raise BadMemberName(f"a member's name has 1 to {zf.MOST_16:,} octets, not {len(octets):,}")
     return octets
 
 
 def _whole(name: str, content: bytes, *, deflate: bool) -> tuple[_Member, bytes]:
     """A whole member, and its octets in the file. Raises BadMemberName."""
-    encoded, body, method = _encoded(name), content, STORED
+    encoded, body, method = _encoded(name), content, zf.STORED
     if deflate:
         if len(content) > _RATIO_OCTETS:
             blocks = (content[start : start + BLOCK] for start in range(0, len(content), BLOCK))
@@ -255,37 +234,36 @@ def _whole(name: str, content: bytes, *, deflate: bool) -> tuple[_Member, bytes]
         else:
             packed = deflate_whole(content, FAST_LEVEL)
         if len(packed) < len(content):
-            body, method = packed, DEFLATED
-    member = _Member(encoded, UTF8, method, crc32(content), len(body), len(content))
-    return member, _local(member, large=len(content) >= MOST_32) + body
+            body, method = packed, zf.DEFLATED
+    member = _Member(encoded, zf.UTF8, method, crc32(content), len(body), len(content))
+    return member, _local(member, large=len(content) >= zf.MOST_32) + body
 
 
 def _local(member: _Member, *, large: bool) -> bytes:
     """The local header of a member; with `large` its lengths stand in a ZIP64 field."""
     wide = (member.plain, member.packed) if large else ()
-    said = member._replace(packed=MOST_32, plain=MOST_32) if large else member
-    return LOCAL_SIGNATURE + _fields(said, wide) + member.name + _field64(wide)
+    said = member._replace(packed=zf.MOST_32, plain=zf.MOST_32) if large else member
+    return zf.LOCAL_SIGNATURE + _fields(said, wide) + member.name + _field64(wide)
 
 
 def _central(member: _Member, place: int) -> bytes:
     """The record of a member in the central directory; what needs 64 bits stands in a ZIP64 field."""
-    wide = tuple(number for number in (member.plain, member.packed, place) if number >= MOST_32)
-    begin = CENTRAL_SIGNATURE + _MADE_BY.to_bytes(2, "little") + _fields(member, wide)
-    return begin + _PLACE.pack(0, 0, 0, _ATTRIBUTES, min(place, MOST_32)) + member.name + _field64(wide)
+    wide = tuple(number for number in (member.plain, member.packed, place) if number >= zf.MOST_32)
+    begin = zf.CENTRAL_SIGNATURE + _MADE_BY.to_bytes(2, "little") + _fields(member, wide)
+    return begin + _PLACE.pack(0, 0, 0, _ATTRIBUTES, min(place, zf.MOST_32)) + member.name + _field64(wide)
 
 
 def _fields(member: _Member, wide: tuple[int, ...]) -> bytes:
     """What both have in common; so many numbers stand in a ZIP64 field."""
     name, flags, method, crc, packed, plain = member
     version, extra = (_VERSION64, 4 + 8 * len(wide)) if wide else (_VERSION, 0)
-    return _COMMON.pack(
-        version, flags, method, 0, _DATE, crc, min(packed, MOST_32), min(plain, MOST_32), len(name), extra
-    )
+    lengths = min(packed, zf.MOST_32), min(plain, zf.MOST_32)
+    return _COMMON.pack(version, flags, method, 0, _DATE, crc, *lengths, len(name), extra)
 
 
 def _field64(numbers: tuple[int, ...]) -> bytes:
     """A ZIP64 extra field; none for no numbers."""
-    return struct.pack(f"<HH{len(numbers)}Q", ZIP64_FIELD, 8 * len(numbers), *numbers) if numbers else b""
+    return struct.pack(f"<HH{len(numbers)}Q", zf.ZIP64_FIELD, 8 * len(numbers), *numbers) if numbers else b""
 
 
 # which members are deflated

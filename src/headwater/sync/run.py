@@ -37,8 +37,8 @@ from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state import AS_OF, IN_PUBLIC, TEMPORARY, SetRow, fact, keep_fact, sets
 from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.set_sync import SetSync
-from headwater.transport.fetch import DeadlineMet
-from headwater.transport.transport import Transport, TransportOptions
+from headwater.transport.fetch import DeadlineMet, TransportOptions
+from headwater.transport.transport import Transport
 
 _AHEAD = 128  # sets whose first requests are sent at a time
 

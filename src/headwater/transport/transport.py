@@ -131,17 +131,6 @@ def header_lines(job: ScheduledFetch, own: SignInCredentials | None) -> list[byt
     return lines if own is None else lines + own.lines(names)
 
 
-__all__ = [
-    "FailureKind",
-    "Fetch",
-    "FetchFailure",
-    "Fetched",
-    "SignInCredentials",
-    "StreamBroken",
-    "Transport",
-    "TransportOptions",
-]
-
 MAX_CONCURRENCY = 256  # select(2) holds 1,024 descriptors; 256 connections hide 20 ms of latency altogether
 TURN_SECONDS = 0.25  # how long it may take until a wish to stop is seen
 

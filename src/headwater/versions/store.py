@@ -330,9 +330,13 @@ class VersionIntake:
             tx.many(_KEEP, self._rows(wanted, _now_us()))
         touched: set[bytes] = set()
         for path, place in large:
-            _make_levels(place, touched)
+            second = os.path.dirname(place)
+            for folder in () if os.path.isdir(second) else (os.path.dirname(second), second):
+                with suppress(FileExistsError):
+                    os.mkdir(folder)
+                    touched.add(os.path.dirname(folder))
             os.replace(path, place)
-            touched.add(os.path.dirname(place))
+            touched.add(second)
         sync_many([Path(os.fsdecode(folder)) for folder in touched])
 
     def _rows(self, wanted: list[SetAside], now_us: int) -> Iterator[Values]:
@@ -364,18 +368,6 @@ def _key(digest: str) -> bytes:
     if not _DIGEST.match(digest):
         raise ValueError(f"not a SHA-256 in hex: {digest[:80]!r}")
     return bytes.fromhex(digest)
-
-
-def _make_levels(path: bytes, touched: set[bytes]) -> None:
-    """Make the folders that the path needs; those in which names are new by that are `touched`."""
-    second = os.path.dirname(path)
-    if os.path.isdir(second):
-        return
-    first = os.path.dirname(second)
-    for folder in (first, second):
-        with suppress(FileExistsError):
-            os.mkdir(folder)
-            touched.add(os.path.dirname(folder))
 
 
 # What a store of before 2026-12 holds is moved once: packs with an index in SQLite, and files without rows. A pack is a

@@ -32,16 +32,9 @@ from headwater.sync.connection import Origin, RedirectRefused, Unreachable, Wron
 from headwater.sync.source_times import http_date_micros, strong_last_modified
 from headwater.sync.state import Offer, Validators
 from headwater.transport.access import REFUSED, Presented, challenged
-from headwater.transport.fetch import Objection
+from headwater.transport.fetch import FailureKind, Fetch, Fetched, FetchFailure, Objection
 from headwater.transport.scheduler import LONGEST_BACKOFF_SECONDS, LONGEST_PACE_SECONDS
-from headwater.transport.transport import (
-    FailureKind,
-    Fetch,
-    Fetched,
-    FetchFailure,
-    StreamBroken,
-    Transport,
-)
+from headwater.transport.transport import StreamBroken, Transport
 
 # the probe of an address
 

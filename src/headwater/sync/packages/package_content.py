@@ -179,11 +179,18 @@ class PackageContent:
             states = [one for one in states if self._agrees(work, one)] or states
         if not states or (work.tries is not None and self._objection(work.loc) is not None):
             return None
-        member = states[-1].member
-        demanded = self._demanded(work, states[-1])
+        stated, member = states[-1], states[-1].member
         self.unverifiable += work.hash is None
-        if demanded is None or member.octets > placing.largest or work.length not in (None, member.octets):
+        if member.octets > placing.largest or work.length not in (None, member.octets):
             return None
+        digest = strongest_of(work.hash)
+        if digest is None:  # then what the manifest states counts (DST-P5)
+            if not self._agrees(work, stated) or stated.length not in (None, member.octets):
+                return None
+            if canonical_hash_of(work.extra) is not None:
+                return None  # to be verified by what it says, which a transfer does
+            digest = strongest_of(stated.hash)
+        demanded = ("sha-256", None) if digest is None else (digest.algorithm, digest.hex)
         directory = self._package.directory
         try:
             if not member.is_small:
@@ -208,18 +215,6 @@ class PackageContent:
             return is_same
         said, listed = (stated.lastmod, stated.length, stated.hash), (work.lastmod, work.length, work.hash)
         return said == listed and (is_same or work.changed_at is None or stated.at is None)
-
-    def _demanded(self, work: Work, stated: StatedMember) -> tuple[str, str | None] | None:
-        """Algorithm and hex of the digest that a member must have, None for one that may have any; None where it cannot
-        be verified. Where no digest is listed that can be computed, what is stated by the manifest counts (DST-P5)."""
-        digest = strongest_of(work.hash)
-        if digest is None:
-            if not self._agrees(work, stated) or stated.length not in (None, stated.member.octets):
-                return None
-            if canonical_hash_of(work.extra) is not None:
-                return None  # to be verified by what it says, which a transfer does
-            digest = strongest_of(stated.hash)
-        return ("sha-256", None) if digest is None else (digest.algorithm, digest.hex)
 
 
 # the placing of members

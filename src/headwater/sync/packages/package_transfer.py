@@ -35,7 +35,7 @@ from headwater.sync.state import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import ELIGIBLE, LEAST_RESOURCES, RunContext
-from headwater.transport.transport import Fetch, Fetched
+from headwater.transport.fetch import Fetch, Fetched
 from headwater.typed_decoding import from_json
 
 # the rules, over values

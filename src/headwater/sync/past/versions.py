@@ -38,7 +38,7 @@ from headwater.sync.transfer.work_queue import (
     octet_limit,
     past_attempts,
 )
-from headwater.transport.transport import FailureKind, Fetch, Fetched, FetchFailure
+from headwater.transport.fetch import FailureKind, Fetch, Fetched, FetchFailure
 
 MOST_PAGES = 20
 """Documents of one TimeMap that are read for one resource."""

@@ -19,8 +19,7 @@ from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.entries import links_of
 from headwater.sync.transfer.verification import digests_of, strongest_of
 from headwater.sync.transfer.work_queue import PatchAttempt, PatchStep, Work
-from headwater.transport.fetch import Objection
-from headwater.transport.transport import Fetch, Fetched
+from headwater.transport.fetch import Fetch, Fetched, Objection
 
 LARGEST_OF_DATASET: Final = 256 << 20
 """Octets of a patch of an RDF dataset."""

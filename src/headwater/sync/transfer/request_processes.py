@@ -23,7 +23,8 @@ from headwater.sync.source_times import mtime_ns, strong_last_modified
 from headwater.sync.transfer.result_log import BATCH, PlacedFile, ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, RunContext, Work
-from headwater.transport.transport import FailureKind, Fetch, Fetched, Transport, TransportOptions
+from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
+from headwater.transport.transport import Transport
 
 PROCESSES = 2
 FROM = 3_000

@@ -55,9 +55,9 @@ from headwater.sync.transfer.work_queue import (
     request_headers,
 )
 from headwater.transport.access import REFUSED, Presented
+from headwater.transport.fetch import FailureKind, Fetch, Fetched, FetchFailure
 from headwater.transport.response import LASTING_OCTETS
 from headwater.transport.scheduler import RETRIED_STATUSES
-from headwater.transport.transport import FailureKind, Fetch, Fetched, FetchFailure
 
 _GOOD = (200, 203)
 _MAY_COME_LATER = RETRIED_STATUSES | {401, 403}  # a token may have run out
@@ -140,12 +140,10 @@ class ResourceTransfer:
                 results.flush()
                 self._round += 1
             # what could be fetched has been: only parts of what is remembered as failed, or waits for its turn, stay
-            if names := {
-                name for name in os.listdir(self._temp) if name.startswith(f"{PARTIAL_PREFIX}{self._set.id}-")
-            }:
+            number = self._set.id
+            if names := {one for one in os.listdir(self._temp) if one.startswith(f"{PARTIAL_PREFIX}{number}-")}:
                 with self._context.database.write() as t:
-                    rows = t.rows(_STILL_WANTED, (self._set.id, WAITING_ROUND))
-                    wanted = {_part_name(self._set.id, *row) for row in rows}
+                    wanted = {_part_name(number, *row) for row in t.rows(_STILL_WANTED, (number, WAITING_ROUND))}
                 for name in names.difference(sorted(names & wanted)[:MOST_PARTS]):
                     self._tree.discard(name)
         finally:

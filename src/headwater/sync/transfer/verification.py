@@ -85,17 +85,12 @@ def judge(
 
 
 def differing(listed: ListedResource | Work, last_modified: str | None, reason: str) -> Verdict:
-    """The verdict on what is not as listed: it may be newer."""
-    return Verdict(Judgement.NEWER if is_newer(listed, last_modified) else Judgement.DIFFERENT, reason)
-
-
-def is_newer(listed: ListedResource | Work, last_modified: str | None) -> bool:
-    """Whether the answer's `Last-Modified` says that the resource changed after the list spoke of it (DST-5.3)."""
+    """The verdict on what is not as listed: it is newer where the answer's `Last-Modified` says that the resource has
+    changed after the list spoke of it (DST-5.3)."""
     modified = http_date_micros(last_modified)
     moments = [m for m in (listed.known_at, listed.lastmod) if m is not None]
-    if modified is None or not moments:
-        return False
-    return modified > max(moments) // SECOND * SECOND
+    is_newer = modified is not None and bool(moments) and modified > max(moments) // SECOND * SECOND
+    return Verdict(Judgement.NEWER if is_newer else Judgement.DIFFERENT, reason)
 
 
 _NO_PAGE_TYPE = re.compile(

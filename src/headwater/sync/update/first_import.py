@@ -27,7 +27,7 @@ from headwater.sync.transfer.content_at_hand import UnconfirmedContent
 from headwater.sync.transfer.patching import LARGEST_OF_DATASET, PENDING_CHANGES, PendingChange
 from headwater.sync.transfer.verification import digests_of, strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, RunContext, Work
-from headwater.transport.transport import Fetch
+from headwater.transport.fetch import Fetch
 
 _MOST_PATCHES: Final = 100_000
 _MOST_OCTETS: Final = 64 << 30
