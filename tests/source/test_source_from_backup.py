@@ -1,7 +1,7 @@
 """A source that is brought back from a backup while a copy follows it: the copy is never wrong with status 0.
 
-Files, state and documents go back together, or the state alone, or the state is lost, and the source goes on from there.
-DST-C10, DST-F12.
+Files, state and documents go back together, or the state alone, or the state is lost, and the source goes on from
+there. DST-C10, DST-F12.
 """
 
 from __future__ import annotations
