@@ -103,28 +103,23 @@ def _show(report: AuditReport) -> None:
                 "  `headwater sync` fetches what has changed at the source (with `--baseline` also what its"
                 " Resource List alone tells), `headwater sync --repair` also what was lost or altered here"
             )
-    if any(one.missing or one.different for one in report.sets):
-        _advise_of_past(report)
+    past = report.as_of or report.copy_as_of
+    if past is not None and any(one.missing or one.different for one in report.sets):
+        if report.as_of is None:
+            click.echo(
+                f"  this is a copy as of {past}: `headwater audit --at {past}` compares with that time;"
+                " a plain `headwater sync` brings it up to date"
+            )
+        elif report.as_of == report.copy_as_of:
+            click.echo("  `headwater sync --at` with the same time fetches what the source still has of it")
+        else:
+            kept = f"is as of {report.copy_as_of}" if report.copy_as_of else "is of no time"
+            click.echo(f"  this copy {kept}: `headwater sync --at {past}` makes one of that time, in another folder")
     if rest:
         verdicts = " or ".join(sorted({set_audit.verdict for set_audit in rest}))
         click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {verdicts}; {_counts(rest)}")
     then = f" as of {report.as_of}" if report.as_of else ""
     click.echo(f"{report.verdict}{then} ({human_seconds(report.seconds)})")
-
-
-def _advise_of_past(report: AuditReport) -> None:
-    if report.as_of is None and report.copy_as_of is not None:
-        click.echo(
-            f"  this is a copy as of {report.copy_as_of}: `headwater audit --at {report.copy_as_of}` compares with that"
-            " time; a plain `headwater sync` brings it up to date"
-        )
-    elif report.as_of is not None and report.as_of == report.copy_as_of:
-        click.echo("  `headwater sync --at` with the same time fetches what the source still has of it")
-    elif report.as_of is not None:
-        kept = f"is as of {report.copy_as_of}" if report.copy_as_of else "is of no time"
-        click.echo(
-            f"  this copy {kept}: `headwater sync --at {report.as_of}` makes one of that time, in another folder"
-        )
 
 
 def _counts(sets: list[SetAudit]) -> str:

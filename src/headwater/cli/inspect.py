@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count
+from itertools import chain
 from typing import Any, BinaryIO
 
 import click
@@ -112,7 +112,10 @@ class _TextView(_View):
 
     def entries(self, entries: list[Entry]) -> None:
         shown = entries if self.show_all else entries[: max(0, _SHOWN - self._count)]
-        self._lines += tuple(chain.from_iterable(map(_entry_lines, count(self._count + 1), shown)))
+        for number, entry in enumerate(shown, self._count + 1):
+            facts = " · ".join(map(" ".join, _facts(entry, "loc")))
+            self._lines += (f"{number:>6}  {printable(entry.loc)}", *((f"        {facts}",) if facts else ()))
+            self._lines += tuple(f"        {printable(link.rel)} → {_target(link)}" for link in entry.links)
         self._count += len(shown)
         if self.show_all and self.reader.document is not None:
             self._say()
@@ -133,7 +136,19 @@ class _TextView(_View):
         document = self.reader.document
         if document is not None and document != self._shown_head:
             self._shown_head = document
-            click.echo("\n".join(_head_lines(self.target, document, self.reader.version)))
+            capability = f' (capability "{printable(document.capability)}")' if document.capability else ""
+            click.echo(f"{RULES[document.kind].title}{capability}: {printable(self.target)}")
+            facts = _facts(document, "kind", "capability")
+            if document.kind in _HISTORIES and document.until is None:
+                facts.append(("open", "more changes are to come"))
+            if self.reader.version:
+                facts.append(("version", self.reader.version))
+            facts += [(printable(link.rel), _target(link)) for link in document.links]
+            for absent in document.absent:
+                reason = f" · {absent.reason.value}" if absent.reason else ""
+                facts.append(("absent", f"{printable(absent.uri)}{reason}"))
+            for name, value in facts:
+                click.echo(f"  {name:<12} {value}")
         if self._lines:
             click.echo("\n".join(self._lines))
             self._lines = ()
@@ -187,29 +202,6 @@ def _target(link: Link) -> str:
 
 
 _HISTORIES = frozenset(kind for kind, rules in RULES.items() if rules.capability in ("changelist", "changedump"))
-
-
-def _head_lines(target: str, document: Document, version: str | None) -> Iterator[str]:
-    capability = f' (capability "{printable(document.capability)}")' if document.capability else ""
-    yield f"{RULES[document.kind].title}{capability}: {printable(target)}"
-    facts = _facts(document, "kind", "capability")
-    if document.kind in _HISTORIES and document.until is None:
-        facts.append(("open", "more changes are to come"))
-    if version:
-        facts.append(("version", version))
-    facts += [(printable(link.rel), _target(link)) for link in document.links]
-    for absent in document.absent:
-        facts.append(("absent", f"{printable(absent.uri)}{f' · {absent.reason.value}' if absent.reason else ''}"))
-    for name, value in facts:
-        yield f"  {name:<12} {value}"
-
-
-def _entry_lines(number: int, entry: Entry) -> Iterator[str]:
-    yield f"{number:>6}  {printable(entry.loc)}"
-    if facts := " · ".join(map(" ".join, _facts(entry, "loc"))):
-        yield f"        {facts}"
-    for link in entry.links:
-        yield f"        {printable(link.rel)} → {_target(link)}"
 
 
 # a package of a dump: its members, the entries of its manifest, and what is wrong with them

@@ -208,7 +208,11 @@ def _show(report: SyncReport) -> None:
     if report.as_of is not None:
         click.echo(f"as of {report.as_of}, in {printable(report.destination)}")
     if rest:
-        _show_set(_sum_of(rest, "more sets" if telling else "sets"), dry_run=report.dry_run)
+        summed = type(rest[0])(name=f"{len(rest):,} {'more sets' if telling else 'sets'}", folder="")
+        for name in summed.__struct_fields__:
+            if type(getattr(summed, name)) is int:
+                setattr(summed, name, sum(getattr(set_report, name) for set_report in rest))
+        _show_set(summed, dry_run=report.dry_run)
     if report.backup is not None:
         click.echo(f"{counted(report.backed_up, 'file')} replaced or deleted kept in {printable(report.backup)}")
     octets = report.total("octets")
@@ -216,16 +220,6 @@ def _show(report: SyncReport) -> None:
         f"{counted(report.requests, 'document request')}, {human_octets(octets)} of content in"
         f" {human_seconds(report.seconds)}"
     )
-
-
-def _sum_of(sets: list[SetReport], noun: str) -> SetReport:
-    from headwater.sync.reports import SetReport
-
-    summed = SetReport(name=f"{len(sets):,} {noun}", folder="")
-    for name in summed.__struct_fields__:
-        if type(getattr(summed, name)) is int:
-            setattr(summed, name, sum(getattr(set_report, name) for set_report in sets))
-    return summed
 
 
 def _show_set(set_report: SetReport, *, dry_run: bool) -> None:

@@ -30,9 +30,9 @@ from headwater.cli.output import (
 from headwater.cli.serve_options import states_of
 from headwater.cli.shared_options import Duration, option
 from headwater.copy_state import FOLDER, STATE
-from headwater.datasets.rows import DatasetStatus, dataset_statuses
+from headwater.datasets.rows import dataset_statuses
 from headwater.errors import Exit, UsageFault
-from headwater.ingest.copy_intake import CopyLag, copy_lags
+from headwater.ingest.copy_intake import copy_lags
 from headwater.ingest.push.ingest_state import unpaired
 from headwater.ingest.set_problems import UnreadableCount, set_problems
 from headwater.notify.hub.store import FILE as HUB
@@ -337,17 +337,6 @@ def _show(report: dict[str, Any]) -> None:
         click.echo(f"no room: {human_octets(free)} left in {printable(folder)}, so nothing more can be recorded")
 
 
-def _copy_line(copy: CopyLag) -> str:
-    behind = copy.fault or ("to be compared" if copy.waiting is None else f"{copy.waiting:,} changes behind")
-    return f"publishes the copy of {copy.origin} in {copy.copy}: {behind}"
-
-
-def _dataset_line(dataset: DatasetStatus) -> str:
-    statements, patches = counted(dataset.statements, "statement"), counted(dataset.patches, "patch")
-    fault = f"; not up to date: {dataset.fault}" if dataset.fault else ""
-    return f"{statements}, {human_octets(dataset.octets)}, {patches}{fault}"
-
-
 def _unreadable_line(unreadable: UnreadableCount) -> str:
     places = ", ".join(unquote(one) for one in unreadable.examples[:_PLACES])
     more = ", …" if len(unreadable.examples) > _PLACES else ""
@@ -356,8 +345,17 @@ def _unreadable_line(unreadable: UnreadableCount) -> str:
 
 
 _LINES: dict[str, Callable[[Any], str]] = {
-    "copies": _copy_line,
-    "datasets": _dataset_line,
+    "copies": lambda copy: (
+        f"publishes the copy of {copy.origin} in {copy.copy}: "
+        + (copy.fault or ("to be compared" if copy.waiting is None else f"{copy.waiting:,} changes behind"))
+    ),
+    "datasets": lambda dataset: ", ".join(
+        (
+            counted(dataset.statements, "statement"),
+            human_octets(dataset.octets),
+            counted(dataset.patches, "patch") + (f"; not up to date: {dataset.fault}" if dataset.fault else ""),
+        )
+    ),
     "held_back": lambda held: f"deletions are held back: {held.reason}",
     "unreadable": _unreadable_line,
     "lost_versions": lambda lost: f"the last {counted(lost.count, 'version')} could not be kept: is there room?",

@@ -218,7 +218,15 @@ class IngestEndpoint:
         ready: set[str] = set()
 
         def route(resource_set: str | None) -> Feed:
-            feed = _routed(resource_set, targets, mine).feed
+            if resource_set is None and len(mine) > 1:
+                what = "a document without resource_set, and several sets that it could be for"
+                raise UsageFault(what, code="HW-ING-48")
+            takers = mine if resource_set is None else [one for one in targets if resource_set in one.resource_sets]
+            if not takers:
+                raise UsageFault(f"no set takes the resource_set {str(resource_set)[:80]!a}", code="HW-ING-48")
+            feed = takers[0].feed
+            if takers[0] not in mine:
+                raise UsageFault(f"this token does not open the set {feed.name!r}", code="HW-SRV-04")
             if feed.name not in ready:
                 if not is_load:
                     _open(feed)
@@ -290,19 +298,6 @@ def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
     scheme, _, token = values[0].partition(b" ")
     token = token.strip()
     return token if scheme.lower() == b"bearer" and 0 < len(token) <= LONGEST else None
-
-
-def _routed(resource_set: str | None, targets: list[PushTarget], mine: list[PushTarget]) -> PushTarget:
-    if resource_set is None:
-        if len(mine) == 1:
-            return mine[0]
-        raise UsageFault("a document without resource_set, and several sets that it could be for", code="HW-ING-48")
-    found = next((target for target in targets if resource_set in target.resource_sets), None)
-    if found is None:
-        raise UsageFault(f"no set takes the resource_set {resource_set[:80]!a}", code="HW-ING-48")
-    if found not in mine:
-        raise UsageFault(f"this token does not open the set {found.feed.name!r}", code="HW-SRV-04")
-    return found
 
 
 def _load_is_over(feed: Feed) -> WrongPhase:

@@ -282,7 +282,13 @@ class MetricsPage:
         counted = self._counts.everybodys()
         yield from self._of_sets(counted)
         yield from _of_requests(counted)
-        yield from _of_process()
+        took = os.times()
+        cpu = took.user + took.system
+        yield Family("process_cpu_seconds_total", "counter", "Processor time, user and system.", [((), cpu)])
+        yield Family("process_start_time_seconds", "gauge", "When the process began.", [((), round(_STARTED, 3))])
+        with suppress(OSError), open("/proc/self/statm", "rb") as file:  # the system may not tell
+            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            yield Family("process_resident_memory_bytes", "gauge", "Memory in use.", [((), resident)])
 
     def _of_sets(self, counted: Counts) -> Iterator[Family]:
         names = [one.name for one in self._source.site.sets]
@@ -345,16 +351,6 @@ def _of_requests(counted: Counts) -> Iterator[Family | Histogram]:
     yield Family("headwater_responses_cut_short_total", "counter", text, [((), counted.cut_short)])
     text = "Faults of our own store while requests were answered."
     yield Family("headwater_request_faults_total", "counter", text, [((), counted.faults)])
-
-
-def _of_process() -> Iterator[Family]:
-    took = os.times()
-    cpu = took.user + took.system
-    yield Family("process_cpu_seconds_total", "counter", "Processor time, user and system.", [((), cpu)])
-    yield Family("process_start_time_seconds", "gauge", "When the process began.", [((), round(_STARTED, 3))])
-    with suppress(OSError), open("/proc/self/statm", "rb") as file:  # the system may not tell
-        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        yield Family("process_resident_memory_bytes", "gauge", "Memory in use.", [((), resident)])
 
 
 def _set(name: str) -> Labels:

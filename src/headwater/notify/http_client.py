@@ -385,7 +385,12 @@ class HttpClient:
                     try:
                         answer = await connection.ask(message, bounds)
                     finally:
-                        self._done_with(connection, origin)
+                        held = self._idle.setdefault(origin, [])
+                        if connection.is_usable and len(held) < _IDLE_OF_ORIGIN:
+                            connection.used_at = time.monotonic()
+                            held.append(connection)
+                        else:
+                            connection.abort()
                     if answer is not None:
                         return answer
                     if is_new:
@@ -432,14 +437,6 @@ class HttpClient:
                     one.abort()
         self._idle = idle
         self._names = {name: found for name, found in self._names.items() if found[0] > now}
-
-    def _done_with(self, connection: HttpConnection, origin: uris.Origin) -> None:
-        held = self._idle.setdefault(origin, [])
-        if connection.is_usable and len(held) < _IDLE_OF_ORIGIN:
-            connection.used_at = time.monotonic()
-            held.append(connection)
-        else:
-            connection.abort()
 
     async def _connect(self, origin: uris.Origin, asker: NameAsker) -> HttpConnection | HttpFailure:
         """A new connection with an origin, by the proxy for it if there is one: that judges addresses itself."""

@@ -461,11 +461,8 @@ def _equal(one: object, other: object) -> bool:
         return one.keys() == other.keys() and all(_equal(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_equal, one, other))
-    return one == other and (type(one) is type(other) or (_is_number(one) and _is_number(other)))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
+    are_numbers = isinstance(one, int | float) and isinstance(other, int | float)
+    return one == other and (type(one) is type(other) or are_numbers)
 
 
 def make(old: bytes, new: bytes, effort: Effort | None = None) -> bytes | None:

@@ -248,20 +248,16 @@ def _ordered_lines(path: Path, bounds: RdfBounds, *, is_known: bool = False) -> 
         for block in line_blocks(noted(octets(file, where, bounds)), where, bounds):
             lines = block.splitlines(keepends=True)
             if not is_known and not (last < lines[0] and all(map(lt, lines, lines[1:]))):
-                raise _disorder([last, *lines], number - 1, where)
+                lines.insert(0, last)
+                at = next(index for index in range(1, len(lines)) if lines[index] <= lines[index - 1])
+                is_twice = lines[at] == lines[at - 1]
+                what = "the statement stands there twice" if is_twice else "the statement is not in its order"
+                raise NotCanonical(what, where=where, line=number + at - 1)
             last = lines[-1]
             number += len(lines)
             yield block, lines
     if end != b"\n":
         raise NotCanonical("the last line does not end", where=where)
-
-
-def _disorder(lines: list[bytes], number: int, where: str) -> NotCanonical:
-    """Which line is not after the one before it; the first has this number."""
-    at = next(index for index in range(1, len(lines)) if lines[index] <= lines[index - 1])
-    is_twice = lines[at] == lines[at - 1]
-    what = "the statement stands there twice" if is_twice else "the statement is not in its order"
-    return NotCanonical(what, where=where, line=number + at)
 
 
 def write_dataset_patch(

@@ -166,7 +166,11 @@ class Database:
     def _written(self, durability: Durability) -> Iterator[Transaction]:
         if self._closed:
             raise DatabaseFault("the database was closed", code=CLOSED, where=str(self.path))
-        if not self._is_in_place():
+        try:
+            is_in_place = os.path.samestat(os.stat(self._place), self._opened)
+        except OSError as cause:
+            is_in_place = not isinstance(cause, FileNotFoundError | NotADirectoryError)  # else the system does not tell
+        if not is_in_place:
             what = "the database was removed or replaced while it was open"
             raise DatabaseFault(what, code="HW-DB-12", where=str(self.path))
         connection = self._writer
@@ -237,12 +241,6 @@ class Database:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _is_in_place(self) -> bool:
-        try:
-            return os.path.samestat(os.stat(self._place), self._opened)
-        except OSError as cause:
-            return not isinstance(cause, FileNotFoundError | NotADirectoryError)  # else the system does not tell
 
     def _connect(self) -> apsw.Connection:
         try:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 _FULL: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 """On macOS a plain fsync leaves octets in the cache of the disk."""
@@ -84,18 +83,10 @@ def sync_many(paths: Collection[Path]) -> None:
         _sync(one, os.O_RDONLY)
 
 
-def _find_syncfs() -> Callable[[int], int] | None:
-    if sys.platform != "linux":
-        return None
-    try:
-        call = ctypes.CDLL(None, use_errno=True).syncfs
-    except (OSError, AttributeError):
-        return None
-    call.restype, call.argtypes = ctypes.c_int, [ctypes.c_int]
-    return cast("Callable[[int], int]", call)
-
-
-_SYNCFS = _find_syncfs()
+_SYNCFS: Callable[[int], int] | None = None
+if sys.platform == "linux":
+    with suppress(OSError, AttributeError):
+        _SYNCFS = ctypes.CDLL(None, use_errno=True).syncfs
 
 
 def make_folders(path: Path) -> None:

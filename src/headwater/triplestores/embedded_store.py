@@ -228,11 +228,19 @@ def forms_still_there(removals: Iterable[bytes], dataset: Path) -> Iterator[byte
         for prefix, group in groupby(removals, _prefix):
             if prefix is None:
                 continue
-            found = _lines_from(content, prefix)
-            first = next(found, None)
-            if first is not None:
-                removed = SameInStore(group)
-                yield from (line for line in (first, *found) if line in removed)
+            low, high = 0, len(content)
+            while low < high:  # to the first line with this prefix
+                middle = max(content.rfind(b"\n", 0, (low + high) // 2) + 1, low)
+                if content[middle : middle + len(prefix)] < prefix:
+                    low = content.find(b"\n", middle) + 1 or len(content)
+                else:
+                    high = middle
+            removed = SameInStore(group) if content[low : low + len(prefix)] == prefix else ()
+            while content[low : low + len(prefix)] == prefix:
+                end = content.find(b"\n", low) + 1 or len(content)
+                if content[low:end] in removed:
+                    yield content[low:end]
+                low = end
 
 
 def _prefix(statement: bytes) -> bytes | None:
@@ -241,17 +249,3 @@ def _prefix(statement: bytes) -> bytes | None:
         return None
     subject, predicate, value = parts_of(statement)[0].split(b" ", 2)
     return subject + b" " + predicate + b' "' if value.startswith(b'"') and not value.endswith(b'"') else None
-
-
-def _lines_from(content: mmap.mmap, prefix: bytes) -> Iterator[bytes]:
-    low, high = 0, len(content)
-    while low < high:
-        middle = max(content.rfind(b"\n", 0, (low + high) // 2) + 1, low)
-        if content[middle : middle + len(prefix)] < prefix:
-            low = content.find(b"\n", middle) + 1 or len(content)
-        else:
-            high = middle
-    while content[low : low + len(prefix)] == prefix:
-        end = content.find(b"\n", low) + 1 or len(content)
-        yield content[low:end]
-        low = end

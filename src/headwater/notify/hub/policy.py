@@ -305,7 +305,15 @@ def read_form(body: bytes, *, is_trusted: bool = True) -> SubscriptionRequest | 
     try:
         mode = _single(fields, "hub.mode")
         if mode == "publish":
-            return _changed_topics(fields, is_trusted=is_trusted)
+            topics = list(dict.fromkeys(fields.get("hub.url", []) + fields.get("hub.topic", [])))
+            if not topics:
+                raise ValueError("hub.url is missing: the topic that has changed")
+            most, whose = (TOPICS, "") if is_trusted else (_STRANGE_TOPICS, " without a token")
+            if len(topics) > most:
+                raise ValueError(f"one request{whose} names {most} topics at most")
+            if why := next(filter(None, map(objection_to_url, topics)), None):
+                raise ValueError(f"hub.url cannot be used: {why}")
+            return ChangedTopics(tuple(topics))
         if mode in ("subscribe", "unsubscribe"):
             return _subscription(fields, is_unsubscribe=mode == "unsubscribe")
     except ValueError as error:
@@ -372,16 +380,3 @@ def _subscription(fields: dict[str, list[str]], *, is_unsubscribe: bool) -> Subs
         if len(secret) > _SECRET_OCTETS:
             raise ValueError("hub.secret has to be shorter than 200 octets")
     return SubscriptionRequest(is_unsubscribe=False, topic=topic, callback=callback, lease_seconds=lease, secret=secret)
-
-
-def _changed_topics(fields: dict[str, list[str]], *, is_trusted: bool) -> ChangedTopics:
-    topics = list(dict.fromkeys(fields.get("hub.url", []) + fields.get("hub.topic", [])))
-    if not topics:
-        raise ValueError("hub.url is missing: the topic that has changed")
-    most, whose = (TOPICS, "") if is_trusted else (_STRANGE_TOPICS, " without a token")
-    if len(topics) > most:
-        raise ValueError(f"one request{whose} names {most} topics at most")
-    for topic in topics:
-        if why := objection_to_url(topic):
-            raise ValueError(f"hub.url cannot be used: {why}")
-    return ChangedTopics(tuple(topics))

@@ -493,10 +493,6 @@ class HubStore:
             " AND NOT EXISTS (SELECT 1 FROM messages WHERE topic_id = topics.id)",
             (now - self._limits.message_seconds,),
         )
-        self._bound_all(tx)
-        return ended
-
-    def _bound_all(self, tx: Transaction) -> None:
         octets: dict[int, int] = dict(tx.fetch("SELECT topic_id, sum(octets) FROM messages GROUP BY topic_id"))
         beyond = sum(octets.values()) - self._limits.message_octets
         while beyond > 0:
@@ -504,6 +500,7 @@ class HubStore:
             dropped = tx.value(_DROP_OLDEST, (most,))
             octets[most] -= dropped
             beyond -= dropped
+        return ended
 
     # -- how it stands ------------------------------------------------------------------------------------------------
 
