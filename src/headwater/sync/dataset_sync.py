@@ -507,7 +507,6 @@ class DatasetSync:
             told.stores.append(bring_up(store, held, kept, state, place, name=wanted.name))
 
     def _tell(self, fault: HeadwaterError) -> None:
-        """Put a fault into the report: the set is not complete."""
         self.report.complete = False
         self.report.fault = self.report.fault or str(fault)
         self.report.exit_status = gravest_status([self.report.exit_status, fault.exit_status or Exit.STORE])

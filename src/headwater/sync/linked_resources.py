@@ -21,7 +21,7 @@ from headwater.spec.records import Link
 from headwater.spec.uris import normalise
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.connection import REFUSALS, Scope
-from headwater.sync.lists.entries import encode_links, links_of, without_links
+from headwater.sync.lists.entries import encode_links, links_of, without_patches
 from headwater.sync.options import Choice
 from headwater.sync.source_times import micros
 from headwater.sync.state import LISTED_COLUMNS
@@ -356,7 +356,6 @@ _ADD_CHANGE = (
     f"INSERT INTO temp.changed({LISTED_COLUMNS}, change, at, latest, exact, refused, pending)"  # noqa: S608
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'updated', ?, ?, ?, 0, 1)"
 )
-_ADD_REFUSED = "INSERT INTO temp.refused(uri, change, at, refused) VALUES (?, 'updated', ?, ?)"
 
 _TABLES = ("descriptions", "listing", "released")
 
@@ -405,10 +404,10 @@ def restate_by_changes(t: Transaction, set_id: int, takes: Takes, path: Callable
         if not takes(uri, path(uri) if held is None else held):
             continue
         if refused:
-            t.run(_ADD_REFUSED, (uri, at, refused))
+            t.run("INSERT INTO temp.refused(uri, change, at, refused) VALUES (?, 'updated', ?, ?)", (uri, at, refused))
             continue
         links = listed[7]
-        listed[7] = without_links(links, PATCH) if links and PATCH in links else links  # DST-S1: changes were missed
+        listed[7] = without_patches(links) if links and PATCH in links else links  # DST-S1: changes were missed
         t.run(_ADD_CHANGE, (*listed, at, latest, exact or 0))
 
 
@@ -438,8 +437,6 @@ JOIN listing l ON l.set_id = d.set_id AND l.uri = d.content AND NOT l.refused
 LEFT JOIN resources r ON r.set_id = d.set_id AND r.uri = d.content
 WHERE d.set_id = ? AND d.record = ?"""
 """What a record describes, as far as it is listed itself: a link to something else chooses nothing."""
-
-_RELEASED = "SELECT 1 FROM released WHERE set_id = ? AND uri = ?"
 
 
 def is_chosen(
@@ -482,4 +479,4 @@ class DescribedChoice:
 
     def was_taken(self, uri: str) -> bool:
         """Whether this choice has brought what is held, though it does not take it any more."""
-        return self.t.one(_RELEASED, (self.set_id, uri)) is not None
+        return self.t.one("SELECT 1 FROM released WHERE set_id = ? AND uri = ?", (self.set_id, uri)) is not None

@@ -273,7 +273,6 @@ def _check(options: SyncOptions, name: str, kind: Any) -> None:
 
 
 def _kind(annotation: Any) -> str:
-    """What a value of this type is, in words."""
     if get_origin(annotation) in (Union, UnionType):
         return " or ".join("None" if one is type(None) else _kind(one) for one in get_args(annotation))
     if get_origin(annotation) is Literal:

@@ -245,7 +245,6 @@ class LiveCopy:
         return None if self._stack is None else self._report()
 
     def _open(self) -> None:
-        """Hold the folder, with everything open."""
         if self._stack is not None and self._home.lock is None:
             self._home.take()
             with self._context.database.read() as t:

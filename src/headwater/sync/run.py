@@ -301,7 +301,6 @@ def _sync_set(context: RunContext, row: SetRow, scope: Scope, moment: int | None
 
 
 def _has_stores(options: SyncOptions) -> bool:
-    """Whether triplestores follow the datasets."""
     return not options.dry_run and (options.store is not None or options.sparql is not None)
 
 

@@ -95,7 +95,11 @@ _EXPECT = (
     "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type)"
     " SELECT uri, length, hash, lastmod, extra, type FROM"
 )
-_EXPECT_LISTED = f"{_EXPECT} temp.listed WHERE NOT refused"
+_EXPECT_LISTED = (
+    "DELETE FROM temp.expected",
+    "DELETE FROM temp.spared",
+    f"{_EXPECT} temp.listed WHERE NOT refused",
+)
 _EXPECT_CHANGED = (
     "DELETE FROM temp.expected WHERE uri IN (SELECT uri FROM temp.changed WHERE pending AND change = 'deleted')",
     f"{_EXPECT} temp.changed WHERE pending AND change != 'deleted'",
@@ -165,7 +169,6 @@ _FINDINGS = (
     " WHERE verdict IS NOT NULL ORDER BY path LIMIT ?"
 )
 _EXTRA = "SELECT x.path, r.uri FROM temp.surplus x LEFT JOIN resources r ON r.path = x.path ORDER BY x.path LIMIT ?"
-_NOT_DONE = "its last change was not done, and no hash that can be computed is listed"
 
 
 @dataclass
@@ -264,8 +267,8 @@ class SetComparison:
             self._doubts.append(f"the Resource List could not be read as a whole: {'; '.join(snapshot.faults[:3])}")
         self._as_of = snapshot.claimed_at
         with self._database.write() as t:
-            _begin(t)
-            t.run(_EXPECT_LISTED)
+            for statement in _EXPECT_LISTED:
+                t.run(statement)
             keep_representations(t, self.row.id, whole=True)  # of our private copy of the state
             paths = self._paths(t)
             if self.choice.is_by_metadata:
@@ -319,8 +322,8 @@ class SetComparison:
         evidence = EvidenceReader(self.context, offer, moment).read()
         with self._database.write() as t:
             filled = fill_listed(t, evidence)
-            _begin(t)
-            t.run(_EXPECT_LISTED)
+            for statement in _EXPECT_LISTED:
+                t.run(statement)
             takes, whole = self._paths(t).takes_refused, evidence.proof is not None
             skipped = tuple(evidence.skipped)
             _, self._result.left_out = keep_listed(t, self.row.id, None, takes, complete=whole, skipped=skipped)
@@ -512,7 +515,6 @@ class SetComparison:
                 )
 
     def _tally(self, proved: Counter[str]) -> None:
-        """Put counts and findings into the result."""
         result = self._result
         for proof, count in proved.items():
             setattr(result, proof, count)
@@ -545,14 +547,8 @@ class SetComparison:
         elif verdict == DIFFERENT and not reason:
             reason, expected, found = difference(listed, recorded, digests)
             if undone and not digests_of(listed):
-                reason = _NOT_DONE
+                reason = "its last change was not done, and no hash that can be computed is listed"
         return Finding(verdict, uri, _shown(path), reason, expected, found)
-
-
-def _begin(t: Transaction) -> None:
-    """Nothing is expected of the set yet, and nothing spared."""
-    t.run("DELETE FROM temp.expected")
-    t.run("DELETE FROM temp.spared")
 
 
 def _found_file(result: HashResult) -> FoundFile | None:

@@ -461,7 +461,7 @@ class ChangeListReader:
                 staged.mark(t, intervals, set(pending))
         reading.position = self._after(answer, staged, intervals, until if is_closed else None)
         self._promised = None if is_closed else until
-        if answer.is_package:
+        if answer.own_kind is Kind.CHANGE_DUMP_MANIFEST:
             reading.position = msgspec.structs.replace(reading.position, open=False)  # new changes: in new packages
         reading.documents.append((answer.uri, answer.etag, answer.last_modified))
         reading.outcome = ReadingOutcome.READ

@@ -266,11 +266,6 @@ class DocumentRead(msgspec.Struct, frozen=True, kw_only=True):
         """The name of the kind of document, for a sentence."""
         return RULES[self.own_kind or self.document.kind].title
 
-    @property
-    def is_package(self) -> bool:
-        """Whether it is the manifest of a package, which is never added to: new changes come in new packages."""
-        return self.own_kind in (Kind.RESOURCE_DUMP_MANIFEST, Kind.CHANGE_DUMP_MANIFEST)
-
 
 class UnchangedDocument(msgspec.Struct, frozen=True):
     """The source says that the document is what it was (304)."""
@@ -318,7 +313,7 @@ class Documents:
         now: Callable[[], dt.datetime],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._transport = transport
+        self.transport = transport
         self._listener = listener
         self._now = now
         self._sleep = sleep
@@ -335,11 +330,6 @@ class Documents:
         self._paced: set[Origin] = set()
         self.requests = 0
         self.octets = 0
-
-    @property
-    def transport(self) -> Transport:
-        """The transport that fetches them."""
-        return self._transport
 
     def warn(self, rule: str, message: str, where: str | None = None, *, fault: HeadwaterError | None = None) -> None:
         """Tell a person once; of a fault that holds for all of a host, only the first time, and what to do with it."""
@@ -394,7 +384,7 @@ class Documents:
 
     def _rested(self, attempt: int) -> bool:
         """Wait before another try (DST-F1); False when there were enough."""
-        options = self._transport.options
+        options = self.transport.options
         if attempt >= max(_TRIES, options.retries + 1):
             return False
         first = options.first_backoff_seconds
@@ -467,7 +457,7 @@ class Documents:
                 return
         self.requests += 1
         fetch = Fetch(uri, headers, max_octets=LARGEST_DOCUMENT, objection=objection)
-        with self._transport.stream(fetch) as answer_and_chunks:
+        with self.transport.stream(fetch) as answer_and_chunks:
             yield answer_and_chunks
 
     def ask_ahead(self, asked: Sequence[ConditionalRequest]) -> None:
@@ -575,7 +565,7 @@ class Documents:
             return
         self._paced.add(origin)
         self.requests += 1
-        answer = self._transport.one(Fetch(resolve(uri, "/robots.txt"), max_octets=ROBOTS_OCTETS, retries=0))
+        answer = self.transport.one(Fetch(resolve(uri, "/robots.txt"), max_octets=ROBOTS_OCTETS, retries=0))
         if answer.ok:
             self.keep_crawl_delay(answer.fetch.uri, answer.body)
 
@@ -584,9 +574,9 @@ class Documents:
         if (origin := origin_of(uri)) is not None:
             self._paced.add(origin)
         delay = crawl_delay(robots)
-        if not delay or self._transport.options.rate_per_second is not None:
+        if not delay or self.transport.options.rate_per_second is not None:
             return
-        self._transport.queue.keep_pace(uri, delay)
+        self.transport.queue.keep_pace(uri, delay)
         kept = f"one in {min(delay, LONGEST_PACE_SECONDS):g} s is sent"
         if delay > LONGEST_PACE_SECONDS:
             kept += ", since all that is listed is offered for copying; --rate sends fewer"
@@ -599,9 +589,9 @@ class Documents:
             Fetch(uri, _headers(held), max_octets=SMALL_OCTETS, key=n, objection=objection)
             for n, (uri, held, objection) in enumerate(batch)
         ]
-        answers = [(self._clock(), answer) for answer in self._transport.many(fetches)]
+        answers = [(self._clock(), answer) for answer in self.transport.many(fetches)]
         for _, answer in answers:
-            self._transport.heard(answer.fetch.uri, answer)
+            self.transport.heard(answer.fetch.uri, answer)
         return sorted(answers, key=lambda came: cast(int, came[1].fetch.key))
 
 

@@ -187,9 +187,9 @@ def encode_links(links: list[Link]) -> str:
     return _ENCODER.encode(links).decode()
 
 
-def without_links(kept: str, relation: str) -> str | None:
-    """Kept links without those of one relation."""
-    links = [link for link in all_links(kept) if link.rel != relation]
+def without_patches(kept: str) -> str | None:
+    """Kept links without those to patches."""
+    links = [link for link in all_links(kept) if link.rel != PATCH]
     return encode_links(links) if links else None
 
 

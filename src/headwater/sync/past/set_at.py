@@ -37,7 +37,6 @@ _SET_APART = (
     f"UPDATE temp.work SET round = {_WAITS} WHERE round = 0"  # noqa: S608  our own number
     " AND uri IN (SELECT uri FROM temp.past WHERE is_present UNION ALL SELECT uri FROM temp.aside)"
 )
-_BACK = f"UPDATE temp.work SET round = 0 WHERE round = {_WAITS}"  # noqa: S608
 _WANTED = """
 SELECT w.n, w.loc, w.hash, w.links, coalesce(p.state, 0), p.changed_before, p.changed_after, coalesce(p.has_rested, 0)
 FROM temp.work w LEFT JOIN temp.past p ON p.uri = w.uri WHERE w.round = 0 ORDER BY w.n"""
@@ -95,7 +94,7 @@ class _VersionApplier(Applier):
         self._by_dumps()
         with self._run.database.write() as t:
             gone = self._wanted(t)
-            t.run(_BACK)
+            t.run(f"UPDATE temp.work SET round = 0 WHERE round = {_WAITS}")  # noqa: S608
             t.many(_PLAN, ((encode_attempts(self._attempts(row)), row.n) for row in gone))
         transfer.take_what_is_here()
         self._by_packages()
@@ -147,7 +146,6 @@ class _VersionApplier(Applier):
         held.report.ways = merged_ways(held.report.ways, ways)
 
     def _is_wanted(self) -> bool:
-        """Whether anything is left that dumps may bring."""
         with self._run.database.write() as t:
             return t.one("SELECT 1 FROM temp.work WHERE round = 0 LIMIT 1") is not None
 

@@ -32,21 +32,10 @@ _TOGETHER = 256
 _MOST_SITEMAPS = 50
 _SITEMAPS = (Kind.SITEMAP, Kind.SITEMAP_INDEX)
 _DESCRIPTIONS = (Kind.SOURCE_DESCRIPTION, Kind.SOURCE_DESCRIPTION_INDEX)
-_RESOURCE_LISTS = (Kind.RESOURCE_LIST, Kind.RESOURCE_LIST_INDEX)
-_CHANGE_LISTS = (Kind.CHANGE_LIST, Kind.CHANGE_LIST_INDEX)
-_RESOURCE_DUMPS = (Kind.RESOURCE_DUMP, Kind.RESOURCE_DUMP_INDEX)
-_CHANGE_DUMPS = (Kind.CHANGE_DUMP, Kind.CHANGE_DUMP_INDEX)
-_ALONE = {
-    **dict.fromkeys(_RESOURCE_LISTS, RESOURCE_LIST),
-    **dict.fromkeys(_CHANGE_LISTS, CHANGE_LIST),
-    **dict.fromkeys(_RESOURCE_DUMPS, RESOURCE_DUMP),
-    **dict.fromkeys(_CHANGE_DUMPS, CHANGE_DUMP),
-}
-"""Which capability a document has that stands for itself."""
+_ALONE = (RESOURCE_LIST, CHANGE_LIST, RESOURCE_DUMP, CHANGE_DUMP)
+"""The capabilities of which a document may stand for itself."""
 
 _CAPABILITY_LIST = "capabilitylist"
-_NOTHING = "the Capability List offers no Resource List, no Change List and no dump"
-_UNNAMED = "its entries have no capability, which says what is listed (RS-CAP-06)"
 _BROKEN_SETS = (
     "`headwater inspect` of this address says what is wrong with it; the operator of the source has to mend it."
 )
@@ -144,21 +133,18 @@ class Discovery:
         """Of Capability Lists that could not be read those that still cannot, and why."""
         uris = list(uris)
         self._probe(uris)
-        return [(uri, why) for uri in uris if (why := self._why_not(uri)) is not None]
-
-    def _why_not(self, uri: str) -> str | None:
-        """Why nothing is offered there; None where something is, or where there is another document."""
-        found = self._probes[uri]
-        if isinstance(found, SourceFault):
-            return str(found)
-        if found.document is None:
-            return str(found.status_fault) if found.status != 200 else found.unusable
-        if found.document.kind not in CAPABILITY_LISTS or next(self._offer(found, None), None) is not None:
-            return None
-        return _nothing_offered(found)
+        still = []
+        for uri in uris:
+            found = self._probes[uri]
+            if isinstance(found, SourceFault):
+                still.append((uri, str(found)))
+            elif found.document is None:
+                still.append((uri, str(found.status_fault) if found.status != 200 else found.unusable))
+            elif found.document.kind in CAPABILITY_LISTS and next(self._offer(found, None), None) is None:
+                still.append((uri, _nothing_offered(found)))
+        return still
 
     def _nothing_found(self, url: str) -> SourceFault:
-        """What all ways from `url` have come to."""
         description, unread = self._description, self.found.faults
         if self._plain is not None:
             return SourceFault(
@@ -264,7 +250,15 @@ class Discovery:
         """The sets that an address leads to; `whole`: the user named the source, not one of its sets."""
         document = probe.document
         if document is None:
-            yield from self._from_page(probe, whole=whole, depth=depth)
+            if probe.fault is not None:
+                self._faults.append(probe.fault)
+            links = [*parse_link_header(probe.link_header, probe.final), *html_links(probe.body, probe.final)]
+            for href in [link.href for link in links if link.is_resourcesync]:  # RS-DISC-02, RS-DISC-03
+                self._links += 1
+                if depth == _HIGHEST or self._links > _MOST_LINKS:
+                    return
+                for target in self._look(href):
+                    yield from self._from(target, whole=whole, depth=depth + 1)
         elif document.kind in _DESCRIPTIONS:
             yield from self._described(probe)
         elif document.kind in CAPABILITY_LISTS:
@@ -326,20 +320,7 @@ class Discovery:
                 return None
         return pages
 
-    def _from_page(self, probe: Probe, *, whole: bool, depth: int) -> Iterator[Offer]:
-        """A page or resource: its `Link` header, then the links of its head (RS-DISC-02, RS-DISC-03)."""
-        if probe.fault is not None:
-            self._faults.append(probe.fault)
-        links = [*parse_link_header(probe.link_header, probe.final), *html_links(probe.body, probe.final)]
-        for href in [link.href for link in links if link.is_resourcesync]:
-            self._links += 1
-            if depth == _HIGHEST or self._links > _MOST_LINKS:
-                return
-            for target in self._look(href):
-                yield from self._from(target, whole=whole, depth=depth + 1)
-
     def _listed_in(self, probe: Probe, depth: int) -> Iterator[Offer]:
-        """The sets of everything that a Source Description lists."""
         entries = own = own_entries(probe.entries)
         is_page = probe.document is not None and probe.document.kind is Kind.SOURCE_DESCRIPTION
         if is_page:
@@ -421,8 +402,7 @@ class Discovery:
             self._documents.warn("RS-NAV-01", "no `up` link: the document is used alone", probe.final)
         index = document.link("index")
         uri = index.href if index is not None else probe.uri
-        capability = _ALONE.get(document.kind)
-        if capability is not None:
+        if (capability := RULES[document.kind].capability) in _ALONE:
             yield Offer(identity=uri, name="", documents={capability: uri})
             return
         said = f' (capability="{document.capability[:40]}")' if document.capability else ""
@@ -442,9 +422,11 @@ class Discovery:
 
 
 def _nothing_offered(probe: Probe) -> str:
-    """Why a Capability List offers nothing that can be copied."""
+    nothing = "the Capability List offers no Resource List, no Change List and no dump"
     is_unnamed = bool(probe.entries) and not any(entry.capability for entry in probe.entries)
-    return f"{_NOTHING}: {_UNNAMED}" if is_unnamed else _NOTHING
+    return (
+        f"{nothing}: its entries have no capability, which says what is listed (RS-CAP-06)" if is_unnamed else nothing
+    )
 
 
 def _listed_once(pages: Iterable[Probe]) -> dict[str, str]:

@@ -353,9 +353,6 @@ def match(
                 moving = is_move(row.offer, offer)
                 rows[offer.identity] = msgspec.structs.replace(row, move=Move(row.offer, said)) if moving else row
 
-    def by_list(offer: Offer) -> SetRow | None:
-        return next((owners[uri] for uri in sorted(_lists(offer)) if uri in owners), None)
-
     def likely(offer: Offer) -> tuple[SetRow | None, float]:
         """The set of the same name, else the only one for the only new offer; how much of it has to be there."""
         named = by_name.get(offer.name)
@@ -383,7 +380,7 @@ def match(
 
     counts = Counter(uri for row in known for uri in _lists(row.offer)), Counter(u for o in offers for u in _lists(o))
     owners = {uri: row for row in left.values() for uri in _lists(row.offer) if all(one[uri] == 1 for one in counts)}
-    pair(by_list)
+    pair(lambda offer: next((owners[uri] for uri in sorted(_lists(offer)) if uri in owners), None))
     if said:
         pair(lambda offer: likely(offer)[0])
     unasked, targets = iter(list(left.values())), dict[str, SetRow]()

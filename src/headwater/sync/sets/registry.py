@@ -344,7 +344,6 @@ class SetRegistry:
         keep_fact(t, _DETOUR, "yes" if found.detours else "")
 
     def _keep_source(self, t: Transaction, found: DiscoveredSets) -> None:
-        """Remember the address, and where it has led to."""
         keep_fact(t, "url", found.url)
         keep_fact(t, "final", found.final)
         if found.description:

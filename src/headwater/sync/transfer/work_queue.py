@@ -19,7 +19,7 @@ from headwater.storage.database import Database
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.documents import Documents
-from headwater.sync.lists.entries import links_of, without_links
+from headwater.sync.lists.entries import links_of, without_patches
 from headwater.sync.options import SyncOptions
 from headwater.sync.state import Validators
 from headwater.sync.transfer.verification import digests_of
@@ -196,7 +196,7 @@ class ListedColumns(msgspec.Struct, frozen=True, gc=False):
     @property
     def stated(self) -> tuple[str | None, str | None, str | None, str | None, str | None]:
         """What is kept with the copy of what the source states, beside hash, length and time: as `resources` has it."""
-        links = self.links if self.links is None or PATCH not in self.links else without_links(self.links, PATCH)
+        links = self.links if self.links is None or PATCH not in self.links else without_patches(self.links)
         return None if self.loc == self.uri else self.loc, self.type, self.encoding, links, self.extra
 
     def planned(

@@ -90,9 +90,6 @@ _NEXT_DELETIONS = (
 )
 
 
-PlanStep = Callable[[Transaction, Difference], None]
-
-
 class Applier:
     """Plans and carries out changes of the copy, as often as a run needs it."""
 
@@ -133,7 +130,9 @@ class Applier:
         if left:
             self.carry_out(lambda _t, _difference: None)
 
-    def carry_out(self, step: PlanStep, table: str | None = None, *, retry_queue: bool = True) -> None:
+    def carry_out(
+        self, step: Callable[[Transaction, Difference], None], table: str | None = None, *, retry_queue: bool = True
+    ) -> None:
         """Plan, transfer, delete. What may not be deleted is remembered. `retry_queue`: and what earlier runs left."""
         context, report = self._run, self._set.report
         failed_before = report.failed
@@ -296,30 +295,26 @@ class Applier:
             return row.base
         if base is None and table is not None:
             base = first_base(t, table, self._set.offer.capability_list)
-            if base is not None and self._run.adopt and self._run.tree is not None:
-                base = self._base_of_what_is_there(t, table, self._run.tree, base)
+            prefix, found = row.folder.encode() + b"/" if row.folder else b"", None
+            if base is not None and self._run.adopt and self._run.tree is not None:  # files that another tool has left
+                found = fitting_base(t, table, self._run.tree, prefix, base)
+            if found is not None:
+                default, told = base, ""
+                base, fits, tried = found
+                if not fits and not prefix and t.one("SELECT 1 FROM resources LIMIT 1") is None:
+                    told = "no file here has the name of a listed resource: none is adopted; if the files are in a"
+                    told += " subfolder, copy into that one"
+                elif fits and base != default:
+                    told = f"the names of files of {fits} of {tried} sampled resources fit the base"
+                    told += (
+                        f" {base or '(none: names begin with the host)'}: it is used, and the right files are adopted"
+                    )
+                if told:
+                    self._set.warn("DST-B5", told, self._run.destination)
         if base is not None:
             t.run("UPDATE sets SET base = ? WHERE id = ?", (base, row.id))
             self._set.row = one_set(t, row.id)
         return base or ""
-
-    def _base_of_what_is_there(self, t: Transaction, table: str, tree: FileTree, default: str) -> str:
-        """The base under which files that another tool has left have the names of what is listed (DST-B5)."""
-        prefix = self._set.row.folder.encode() + b"/" if self._set.row.folder else b""
-        found = fitting_base(t, table, tree, prefix, default)
-        if found is None:
-            return default
-        base, fits, tried = found
-        told = ""
-        if not fits and not prefix and t.one("SELECT 1 FROM resources LIMIT 1") is None:
-            told = "no file here has the name of a listed resource: none is adopted; if the files are in a subfolder,"
-            told += " copy into that one"
-        elif fits and base != default:
-            told = f"the names of files of {fits} of {tried} sampled resources fit the base"
-            told += f" {base or '(none: names begin with the host)'}: it is used, and the right files are adopted"
-        if told:
-            self._set.warn("DST-B5", told, self._run.destination)
-        return base
 
     # deletions
 

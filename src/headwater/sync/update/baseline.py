@@ -114,10 +114,17 @@ class Baseline:
     def carry_out(self, *, force: bool) -> None:
         """A baseline from the Resource List. `force`: also from that of the last baseline."""
         self.tried = True
-        uri = self._set.offer.baseline_document
+        uri, row, held, done = self._set.offer.baseline_document, self._set.row, None, None
         assert uri is not None
+        if not force and row.baseline_done and row.baseline_uri == uri:
+            with self._run.database.read() as t:
+                done = baseline_done(t, row)
+                is_known = fact(t, _COMPONENTS.format(row.id)) is not None
+                held = validators(t, row.id, uri) if is_known else None
+        reached = row.position.time if row.position else None
         try:
-            found = self._read_list(uri, force=force)
+            reader = ResourceListReader(self._set.lists, sitemap=self._set.offer.is_sitemap, reached=reached)
+            found = reader.read(uri, held, done)
         except SourceFault as fault:
             if isinstance(fault, RedirectRefused) or not self._is_elsewhere(uri):
                 raise
@@ -140,23 +147,6 @@ class Baseline:
     def _is_elsewhere(self, uri: str) -> bool:
         """Whether the Capability List names another document by now than the one that could not be used."""
         return self._set.refresh_offer() and self._set.offer.baseline_document not in (None, uri)
-
-    def _read_list(
-        self, uri: str, *, force: bool
-    ) -> ResourceListRead | UnchangedList | OtherDocument | MissingDocument:
-        row = self._set.row
-        listing = ResourceListReader(
-            self._set.lists,
-            sitemap=self._set.offer.is_sitemap,
-            reached=row.position.time if row.position else None,
-        )
-        if force or not row.baseline_done or row.baseline_uri != uri:
-            return listing.read(uri)
-        with self._run.database.read() as t:
-            done = baseline_done(t, row)
-            is_known = fact(t, _COMPONENTS.format(row.id)) is not None
-            held = validators(t, row.id, uri) if is_known else None
-        return listing.read(uri, held, done)
 
     def _other_kind(self, uri: str, found: OtherDocument) -> None:
         """The Capability List called it a Resource List; the document decides, and there is no baseline (DST-A7)."""
@@ -195,7 +185,7 @@ class Baseline:
         self._set.report_process("baseline")
         self._set.report.baseline_by = snapshot.title
         self._set.report.at = format_micros(snapshot.at)
-        may_remove, is_anew = snapshot.complete and snapshot.settled, self._is_anew()
+        may_remove, is_anew = snapshot.complete and snapshot.settled, self._set.rescoped or self.decides
         is_doubtful = self.decides and not self._is_usable(snapshot)
         again = not self.decides and (
             self._set.row.baseline_done and snapshot.stated_at == self._set.row.baseline_at and not self._set.rescoped
@@ -238,10 +228,6 @@ class Baseline:
             self._ask_source(snapshot)
         self._keep_baseline(snapshot)
         self._set.is_listed = True
-
-    def _is_anew(self) -> bool:
-        """Whether everything is planned anew, whatever was done before."""
-        return self._set.rescoped or self.decides
 
     def _is_usable(self, snapshot: ResourceListRead) -> bool:
         """Whether the list, with the changes after it, has all that the copy knows of (DST-C10).
@@ -310,7 +296,7 @@ class Baseline:
         """
         row = self._set.row
         since = self._position_of(snapshot)
-        position = since if self._is_anew() else not_back(since, row.position)
+        position = since if self._set.rescoped or self.decides else not_back(since, row.position)
         reached = None if self._set.before is None else self._set.before.time
         if self.decides or reached is None or (since.time is not None and since.time >= reached):
             self._set.before = None
@@ -343,7 +329,7 @@ class Baseline:
 
     def _again_since(self, snapshot: ResourceListRead) -> Position | None:
         """From where changes are read again after a list that is older than the position (DST-5.3)."""
-        if self._is_anew():
+        if self._set.rescoped or self.decides:
             return None
         since = self._position_of(snapshot)
         held = not_back(since, self._set.row.position)

@@ -374,7 +374,6 @@ _LISTED_INSTEAD: Final = (
     " JOIN resources r ON r.set_id = f.set_id AND r.uri = c.uri AND r.path IS NOT NULL"
     " WHERE c.pending AND c.asked = 'changed' AND l.hash IS NOT NULL"
 )
-_NO_FAILURE: Final = f"DELETE FROM failures WHERE set_id = ?1 AND uri IN ({_NOT_THERE})"  # noqa: S608
 
 
 def contradicted(t: Transaction, since: int) -> Iterator[tuple[int, str]]:
@@ -414,7 +413,7 @@ def settle_contradictions(t: Transaction, row: SetRow, counts: SetReport) -> Non
 def delete_what_is_gone(t: Transaction, set_id: int) -> None:
     """Plan deletions of which the source has said that the resource is gone; they are no failures."""
     t.run(_GONE, (set_id,))
-    t.run(_NO_FAILURE, (set_id,))
+    t.run(f"DELETE FROM failures WHERE set_id = ?1 AND uri IN ({_NOT_THERE})", (set_id,))  # noqa: S608
 
 
 # changes that payloads of notifications have told ahead of the lists (decision 054)

@@ -28,7 +28,6 @@ _SAME_PATH = (
     "SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND EXISTS"
     " (SELECT 1 FROM temp.work o WHERE o.path = w.path AND o.n < w.n)"
 )
-_FILES_FOR_FOLDERS = "SELECT f.path FROM temp.folders f JOIN resources r ON r.path = f.path LIMIT 1000"
 _NEW_FOR_FOLDERS = "SELECT w.n, w.uri FROM temp.work w JOIN temp.folders f ON f.path = w.path WHERE w.held IS NULL"
 _FOLDER_IN_USE = """
 SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND EXISTS (
@@ -131,7 +130,7 @@ class PathConflicts:
                 self._escape(t, t.rows(_TAKEN, (self._set.id,)))
                 self._escape(t, t.rows(_FOLDER_IN_USE))
             _fill_folders(t)
-            while files := t.fetch(_FILES_FOR_FOLDERS):
+            while files := t.fetch("SELECT f.path FROM temp.folders f JOIN resources r ON r.path = f.path LIMIT 1000"):
                 for (path,) in files:  # new resources whose folder is a held file
                     low, high = path + b"/", path + b"0"
                     query = "SELECT n, uri FROM temp.work WHERE held IS NULL AND path >= ? AND path < ?"
@@ -139,22 +138,19 @@ class PathConflicts:
                     t.run("DELETE FROM temp.folders WHERE path = ? OR (path >= ? AND path < ?)", (path, low, high))
             self._escape(t, t.rows(_NEW_FOR_FOLDERS))
         if self._folds and t.one("SELECT 1 FROM temp.work LIMIT 1") is not None:
-            self._escape_folded(t, deletes=deletes)
-
-    def _escape_folded(self, t: Transaction, *, deletes: bool) -> None:
-        """What is to be placed under a name that the file system takes for that of another one, which is held or comes
-        first; among it what was held on another file system, and shares a file here."""
-        fold_held(t, without_deletions=deletes)
-        number, take = 0, "INSERT OR IGNORE INTO temp.folded(name, path) VALUES (?, ?)"
-        own = "SELECT 1 FROM temp.folded WHERE name = ? AND path = ?"
-        while rows := t.fetch(_NAMES, (number,)):
-            number = rows[-1][0]
-            taken = [
-                (n, uri)
-                for n, uri, path, held in rows
-                if not t.run(take, (folded(path), path)) and not (held and t.one(own, (folded(path), path)))
-            ]
-            t.many(take, [(folded(path), path) for path in self._escape(t, iter(taken))])
+            # what has a name that the file system takes for that of another one, which is held or comes first; among
+            # it what was held on another file system, and shares a file here
+            fold_held(t, without_deletions=deletes)
+            number, take = 0, "INSERT OR IGNORE INTO temp.folded(name, path) VALUES (?, ?)"
+            own = "SELECT 1 FROM temp.folded WHERE name = ? AND path = ?"
+            while rows := t.fetch(_NAMES, (number,)):
+                number = rows[-1][0]
+                taken = [
+                    (n, uri)
+                    for n, uri, path, held in rows
+                    if not t.run(take, (folded(path), path)) and not (held and t.one(own, (folded(path), path)))
+                ]
+                t.many(take, [(folded(path), path) for path in self._escape(t, iter(taken))])
 
     def _escape(self, t: Transaction, rows: Iterator[Row]) -> list[bytes]:
         changed = [(self._prefix + escaped_path(uri, folds=self._folds), n) for n, uri in rows]

@@ -105,15 +105,24 @@ class SetSync:
 
         In a dry run nothing is told of what would come after a baseline.
         """
-        offer, options, position = self._set.offer, self._run.options, self._set.row.position
-        is_accepted = options.accept_reset and position is not None and offer.baseline_document is not None
+        offer, options, row = self._set.offer, self._run.options, self._set.row
+        is_accepted = options.accept_reset and row.position is not None and offer.baseline_document is not None
+        is_other = self._set.rescoped or self._set.move is not None
+        is_wanted = options.baseline or options.repair or row.baseline_uri is None or is_other
         if offer.baseline_document is None:
-            if self._set.rescoped or self._set.move is not None or options.accept_reset:
+            if is_other or options.accept_reset:
                 self._set.start_over()
         elif is_accepted:
             self._set_back()
-        elif position is None or offer.changes_document is None or self._is_baseline_wanted():
-            self._first_baseline()
+        elif is_wanted or row.position is None or offer.changes_document is None:
+            try:
+                self._apply_list(force=is_wanted)
+            except SourceFault as fault:
+                is_needed = self._set.rescoped or self._set.move is not None or self._set.row.position is None
+                if is_needed or options.baseline or isinstance(fault, RedirectRefused):
+                    raise
+                self._set.report_fault(fault)  # what was done before goes on without a baseline
+                self._applier.retry_earlier()
         is_told = options.dry_run and self._baseline.tried
         if self._set.offer.changes_document is not None and not is_told:
             if not is_accepted:
@@ -122,23 +131,6 @@ class SetSync:
                 self._conclude_changes()
         if not options.dry_run:
             self._settle()
-
-    def _is_baseline_wanted(self) -> bool:
-        """Whether there is to be a baseline whatever is remembered."""
-        options, row = self._run.options, self._set.row
-        asked = options.baseline or options.repair or row.baseline_uri is None  # there was none so far
-        return asked or self._set.rescoped or self._set.move is not None
-
-    def _first_baseline(self) -> None:
-        """The baseline; what was done before goes on without one."""
-        try:
-            self._apply_list(force=self._is_baseline_wanted())
-        except SourceFault as fault:
-            is_needed = self._set.move is not None or self._set.row.position is None or self._set.rescoped
-            if is_needed or self._run.options.baseline or isinstance(fault, RedirectRefused):
-                raise
-            self._set.report_fault(fault)
-            self._applier.retry_earlier()
 
     def _apply_list(self, *, force: bool) -> None:
         """A baseline; after one that could not be read completely the changes are done all the same (DST-C11)."""
