@@ -232,17 +232,13 @@ class LiveCopy:
 
     def close(self) -> None:
         """End all that is open, as a run ends. After an error the next run finds out what was done, as after a kill."""
-        stack, self._stack = self._stack, None
         try:
-            if stack is not None:
-                with contextlib.suppress(HeadwaterError), stack:
-                    self._report()
+            if self._stack is not None:
+                with contextlib.suppress(HeadwaterError), self._stack:
+                    self.take_report()
         finally:
+            self._stack = None
             self.rest()
-
-    def take_report(self) -> SyncReport | None:
-        """What was done since the last report, remembered as runs are; None: nothing."""
-        return None if self._stack is None else self._report()
 
     def _open(self) -> None:
         if self._stack is not None and self._home.lock is None:
@@ -318,7 +314,10 @@ class LiveCopy:
         self._reached[set_id] = reading.position.time or 0
         return held.report.failed - before
 
-    def _report(self) -> SyncReport | None:
+    def take_report(self) -> SyncReport | None:
+        """What was done since the last report, remembered as runs are; None: nothing."""
+        if self._stack is None:
+            return None
         database = self._context.database
         with database.read() as t:
             contexts = self._followed(t)

@@ -8,6 +8,7 @@ overlap: each of them is judged by the position with which the reading began, an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 
 import msgspec
@@ -79,38 +80,34 @@ class ChangeListReading(msgspec.Struct, kw_only=True):
     """The archive that the Change List, or its index, links (RS-ARC-05)."""
 
 
+@dataclass
 class ChangeListReader:
-    """Reads one set's changes after a position into `temp.changed`."""
+    """Reads one set's changes after a position into `temp.changed`.
 
-    def __init__(
-        self,
-        context: ListContext,
-        set_id: int,
-        offer: Offer,
-        position: Position,
-        *,
-        before: Position | None = None,
-        also_top: bool = False,
-        fresh: bool = False,
-    ) -> None:
-        """`before`: how far the copy was; the lists are to read on from there (DST-C10). None: they may be any.
-        `also_top`: where the known open list says nothing new, what is offered is read as well: it may be another list.
-        `fresh`: ask past caches.
-        """
-        self._context = context
-        self._documents = context.documents
-        self._database = context.database
-        self._scope = context.scope
-        self._set_id = set_id
-        self._offer = offer
-        self._intake = EntryFilter(context.scope)
+    `before`: how far the copy was; the lists are to read on from there (DST-C10). None: they may be any. `also_top`:
+    where the known open list says nothing new, what is offered is read as well: it may be another list. `fresh`: ask
+    past caches.
+    """
+
+    context: ListContext
+    set_id: int
+    offer: Offer
+    position: Position
+    _: KW_ONLY
+    before: Position | None = None
+    also_top: bool = False
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        self._documents = self.context.documents
+        self._database = self.context.database
+        self._scope = self.context.scope
+        self._intake = EntryFilter(self.context.scope)
         self._visited: set[str] = set()
         self._indexes: set[str] = set()
-        self._reading = ChangeListReading(outcome=ReadingOutcome.UNCHANGED, position=position)
-        self._start = position
-        self._before = before or Position()
-        self._fresh = fresh
-        self._also_top = also_top
+        self._reading = ChangeListReading(outcome=ReadingOutcome.UNCHANGED, position=self.position)
+        self._start = self.position
+        self._before = self.before or Position()
         self._is_chain = False
         """Whether archived lists are read in the place of the Change List."""
 
@@ -150,7 +147,7 @@ class ChangeListReader:
             self._is_chain = True
             self._parts(chain, None, depth=1)
             return self._finish()
-        top = self._offer.changes_document
+        top = self.offer.changes_document
         position = self._start
         if position.open and position.list_uri and not (top and is_union(top)):
             self._follow(position.list_uri)
@@ -162,7 +159,7 @@ class ChangeListReader:
                 self._start = msgspec.structs.replace(position, list_uri=top)  # it may go on under another address
                 if self._before.lists:
                     self._before = msgspec.structs.replace(self._before, list_uri=top)
-            elif not self._also_top or self._reading.outcome is not ReadingOutcome.UNCHANGED:
+            elif not self.also_top or self._reading.outcome is not ReadingOutcome.UNCHANGED:
                 return self._finish()
         if top is not None:
             self._follow(top)
@@ -185,10 +182,10 @@ class ChangeListReader:
         numbers = {uri: number for number, uri in enumerate(self._begins)}
         with self._database.write() as t:
             t.run("DELETE FROM temp.changed WHERE list >= ?", (len(numbers),))  # of one that could not be read
-            if self._context.restate is not None:
-                self._context.restate(t, self._set_id)
+            if self.context.restate is not None:
+                self.context.restate(t, self.set_id)
             fold(t, [numbers[uri] for uri in self._listed if uri in numbers], len(numbers))
-            represent_changed(t, self._set_id, self._context.types, self._scope)
+            represent_changed(t, self.set_id, self.context.types, self._scope)
             reading.refused_count = set_apart(t)
             reading.pending_count = int(t.value("SELECT count(*) FROM temp.changed WHERE pending"))
         return reading
@@ -206,7 +203,7 @@ class ChangeListReader:
             return False
         answer, staged = found
         if isinstance(answer, UnchangedDocument):
-            reached, named_by = self._reading.position, self._offer.capability_list
+            reached, named_by = self._reading.position, self.offer.capability_list
             if part is not None:
                 return True
             self._promised = reached.closed_at if reached.list_uri == uri and reached.open else None
@@ -250,7 +247,7 @@ class ChangeListReader:
             self._reads_on = self._reads_on or before is not None
             return not seen.rewritten or self._elsewhere(Break.REWRITTEN)
         is_later = from_ is not None and before.from_ is not None and from_ > before.from_
-        if is_later and is_union(self._offer.changes_document or ""):
+        if is_later and is_union(self.offer.changes_document or ""):
             return self._elsewhere(Break.LATER)  # of others the position may be further
         if is_later or (from_ is not None and not any(one.count for one in self._before.lists)):
             self._reads_on = self._reads_on or not is_later  # from before all that was read: nothing is left out
@@ -299,10 +296,10 @@ class ChangeListReader:
     def _read(self, uri: str) -> tuple[DocumentRead | UnchangedDocument | MissingDocument, ChangeListStaging]:
         """The document behind `uri`, and what it told. Raises SourceFault."""
         with self._database.read() as t:
-            held = None if self._fresh or self._is_chain else validators(t, self._set_id, uri)
-        staged = ChangeListStaging(self._context, self._intake, self._start, self._before, len(self._begins), uri)
+            held = None if self.fresh or self._is_chain else validators(t, self.set_id, uri)
+        staged = ChangeListStaging(self.context, self._intake, self._start, self._before, len(self._begins), uri)
         objection = self._scope.objection
-        return self._documents.read(uri, staged, held, fresh=self._fresh, objection=objection), staged
+        return self._documents.read(uri, staged, held, fresh=self.fresh, objection=objection), staged
 
     def _fetch(self, uri: str, gone: str) -> tuple[DocumentRead | UnchangedDocument, ChangeListStaging] | None:
         """The same; None where it cannot be read, and the outcome then says why."""
@@ -326,7 +323,7 @@ class ChangeListReader:
         """A list that begins after the position: its index, or the Capability List's word, may reach further back."""
         index = answer.document.link("index")
         read = len(self._reading.documents)
-        for way in (index.href if index else None, self._offer.changes_document):
+        for way in (index.href if index else None, self.offer.changes_document):
             if way and way != answer.uri and self._is_new(way):
                 self._visited.discard(answer.uri)  # the index may name it too
                 if self._follow(way) and len(self._reading.documents) != read:
@@ -398,7 +395,7 @@ class ChangeListReader:
         if self._scope.refusal(capability_list) is not None:
             return True
         with self._database.read() as t:
-            held = validators(t, self._set_id, capability_list)
+            held = validators(t, self.set_id, capability_list)
         try:
             probe = self._documents.probe(capability_list, validators=held)
         except SourceFault as fault:
@@ -408,12 +405,12 @@ class ChangeListReader:
             why = f"the Capability List cannot be read: {probe.unusable}"
             self._broken(capability_list, Unreachable(why, where=capability_list, rule="DST-C2"))
             return True
-        named = self._offer.changes_document
+        named = self.offer.changes_document
         if probe.document is not None and probe.document.kind is Kind.CAPABILITY_LIST:
             self._reading.documents.append((capability_list, probe.etag, probe.last_modified))
             named = next((entry.loc for entry in probe.entries if entry.capability == CHANGE_LIST), None)
             if named is not None:
-                self._offer = self._offer.with_document(CHANGE_LIST, named)
+                self.offer = self.offer.with_document(CHANGE_LIST, named)
         return self._follow(named) if named and self._is_new(named) else True
 
     # one list

@@ -24,7 +24,7 @@ from headwater.sync.past.evidence import (
 from headwater.sync.past.versions import VersionTransfer, dumps_around, second_before, ways_of
 from headwater.sync.reports import SetReport
 from headwater.sync.source_times import format_micros
-from headwater.sync.state import AS_OF, CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow, fact, keep_fact
+from headwater.sync.state import AS_OF, CHANGE_DUMP, RESOURCE_DUMP, SetRow, fact, keep_fact
 from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import Attempt, KnownOfState, RunContext, encode_attempts, past_attempts
 from headwater.sync.update.applier import Applier
@@ -137,13 +137,6 @@ class _VersionApplier(Applier):
             self._by_package_transfer(eager, one)
             if not self._is_wanted():
                 return
-
-    def _by_package_transfer(self, context: RunContext, offer: Offer, at: str | None = None) -> None:
-        from headwater.sync.packages.package_transfer import PackageTransfer, merged_ways
-
-        held = self._set
-        ways = PackageTransfer(context, held.row, offer, held.report, held.scope, held.warn).run(at)
-        held.report.ways = merged_ways(held.report.ways, ways)
 
     def _is_wanted(self) -> bool:
         with self._run.database.write() as t:

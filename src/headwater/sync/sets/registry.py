@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -83,31 +84,24 @@ def offered_scope(moved: Mapping[str, str], way: tuple[str, str], options: SyncO
     return Scope(origins, hosts_of(options.allow_hosts), options.any_host)
 
 
+@dataclass
 class SetRegistry:
     """Finds and remembers the sets of one run. `faults` and `final` are told once `rows` has been asked."""
 
-    def __init__(
-        self,
-        url: str,
-        root: Path,
-        options: SyncOptions,
-        database: Database,
-        documents: Documents,
-        changed_documents: frozenset[str],
-    ) -> None:
-        """`changed_documents`: those that are said to have changed, of which the Source Description does not tell
-        (RS-CH-04)."""
-        self._url = url
-        self._root = root
-        self._options = options
-        self._database = database
-        self._documents = documents
+    url: str
+    root: Path
+    options: SyncOptions
+    database: Database
+    documents: Documents
+    changed_documents: frozenset[str]
+    """Those that are said to have changed, of which the Source Description does not tell (RS-CH-04)."""
+
+    def __post_init__(self) -> None:
         self._unread: set[str] = set()
         self._moving: list[SetRow] = []
         self._found: DiscoveredSets | None = None
         self._asked_at: dict[str, int] | None = None
-        self._changed_documents = changed_documents
-        self.final = url
+        self.final = self.url
         """Where the address has led to."""
 
         self.faults: list[str] = []
@@ -120,41 +114,41 @@ class SetRegistry:
         """
         offered = self._offered()
         if offered is None:  # what is remembered still holds
-            with self._database.read() as t:
+            with self.database.read() as t:
                 known, is_told = sets(t), bool(fact(t, _GONE))
                 offered = self._offered_before(t, known)
             if is_told:
                 self._tell_missing(known, offered)
-        if not self._options.sets:
+        if not self.options.sets:
             return offered
-        with self._database.read() as t:
+        with self.database.read() as t:
             told = {row.id for row in offered}
             gone = [row for row in sets(t) if row.id not in told]
-        lost = {said: row for row in gone for said in (row.name, row.offer.identity) if said in self._options.sets}
+        lost = {said: row for row in gone for said in (row.name, row.offer.identity) if said in self.options.sets}
         for row in lost.values():
             where = row.offer.capability_list or row.offer.identity
             self._unreadable("DST-Q", f"the source no longer offers the set {row.name}", where)
-        return pick(offered, tuple(said for said in self._options.sets if said not in lost), self._url)
+        return pick(offered, tuple(said for said in self.options.sets if said not in lost), self.url)
 
     def _offered(self) -> list[SetRow] | None:
         """The sets that the source offers by now; None: what is remembered still holds."""
-        with self._database.read() as t:
+        with self.database.read() as t:
             known = sets(t)
-            self._documents.moved |= moved_documents(t)
-            same = fact(t, "url") == self._url
-            self.final = (fact(t, "final") if same else None) or self._url
+            self.documents.moved |= moved_documents(t)
+            same = fact(t, "url") == self.url
+            self.final = (fact(t, "final") if same else None) or self.url
             description = fact(t, "description") if same else None
             detour = bool(fact(t, _DETOUR)) and same
             held = validators(t, SOURCE, description) if description else None
         if not (known and same):
             return self._discover(known)
-        has_changed = not self._changed_documents.isdisjoint(row.offer.identity for row in known)
+        has_changed = not self.changed_documents.isdisjoint(row.offer.identity for row in known)
         if description is None:
             return self._discover(known) if detour or has_changed else None
         if self._wants_more(known) or has_changed:
             held = None
         try:
-            probe = self._documents.probe(description, validators=held)
+            probe = self.documents.probe(description, validators=held)
         except SourceFault as fault:
             self._make_do(known, fault, "DST-C5", f"the Source Description cannot be read: {fault.what}", description)
             return None
@@ -174,18 +168,18 @@ class SetRegistry:
 
     def _wants_more(self, known: list[SetRow]) -> bool:
         """Whether only some sets were read so far, and others are wanted."""
-        with self._database.read() as t:
+        with self.database.read() as t:
             some = bool(fact(t, _SOME))
             offered = self._offered_before(t, known)
         told = {row.name for row in offered} | {row.offer.identity for row in offered}
-        return some and not (self._options.sets and told.issuperset(self._options.sets))
+        return some and not (self.options.sets and told.issuperset(self.options.sets))
 
     def _pages_hold(self) -> bool:
         """Whether every Source Description of an index is what it was: the index itself tells nothing of that."""
-        with self._database.read() as t:
+        with self.database.read() as t:
             pages = from_json(fact(t, _PAGES) or "[]", list[str])
             asked = [(page, validators(t, SOURCE, page)) for page in pages]
-        found = list(self._documents.probe_many(asked))
+        found = list(self.documents.probe_many(asked))
         for page, probe in zip(pages, found, strict=True):
             if isinstance(probe, SourceFault):
                 fault = probe
@@ -194,41 +188,41 @@ class SetRegistry:
                 fault = probe.refused or Unreachable(what, where=page, cause=cause_of(probe.status))
             else:
                 continue
-            self._documents.warn("DST-C5", f"a Source Description cannot be read: {fault.what}", page, fault=fault)
+            self.documents.warn("DST-C5", f"a Source Description cannot be read: {fault.what}", page, fault=fault)
         return all(isinstance(probe, SourceFault) or probe.status != 200 for probe in found)
 
     def _still_unread(self, known: list[SetRow]) -> bool:
         """Try the Capability Lists again that could not be read; False when one of them can by now."""
-        with self._database.read() as t:
+        with self.database.read() as t:
             uris = from_json(fact(t, _UNREAD) or "[]", list[str])
-        wanted = self._options.sets
+        wanted = self.options.sets
         if wanted and {row.name for row in known} | {row.offer.identity for row in known} >= set(wanted):
             meant = {row.offer.identity for row in known if row.name in wanted} | set(wanted)
             uris = [uri for uri in uris if uri in meant]
-        still = Discovery(self._documents).unread(uris) if uris else ()
+        still = Discovery(self.documents).unread(uris) if uris else ()
         for uri, what in still:
             self._unreadable("DST-A6", f"a set cannot be read: {what}", uri)
         return len(still) == len(uris)
 
     def _discover(self, known: list[SetRow], probe: Probe | None = None) -> list[SetRow] | None:
-        with self._database.read() as t:
-            same = fact(t, "url") == self._url
+        with self.database.read() as t:
+            same = fact(t, "url") == self.url
             offers = [row.offer for row in known if same and row.offer.capability_list == row.offer.identity]
             held = {one.identity: (one, last) for one in offers if (last := validators(t, SOURCE, one.identity))}
         discovery = Discovery(
-            self._documents,
-            sitemap=takes_sitemaps(self._options, known),
-            wanted=wanted_of(self._options, known) if self._options.sets else None,
+            self.documents,
+            sitemap=takes_sitemaps(self.options, known),
+            wanted=wanted_of(self.options, known) if self.options.sets else None,
             known=held,
             description=probe if probe is not None and probe.status == 200 else None,
         )
         try:
-            found = discovery.find(self._url)
+            found = discovery.find(self.url)
         except SourceFault as fault:
             if not (known and same):
                 raise
             what = f"{fault.what}: what is remembered is used"
-            self._make_do(known, fault, fault.rule or fault.code, what, fault.where or self._url)
+            self._make_do(known, fault, fault.rule or fault.code, what, fault.where or self.url)
             for uri, why in discovery.found.faults[:1]:
                 self._tell_refused(uri, uri, why)
             return None
@@ -243,7 +237,7 @@ class SetRegistry:
         # they are remembered; where only some were read, all that was remembered of the others stays
         some = found.listed is not None
         matches = self._matches(known, found) if known else SetMatches({}, ())
-        with self._database.write() as t:
+        with self.database.write() as t:
             before = self._offered_before(t, known) if some else []
             rows = self._rows(t, known, found, matches)
             rows += [row for row in matches.gone if self._is_unread(row.offer)]
@@ -257,8 +251,8 @@ class SetRegistry:
     def _make_do(self, known: list[SetRow], fault: SourceFault, rule: str, what: str, where: str) -> None:
         """Nothing new can be learnt: what is remembered has to do, where that can be all that is wanted."""
         if not self._wants_more(known):
-            self._documents.warn(rule, what, where, fault=fault)
-        elif self._options.sets:
+            self.documents.warn(rule, what, where, fault=fault)
+        elif self.options.sets:
             raise fault
         else:
             self._unreadable(rule, what, where, fault)
@@ -267,18 +261,18 @@ class SetRegistry:
         """A fault of one set's Capability List: everything else goes on."""
         if where not in self._unread:
             self._unread.add(where)
-            self._documents.warn(rule, what, where, fault=fault)
+            self.documents.warn(rule, what, where, fault=fault)
             self.faults.append(f"{where}: {what}")
 
     def _tell_refused(self, uri: str, final: str, why: str) -> None:
         """Say what to do where the source of a copy is at another origin by now, and requires authentication there."""
         is_refused = any(f"HTTP status {status}" in why for status in _REFUSED)
-        if is_refused and (there := address_at(self._url, final)) is not None:
+        if is_refused and (there := address_at(self.url, final)) is not None:
             # what signs a user in is sent to the origin of the address given and to no other, whoever redirects there
-            command = shlex.join(["headwater", "sync", there, str(self._root), "--moved"])
+            command = shlex.join(["headwater", "sync", there, str(self.root), "--moved"])
             what = f"the source has moved to {final} and requires authentication there; credentials are sent to"
-            what += f" {self._url} only. If you trust the new address: {command}"
-            self._documents.warn("DST-F10", what, uri)
+            what += f" {self.url} only. If you trust the new address: {command}"
+            self.documents.warn("DST-F10", what, uri)
             self.faults.append(f"{uri}: {what}")
 
     def _matches(self, known: list[SetRow], found: DiscoveredSets) -> SetMatches:
@@ -287,20 +281,20 @@ class SetRegistry:
         Where the user says that the source has moved, all sets that are wanted have: else nothing is remembered. Raises
         MovedElsewhere where one is missing, or where nothing that is listed of it is held.
         """
-        documents, options, way = self._documents, self._options, (self._url, found.final)
-        alike = compare_lists(documents, self._database, known, way, self.scope_of, said=options.moved)
+        documents, options, way = self.documents, self.options, (self.url, found.final)
+        alike = compare_lists(documents, self.database, known, way, self.scope_of, said=options.moved)
         own = {offer.identity for offer in found.offers} | self._unread
         asked = [row for row in known if found.listed is None or row.offer.identity in own]
         matches = match(asked, found.offers, redirects_of(documents), alike, said=options.moved)
-        with self._database.read() as t:
+        with self.database.read() as t:
             url = fact(t, "url")
             before = {row.id for row in self._offered_before(t, known)}
         if is_of_another(known, found.listed or [offer.identity for offer in found.offers], matches):
-            raise another_source(url, known, self._url, self._root)
+            raise another_source(url, known, self.url, self.root)
         if not options.moved or alike is None:
             return matches
         gone = [row.name for row in matches.gone if row.id in before and not self._is_unread(row.offer)]
-        if gone and url != self._url and not options.sets:
+        if gone and url != self.url and not options.sets:
             told = ", ".join(gone[:3]) + (", …" if len(gone) > 3 else "")
             what = f"{'a set' if len(gone) == 1 else f'{len(gone):,} sets'} of the copy cannot be found there: {told}"
             if found.faults:
@@ -318,13 +312,13 @@ class SetRegistry:
 
     def scope_of(self, offer: Offer) -> Scope:
         """The hosts whose resources are fetched of one set: those of its documents, and those allowed (DST-S12)."""
-        return offered_scope(self._documents.moved, (self._url, self.final), self._options, offer)
+        return offered_scope(self.documents.moved, (self.url, self.final), self.options, offer)
 
     def _is_unread(self, offer: Offer) -> bool:
         return offer.capability_list in self._unread or offer.description in self._unread
 
     def _keep(self, t: Transaction, found: DiscoveredSets, rows: list[SetRow], *, some: bool) -> None:
-        moved = self._documents.moved
+        moved = self.documents.moved
         self._moving = [row for row in rows if row.move is not None]
         if self._moving:
             self._found = found  # a run that ends before all is taken along finds out anew what has moved
@@ -348,7 +342,7 @@ class SetRegistry:
         keep_fact(t, "final", found.final)
         if found.description:
             keep_fact(t, "description", found.description)
-            etag, modified, moved = found.validators.etag, found.validators.last_modified, self._documents.moved
+            etag, modified, moved = found.validators.etag, found.validators.last_modified, self.documents.moved
             keep_validators(t, SOURCE, found.description, etag, modified, moved.get(found.description))
         else:
             t.run("DELETE FROM facts WHERE name = 'description'")
@@ -357,15 +351,15 @@ class SetRegistry:
         """At the end of a run: where every set that has moved was taken along, its new address holds."""
         if self._found is None:
             return
-        with self._database.write() as t:
+        with self.database.write() as t:
             now = {row.id: row.offer.identity for row in sets(t)}
             if any(now[row.id] != row.offer.identity for row in self._moving):
                 return
             self._keep_source(t, self._found)
-        address = address_at(self._url, place_of(self._moving[0].offer) or self._url)
+        address = address_at(self.url, place_of(self._moving[0].offer) or self.url)
         if address is not None:
             told = f"the source has moved to {address}: use this address, the old one may stop redirecting"
-            self._documents.warn("DST-F10", told, self._url)
+            self.documents.warn("DST-F10", told, self.url)
 
     def _rows(self, t: Transaction, known: list[SetRow], found: DiscoveredSets, matches: SetMatches) -> list[SetRow]:
         """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""
@@ -381,7 +375,7 @@ class SetRegistry:
                 rows.append(add_set(t, offer, folder if folder.lower() not in folders else offer.name))
                 continue
             if row.offer.identity != offer.identity and row.move is None:  # of a move it is told how it ends
-                self._documents.warn("DST-F10", f"the set {row.name} is now at {offer.identity}", row.offer.identity)
+                self.documents.warn("DST-F10", f"the set {row.name} is now at {offer.identity}", row.offer.identity)
             # with a move it is remembered there once it has turned out to be the same
             rows.append(at_offer(row, offer) if row.move is not None else move_set(t, row, offer))
         return rows
@@ -398,7 +392,7 @@ class SetRegistry:
             if row.id not in offered:
                 where = row.offer.capability_list or row.offer.identity
                 told = f"the source no longer offers the set {row.name}: it stays as it is"
-                self._documents.warn("DST-Q", told, where)
+                self.documents.warn("DST-Q", told, where)
 
     # the Capability List of one set, asked for anew
 
@@ -408,7 +402,7 @@ class SetRegistry:
         Where there is no Change List to poll, the Capability List is: it may name one, or another dump, by now. Beside
         one that is polled it is asked for once a day: it may name another, while the former says nothing new.
         """
-        documents, place = self._documents, place_of(row.offer)
+        documents, place = self.documents, place_of(row.offer)
         if row.move is None and place not in (None, row.offer.identity):
             # whether the address that the user gave still redirects there (DST-F10): who could answer in the source's
             # place once, over plain http perhaps, does not keep the copy for good
@@ -421,7 +415,7 @@ class SetRegistry:
         is_polled = row.offer.change_list is not None
         if is_polled and not self._is_due(row.id, now):
             return row
-        with self._database.read() as t:
+        with self.database.read() as t:
             held = validators(t, SOURCE, uri)
         row = msgspec.structs.replace(row, is_offer_asked=is_polled)
         try:
@@ -436,7 +430,7 @@ class SetRegistry:
                 if probe.moved_to is not None and is_move(row.offer, offer):
                     return msgspec.structs.replace(row, offer=offer, move=Move(row.offer))
                 moved_to = documents.moved.get(probe.uri)
-                with self._database.write() as t:
+                with self.database.write() as t:
                     keep_offer(t, row.id, offer)
                     keep_validators(t, SOURCE, probe.uri, probe.etag, probe.last_modified, moved_to)
                 return msgspec.structs.replace(row, offer=offer)
@@ -456,7 +450,7 @@ class SetRegistry:
         The first day is a part of one, so that the sets are spread over the day.
         """
         if self._asked_at is None:
-            with self._database.read() as t:
+            with self.database.read() as t:
                 rows = t.fetch("SELECT name, value FROM facts WHERE name GLOB ?", (f"{_ASKED} *",))
             self._asked_at = {name: int(value) for name, value in rows}
         name = f"{_ASKED} {set_id}"
@@ -465,7 +459,7 @@ class SetRegistry:
         noted = name if is_due else _SINCE
         if is_due or noted not in self._asked_at:
             self._asked_at[noted] = now
-            with self._database.write() as t:
+            with self.database.write() as t:
                 keep_fact(t, noted, str(now))
         return is_due
 

@@ -16,6 +16,7 @@ from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, st
 from headwater.sync.linked_resources import hold_needed
 from headwater.sync.reports import PlannedAction
 from headwater.sync.state import (
+    Offer,
     any_refused,
     forget_measure,
     former_bases,
@@ -32,6 +33,7 @@ from headwater.sync.transfer.work_queue import (
     LEAST_RESOURCES,
     WAITING_ROUND,
     ListedColumns,
+    RunContext,
     clear_plan,
     listed_columns,
 )
@@ -239,21 +241,22 @@ class Applier:
         FirstImport(self._run, held.row, held.lists, self.unconfirmed).bring(held.report, held.warn, among)
 
     def _by_packages(self) -> None:
-        """Have packages bring what they can, or tell in a dry run what they would.
-
-        Their modules are loaded only where they may be worth it: most runs find little, and all of it in lists.
-        """
+        """Have packages bring what they can, or tell in a dry run what they would."""
         context, held = self._run, self._set
         has_lists = held.offer.resource_list is not None and held.offer.change_list is not None
         least = LEAST_RESOURCES if has_lists and context.options.prefer == "auto" else 1
         with context.database.write() as t:
             is_wanted = t.one("SELECT 1 FROM temp.work LIMIT 1 OFFSET ?", (least - 1,)) is not None
-        if not is_wanted or context.options.prefer == "lists":
-            return
+        if is_wanted and context.options.prefer != "lists":
+            self._by_package_transfer(context, held.offer)
+
+    def _by_package_transfer(self, context: RunContext, offer: Offer, at: str | None = None) -> None:
+        # imported where it may be worth it: most runs find little, and all of it in lists
         from headwater.sync.packages.package_transfer import PackageTransfer, merged_ways
 
-        packages = PackageTransfer(context, held.row, held.offer, held.report, held.scope, held.warn)
-        ways = packages.preview() if context.options.dry_run else packages.run()
+        held = self._set
+        packages = PackageTransfer(context, held.row, offer, held.report, held.scope, held.warn)
+        ways = packages.preview() if context.options.dry_run else packages.run(at)
         held.report.ways = merged_ways(held.report.ways, ways)
 
     def _add_what_is_left(self, t: Transaction, paths: PathConflicts) -> None:

@@ -80,15 +80,6 @@ class _LocalColumns(ListedColumns, frozen=True, gc=False):
     last_modified: str | None
     tries: int | None
 
-    def listed(self, at: int | None) -> ListedResource:
-        """What is listed, by a document that speaks of `at`."""
-        return ListedResource(self.hash, self.length, self.lastmod, self.type, self.encoding, at)
-
-    @property
-    def local(self) -> LocalCopy:
-        """What is recorded of the copy."""
-        return LocalCopy(self.digest, self.size, self.held_lastmod, self.listed_hash, bool(self.newer))
-
 
 class _ListedRow(_LocalColumns, frozen=True, gc=False):
     """What a list says of a resource, which may be held."""
@@ -206,7 +197,7 @@ class Difference(msgspec.Struct, frozen=True):
             elif row.hash and not row.newer and (row.hash, row.length) == (row.listed_hash, row.listed_length):
                 same = CopyState.YES  # the list says what it said before
             else:
-                same = compare_with_file(row.listed(at), row.local, self.tree, path)
+                same = self._compared(row, at, path)
             if same is CopyState.YES:
                 self._confirm(t, row, None, at, says_more=row.says_more)
                 continue
@@ -295,7 +286,7 @@ class Difference(msgspec.Struct, frozen=True):
                 self.counts.created += 1
                 yield row.planned(path, changed_at=known, known_at=row.at, tries=row.tries)
                 continue
-            same = compare_with_file(row.listed(row.at), row.local, self.tree, path)
+            same = self._compared(row, row.at, path)
             present = is_intact(self.tree, path, row.size, row.mtime_ns)
             if same is CopyState.YES and row.hash is not None and present and not row.is_asked:
                 self._confirm(t, row, known, row.at)
@@ -309,6 +300,15 @@ class Difference(msgspec.Struct, frozen=True):
                 validators=Validators(row.etag, row.last_modified) if ask else _NO_VALIDATORS,
             )  # fmt: skip
 
+    def _compared(self, row: _LocalColumns, at: int | None, path: bytes) -> CopyState:
+        """`compare`, but where no digest is shared the held file itself is hashed rather than transferred again."""
+        listed = ListedResource(row.hash, row.length, row.lastmod, row.type, row.encoding, at)
+        same = compare(listed, LocalCopy(row.digest, row.size, row.held_lastmod, row.listed_hash, bool(row.newer)))
+        wanted = digests_of(row.hash)
+        if same is not CopyState.ASK or not wanted or any(d.algorithm in (row.digest or "") for d in wanted):
+            return same
+        return CopyState.YES if digest_of_path(self.tree, path, wanted[0].algorithm) == wanted[0].hex else CopyState.NO
+
     def _patches(self, t: Transaction, row: _ChangedRow) -> tuple[PatchAttempt, ...]:
         """The patches by which a change is done, where the copy is known to be a state before it (DST-S1)."""
         if row.links is None or PATCH not in row.links or row.hash is None or row.digest is None:
@@ -319,15 +319,6 @@ class Difference(msgspec.Struct, frozen=True):
         is_previous = bool(row.exact) and not row.newer and row.tries is None and row.digest in listed
         pending = [PendingChange(*one) for one in t.rows(PENDING_CHANGES, (row.uri,))]
         return planned_patches(HeldState(row.digest, row.size, is_previous), pending, self.objection)
-
-
-def compare_with_file(listed: ListedResource, held: LocalCopy, tree: FileTree | None, path: bytes) -> CopyState:
-    """`compare`, but where no digest is shared the held file itself is hashed rather than transferred again."""
-    same = compare(listed, held)
-    wanted = digests_of(listed.hash)
-    if same is not CopyState.ASK or not wanted or any(d.algorithm in (held.digest or "") for d in wanted):
-        return same
-    return CopyState.YES if digest_of_path(tree, path, wanted[0].algorithm) == wanted[0].hex else CopyState.NO
 
 
 # changes of before a Resource List's `at` that it does not have: that `at` is false then, or the list is (AMB-25)
