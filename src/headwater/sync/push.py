@@ -29,14 +29,7 @@ from headwater.sync.copy.destination_folder import DestinationFolder, readable_s
 from headwater.sync.copy.file_tree import backup_of
 from headwater.sync.linked_resources import keep_representations
 from headwater.sync.lists.change_lists import ChangeListReader
-from headwater.sync.lists.documents import (
-    MOST_ENTRIES,
-    DocumentRead,
-    Documents,
-    EntryConsumer,
-    Probe,
-    take_whole,
-)
+from headwater.sync.lists.documents import MOST_ENTRIES, DocumentRead, Documents, EntryConsumer, Probe, take_whole
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position
 from headwater.sync.reports import SyncReport, gravest_status, keep_fault, keep_report

@@ -27,23 +27,12 @@ from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, any_patches_alone, scope_origins
-from headwater.sync.options import (
-    SyncOptions,
-    choice_of_signature,
-    given_options,
-    signature_of,
-)
+from headwater.sync.options import SyncOptions, choice_of_signature, given_options, signature_of
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import AuditReport, SetAudit
 from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
-from headwater.sync.sets.moved_sets import (
-    another_source,
-    compare_lists,
-    is_of_another,
-    match,
-    redirects_of,
-)
+from headwater.sync.sets.moved_sets import another_source, compare_lists, is_of_another, match, redirects_of
 from headwater.sync.sets.registry import offered_scope
 from headwater.sync.sets.selection import SetNames, pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import check_past, format_micros, micros

@@ -12,15 +12,7 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope
 from headwater.sync.lists.archives import CHANGE_DUMP_ARCHIVE, RESOURCE_DUMP_ARCHIVE
 from headwater.sync.lists.entries import links_of
-from headwater.sync.past.evidence import (
-    CHANGED,
-    EXISTED,
-    UNKNOWN,
-    Evidence,
-    EvidenceReader,
-    ListingResult,
-    fill_listed,
-)
+from headwater.sync.past.evidence import CHANGED, EXISTED, UNKNOWN, Evidence, EvidenceReader, ListingResult, fill_listed
 from headwater.sync.past.versions import VersionTransfer, dumps_around, second_before, ways_of
 from headwater.sync.reports import SetReport
 from headwater.sync.source_times import format_micros

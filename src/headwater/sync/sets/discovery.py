@@ -8,6 +8,7 @@ many at a time; where the sets that are wanted can be told without (`selection`)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain
 from urllib.parse import urlsplit
 
@@ -75,6 +76,7 @@ class DiscoveredSets(msgspec.Struct, kw_only=True):
         return len(self.offers if self.listed is None else self.listed) > 1
 
 
+@dataclass
 class Discovery:
     """Finds what a source offers, over one `Documents`.
 
@@ -83,22 +85,18 @@ class Discovery:
     `most`: so many of the sets that are listed are looked at.
     """
 
-    def __init__(
-        self,
-        documents: Documents,
-        *,
-        sitemap: bool = False,
-        wanted: SetSelection | None = None,
-        known: Mapping[str, tuple[Offer, Validators]] | None = None,
-        description: Probe | None = None,
-        most: int = MOST_SETS,
-    ) -> None:
-        self._documents = documents
-        self._sitemap = sitemap
-        self._wanted = wanted or SetSelection()
-        self._known = known or {}
-        self._probes: dict[str, Probe | SourceFault] = {} if description is None else {description.uri: description}
-        self._most = min(most, MOST_SETS)
+    documents: Documents
+    _: KW_ONLY
+    sitemap: bool = False
+    wanted: SetSelection = field(default_factory=SetSelection)
+    known: Mapping[str, tuple[Offer, Validators]] = field(default_factory=dict)
+    description: Probe | None = None
+    most: int = MOST_SETS
+
+    def __post_init__(self) -> None:
+        self._probes: dict[str, Probe | SourceFault] = {}
+        if self.description is not None:
+            self._probes[self.description.uri] = self.description
         self._count = self._pages = self._links = 0
         self._offered: set[str] = set()
         self._visited: set[str] = set()
@@ -190,7 +188,7 @@ class Discovery:
             yield from self._look(origin + parts.path.rstrip("/") + WELL_KNOWN)
             for probe in chain(self._look(origin + WELL_KNOWN), self._by_robots(origin)):
                 if probe.document is not None:  # it may be more than was meant
-                    self._documents.warn("DST-A2", f"{url} leads to nothing: what its host offers is taken", probe.uri)
+                    self.documents.warn("DST-A2", f"{url} leads to nothing: what its host offers is taken", probe.uri)
                 yield probe
         if not url.endswith("/") or (self._faults and all(isinstance(fault, Unreachable) for fault in self._faults)):
             return  # or nobody answers there at all
@@ -199,14 +197,14 @@ class Discovery:
             probe_many = [probe for probe in self._look(url + name) if probe.document is not None]
             del self._faults[told:]  # that nothing is there is no fault
             for probe in probe_many:
-                if self._sitemap or probe.document is None or probe.document.kind not in _SITEMAPS:
+                if self.sitemap or probe.document is None or probe.document.kind not in _SITEMAPS:
                     remark = "found under a customary name, to which no rule of the standard leads"
-                    self._documents.warn("DST-A2", remark, probe.uri)
+                    self.documents.warn("DST-A2", remark, probe.uri)
                 yield probe
 
     def _by_robots(self, origin: str) -> Iterator[Probe]:
         for probe in self._look(f"{origin}/robots.txt"):
-            self._documents.keep_crawl_delay(probe.uri, probe.body)
+            self.documents.keep_crawl_delay(probe.uri, probe.body)
             for line in list(robots_sitemaps(probe.body, probe.final))[:_MOST_SITEMAPS]:
                 yield from self._look(line)
 
@@ -234,12 +232,12 @@ class Discovery:
     def _probe(self, uris: Iterable[str]) -> None:
         """Look at many Capability Lists at a time, each once and conditionally where its offer is remembered."""
         todo = [uri for uri in dict.fromkeys(uris) if uri not in self._probes]
-        asked = [(uri, self._known[uri][1] if uri in self._known else None) for uri in todo]
-        self._probes.update(zip(todo, self._documents.probe_many(asked), strict=True))
+        asked = [(uri, self.known[uri][1] if uri in self.known else None) for uri in todo]
+        self._probes.update(zip(todo, self.documents.probe_many(asked), strict=True))
 
     def _take(self, uri: str) -> Probe:
         """Take the probe of a URI, made before or now. Raises SourceFault when nothing answers."""
-        found = self._probes.pop(uri, None) or self._documents.probe(uri)
+        found = self._probes.pop(uri, None) or self.documents.probe(uri)
         if isinstance(found, SourceFault):
             raise found
         return found
@@ -265,7 +263,7 @@ class Discovery:
             yield from self._from_capability_list(probe, whole=whole)
         elif document.kind not in _SITEMAPS:
             yield from self._from_below(probe, document, whole=whole)
-        elif self._sitemap:
+        elif self.sitemap:
             yield Offer(identity=probe.uri, name="", documents={RESOURCE_LIST: probe.uri}, is_sitemap=True)
         else:
             self._plain = self._plain or probe.uri
@@ -278,9 +276,9 @@ class Discovery:
         self._description = self._description or description
         if own is not None:
             self._probes[own.uri] = own
-        pages = self._pages_of(description) if self._wanted.said else None
+        pages = self._pages_of(description) if self.wanted.said else None
         listed = {} if pages is None else _listed_once(pages)
-        names = choose_sets(list(listed), self._wanted) if listed else None
+        names = choose_sets(list(listed), self.wanted) if listed else None
         self._probe(names or ())
         offers: list[Offer] = []
         for uri in names or ():
@@ -288,7 +286,7 @@ class Discovery:
             offers += [one for one in self._listed_at(uri, listed[uri], 0) if one.identity == uri]
         if names is not None:
             missing = [uri for uri in names if uri not in {one.identity for one in offers}]
-            if set(missing) <= set(self._wanted.remembered.values()):
+            if set(missing) <= set(self.wanted.remembered.values()):
                 told = dict(self.found.faults)
                 self.found.faults = [(uri, told.get(uri, "it is no Capability List any more")) for uri in missing]
                 self.found.pages = [page.validated for page in pages or () if page is not description]
@@ -324,7 +322,7 @@ class Discovery:
         entries = own = own_entries(probe.entries)
         is_page = probe.document is not None and probe.document.kind is Kind.SOURCE_DESCRIPTION
         if is_page:
-            entries = own[: max(0, self._most - self._count)]
+            entries = own[: max(0, min(self.most, MOST_SETS) - self._count)]
             self._count += len(entries)
             self.found.left_out += len(own) - len(entries)
             too_many = self.found.left_out > 0 and self._count >= MOST_SETS
@@ -333,19 +331,19 @@ class Discovery:
             self._pages += len(entries)
             too_many = len(entries) < len(own)
         if too_many:
-            self._documents.warn("RS-SD-05", "more sets than the limit; the others are not read", probe.final)
+            self.documents.warn("RS-SD-05", "more sets than the limit; the others are not read", probe.final)
         for start in range(0, len(entries), _TOGETHER):
             batch = entries[start : start + _TOGETHER]
             if is_page:
                 self._probe(entry.loc for entry in batch if normalise(entry.loc) not in self._visited)
-                self._documents.progress("reading sets", start + len(batch), len(entries))
+                self.documents.progress("reading sets", start + len(batch), len(entries))
             for entry in batch:
                 if normalise(entry.loc) not in self._visited:
                     yield from self._listed_at(entry.loc, probe.uri, depth)
 
     def _listed_at(self, uri: str, above: str, depth: int) -> Iterator[Offer]:
         """The sets of one entry of the Source Description at `above`."""
-        known, probed = self._known.get(uri), self._probes.get(uri)
+        known, probed = self.known.get(uri), self._probes.get(uri)
         if known is not None and isinstance(probed, Probe) and probed.status == 304:
             self._visited.add(normalise(uri))
             self._offered.add(normalise(uri))
@@ -364,7 +362,7 @@ class Discovery:
         elif document.kind in CAPABILITY_LISTS:
             yield from self._offer(target, above)
         else:
-            self._documents.warn("DST-A7", f"listed as a Capability List, but it is {document.called}", target.final)
+            self.documents.warn("DST-A7", f"listed as a Capability List, but it is {document.called}", target.final)
             yield from self._from_below(target, document, whole=False)
 
     def _from_capability_list(self, probe: Probe, *, whole: bool) -> Iterator[Offer]:
@@ -399,7 +397,7 @@ class Discovery:
                 break
             above = target.document
         if "up" not in {link.rel for link in document.links}:
-            self._documents.warn("RS-NAV-01", "no `up` link: the document is used alone", probe.final)
+            self.documents.warn("RS-NAV-01", "no `up` link: the document is used alone", probe.final)
         index = document.link("index")
         uri = index.href if index is not None else probe.uri
         if (capability := RULES[document.kind].capability) in _ALONE:
@@ -410,7 +408,7 @@ class Discovery:
         self._faults.append(SourceFault(what, code="HW-SYN-05", where=probe.uri))
 
     def _offer(self, probe: Probe, description: str | None) -> Iterator[Offer]:
-        offer = offer_of(probe, description, self._documents)
+        offer = offer_of(probe, description, self.documents)
         if offer.baseline_document is None and offer.changes_document is None:
             fault = SourceFault(_nothing_offered(probe), code="HW-SYN-05", where=probe.uri)
             self._faults.append(fault)

@@ -36,7 +36,7 @@ from headwater.sync.sets.moved_sets import (
     redirects_of,
 )
 from headwater.sync.sets.polling import place_of, refreshed_offer
-from headwater.sync.sets.selection import SetNames, pick, takes_sitemaps, wanted_of
+from headwater.sync.sets.selection import SetNames, SetSelection, pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import DAY, SECOND
 from headwater.sync.state import (
     SOURCE,
@@ -212,7 +212,7 @@ class SetRegistry:
         discovery = Discovery(
             self.documents,
             sitemap=takes_sitemaps(self.options, known),
-            wanted=wanted_of(self.options, known) if self.options.sets else None,
+            wanted=wanted_of(self.options, known) if self.options.sets else SetSelection(),
             known=held,
             description=probe if probe is not None and probe.status == 200 else None,
         )

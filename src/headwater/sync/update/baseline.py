@@ -39,12 +39,7 @@ from headwater.sync.state import (
     validators,
 )
 from headwater.sync.update.applier import Applier
-from headwater.sync.update.difference import (
-    Difference,
-    delete_what_is_gone,
-    forget_pushed,
-    let_list_decide,
-)
+from headwater.sync.update.difference import Difference, delete_what_is_gone, forget_pushed, let_list_decide
 from headwater.sync.update.set_context import SetContext
 from headwater.typed_decoding import from_json
 

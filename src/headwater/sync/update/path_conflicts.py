@@ -9,12 +9,7 @@ from collections.abc import Iterator
 
 from headwater.files.folder_marks import folded
 from headwater.storage.transaction import Row, Transaction
-from headwater.sync.copy.file_names import (
-    common_folder,
-    escaped_path,
-    natural_path,
-    resources_folder,
-)
+from headwater.sync.copy.file_names import common_folder, escaped_path, natural_path, resources_folder
 from headwater.sync.copy.held_files import fold_held
 from headwater.sync.linked_resources import DescribedChoice
 from headwater.sync.options import Choice

@@ -9,13 +9,7 @@ from headwater.progress import each_of_set
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope
 from headwater.sync.linked_resources import forget_statements
-from headwater.sync.lists.entries import (
-    ListContext,
-    any_patches,
-    any_patches_alone,
-    keep_dataset_flags,
-    scope_origins,
-)
+from headwater.sync.lists.entries import ListContext, any_patches, any_patches_alone, keep_dataset_flags, scope_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.options import signature_of
 from headwater.sync.packages.dump_documents import DumpLists
