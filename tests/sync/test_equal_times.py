@@ -153,7 +153,7 @@ class Coarse:
         moment = self.moment(self.now)
         return DocumentRead(
             uri=uri, final=uri, document=head, etag=None, last_modified=None, read_at=moment, count=0, octets=0,
-            skipped=0, moved_to=None,
+            skipped=0,
         )  # fmt: skip
 
     def warn(self, *_: object) -> None: ...

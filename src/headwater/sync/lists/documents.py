@@ -253,7 +253,6 @@ class DocumentRead(msgspec.Struct, frozen=True, kw_only=True):
     """Entries that name no resource (DST-F5)."""
 
     octets: int = 0
-    moved_to: str | None = None
     warnings: tuple[tuple[str, str, int], ...] = ()
     digest: str = ""
     """Tells these octets, as received, from any others."""
@@ -435,7 +434,6 @@ class Documents:
                 count=reader.entry_count,
                 skipped=reader.skipped_count,
                 octets=answer.octets,
-                moved_to=answer.moved_to,
                 digest=digest,
                 warnings=tuple((w.rule, w.message, w.count) for w in reader.warnings),
             )

@@ -106,7 +106,6 @@ class ResourceListRead(msgspec.Struct, frozen=True, kw_only=True):
 
     complete: bool = True
     settled: bool = True
-    count: int = 0
     skipped: tuple[tuple[str, int], ...] = ()
     """Documents with entries that name no resource, and how many (DST-F5)."""
 
@@ -347,8 +346,7 @@ class ResourceListReader(msgspec.Struct, frozen=True):
         with self.context.database.write() as t:
             t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
             represent_listed(t, self.context.types, self.context.scope)
-            total = int(t.value("SELECT count(*) FROM temp.listed"))
-            doubled = total - int(t.value("SELECT count(DISTINCT uri) FROM temp.listed"))
+            doubled = int(t.value("SELECT count(*) - count(DISTINCT uri) FROM temp.listed"))
             if doubled:
                 what = "1 entry lists a URI" if doubled == 1 else f"{doubled:,} entries list URIs"
                 self.context.documents.warn(
@@ -358,7 +356,7 @@ class ResourceListReader(msgspec.Struct, frozen=True):
                     "DELETE FROM temp.listed WHERE EXISTS"
                     " (SELECT 1 FROM temp.listed AS later WHERE later.uri = listed.uri AND later.n > listed.n)"
                 )
-        return msgspec.structs.replace(snapshot, count=total - doubled)
+        return snapshot
 
 
 def _part(answer: DocumentRead, at: int | None, head: _ListHead) -> ListedPart:

@@ -300,7 +300,7 @@ class DumpLists:
         tell_moments(documents.warn, package, document)
         return DocumentRead(
             uri=package.loc, final=package.loc, document=_list_of(document, package, dump), read_at=dump.read_at,
-            count=reader.entry_count, skipped=reader.skipped_count, octets=octets, moved_to=None,
+            count=reader.entry_count, skipped=reader.skipped_count, octets=octets,
             digest=inside.manifest_digest, own_kind=kind,
         )  # fmt: skip
 
