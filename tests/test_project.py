@@ -46,7 +46,7 @@ LINES = {
     "source": 5_087,
     "spec": 3_791,
     "storage": 2_070,
-    "sync": 17_652,
+    "sync": 17_488,
     "top": 1_432,
     "transport": 2_147,
     "triplestores": 982,

@@ -140,7 +140,7 @@ class Coarse:
         else:
             one = next((one for one in self.lists if one["uri"] == uri), None)
             if one is None:
-                return MissingDocument(uri, 404)
+                return MissingDocument(404)
             until = None if one["until"] is None else self.moment(one["until"])
             index = (Link(rel="index", href="http://h.example/changes"),)
             head = Document(kind=Kind.CHANGE_LIST, from_=self.moment(one["from"]), until=until, links=index)

@@ -178,7 +178,6 @@ class _Audit:
         return rows, matches.gone
 
     def _not_offered(self, gone: list[SetRow], found: DiscoveredSets) -> Iterator[SetAudit]:
-        """The verdicts on sets that are held and not offered now, as far as anything tells of them."""
         unread = dict(found.faults)
         for row in gone:
             reason = "the source no longer offers this set"

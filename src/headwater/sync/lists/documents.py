@@ -269,13 +269,10 @@ class DocumentRead(msgspec.Struct, frozen=True, kw_only=True):
 class UnchangedDocument(msgspec.Struct, frozen=True):
     """The source says that the document is what it was (304)."""
 
-    uri: str
-
 
 class MissingDocument(msgspec.Struct, frozen=True):
     """The source has no such document (404, 410)."""
 
-    uri: str
     status: int
 
 
@@ -406,9 +403,9 @@ class Documents:
             if answer.failure is not None:
                 raise _unanswered(uri, answer.failure)
             if answer.status == 304 and held is not None and held.headers():
-                return UnchangedDocument(uri)
+                return UnchangedDocument()
             if answer.status in _GONE:
-                return MissingDocument(uri, answer.status)
+                return MissingDocument(answer.status)
             if refused := sign_in_refused(uri, answer):
                 raise refused
             if answer.status != 200:

@@ -134,7 +134,6 @@ class UnchangedList(msgspec.Struct, frozen=True):
 class OtherDocument(msgspec.Struct, frozen=True):
     """The document is ResourceSync of another kind (DST-A7)."""
 
-    uri: str
     kind: Kind
     called: str
 
@@ -226,7 +225,7 @@ class ResourceListReader(msgspec.Struct, frozen=True):
         if isinstance(answer, MissingDocument):
             return answer
         if answer.document.kind not in _LISTS + _INDEXES:
-            return OtherDocument(uri, answer.document.kind, answer.document.called)
+            return OtherDocument(answer.document.kind, answer.document.called)
         if answer.document.kind in (Kind.SITEMAP, Kind.SITEMAP_INDEX) and not self.sitemap:
             self.context.documents.warn("AMB-02", "a Resource List without rs:md: taken as a plain Sitemap", answer.uri)
         at = self._believed_at(answer)

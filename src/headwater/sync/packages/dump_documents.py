@@ -235,16 +235,16 @@ class DumpLists:
             digest = strongest_of(package.hash)
             state = None if digest is None else f"{_BY_HASH}{digest}"
             if state is not None and held == state:
-                return UnchangedDocument(uri)
+                return UnchangedDocument()
             try:
                 read = self._read_manifest(package, dump, consumer, objection or (lambda _uri: None))
             except PackageUnavailable as fault:
                 if fault.status in _GONE:
-                    return MissingDocument(uri, fault.status)
+                    return MissingDocument(fault.status)
                 raise
             return msgspec.structs.replace(read, etag=state)
         if held.startswith(_BY_HASH):
-            return UnchangedDocument(uri)  # the dump has just said that it is what it was
+            return UnchangedDocument()  # the dump has just said that it is what it was
         parts = _DumpEntries(consumer)
         answer = self._documents.read(uri, parts, validators, fresh=fresh, objection=objection)
         if not isinstance(answer, DocumentRead) or answer.document.kind not in _AS_LISTS:
