@@ -218,8 +218,12 @@ def test_the_manual_lists_the_keys_of_the_log() -> None:
 def test_a_source_that_is_not_followed_has_a_page_too(source_folder: Path) -> None:
     from headwater.source.config import SetConfig, SourceConfig
 
-    config = SourceConfig(state=str(source_folder / "st"), sets=(SetConfig(files=str(source_folder / "files")),))
-    with Source(config, base_url="http://example.org") as source:
+    config = SourceConfig(
+        state=str(source_folder / "st"),
+        base_url="http://example.org",
+        sets=(SetConfig(files=str(source_folder / "files")),),
+    )
+    with Source(config) as source:
         found = read(MetricsPage(source, RequestCounters()).page())
         assert found['headwater_set_ready{set="files"}'] == 0
         assert not any(key.startswith("headwater_set_resources") for key in found)
@@ -229,8 +233,8 @@ def test_of_thousands_of_sets_none_is_asked_for_by_itself(tmp_path: Path, monkey
     """A set that was never published is no reason to ask the catalog, which may be beyond a network, for each."""
     names = [f"s{number}" for number in range(30)]
     sets = tuple(SetConfig(name=name, feed="events", token="0123456789abcdef") for name in names)
-    config = SourceConfig(state=str(tmp_path / "state"), sets=sets)
-    with Source(config, base_url="http://example.org") as source:
+    config = SourceConfig(state=str(tmp_path / "state"), base_url="http://example.org", sets=sets)
+    with Source(config) as source:
         for name in names:
             source.catalog.create(name)
             source.catalog.open(name, dt.datetime.now(dt.UTC))

@@ -312,7 +312,7 @@ def test_a_source_reads_what_its_catalog_holds(tmp_path: Path) -> None:
         SetConfig(name="f", files=str(tmp_path / "files")),
         SetConfig(name="p", feed="events", token="0123456789abcdef", resource_root=str(tmp_path / "pushed")),
     )
-    with Source(SourceConfig(state=str(tmp_path / "state"), sets=sets), base_url="http://source.example") as source:
+    with Source(SourceConfig(state=str(tmp_path / "state"), base_url="http://source.example", sets=sets)) as source:
         source.catalog.create("p")
         source.catalog.load("p", [Upsert("b.txt", metadata(b"announced")), Upsert("c.txt", metadata(b"lost"))])
         source.catalog.open("p", utc_now())

@@ -82,10 +82,13 @@ _DEFAULT_OPTIONS = ReadOptions()
 
 def read_file(request: HashRequest, options: ReadOptions = _DEFAULT_OPTIONS) -> HashResult:
     """Read one file; never raises for what the file system does."""
-    path, algorithms, place = request
     for _attempt in range(_ATTEMPTS):
         try:
-            return _read_once(path, place, algorithms, options)
+            descriptor = (options.open_file or open_unlinked)(request[0], READ_FLAGS)
+            try:
+                return _read_open(descriptor, request, options)
+            finally:
+                os.close(descriptor)
         except FileChanged:
             continue
         except PlacementFailed as cause:
@@ -108,20 +111,6 @@ def settled(results: list[HashResult], versions: VersionWriter | None) -> list[H
     return [(one[0], error, *one[2:6], "") if ":" in one[6] else one for one in results]
 
 
-def _read_once(path: bytes, place: bytes | None, algorithms: tuple[str, ...], options: ReadOptions) -> HashResult:
-    descriptor = (options.open_file or open_unlinked)(path, READ_FLAGS)
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            return SPECIAL, 0, _NOTHING, 0, 0, "", ""
-        if 0 <= time.time_ns() - found.st_mtime_ns < options.settle_ns and not is_closed(descriptor):
-            return UNFINISHED, 0, _NOTHING, 0, 0, "", ""
-        linked = place is not None and options.mode == LINK and link(descriptor, found, place)
-        return _read_open(descriptor, found if linked else None, place, algorithms, options)
-    finally:
-        os.close(descriptor)
-
-
 def is_closed(descriptor: int) -> bool:
     """Whether it is known that nobody has an open file open for writing: on Linux, of files that are this user's.
 
@@ -139,19 +128,19 @@ def is_closed(descriptor: int) -> bool:
     return True
 
 
-def _read_open(
-    descriptor: int,
-    unlinked: os.stat_result | None,
-    place: bytes | None,
-    algorithms: tuple[str, ...],
-    options: ReadOptions,
-) -> HashResult:
-    """The reading of an open file. `unlinked` is its state before it was linked, when it has just been."""
+def _read_open(descriptor: int, request: HashRequest, options: ReadOptions) -> HashResult:
+    _path, algorithms, place = request
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        return SPECIAL, 0, _NOTHING, 0, 0, "", ""
+    if 0 <= time.time_ns() - found.st_mtime_ns < options.settle_ns and not is_closed(descriptor):
+        return UNFINISHED, 0, _NOTHING, 0, 0, "", ""
+    linked = place is not None and options.mode == LINK and link(descriptor, found, place)
     began = time.time_ns()
     before = os.fstat(descriptor)
     changed = before.st_ctime_ns
-    if unlinked is not None and state_of(unlinked)[:2] == state_of(before)[:2]:
-        changed = max(unlinked.st_ctime_ns, before.st_mtime_ns)
+    if linked and state_of(found)[:2] == state_of(before)[:2]:
+        changed = max(found.st_ctime_ns, before.st_mtime_ns)
     copy = FileCopy(place, before) if place is not None and not is_placed(place, before, options.mode) else None
     if copy is None and not algorithms:
         return READ, 0, state_of(before), began, changed, "", ""

@@ -28,14 +28,6 @@ _PATH_ONLY: Final = getattr(os, "O_PATH", 0)
 _FOLDER: Final = (_PATH_ONLY or os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def open_unlinked(path: bytes, flags: int) -> int:
-    """A descriptor of what lies at `path`. Raises OSError; ELOOP when a name in it is a link.
-
-    `path` has no `..`: what is below a folder, and has no link, is in it. O_CLOEXEC is for the caller to say.
-    """
-    return _open(path, flags)
-
-
 class OpenFolder:
     """Opens files as `open_unlinked` does, and keeps the folder of the last one open: the next is mostly in it too.
 
@@ -132,8 +124,11 @@ def _best() -> Opener:
     return open_by_steps
 
 
-_open: Opener = _best()
+open_unlinked: Final[Opener] = _best()
+"""Gives a descriptor of what lies at a path, with these flags. Raises OSError; ELOOP when a name in it is a link.
 
+The path has no `..`: what is below a folder, and has no link, is in it. O_CLOEXEC is for the caller to say.
+"""
 
 READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 """Flags by which a file is opened that may turn out to be anything: nothing is waited for."""

@@ -62,7 +62,13 @@ class ResourceFolder:
         try:
             if is_linked:
                 descriptor = os.open(path, READ_FLAGS, dir_fd=folder)
-                self._refuse_outside(descriptor, folder, path)
+                below = _real_path(folder, self._folder).rstrip(b"/") + b"/"
+                above = real = _real_path(descriptor, self._folder + b"/" + path)  # the kernel says: no race is left
+                while (above := os.path.dirname(above)).startswith(below):
+                    if is_state(above):
+                        raise _absent()
+                if not real.startswith(below):
+                    raise _absent()
             state = os.fstat(descriptor)
             if not stat.S_ISREG(state.st_mode):
                 raise _absent()
@@ -74,18 +80,6 @@ class ResourceFolder:
             if folder >= 0:
                 os.close(folder)
         return OpenFile(descriptor, state)
-
-    def _refuse_outside(self, descriptor: int, folder: int, path: bytes) -> None:
-        """Judge where links have led: asked of the kernel, so no race is left."""
-        below = _real_path(folder, self._folder).rstrip(b"/") + b"/"
-        real = _real_path(descriptor, self._folder + b"/" + path)
-        above = os.path.dirname(real)
-        while above.startswith(below):
-            if is_state(above):
-                raise _absent()
-            above = os.path.dirname(above)
-        if not real.startswith(below):
-            raise _absent()
 
 
 def _absent() -> OSError:

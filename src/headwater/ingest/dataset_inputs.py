@@ -112,7 +112,11 @@ class PathInput(DatasetInput):
 
     def _files(self) -> Iterator[tuple[Path, Syntax | None, os.stat_result]]:
         if not self._path.is_dir():
-            yield self._path, self._syntax or syntax_of(None, self._path.name), _regular(self._path)
+            with _reading(self.where):
+                found = self._path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise SourceFault("not a file", code="HW-DAT-03", where=self.where)
+            yield self._path, self._syntax or syntax_of(None, self._path.name), found
             return
         count = 0
         for folder, folders, names in os.walk(self._path, onerror=_raise):
@@ -120,14 +124,14 @@ class PathInput(DatasetInput):
             for name in sorted(one for one in names if not one.startswith(".")):
                 path = Path(folder, name)
                 syntax = self._syntax or syntax_of(None, name)
-                found = None if syntax is None else _stat(path)
-                if found is None or not stat.S_ISREG(found.st_mode):
+                state = None if syntax is None else _stat(path)
+                if state is None or not stat.S_ISREG(state.st_mode):
                     continue
                 count += 1
                 if count > MOST_FILES:
                     what = f"the folder has more than {MOST_FILES:,} RDF files"
                     raise SourceFault(what, code="HW-DAT-03", where=self.where)
-                yield path, syntax, found
+                yield path, syntax, state
 
     def _is_taken(self, folder: bytes) -> bool:
         is_own = is_state(folder) or is_tree(folder) or is_copy_of(folder, self._base_url)
@@ -192,7 +196,13 @@ class StoreInput(DatasetInput):
     def read(self, scratch: Path) -> list[RdfInput]:
         """Its statements as N-Quads."""
         target = scratch / "store.nq"
-        with self._locked():
+        with _reading(self.where), (self._path / "LOCK").open("ab") as lock:
+            try:  # the lock by which a store belongs to one process: nobody may write while it is read
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as cause:
+                what = "another process has the store open"
+                advice = "Have that process answer SPARQL, and set `sparql` to its address."
+                raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=advice) from cause
             dump_store(self._path, target)
         return [RdfInput(target, N_QUADS, name=self.where)]
 
@@ -206,18 +216,6 @@ class StoreInput(DatasetInput):
             found = _stat(self._path / name) if is_data else None
             if found is not None and (found.st_size or not name.endswith(".log")):
                 yield self._path / name, found
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock by which a store belongs to one process: nobody may write while it is read."""
-        with _reading(self.where), (self._path / "LOCK").open("ab") as lock:
-            try:
-                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as cause:
-                what = "another process has the store open"
-                advice = "Have that process answer SPARQL, and set `sparql` to its address."
-                raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=advice) from cause
-            yield
 
 
 def signature_of_files(files: Iterator[tuple[bytes, os.stat_result]] | list[tuple[bytes, os.stat_result]]) -> bytes:
@@ -233,14 +231,6 @@ def _stat(path: Path) -> os.stat_result | None:
         return path.stat(follow_symlinks=False)
     except FileNotFoundError:
         return None
-
-
-def _regular(path: Path) -> os.stat_result:
-    with _reading(path):
-        found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise SourceFault("not a file", code="HW-DAT-03", where=str(path))
-    return found
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -32,11 +32,6 @@ class KeptChanges(msgspec.Struct, frozen=True, kw_only=True):
     def keeps(self, metadata: Metadata) -> bool:
         """Whether versions of such a resource are kept."""
         return self.keeps_all or self.predecessors is None or self.predecessors.keeps(metadata)
-
-    @property
-    def of_first_load(self) -> VersionStore | None:
-        """Where the octets of the first load are kept: for patches that lead from them, or as the first states."""
-        return None if self.predecessors is None and self.history is None else self.store
 
 
 NOTHING_KEPT = KeptChanges()
@@ -89,17 +84,15 @@ class ChangeRecorder:
             return 0
         lost = self.keep(events) if self.keep is not None else set()
         if self.predecessors is not None:
-            update = StateUpdate(update.put, update.delete, self.predecessors.notes(self._replaced(events)))
+            newest = {uri: one.metadata for uri, one in self.held(one.uri for one in events).items()}
+            replaced = list[tuple[Metadata | None, Upsert]]()  # what is held before each, in order, and the event
+            for one in events:
+                before = newest.pop(one.uri, None)
+                if isinstance(one, Upsert):
+                    newest[one.uri] = one.metadata
+                    replaced.append((before, one))
+            update = StateUpdate(update.put, update.delete, self.predecessors.notes(replaced))
         if self.history is not None and events:
             update = self.history.update(events, lost, update)
         accepted = self.catalog.record(self.name, events, self.clock(), after=seen, state=update)
         return accepted.last or state.last_seq
-
-    def _replaced(self, events: Sequence[Event]) -> Iterator[tuple[Metadata | None, Upsert]]:
-        """What is held before each of these, in order, and the event."""
-        newest = {uri: one.metadata for uri, one in self.held(one.uri for one in events).items()}
-        for one in events:
-            before = newest.pop(one.uri, None)
-            if isinstance(one, Upsert):
-                newest[one.uri] = one.metadata
-                yield before, one

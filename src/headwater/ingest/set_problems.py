@@ -94,10 +94,8 @@ def versions_update(catalog: Catalog, name: str, lost: int) -> StateUpdate | Non
 WINDOW: Final = dt.timedelta(hours=1)
 """How long deletions count together at least, and how long consent holds at most."""
 
-_ROW: Final = HELD_BACK
 _COUNT: Final[RowKey] = ("deletions", "counted")
 _CONSENT: Final[RowKey] = ("deletions", "allowed")
-_pack = msgspec.msgpack.Encoder().encode
 
 
 class HoldReason(Enum):
@@ -178,7 +176,7 @@ class DeletionGuard:
         if self._is_allowed(rows):
             return None
         before = self._count(rows).deleted
-        if not is_whole and _ROW in rows:
+        if not is_whole and HELD_BACK in rows:
             return DeletionHold(HoldReason.TOO_MANY, before + vanished, before + held)
         return judge(before + held, before + vanished, found, self.share, device_changed=device_changed)
 
@@ -200,22 +198,24 @@ class DeletionGuard:
         total, of = before.deleted + deleted, before.deleted + held
         if total > FLOOR and needs_consent(total, of, self.share):
             hold = DeletionHold(HoldReason.ANNOUNCED, total, of)
-            row = StateRow(*_ROW, str(hold).encode())
-            if rows.get(_ROW) != row:
+            row = StateRow(*HELD_BACK, str(hold).encode())
+            if rows.get(HELD_BACK) != row:
                 self._write(StateUpdate(put=[row]))
             raise DeletionsHeld(f"deletions are held back: {hold}", where=self._name)
         update = _put(_Count(total, before.ends_us or to_microseconds(self._clock() + WINDOW)))
-        return StateUpdate(update.put, [_ROW] if _ROW in rows else ())
+        return StateUpdate(update.put, [HELD_BACK] if HELD_BACK in rows else ())
 
     def after_scan(self, hold: DeletionHold | None, *, is_whole: bool, deleted: int) -> StateUpdate | None:
         """The rows by which it is noted what a scan has held back, or that nothing is; None where they say so."""
         rows = self._rows()
         if hold is not None:
-            row = StateRow(*_ROW, str(hold).encode())
-            return None if rows.get(_ROW) == row or (_ROW in rows and not is_whole) else StateUpdate(put=[row])
+            row = StateRow(*HELD_BACK, str(hold).encode())
+            return (
+                None if rows.get(HELD_BACK) == row or (HELD_BACK in rows and not is_whole) else StateUpdate(put=[row])
+            )
         if not is_whole:
             return None
-        gone = [one for one in (_ROW,) if one in rows]
+        gone = [one for one in (HELD_BACK,) if one in rows]
         if deleted and self._is_allowed(rows):  # used up
             return StateUpdate(delete=[*gone, _CONSENT, _COUNT])
         count = self._count(rows)
@@ -226,13 +226,13 @@ class DeletionGuard:
     def allow(self) -> None:
         """Consent to the deletions of an hour: of a folder to those that the next full scan records."""
         until = b"%d" % to_microseconds(self._clock() + WINDOW)
-        self._write(StateUpdate(put=[StateRow(*_CONSENT, until)], delete=[_ROW, _COUNT]))
+        self._write(StateUpdate(put=[StateRow(*_CONSENT, until)], delete=[HELD_BACK, _COUNT]))
 
     def _write(self, update: StateUpdate) -> None:
         self._catalog.record(self._name, (), self._clock(), state=update)
 
     def _rows(self) -> dict[RowKey, StateRow]:
-        return self._catalog.rows(self._name, [_ROW, _COUNT, _CONSENT])
+        return self._catalog.rows(self._name, [HELD_BACK, _COUNT, _CONSENT])
 
     def _is_allowed(self, rows: dict[RowKey, StateRow]) -> bool:
         left = int(rows[_CONSENT].value) - to_microseconds(self._clock()) if _CONSENT in rows else 0
@@ -241,9 +241,9 @@ class DeletionGuard:
     def _count(self, rows: dict[RowKey, StateRow], *, is_announced: bool = False) -> _Count:
         """What counts still. What a folder holds back lasts; who announces deletions may have taken them back."""
         found = from_msgpack(rows[_COUNT].value, _Count) if _COUNT in rows else _Count()
-        is_over = 0 < found.ends_us <= to_microseconds(self._clock()) and (is_announced or _ROW not in rows)
+        is_over = 0 < found.ends_us <= to_microseconds(self._clock()) and (is_announced or HELD_BACK not in rows)
         return _Count() if is_over else found
 
 
 def _put(count: _Count) -> StateUpdate:
-    return StateUpdate(put=[StateRow(*_COUNT, _pack(count))])
+    return StateUpdate(put=[StateRow(*_COUNT, msgspec.msgpack.encode(count))])

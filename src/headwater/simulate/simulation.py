@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
 from headwater.catalog.interface import Catalog, Event
@@ -28,7 +28,6 @@ from headwater.simulate.resources import (
     read_version,
 )
 from headwater.source.configured_source import utc_now
-from headwater.spec.records import ChangeKind
 
 
 class SimulatedClock:
@@ -116,9 +115,15 @@ class SimulatedSet:
         """Take up the state of the catalog. Raises OtherSimulation."""
         population = Population(self._key, self._initial)
         done = 0
-        for seq, change, number in self._logged():
-            population.apply(change, number)
-            done = seq
+        while rows := self._catalog.changes(self.name, done, BATCH):
+            if rows[0].seq != done + 1:
+                raise OtherSimulation("the log of changes has no beginning any more", where=self.name)
+            for row in rows:
+                number = self.resources.number(row.uri)
+                if number is None:
+                    raise OtherSimulation(f"a resource of another making: {row.uri[:200]!r}", where=self.name)
+                population.apply(row.change, number)
+            done = rows[-1].seq
         state = self._catalog.state(self.name)
         if state.count != population.count or state.last_seq != done:
             raise OtherSimulation(f"{state.count:,} resources instead of {population.count:,}", where=self.name)
@@ -140,18 +145,6 @@ class SimulatedSet:
                 raise OtherSimulation("somebody else records changes", where=self.name)
             self.done = accepted.last
         return len(events)
-
-    def _logged(self) -> Iterator[tuple[int, ChangeKind, int]]:
-        after = 0
-        while rows := self._catalog.changes(self.name, after, BATCH):
-            if rows[0].seq != after + 1:
-                raise OtherSimulation("the log of changes has no beginning any more", where=self.name)
-            for row in rows:
-                number = self.resources.number(row.uri)
-                if number is None:
-                    raise OtherSimulation(f"a resource of another making: {row.uri[:200]!r}", where=self.name)
-                yield row.seq, row.change, number
-            after = rows[-1].seq
 
 
 CHANGES = "changes"

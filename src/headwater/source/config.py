@@ -66,10 +66,6 @@ class BadPushConfig(UsageFault):
     code: ClassVar[str] = "HW-CFG-03"
 
 
-def _is_bounded(kept: VersionRetention | None) -> bool:
-    return kept is not None and max(kept.seconds or 0, kept.octets or 0) < 1 << 62
-
-
 @cache
 def _defaults() -> Mapping[str, object]:
     """What each key is when it is not given; to find that out takes as long as to read the set."""
@@ -126,11 +122,13 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         self._refuse_other_kinds()
-        if isinstance(self.versions, str) and not _is_bounded(self.kept_versions):
-            raise BadConfiguration(
-                f"versions says not how long: {self.versions[:80]!r}",
-                advice='Write true, "30 days", "1 year, 20 GB", or { keep = "30 days", octets = "20 GB" }.',
-            )
+        if isinstance(self.versions, str):
+            kept = self.kept_versions
+            if kept is None or max(kept.seconds or 0, kept.octets or 0) >= 1 << 62:
+                raise BadConfiguration(
+                    f"versions says not how long: {self.versions[:80]!r}",
+                    advice='Write true, "30 days", "1 year, 20 GB", or { keep = "30 days", octets = "20 GB" }.',
+                )
         for key, is_on in (
             ("dump", self.dump),
             ("change_dump", self.change_dump),
@@ -181,9 +179,12 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
             mementos = f"{base}/{self.name}/memento"
             links = msgspec.structs.replace(links, urls=(*links.urls, *rules), mementos=mementos)
+        limits = DumpLimits(
+            resources=server.on_demand_resources, octets=server.on_demand_octets, requests=server.on_demand_requests
+        )
         return SetSettings(
             **options,
-            dumps=server.dump_limits if self.on_demand and has_octets else None,
+            dumps=limits if self.on_demand and has_octets else None,
             past_dumps=has_past,
             links=links,
             hubs=() if server.notify is None else server.notify.hubs,
@@ -326,13 +327,6 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def kept_versions(self) -> dict[str, VersionRetention]:
         """How long each set that keeps past states keeps them."""
         return {one.name: kept for one in self.sets if (kept := one.kept_versions) is not None}
-
-    @property
-    def dump_limits(self) -> DumpLimits:
-        """The limits of packages made on demand."""
-        return DumpLimits(
-            resources=self.on_demand_resources, octets=self.on_demand_octets, requests=self.on_demand_requests
-        )
 
     def site(self, base_url: str | None = None, *, is_static: bool = False) -> Site:
         """The site at the configured base URL, or else at `base_url`. Raises BadSite.

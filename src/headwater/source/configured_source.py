@@ -206,8 +206,8 @@ def catalog_elsewhere(state: Path) -> str | None:
 class ConfiguredSource:
     """A source before anything is done with it. A context manager: what it has opened is given up with it.
 
-    `base_url` is used when the configuration has none. With a `tree`, documents (and resources) go there instead of
-    into the state folder. Raises the configuration's errors.
+    With a `tree`, documents (and resources) go there instead of into the state folder. Raises the configuration's
+    errors.
     """
 
     catalog: Catalog
@@ -215,9 +215,9 @@ class ConfiguredSource:
     publisher: Publisher
     push_sets: PushSets
 
-    def __init__(self, config: SourceConfig, base_url: str | None, tree: StaticTree | None = None) -> None:
+    def __init__(self, config: SourceConfig, tree: StaticTree | None = None) -> None:
         self.config = config
-        self.site = config.site(base_url, is_static=tree is not None)
+        self.site = config.site(is_static=tree is not None)
         self._state = Path(config.state)
         self._tree = tree
         if tree is not None:

@@ -220,9 +220,9 @@ class HubConfig(TokenOptions, frozen=True, kw_only=True, forbid_unknown_fields=T
             return "any address" if allowed else "public addresses"
         return f"public addresses and {'this machine' if allowed == LOOPBACK else ', '.join(allowed)}"
 
-    def tokens(self, more: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> AccessTokens:
+    def tokens(self, more: Iterable[str] = ()) -> AccessTokens:
         """Those of publishers who are believed. Raises BadToken."""
-        return AccessTokens([*self.token_texts(environment), *more])
+        return AccessTokens([*self.token_texts(), *more])
 
     def options(self, own_url: str) -> HubOptions:
         """What the hub is told; `own_url` is where it listens."""

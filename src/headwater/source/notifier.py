@@ -165,11 +165,6 @@ class NotificationStream(Generic[P]):
         self.refusals = self.faults = 0
         """How often in a row its payload was refused, or could not be made."""
 
-    @property
-    def waiting(self) -> int:
-        """How many visible changes the hub has not taken."""
-        return 0
-
     def pause(self, since_last: float) -> float:
         """For how many seconds the next payload still waits for more; the last was made `since_last` seconds ago."""
         raise NotImplementedError
@@ -480,10 +475,6 @@ class HubSender:
             self._tasks[stream] = asyncio.get_running_loop().create_task(self._follow(stream))
 
     @property
-    def _streams(self) -> list[AnyStream]:
-        return [*self._changes.values(), *self._frameworks.values()]
-
-    @property
     def waiting(self) -> int:
         """How many visible changes the hub has not taken, as far as is known."""
         return sum(one.waiting for one in list(self._changes.values()))
@@ -583,7 +574,8 @@ class HubSender:
         one.refusals = 0
         self.health.sent += 1
         self.health.sent_at = self._context.clock()
-        if not any(other.refusals for other in self._streams):
+        streams: list[AnyStream] = [*self._changes.values(), *self._frameworks.values()]
+        if not any(other.refusals for other in streams):
             self.health.clear()
 
 
@@ -646,16 +638,6 @@ class Notifier:
             self._thread.join(timeout)
         return self._thread is None or not self._thread.is_alive()
 
-    async def _tell_of_gone_sets(self) -> None:
-        """Sets that were published here and are not configured any more; others may share the catalog."""
-        site = self._context.site
-        with contextlib.suppress(HeadwaterError):  # else at the next start
-            ours = {one.name for one in site.sets}
-            for state in await asyncio.to_thread(self._context.catalog.sets):
-                if state.name not in ours and decode_publication(state.notes).base_url == site.base_url:
-                    for sender in self._senders:
-                        sender.gone(state.name)
-
     async def _run(self, is_ready: threading.Event) -> None:
         agent = f"headwater/{__version__} (ResourceSync source)"
         # any address will do: the hubs are named by the configuration
@@ -671,7 +653,13 @@ class Notifier:
         with self._lock:
             self._loop, self._ending = asyncio.get_running_loop(), ending
         is_ready.set()
-        await self._tell_of_gone_sets()
+        site = self._context.site
+        with contextlib.suppress(HeadwaterError):  # else at the next start
+            ours = {one.name for one in site.sets}
+            for state in await asyncio.to_thread(self._context.catalog.sets):  # others may share the catalog
+                if state.name not in ours and decode_publication(state.notes).base_url == site.base_url:
+                    for sender in self._senders:
+                        sender.gone(state.name)
         while not ending.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DROP_SECONDS):

@@ -69,7 +69,7 @@ _PATCH_SECONDS = 300.0
 class Source(ConfiguredSource):
     """One source. A context manager: its lock, threads and files are given up with it.
 
-    `base_url` is used when the configuration has none. With a `tree`, documents (and resources) go there instead of
+    With a `tree`, documents (and resources) go there instead of
     into the state folder. With `forget`, documents that nothing names any more go at once. Who listens to `events` is
     told what becomes visible. Sets of a copy that are not `known_in_copy` (None: there first) are told of as new.
     Raises Locked, StateUnusable, the catalog's and the configuration's errors.
@@ -79,14 +79,13 @@ class Source(ConfiguredSource):
         self,
         config: SourceConfig,
         *,
-        base_url: str | None = None,
         tree: StaticTree | None = None,
         clock: Callable[[], dt.datetime] = utc_now,
         listener: Listener = silent,
         forget: bool = False,
         known_in_copy: frozenset[str] | None = None,
     ) -> None:
-        super().__init__(config, base_url, tree)
+        super().__init__(config, tree)
         self.events = PublicationEvents()
         self._clock = clock
         self._listener = listener
@@ -435,8 +434,8 @@ class ReadOnlySource(ConfiguredSource):
     Until the publishing process has published a set, it counts as not there yet, as with a source that has just begun.
     """
 
-    def __init__(self, config: SourceConfig, *, base_url: str | None = None, listener: Listener = silent) -> None:
-        super().__init__(config, base_url)
+    def __init__(self, config: SourceConfig, *, listener: Listener = silent) -> None:
+        super().__init__(config)
         make_state(self._state)
         self._open(utc_now, listener)
         self.publisher = Publisher(self.catalog, self.store, self.site, utc_now, listener)

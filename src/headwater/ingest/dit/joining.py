@@ -233,13 +233,18 @@ class _Joining:
         """Record a state without its change, unless it says what is known, or is older."""
         present, metadata = self._held(uri), self._whole(state)
         at_us = present.note.at_us if present is not None else self._gone(uri)
+        moment = _moment_of(state)
+        is_before_a_deletion = any(  # of this batch
+            one.order > state.order and not (moment is not None and one.at is not None and moment > one.at)
+            for one in self._deletions.get(uri, ())
+        )
         if present is not None and present.metadata == metadata:
             self._tell(Fate.UNCHANGED, state.line)
             if state.kept != present.note.kept:  # other unknown fields are no event, and kept all the same (DIT-A19)
                 self._renote(uri, present, replace(present.note, kept=state.kept))
             self._set_aside(uri, None)
         elif (
-            self._is_before_a_deletion(state)
+            is_before_a_deletion
             or (at_us >= self._settled_us and _is_older(state, present, at_us))
             or (not self._snapshot and self._is_repeated(state, present))
         ):
@@ -258,14 +263,6 @@ class _Joining:
         else:
             may_be = present.note.at_us > NEVER_US and present.metadata.lastmod == state.metadata.lastmod
         return may_be and self._was_seen(key_of_state(state.uri, state.metadata))
-
-    def _is_before_a_deletion(self, state: ResourceDocument) -> bool:
-        """Whether it came before a deletion of this batch, and is not stored or modified later."""
-        moment = _moment_of(state)
-        return any(
-            one.order > state.order and not (moment is not None and one.at is not None and moment > one.at)
-            for one in self._deletions.get(state.uri, ())
-        )
 
     def _set_aside(self, uri: str, state: ResourceDocument | None) -> None:
         if state is None and uri not in self._rows.aside:

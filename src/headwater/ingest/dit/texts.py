@@ -39,7 +39,9 @@ class Texts:
         """The lines that can be taken now."""
         if self._held is None:
             return [line]
-        before = self._complete(line)
+        before, last = list[Line](), self._held[-1].text or b"" if self._held else b""
+        if len(self._held) > 1 and _begins(line) and last.rstrip() in (b"}", b"]"):  # what is broken does not heal
+            before, self._held, self._octets = _parted(self._held), [], 0
         self._held.append(line)
         self._octets += len(line.text or b"")
         text = line.text
@@ -52,14 +54,6 @@ class Texts:
         """What is left at the end."""
         held = self._release()
         return _parted(held) if len(held) > 1 else held
-
-    def _complete(self, following: Line) -> list[Line]:
-        """The text that the held lines are, when another one begins after it; a broken one does not heal any more."""
-        held = self._held or []
-        if len(held) < 2 or not _begins(following) or (held[-1].text or b"").rstrip() not in (b"}", b"]"):
-            return []
-        self._held, self._octets = [], 0
-        return _parted(held)
 
     def _release(self) -> list[Line]:
         held, self._held = self._held or [], None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -131,7 +131,14 @@ class EventBuilder:
             place = self.folder.place
             return one.path, self.folder.algorithms, place and os.path.join(place, path_of(one.uri))
 
-        with self._document_hashes():
+        def refused(path: bytes, why: str) -> None:
+            self.warn("HW-ING-24", f"it is stated without a canonical hash: {why}", path)
+
+        with ExitStack() as stack:
+            if self.folder.canonical is not None:
+                from headwater.ingest.folder.canonical_hashes import DocumentHashes  # with it come the parsers
+
+                self._documents = stack.enter_context(closing(DocumentHashes(self.folder.canonical, refused)))
             for block, found in pool.read(candidates, request):
                 items += block
                 results += found
@@ -140,20 +147,6 @@ class EventBuilder:
                     items, results = [], []
             if items:
                 yield self._batch(items, results, held, keeps=aside is not None)
-
-    @contextmanager
-    def _document_hashes(self) -> Iterator[None]:
-        if self.folder.canonical is None:
-            yield
-            return
-        from headwater.ingest.folder.canonical_hashes import DocumentHashes  # with it come the parsers
-
-        def refused(path: bytes, why: str) -> None:
-            self.warn("HW-ING-24", f"it is stated without a canonical hash: {why}", path)
-
-        with closing(DocumentHashes(self.folder.canonical, refused)) as self._documents:
-            yield
-        self._documents = None
 
     def _batch(
         self,

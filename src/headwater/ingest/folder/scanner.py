@@ -384,9 +384,12 @@ class _Pass:
         result, queue = self._result, self._queue
         returned = self._delete(walk)
         known: Callable[[list[str]], dict[str, Resource]] = partial(self._catalog.get, self._name)
-        size, versions = BATCH, self._scanner.kept.store
+        kept = self._scanner.kept
+        size, versions = BATCH, kept.store
         if self._is_loading:
-            known, versions = (lambda _uris: {}), self._scanner.kept.of_first_load  # whatever is read is loaded
+            # whatever is read is loaded; patches lead from the octets of the first load, and histories begin with them
+            known, is_kept = (lambda _uris: {}), kept.predecessors is not None or kept.history is not None
+            versions = versions if is_kept else None
             size = LOAD_BATCH if versions is not None else min(LOAD_BATCH, self._catalog.load_batch)
 
         def candidates(*, are_large: bool) -> Iterator[Candidate]:

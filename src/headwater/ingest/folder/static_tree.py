@@ -108,15 +108,15 @@ class SetTree:
         A symbolic link is never ours, nor is what lies behind it.
         """
         root = os.path.realpath(self.place)
-        gone = self._strays(root) if self._seq is None else self._deleted(self._seq)
-        return sum(_remove(root, path) for path in gone)
-
-    def _deleted(self, seq: int) -> Iterator[bytes]:
-        """The places of resources that were deleted after this change."""
+        seq, removed = self._seq, 0
+        if seq is None:
+            return sum(_remove(root, path) for path in self._strays(root))
         while changes := self._catalog.changes(self._name, seq):
             seq = changes[-1].seq
             gone = {one.uri for one in changes if one.change is ChangeKind.DELETED}
-            yield from map(path_of, gone - self._catalog.get(self._name, list(gone)).keys())
+            absent = gone - self._catalog.get(self._name, list(gone)).keys()
+            removed += sum(_remove(root, path_of(uri)) for uri in absent)
+        return removed
 
     def _strays(self, root: bytes) -> Iterator[bytes]:
         held = (uri for uri, _memo in memos_of(self._catalog, self._name))

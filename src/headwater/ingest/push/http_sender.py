@@ -73,7 +73,6 @@ class Sender:
     key: str | None
     _: KW_ONLY
     listener: Listener = silent
-    patience_seconds: float | None = None
     sleep: Callable[[float], None] = time.sleep
 
     def __post_init__(self) -> None:
@@ -112,7 +111,7 @@ class Sender:
 
     def _persist(self, body: bytes, query: str) -> Fetched:
         failures, packed = 0, len(body) > _SMALL
-        until = time.monotonic() + (PATIENCE_SECONDS if self.patience_seconds is None else self.patience_seconds)
+        until = time.monotonic() + PATIENCE_SECONDS
         where = self.server.url
         while True:
             reply = self._once(body, query, packed=packed)
