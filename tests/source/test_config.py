@@ -303,7 +303,7 @@ def test_every_key_of_a_set_has_an_effect(tmp_path: Path, key: str) -> None:
         config = SourceConfig(state=str(tmp_path), sets=(one,), base_url="http://source.example")
         site = config.site()
         found: list[object] = [site.sets, config.kept_versions]
-        if one.is_scanned:
+        if one.files:
             scan = scan_settings(one, site, None, config)
             found += [scan.selection.takes(name) for name in (b"a.pdf", b"a.tmp", b".hidden")]
             found += [getattr(scan, field.name) for field in msgspec.structs.fields(type(scan))[2:]]

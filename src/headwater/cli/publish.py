@@ -300,10 +300,10 @@ def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
     with listening() as listener:
         if config.catalog is not None or (Path(config.state) / CATALOG).exists():
             with Source(config, tree=tree, listener=listener) as source:
-                looked_at = [one.name for one in config.sets if one.is_scanned or one.is_dataset]
+                looked_at = [one.name for one in config.sets if one.files or one.is_dataset]
                 found = {name: source.survey(name) for name in looked_at}
         else:
-            site, scanned = config.site(), [one for one in config.sets if one.is_scanned]
+            site, scanned = config.site(), [one for one in config.sets if one.files]
             folders = {one.name: scan_settings(one, site, tree, config) for one in scanned}
             found = {name: dry_run(folder, (), 0, listener) for name, folder in folders.items()}
             found |= {one.name: ScanResult(created=1, read=1) for one in config.sets if one.is_dataset}

@@ -121,7 +121,7 @@ def link(descriptor: int, source: os.stat_result, place: bytes) -> bool:
 
     False when nothing was linked: it is a link already, or links cannot be here and a copy will be made.
     """
-    if _DESCRIPTORS is None or _same(place, source):
+    if _DESCRIPTORS is None or is_linked(place, source):
         return False
     aside = _aside(place)
     try:
@@ -139,12 +139,8 @@ def link(descriptor: int, source: os.stat_result, place: bytes) -> bool:
     return True
 
 
-def is_placed(place: bytes, source: os.stat_result, mode: str | None) -> bool:
-    """Whether the file has its place already: as a link to itself. A copy is always made anew."""
-    return mode == LINK and _same(place, source)
-
-
-def _same(place: bytes, source: os.stat_result) -> bool:
+def is_linked(place: bytes, source: os.stat_result) -> bool:
+    """Whether the file has its place already, as a link to itself."""
     try:
         found = os.lstat(place)
     except OSError:

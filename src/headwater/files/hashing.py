@@ -29,7 +29,7 @@ from headwater.files.file_copies import (
     PlacementFailed,
     VersionCopy,
     VersionWriter,
-    is_placed,
+    is_linked,
     link,
 )
 from headwater.files.nofollow import READ_FLAGS, FileState, OpenFolder, open_unlinked
@@ -141,7 +141,11 @@ def _read_open(descriptor: int, request: HashRequest, options: ReadOptions) -> H
     changed = before.st_ctime_ns
     if linked and state_of(found)[:2] == state_of(before)[:2]:
         changed = max(found.st_ctime_ns, before.st_mtime_ns)
-    copy = FileCopy(place, before) if place is not None and not is_placed(place, before, options.mode) else None
+    copy = (
+        FileCopy(place, before)
+        if place is not None and not (options.mode == LINK and is_linked(place, before))
+        else None
+    )
     if copy is None and not algorithms:
         return READ, 0, state_of(before), began, changed, "", ""
     writer = options.versions if ALGORITHM in algorithms else None

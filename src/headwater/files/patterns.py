@@ -30,7 +30,7 @@ class BadPattern(UsageFault):
 
 
 def _class(text: str, start: int) -> tuple[str, int]:
-    """The regular expression of the class that opens at `start`, and where the text goes on after it."""
+    """Of the class that opens at `start`: its expression, and where the text goes on after it."""
     end = text.find("]", start + 2 + (text[start + 1 : start + 2] == "!"))
     if end < 0:
         return re.escape("["), start + 1

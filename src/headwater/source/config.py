@@ -12,7 +12,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from enum import Enum, EnumType
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin
 
@@ -64,12 +63,6 @@ class BadPushConfig(UsageFault):
     """A set has none of `files`, `feed`, `copy` and `profile`, or several, or a setting of another kind."""
 
     code: ClassVar[str] = "HW-CFG-03"
-
-
-@cache
-def _defaults() -> Mapping[str, object]:
-    """What each key is when it is not given; to find that out takes as long as to read the set."""
-    return {one.name: one.default for one in msgspec.structs.fields(SetConfig)}
 
 
 class BadConfiguration(UsageFault):
@@ -200,7 +193,6 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                     'a set with a dataset has profile = "rdf-dataset", and neither files, feed nor copy'
                 )
             raise BadPushConfig("a set has either files or a feed, or a copy, or is a dataset")
-        defaults = _defaults()
         for is_its, keys, whose in (
             (self.feed, _PUSH_KEYS, "push set"),
             (self.files, _FOLDER_KEYS, "set with a folder"),
@@ -209,7 +201,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             (self.is_dataset, _DATASET_KEYS, 'set with profile = "rdf-dataset"'),
             (not self.is_dataset, _UNFIT_KEYS, None),
         ):
-            wrong = () if is_its else [one for one in keys.split() if getattr(self, one) != defaults[one]]
+            wrong = () if is_its else [one for one in keys.split() if getattr(self, one) != _DEFAULTS[one]]
             if wrong and whose is None:
                 raise BadDatasetConfig(f"{wrong[0]} does not go with a dataset")
             if wrong:
@@ -227,11 +219,6 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """What people are told that is published."""
         made_of = self.files or self.copy or self.dataset or self.sparql or self.oxigraph
         return made_of or f"the push set {self.name}"
-
-    @property
-    def is_scanned(self) -> bool:
-        """Whether a folder is scanned for its resources."""
-        return bool(self.files)
 
     def locations(self, prefix: str) -> Locations:
         """How the set's locations are resolved, below its URL prefix."""
@@ -280,6 +267,9 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if not value or not value.isprintable() or not value.isascii():
             raise BadToken("the environment variable holds nothing that could be sent as Authorization", where=name)
         return value
+
+
+_DEFAULTS: Final = {one.name: one.default for one in msgspec.structs.fields(SetConfig)}
 
 
 class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"sets": "set"}):

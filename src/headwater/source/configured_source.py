@@ -222,7 +222,7 @@ class ConfiguredSource:
         self._tree = tree
         if tree is not None:
             refuse_copy(tree)
-        scanned = [one for one in config.sets if one.is_scanned]
+        scanned = [one for one in config.sets if one.files]
         self._folders = {one.name: scan_settings(one, self.site, tree, config) for one in scanned}
         refuse_overlap_of_datasets(config, tree)
         self.copy_folders = copy_folders(config.sets)

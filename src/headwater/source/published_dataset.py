@@ -220,7 +220,7 @@ class PublishedDataset(Intake):
         return inputs.input_at(path, base_url, config.base_iri)
 
     def _look(self) -> ScanResult | None:
-        """What came of one look; None: what the dataset is made of is not at rest."""
+        """None: what the dataset is made of is not at rest."""
         before, self._input = self.state, self._find_input()
         if before is not None and self._is_unchanged():
             return ScanResult(unchanged=1, read=1, octets=before.octets)
@@ -315,7 +315,6 @@ class PublishedDataset(Intake):
         return now - self._ahead[1] >= SETTLED_SECONDS
 
     def _signature(self) -> bytes | None:
-        """That of what the dataset is made of, and of how it is read."""
         found = self._input.signature()
         if found is None:
             return None

@@ -13,10 +13,11 @@ import msgspec
 
 from headwater.catalog.interface import SetState, StateUpdate
 from headwater.catalog.lease import SharedCatalog
+from headwater.files.folder_marks import has_reserved
 from headwater.ingest.folder.comparison import ScanResult, UnreadableFiles
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree import SetTree
-from headwater.ingest.folder.walk import Folder, outside_state, quote
+from headwater.ingest.folder.walk import Folder, quote
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
 from headwater.ingest.set_problems import unreadable_update, versions_update
 from headwater.progress import Listener, Notice, of_set
@@ -224,8 +225,9 @@ class SetWatch:
         hidden = self._folder.selection.hidden
         mine = [
             path
-            for path in outside_state(found)
-            if not any(path == one or path.startswith(one + b"/") for one in avoid)
+            for path in found
+            if not has_reserved(path)  # states of commands change all the time
+            and not any(path == one or path.startswith(one + b"/") for one in avoid)
             and (hidden or not (path.startswith(b".") or b"/." in path))
         ]
         if mine:

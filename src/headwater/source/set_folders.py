@@ -222,7 +222,7 @@ def path_filters(
     ours = [os.path.realpath(os.fsencode(one)) for one in (config.state, config.documents) if one is not None]
     ours += own_files(config)
     for one in config.sets:
-        if not one.is_scanned and (root := roots.get(one.name)) is not None:
+        if not one.files and (root := roots.get(one.name)) is not None:
             _refuse_state(os.path.realpath(os.fsencode(root)), ours, root)
             kind = PathFilter if one.copy is not None else _PushPathFilter
             found[one.name] = kind(os.fsencode(root), Selection(), ours)

@@ -152,7 +152,7 @@ class Source(ConfiguredSource):
         if (maker := self.publisher.patch_maker) is not None:
             maker.seconds = _PATCH_SECONDS
         # For servers that follow copies anyway, one that is not there yet is left.
-        kinds = sorted(self.config.sets, key=lambda one: (not one.is_scanned, one.copy is not None))
+        kinds = sorted(self.config.sets, key=lambda one: (not one.files, one.copy is not None))
         worked = [
             self._once(one)
             for one in kinds
@@ -180,7 +180,7 @@ class Source(ConfiguredSource):
             self._listener(Notice("HW-PUB-12", text, str(left)))
         worked = self._round(config)
         for number in range(_PACKING_ROUNDS):
-            if not self._pack_resources(name, at_once=number > 0) or not config.is_scanned:
+            if not self._pack_resources(name, at_once=number > 0) or not config.files:
                 break
             worked = _together(worked, self._round(config))
         return worked
@@ -295,7 +295,7 @@ class Source(ConfiguredSource):
             scheduler.add(worker)
             if one.copy is not None:
                 copies.setdefault(one.copy, []).append(worker)
-            if one.is_scanned and one.watch:
+            if one.files and one.watch:
                 watch = SetWatch(self._folders[one.name], worker, scheduler.stopping, of_set(self._listener, one.name))
                 scheduler.add_loop(watch.run, watch.end)
         if copies:
@@ -319,7 +319,7 @@ class Source(ConfiguredSource):
         if scheduler is None:
             return SetWorker(self._context, self._intake(config, None))
         stop = scheduler.stopping.is_set
-        watched_seconds = WATCH_PAUSE if config.is_scanned and config.watch else 0.0
+        watched_seconds = WATCH_PAUSE if config.files and config.watch else 0.0
         return SetWorker(self._context, self._intake(config, stop), scheduler.wake, watched_seconds)
 
     def _intake(self, config: SetConfig, stop: Callable[[], bool] | None) -> Intake:
@@ -328,7 +328,7 @@ class Source(ConfiguredSource):
         What only its kind needs is imported here: that is a part of a start.
         """
         context, name = self._context, config.name
-        if config.is_scanned:
+        if config.files:
             # A rotation is due after a full scan: only that knows the folder as it was at one time.
             rescan_seconds = min(config.rescan_seconds, config.rotation_seconds or config.rescan_seconds)
             return PublishedFolder(context, name, self._folders[name], rescan_seconds, stop, self.kept_of(config))

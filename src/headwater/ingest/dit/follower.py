@@ -189,7 +189,11 @@ class DitFollower:
                 found, is_full = self.index.look(shard, position, self.resource_sets, most=most)
                 pages.append(ShardPage(shard, position, found, is_full=is_full))
             if held and not number:
-                shown_at, marks = self._marks(pages, began - held)
+                now = {one.shard: self.index.newest(one.shard) if one.is_full else one.newest for one in pages}
+                self._shown.append((_seconds(), now))
+                place = bisect_right(self._shown, began - held, key=lambda one: one[0])
+                self._shown = self._shown[max(0, place - 1) :]
+                shown_at, marks = self._shown[0] if place else (-math.inf, {})
             for page in pages:
                 page.mark = marks.get(page.shard, -1)
             if any(counts := ready(pages)):
@@ -199,14 +203,6 @@ class DitFollower:
             if not any(page.is_cut for page in pages):
                 self.read_until = shown_at
                 return
-
-    def _marks(self, pages: Sequence[ShardPage], until: float) -> tuple[float, Mapping[Shard, int]]:
-        """What could be seen until then, and when; what can be seen now is kept in mind."""
-        now = {one.shard: self.index.newest(one.shard) if one.is_full else one.newest for one in pages}
-        self._shown.append((_seconds(), now))
-        place = bisect_right(self._shown, until, key=lambda one: one[0])
-        self._shown = self._shown[max(0, place - 1) :]
-        return self._shown[0] if place else (-math.inf, {})
 
     def _take(self, read: Sequence[ShardPage], counts: Sequence[int]) -> None:
         second = int(self.feed.clock().timestamp())

@@ -136,7 +136,7 @@ def _record(feed: Feed, joined: JoinedBatch, taken: IntakeResult) -> None:
 def _load(feed: Feed, items: Sequence[DitDocument], effects: Effects, taken: IntakeResult) -> None:
     """Take the states as the snapshot; changes of before are known again when they are sent once more."""
     drafts, outcomes = [], []
-    implied = feed.implied(one.uri for one in items if isinstance(one, ResourceDocument))
+    implied = feed.implied_by(feed.state.about({one.uri for one in items if isinstance(one, ResourceDocument)}))
     for one in items:
         if isinstance(one, ChangeDocument):
             if (key := key_of(one)) is not None:

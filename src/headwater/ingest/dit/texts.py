@@ -85,7 +85,6 @@ def _integer(text: str) -> int | str:
 
 
 def _decimal(text: str) -> float | str:
-    """The number; as text when it is too large."""
     number = float(text) if len(text) <= _LONGEST_NUMBER else inf
     return number if -inf < number < inf else text
 

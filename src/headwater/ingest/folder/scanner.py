@@ -38,6 +38,7 @@ from headwater.catalog.interface import (
     Upsert,
 )
 from headwater.errors import UsageFault
+from headwater.files.folder_marks import has_reserved
 from headwater.ingest.folder.comparison import (
     Candidate,
     DifferenceQueue,
@@ -53,7 +54,6 @@ from headwater.ingest.folder.walk import (
     UnreadableEntry,
     Walk,
     WalkEntry,
-    outside_state,
     path_of,
     quote,
     topmost,
@@ -250,7 +250,7 @@ class _Pass:
         except RootFault as fault:
             self._hold_back(_reason(fault), self._total, self._total)
             return
-        for path in topmost(outside_state(paths)):
+        for path in topmost(one for one in paths if not has_reserved(one)):  # states of commands change all the time
             uri, seen = quote(path), walk.at(path)
             exact = self._catalog.get(self._name, [uri])
             first = list(islice(seen, 1))  # at the path itself or below it; something unreadable counts for both

@@ -28,13 +28,6 @@ from headwater.quantities import DEFAULT_SHARE
 from headwater.spec.uris import quote_path
 
 
-def outside_state(paths: Iterable[bytes]) -> Iterator[bytes]:
-    """The paths without those in folders that hold the state of a command, which change all the time."""
-    for path in paths:
-        if not has_reserved(path):
-            yield path
-
-
 def topmost(paths: Iterable[bytes]) -> list[bytes]:
     """The paths without those that lie below another of them, in order."""
     every = set(paths)
@@ -235,7 +228,17 @@ class Walk:
         descriptor = open_unlinked(folder, _LIST)
         try:
             with os.scandir(_DESCRIPTORS % descriptor if _DESCRIPTORS else folder) as entries:
-                listed = self._publishable(folder, list(entries))
+                listed = list(entries)
+            if not self._selection.hidden:
+                count, ours = len(listed), self._names
+                listed = [one for one in listed if one.name[0] != _DOT or one.name in ours or is_reserved(one.name)]
+                self._hidden_count += count - len(listed)
+            listed = [
+                one
+                for one in listed
+                if not (one.name in self._names or one.inode() in self._inodes or is_reserved(one.name))
+                or not self._is_our_file(folder + b"/" + one.name)
+            ]
             keys = [quote(one.name) for one in listed if one.is_file(follow_symlinks=False)]
             for one in listed:
                 if not one.is_file(follow_symlinks=False):
@@ -247,17 +250,6 @@ class Walk:
             os.close(descriptor)
         keys.sort(reverse=True)
         return keys
-
-    def _publishable(self, folder: bytes, listed: list[os.DirEntry[bytes]]) -> list[os.DirEntry[bytes]]:
-        if not self._selection.hidden:
-            count = len(listed)
-            listed = [one for one in listed if one.name[0] != _DOT or one.name in self._names or is_reserved(one.name)]
-            self._hidden_count += count - len(listed)
-        suspect = [
-            one for one in listed if one.name in self._names or one.inode() in self._inodes or is_reserved(one.name)
-        ]
-        ours = {one.name for one in suspect if self._is_our_file(folder + b"/" + one.name)}
-        return [one for one in listed if one.name not in ours] if ours else listed
 
     def _is_our_file(self, path: bytes) -> bool:
         """Whether what lies here is no folder, and ours: then it is left out, and that is said."""

@@ -272,7 +272,6 @@ class FolderWatch:
         return node
 
     def _descend(self, top: _Node) -> None:
-        """Watch all folders below one that is watched."""
         waiting = [top]
         while waiting and not self._stop():
             node, names = waiting.pop(), list[bytes]()

@@ -26,7 +26,6 @@ _TRAILING = re.compile(r"JSON is malformed: trailing characters \(byte (\d+)\)")
 
 
 def _complaint(words: str) -> str:
-    """What is wrong with a line that was to be an announcement: the field first."""
     what, _, place = words.partition(" - at `$.")
     fields = [one.encode_name for one in msgspec.structs.fields(Announcement)] if not place else []
     if trailing := _TRAILING.match(what):
@@ -188,7 +187,7 @@ def take_lines(
     def take() -> list[Outcome]:
         held = feed.held(one.uri for _, _, one in announced)
         present: dict[str, Metadata | None] = {uri: one.metadata for uri, one in held.items()}
-        implied, first = feed.implied(one.uri for _, _, one in announced), feed.next_seq()
+        implied, first = feed.implied_by(feed.state.about({one.uri for _, _, one in announced})), feed.next_seq()
         drafts, outcomes = list[Draft](), refused[:]
         for line, change, one in announced:
             new = None if one.metadata is None else with_links(one.metadata, implied.get(one.uri, ()))

@@ -174,12 +174,8 @@ class Feed(ChangeRecorder):
                 time.sleep(pause * random.random())
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def implied(self, uris: Iterable[str]) -> dict[str, tuple[Link, ...]]:
-        """The links that follow from what others say of these resources (DIT-24), where there are any."""
-        return self.implied_by(self.state.about(dict.fromkeys(uris)))
-
     def implied_by(self, about: dict[str, tuple[Statement, ...]]) -> dict[str, tuple[Link, ...]]:
-        """The links that follow from what is said of resources."""
+        """The links that follow from what others say of resources (DIT-24; `IngestState.about`)."""
         address = self.locations.absolute
         return {
             uri: tuple(Link(rel=INVERSE[rel], href=address(other)) for rel, other in said if other != uri)

@@ -44,8 +44,6 @@ Statement = tuple[str, str]
 """What a resource says of another one: the relation, and the catalog's URI of the other (DIT-24)."""
 
 T = TypeVar("T")
-_pack = msgspec.msgpack.Encoder().encode
-
 
 UnresolvedLink = tuple[Location, Link]
 """One item of `ln`: where it leads to, and the link with all that is said of that."""
@@ -210,14 +208,14 @@ class IngestState:
         """The rows by which a batch is remembered."""
         now_us = to_microseconds(now)
         put = [StateRow(SEEN, key.hex(), rank=now_us) for key in effects.seen]
-        put += [StateRow(GONE, uri, _pack(at_us), now_us) for uri, at_us in effects.gone.items()]
+        put += [StateRow(GONE, uri, msgspec.msgpack.encode(at_us), now_us) for uri, at_us in effects.gone.items()]
         put += [StateRow(POSITION, feed, position) for feed, position in effects.positions.items()]
         delete: list[RowKey] = []
         for uri, aside in effects.aside.items():
             if aside is None:
                 delete.append((HALF, uri))
             else:
-                put.append(StateRow(HALF, uri, _pack(aside), to_microseconds(aside.due)))
+                put.append(StateRow(HALF, uri, msgspec.msgpack.encode(aside), to_microseconds(aside.due)))
         for row in self._said(effects.statements) if effects.statements else ():
             if row.value:
                 put.append(row)
@@ -229,7 +227,7 @@ class IngestState:
                 put.append(StateRow(ANSWER, _part(made.key, parts), made.part, noted_us))
                 parts += 1
             taken = TakenRequest(made.lines, made.digest, made.complete, parts, noted_us)
-            put.append(StateRow(REQUEST, made.key, _pack(taken), noted_us))
+            put.append(StateRow(REQUEST, made.key, msgspec.msgpack.encode(taken), noted_us))
         return StateUpdate(put, delete)
 
     def _said(self, made: dict[str, tuple[Statement, ...]]) -> Iterator[StateRow]:
@@ -242,10 +240,10 @@ class IngestState:
                 about.get(target, {}).pop((rel, uri), None)
             for rel, target in said:
                 about.setdefault(target, {})[rel, uri] = None
-            yield StateRow(STATEMENT, uri, _pack(tuple(dict.fromkeys(said))) if said else b"")
+            yield StateRow(STATEMENT, uri, msgspec.msgpack.encode(tuple(dict.fromkeys(said))) if said else b"")
         for target in sorted(targets):
             others = tuple(about.get(target, ()))[:MOST_LINKS]  # a row is bounded, and an entry shows no more of them
-            yield StateRow(ABOUT, target, _pack(others) if others else b"")
+            yield StateRow(ABOUT, target, msgspec.msgpack.encode(others) if others else b"")
 
     def _read(self, kind: str, keys: Iterable[str], type_: type[T]) -> dict[str, T]:
         return _values(self._catalog.rows(self._name, [(kind, key) for key in keys]), kind, type_)
@@ -310,10 +308,7 @@ def _values(rows: dict[RowKey, StateRow], kind: str, type_: type[T]) -> dict[str
     return {key: from_msgpack(row.value, type_) for (of, key), row in rows.items() if of == kind}
 
 
-_FILE = "ingest.sqlite"
-
-
 def refuse_old_memory(state: Path) -> None:
     """Raise UsageFault if an older version has left something in the state folder."""
-    if (state / _FILE).exists():
-        raise UsageFault("the file is of an older version", code="HW-ING-62", where=str(state / _FILE))
+    if (file := state / "ingest.sqlite").exists():
+        raise UsageFault("the file is of an older version", code="HW-ING-62", where=str(file))
