@@ -137,7 +137,7 @@ def good() -> bytes:
     """The package that all others are spoiled copies of, as our writer makes it."""
     writer = ZipWriter()
     body = b"".join(writer.member(f"resources/{name}", content, deflate=True) for name, content in GOOD.items())
-    return writer.insert_first("manifest.xml", manifest(), deflate=True) + body + writer.end()
+    return writer.insert_first("manifest.xml", manifest()) + body + writer.end()
 
 
 def overlapping() -> bytes:

@@ -110,7 +110,7 @@ def test_the_number_of_octets_is_that_of_what_was_given() -> None:
 def test_a_manifest_is_put_first_when_all_is_packed() -> None:
     writer = ZipWriter()
     body = writer.member("resources/a", b"a", deflate=False) + writer.member("resources/b", b"b" * 99, deflate=True)
-    package = writer.insert_first("manifest.xml", TEXT, deflate=True) + body + writer.end()
+    package = writer.insert_first("manifest.xml", TEXT) + body + writer.end()
     with zipfile.ZipFile(io.BytesIO(package)) as opened:
         assert opened.testzip() is None
         assert opened.namelist() == ["manifest.xml", "resources/a", "resources/b"]

@@ -82,10 +82,10 @@ class ZipWriter:
         self.octets += len(octets)
         return octets
 
-    def insert_first(self, name: str, content: bytes, *, deflate: bool) -> bytes:
-        """A whole member to be put before all that was given so far (a manifest that is made of what was packed): the
-        other members move behind it. Raises BadMemberName."""
-        member, octets = _whole(name, content, deflate=deflate)
+    def insert_first(self, name: str, content: bytes) -> bytes:
+        """A whole member, deflated where that pays, to be put before all that was given so far (a manifest that is made
+        of what was packed): the other members move behind it. Raises BadMemberName."""
+        member, octets = _whole(name, content, deflate=True)
         self._members.insert(0, member)
         self._offsets = array("Q", [0, *(offset + len(octets) for offset in self._offsets)])
         self.octets += len(octets)
@@ -214,7 +214,6 @@ def _stored_blocks(block: bytes) -> Iterator[bytes]:
 
 
 def _encoded(name: str) -> bytes:
-    """The name as it stands in the file. Raises BadMemberName."""
     try:
         octets = name.encode()
     except UnicodeEncodeError as error:
@@ -225,7 +224,6 @@ def _encoded(name: str) -> bytes:
 
 
 def _whole(name: str, content: bytes, *, deflate: bool) -> tuple[_Member, bytes]:
-    """A whole member, and its octets in the file. Raises BadMemberName."""
     encoded, body, method = _encoded(name), content, zf.STORED
     if deflate:
         if len(content) > _RATIO_OCTETS:
@@ -262,7 +260,6 @@ def _fields(member: _Member, wide: tuple[int, ...]) -> bytes:
 
 
 def _field64(numbers: tuple[int, ...]) -> bytes:
-    """A ZIP64 extra field; none for no numbers."""
     return struct.pack(f"<HH{len(numbers)}Q", zf.ZIP64_FIELD, 8 * len(numbers), *numbers) if numbers else b""
 
 

@@ -38,7 +38,6 @@ def read_message(stream: IO[bytes]) -> Any:
 
 
 def _exactly(stream: IO[bytes], octets: int) -> bytes:
-    """So many octets; none where the stream ends before."""
     pieces = []
     while octets:
         piece = stream.read(octets)

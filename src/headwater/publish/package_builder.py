@@ -329,7 +329,7 @@ class SpooledPackage(Generic[Row]):
         manifest = b"".join(render_document(head, entries, self._store_writer.profile))
         self._file.flush()
         members = self.builder.zip.octets
-        first = self.builder.zip.insert_first(MANIFEST, manifest, deflate=True)
+        first = self.builder.zip.insert_first(MANIFEST, manifest)
         end = self.builder.zip.end()
 
         def blocks() -> Iterator[bytes]:

@@ -132,7 +132,6 @@ class EasyHandle:
         self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
 
     def _open(self, _purpose: int, address: Any) -> socket.socket | int:
-        """A socket to connect with, unless the guard objects to the address."""
         if self.job is not None:
             where, port = str(address.addr[0]), int(address.addr[1])
             if barred := self.guard.objection(host_of(self.job.site), where, port):

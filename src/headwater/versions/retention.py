@@ -105,7 +105,6 @@ def collect(
 
 
 def _oldest_kept(store: VersionStore, retention: VersionRetention, needed: DigestSet, now: dt.datetime) -> dt.datetime:
-    """Versions that were used before this time go."""
     by_age = dt.datetime.min.replace(tzinfo=dt.UTC)
     if retention.seconds is not None:
         by_age = now - dt.timedelta(seconds=min(retention.seconds, 1e9))

@@ -229,7 +229,6 @@ class VersionStore:
         return left
 
     def _row(self, digest: str) -> Row | None:
-        """The octets of a version unless they are in a file."""
         key, database = _key(digest), self._existing()
         if database is None:
             return None
@@ -392,12 +391,10 @@ _LEVEL: Final = re.compile(r"[0-9a-f]{2}\Z")
 
 
 def _has_packs(folder: Path) -> bool:
-    """Whether there are packs that have not been moved."""
     return (folder / _PACKS).is_dir()
 
 
 def _older_files(folder: Path) -> Iterator[_OlderRow]:
-    """The versions that lie in files. Raises OSError."""
     for path in folder.glob("??/??/*"):
         if _DIGEST.match(path.name) and all(_LEVEL.match(one.name) for one in path.parents[:2]):
             found = path.lstat()

@@ -64,7 +64,6 @@ class DestinationFolder:
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
-        """What goes wrong with the folder, as errors that tell what to do."""
         try:
             yield
         except LockHeld as cause:

@@ -306,7 +306,6 @@ class DumpLists:
 
 
 def _as_list(document: Document) -> Document:
-    """The head of a document of a dump as that of a list."""
     return msgspec.structs.replace(document, kind=_AS_LISTS.get(document.kind, document.kind))
 
 

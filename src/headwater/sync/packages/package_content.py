@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -29,7 +28,6 @@ from headwater.packages.zip_format import STORED
 from headwater.packages.zip_reader import ZipMember, unpacked
 from headwater.processes.pool import ProcessPool
 from headwater.spec.records import Entry
-from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope
 from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied, printable_path
 from headwater.sync.lists.entries import EntryFilter, canonical_hash_of
@@ -146,7 +144,7 @@ class PackageContent:
         block, octets, uris = MemberBlock([], [], self.damaged), 0, list(self._states)
         for start in range(0, len(uris), _CHUNK):
             some = msgspec.json.encode(uris[start : start + _CHUNK]).decode()
-            works = results.take(partial(Transaction.fetch, sql=_WANTED, values=(some,)))
+            works = results.take(_WANTED, some)
             taken = 0
             try:
                 for work in works:

@@ -136,16 +136,12 @@ _NEXT = f"SELECT n, loc, length, hash, tries FROM temp.work WHERE n > ? AND {ELI
 
 
 class _ChosenPackages(NamedTuple):
-    """Packages of a dump of some kind that are worth their octets, in the order in which they are fetched, and why."""
-
     kind: Kind
     why: str
     packages: list[Entry]
 
 
 class _Refusal(msgspec.Struct):
-    """What a refused request says of the limits."""
-
     limits: dict[str, int] = {}
 
 
@@ -221,7 +217,6 @@ class PackageTransfer:
             way.resources = self._placing.placed_count - before
 
     def _note_failure(self, way: TransferWay, uri: str, fault: SourceFault) -> None:
-        """A package, or a part of it, could not be taken: it costs a notice."""
         self._failed += 1
         self._lost = True
         way.fault = way.fault or str(fault)
@@ -230,7 +225,6 @@ class PackageTransfer:
     # the plan, as the work now is
 
     def _is_worth_a_look(self) -> bool:
-        """Whether enough is wanted to look at packages, and there are any on offer."""
         if self._prefer is Prefer.LISTS:
             return False
         dumps = any(self._preference(kind) is not Prefer.AUTO for kind in MANIFESTS)
@@ -301,7 +295,6 @@ class PackageTransfer:
         return None
 
     def _why_on_demand(self) -> str | None:
-        """Why the rest that is not large is asked for on demand; None: it is not."""
         offer = self._offer.on_demand
         if offer is None:
             return None

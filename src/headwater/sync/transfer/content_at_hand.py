@@ -22,8 +22,7 @@ from headwater.sync.copy.file_names import natural_path
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.held_files import digest_of_file, digest_of_path, is_intact
 from headwater.sync.reports import SetReport
-from headwater.sync.source_times import SECOND, mtime_ns
-from headwater.sync.transfer.result_log import PlacedFile
+from headwater.sync.source_times import SECOND
 from headwater.sync.transfer.verification import digests_of, strongest_of
 from headwater.sync.transfer.work_queue import ADD_WORK, PAST_CACHES, Work
 from headwater.typed_decoding import from_msgpack
@@ -127,18 +126,6 @@ class UnconfirmedContent:
 
 
 # adoption
-
-
-def adopt_existing(tree: FileTree, work: Work) -> PlacedFile | None:
-    """The file at the resource's place, if it is what is listed; None: it has to be fetched."""
-    found = listed_file(tree, work.path, work.hash, work.length, work.lastmod)
-    if found is None:
-        return None
-    there, digest = found
-    kept = mtime_ns(work.lastmod, None)
-    if kept is not None and kept != there.st_mtime_ns:
-        kept = tree.touch(work.path, kept)
-    return PlacedFile(work.path, there.st_size, kept or there.st_mtime_ns, digest)
 
 
 def listed_file(

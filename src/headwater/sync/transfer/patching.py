@@ -173,7 +173,6 @@ class Patching:
         return PatchResult(octets, attempt.step.result, received)
 
     def _patch(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> bytes:
-        """The octets of the patch, if they are what its link states."""
         if not fetched.ok:
             raise PatchRefused(fetched.failure.text if fetched.failure else f"HTTP status {fetched.status}")
         body = fetched.body

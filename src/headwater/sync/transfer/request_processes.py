@@ -11,13 +11,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from headwater.files.file_copies import Room
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
-from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied
 from headwater.sync.source_times import mtime_ns, strong_last_modified
 from headwater.sync.transfer.result_log import BATCH, PlacedFile, ResultLog
@@ -119,7 +117,7 @@ def fetch_plain(
 
     def blocks() -> Iterator[tuple[list[Work], list[_Request]]]:
         last = 0
-        while is_answering and (works := results.take(partial(Transaction.fetch, sql=_NEXT, values=(last,)))):
+        while is_answering and (works := results.take(_NEXT, last)):
             last = works[-1].n
             for some in (works[start : start + _BLOCK] for start in range(0, len(works), _BLOCK)):
                 yield some, [_request(work) for work in some]

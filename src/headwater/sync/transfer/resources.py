@@ -25,7 +25,7 @@ from headwater.sync.lists.entries import canonical_hash_of, links_of
 from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns, strong_last_modified
 from headwater.sync.state import SetRow
-from headwater.sync.transfer.content_at_hand import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile, adopt_existing
+from headwater.sync.transfer.content_at_hand import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile, listed_file
 from headwater.sync.transfer.patching import Patching
 from headwater.sync.transfer.request_processes import fetch_plain
 from headwater.sync.transfer.result_log import BATCH, IN_ROUND, PlacedFile, ResultLog
@@ -177,13 +177,18 @@ class ResourceTransfer:
         """Whether the file in its place is what is listed; then it is recorded."""
         if strongest_of(work.hash) is None and canonical_hash_of(work.extra) is not None:
             return False  # neither length nor time say what it says
-        found = adopt_existing(self._tree, work)
+        found = listed_file(self._tree, work.path, work.hash, work.length, work.lastmod)
         if found is None:
             return False
+        there, digest = found
+        kept = mtime_ns(work.lastmod, None)
+        if kept is not None and kept != there.st_mtime_ns:
+            kept = self._tree.touch(work.path, kept)
         self._counts.adopted += 1
         if self._tree.room is not None:
-            self._tree.room.held += found.size
-        self._results.placed(work, found, 0, adopted=True)
+            self._tree.room.held += there.st_size
+        file = PlacedFile(work.path, there.st_size, kept or there.st_mtime_ns, digest)
+        self._results.placed(work, file, 0, adopted=True)
         return True
 
     def _from_aside(self, work: Work) -> bool:

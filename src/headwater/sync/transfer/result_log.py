@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from headwater.progress import Done, Progress, ignored
@@ -113,15 +112,15 @@ class ResultLog:
     def each(self, query: str, *values: int) -> Iterator[Work]:
         """The work that a query finds (`IN_ROUND`, …), taken some at a time. Its first condition is `n > ?`."""
         last = 0
-        while works := self.take(partial(Transaction.fetch, sql=query, values=(last, *values))):
+        while works := self.take(query, last, *values):
             last = works[-1].n
             yield from works
 
-    def take(self, select: Callable[[Transaction], list[Row]]) -> list[Work]:
-        """Take the rows of the work that `select` finds by `COLUMNS`; they are noted as about to be placed."""
+    def take(self, query: str, *values: int | str) -> list[Work]:
+        """Take the rows of the work that a query of `COLUMNS` finds; they are noted as about to be placed."""
         with self._database.write(durable=True) as t:
             self._write(t)
-            rows = select(t)
+            rows = t.fetch(query, values)
             intent = intend(t, self._set, [(row[_URI], row[_PATH]) for row in rows]) if rows else 0
             t.many(_TAKE, [(row[_N],) for row in rows])
         if rows:

@@ -320,7 +320,6 @@ class CanonicalFixity:
 
 
 def _told(uri: str, types: Sequence[str | None]) -> tuple[Syntax, ...]:
-    """The syntax that media types or else the URI tell."""
     from headwater.rdf.syntaxes import syntax_of
 
     found = (syntax_of(one, uri) for one in (*types, None))
