@@ -86,11 +86,6 @@ class RateLimit:
 
 _MAX_REDIRECTS = 10
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_SEE_OTHER = 303
-"""A redirect that asks for a GET, whatever was asked before (RFC 9110, 15.4.4)."""
-
-_PERMANENT_REDIRECTS = frozenset({301, 308})
-
 _OVERLOAD_FAILURES = frozenset({FailureKind.TIMEOUT, FailureKind.STALLED})
 _SILENT_SECONDS = 20.0
 _PATIENCE = 5  # so many times the longest wait that is waited for at once a host may ask for in all, of one request
@@ -436,11 +431,11 @@ class RequestScheduler:
         target = redirect_target(job.uri, location, job.hops)
         if isinstance(target, FetchFailure):
             return target
-        if status == _SEE_OTHER and job.fetch.body is not None:
+        if status == 303 and job.fetch.body is not None:  # it asks for a GET, whatever was asked (RFC 9110, 15.4.4)
             return FetchFailure(FailureKind.REDIRECT_REFUSED, f"a POST redirected to be a GET: {target[:200]}")
         if job.fetch.objection is not None and (objection := job.fetch.objection(target)):
             return FetchFailure(FailureKind.REDIRECT_REFUSED, f"redirected to {target[:200]}: {objection}")
-        if status in _PERMANENT_REDIRECTS and (job.hops == 0 or job.moved_to == job.uri):
+        if status in (301, 308) and (job.hops == 0 or job.moved_to == job.uri):
             job.moved_to = target
         job.uri = target
         job.hops += 1

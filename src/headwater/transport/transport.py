@@ -68,7 +68,6 @@ class StreamReceiver(ResponseReceiver):
     def __init__(self) -> None:
         super().__init__()
         self.ready: deque[bytes] = deque()
-        self.waiting_octets = 0
         self.paused = False
 
     def body(self, chunk: bytes) -> int | None:
@@ -80,7 +79,7 @@ class StreamReceiver(ResponseReceiver):
                 return super().body(chunk)
             self.delivering = True
             self.hashers = [(name, HASHERS[name]()) for name in self.fetch.algorithms]
-        if self.waiting_octets >= PAUSE_OCTETS:
+        if sum(map(len, self.ready)) >= PAUSE_OCTETS:
             self.paused = True
             return PAUSE
         self.octets += len(chunk)
@@ -89,7 +88,6 @@ class StreamReceiver(ResponseReceiver):
         for _, hasher in self.hashers or ():
             hasher.update(chunk)
         self.ready.append(chunk)
-        self.waiting_octets += len(chunk)
         return None
 
     def complete(self) -> tuple[bytes, dict[str, str]]:
@@ -102,7 +100,6 @@ class StreamReceiver(ResponseReceiver):
         """What has come in, in one piece."""
         octets = self.ready[0] if len(self.ready) == 1 else b"".join(self.ready)
         self.ready.clear()
-        self.waiting_octets = 0
         return octets
 
 

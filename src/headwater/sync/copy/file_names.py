@@ -29,7 +29,6 @@ _LONGEST_PATH = 3_500
 _CAPITAL = re.compile("(%[0-9A-F]{2})|[A-Z]")
 _CHUNK = 200
 _GO_ON = "~"  # ends every folder of an escaped name, and no last part: a shorter URI never needs a longer one's folder
-_SAFE = "-._"
 _HAZARD = re.compile(r"[?#\0]|%2f|%00", re.IGNORECASE)
 _PLAIN = re.compile(rb"(?:[A-Za-z0-9_-][\w.-]{0,200}/)*[A-Za-z0-9_-][\w.-]{0,200}\Z", re.ASCII)
 """A path of which nothing has to be looked at more closely, as most are."""
@@ -87,7 +86,7 @@ def escaped_path(uri: str, *, folds: bool = False) -> bytes:
 
     `folds`: no other URI's escaped name differs from it by case alone.
     """
-    text = quote(uri, safe=_SAFE, errors="surrogatepass").replace("~", "%7E")
+    text = quote(uri, safe="-._", errors="surrogatepass").replace("~", "%7E")
     if folds:
         text = _CAPITAL.sub(lambda found: found[1] or f"%{ord(found[0]):02X}", text)
     parts = [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)] or ["%"]

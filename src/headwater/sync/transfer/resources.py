@@ -315,8 +315,10 @@ class ResourceTransfer:
         """The verdict, after what else has to be said of an answer than hash and length say: its media type, what it
         says as RDF, whether it is a page of HTML in the place of something else."""
         sent = fetched.headers.get("content-type", "")
-        if self._negotiated and not verdict.verified and (why := _other_type(work, sent)):
-            verdict = Verdict(Judgement.DIFFERENT, why)
+        is_alternate = self._negotiated and not verdict.verified and links_of(work.links, "canonical")
+        if is_alternate and work.type and (kind := _media_type(sent)) not in ("", _media_type(work.type)):  # DST-S3
+            reason = f"the media type is {kind[:80]}, listed is {work.type[:80]}"
+            verdict = Verdict(Judgement.DIFFERENT, reason)
         listed = canonical_hash_of(work.extra) if wanted is None and verdict.judgement is Judgement.GOOD else None
         if listed is not None:
             path, types = Path(f"{self._temp}/{content.name}"), (work.type, sent or None)
@@ -439,14 +441,6 @@ def _part_name(set_id: int, uri: str, listed: str | None) -> str:
     """
     octets = f"{uri}\n{listed}".encode("utf-8", "surrogatepass")
     return f"{PARTIAL_PREFIX}{set_id}-{hashlib.sha256(octets).hexdigest()[:32]}"
-
-
-def _other_type(work: Work, content_type: str) -> str | None:
-    """What is wrong with an alternate of which the link says nothing but its type (DST-S3)."""
-    sent = _media_type(content_type)
-    if not work.type or not sent or sent == _media_type(work.type) or not links_of(work.links, "canonical"):
-        return None
-    return f"the media type is {sent[:80]}, listed is {work.type[:80]}"
 
 
 def _own_time(work: Work, fetched: Fetched) -> str | None:

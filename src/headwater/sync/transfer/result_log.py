@@ -20,7 +20,6 @@ BATCH = 1_000
 _BATCH_SECONDS = 1.0
 _BACKOFF_SECONDS = 60
 _NO_ANSWER_BACKOFF_SECONDS = 5
-_SERVER_ERROR = 500
 _LONGEST_BACKOFF_SECONDS = 86_400
 """Also what `Retry-After` may ask for at most (DST-F1): a proxy that says years shuts out nothing for years."""
 
@@ -231,5 +230,5 @@ def failure_pause_seconds(tries: int, status: int) -> int:
     `status`: that of the answer, 0 where there was none. A server that did not answer, or could not, may be back at
     once, and the fault is not the resource's: it is asked sooner.
     """
-    first = _NO_ANSWER_BACKOFF_SECONDS if not status or status >= _SERVER_ERROR else _BACKOFF_SECONDS
+    first = _NO_ANSWER_BACKOFF_SECONDS if not status or status >= 500 else _BACKOFF_SECONDS
     return int(Backoff(first, _LONGEST_BACKOFF_SECONDS).seconds(tries))
