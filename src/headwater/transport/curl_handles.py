@@ -262,8 +262,3 @@ class MultiHandle:
             ended.extend((curl.handle, COMPLETE, "") for curl in complete)
             ended.extend((curl.handle, code, text) for curl, code, text in failed)
         return ended
-
-    def wait(self, seconds: float) -> None:
-        """Wait until something can be sent or received, or as long as libcurl or the caller allows."""
-        own = self.curl.timeout()
-        self.curl.select(seconds if own < 0 else min(seconds, own / 1000))

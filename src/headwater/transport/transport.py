@@ -335,7 +335,8 @@ class Transport:
             if len(self._paused) == len(self._flying):
                 self.options.sleep(wait)
                 return
-        self._multi.wait(wait)
+        own = self._multi.curl.timeout()  # as long as libcurl allows, where it says that
+        self._multi.curl.select(wait if own < 0 else min(wait, own / 1000))
 
     def check(self) -> None:
         """Raise Interrupted where the user has stopped the transfers, DeadlineMet where their time is over."""
