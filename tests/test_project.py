@@ -31,12 +31,12 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 5_081,
-    "cli": 5_823,
+    "cli": 5_810,
     "datasets": 435,
     "files": 1_103,
-    "http": 5_182,
+    "http": 5_149,
     "ingest": 6_881,
-    "notify": 3_757,
+    "notify": 3_731,
     "packages": 1_213,
     "patches": 726,
     "processes": 338,
@@ -45,11 +45,11 @@ LINES = {
     "simulate": 917,
     "source": 5_055,
     "spec": 3_791,
-    "storage": 2_070,
+    "storage": 2_065,
     "sync": 17_456,
     "top": 1_432,
     "transport": 2_134,
-    "triplestores": 982,
+    "triplestores": 981,
     "versions": 1_193,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -59,35 +59,29 @@ def _show_resource(found: ResourceReport) -> None:
     click.echo(printable(found.uri))
     below = len(found.sets) + len(found.held)
     for number, state in enumerate(found.sets, start=1):
-        branch = _Branch.of(number, below)
+        to, past = _branch(number, below)
         facts = [("change", state.change), ("at", state.datetime), ("lastmod", state.lastmod)]
         facts += [("type", state.type), ("encoding", state.encoding), ("hash", state.hash)]
         told = [f"{name} {printable(value)}" for name, value in facts if value]
         told += [f"{state.length:,} octets"] if state.length is not None else []
-        click.echo(f"{branch.to}set {printable(state.set)}: {', '.join(told) or 'no entry of its own'}")
+        click.echo(f"{to}set {printable(state.set)}: {', '.join(told) or 'no entry of its own'}")
         links = [(_RELATIONS.get(one.rel, one.rel), _target(one, one.href)) for one in state.links]
         inverse = [(_INVERSE.get(one.rel, f"{one.rel} of"), one) for one in state.stated_elsewhere]
         links += [(named, _target(one, one.stated_by or "")) for named, one in inverse]
         for place, (named, target) in enumerate(links, start=1):
-            click.echo(f"{branch.past}{_Branch.of(place, len(links)).to}{printable(named)}  {target}")
+            click.echo(f"{past}{_branch(place, len(links))[0]}{printable(named)}  {target}")
     for number, file in enumerate(found.held, start=len(found.sets) + 1):
         held = f"held as {printable(file.path)}, {human_octets(file.octets)}, {printable(file.digest or '')}"
-        click.echo(f"{_Branch.of(number, below).to}{held}")
+        click.echo(f"{_branch(number, below)[0]}{held}")
     if not found.sets:
         click.echo("no list of the source has this resource", err=True)
     for fault in found.faults:
         click.echo(f"cannot be read: {printable(fault)}", err=True)
 
 
-class _Branch(NamedTuple):
+def _branch(number: int, count: int) -> tuple[str, str]:
     """What stands before a thing in a tree, and before the lines of what is below it."""
-
-    to: str
-    past: str
-
-    @classmethod
-    def of(cls, number: int, count: int) -> _Branch:
-        return cls("└─ ", "   ") if number == count else cls("├─ ", "│  ")
+    return ("└─ ", "   ") if number == count else ("├─ ", "│  ")
 
 
 _RELATIONS = {
@@ -117,32 +111,29 @@ def _target(link: LinkStatement, uri: str) -> str:
 def _show(node: ExploreNode, lead: str, below: str) -> None:
     name = f" {printable(node.name)}" if node.name else ""
     click.echo(f"{lead}{node.title}{name}  {printable(node.uri)}")
-    for line in _details(node):
+    if node.fault is not None:
+        lines = [f"cannot be read: {printable(node.fault)}"]
+    else:
+        told = (("at", node.at), ("completed", node.completed), ("from", node.from_), ("until", node.until))
+        times = [f"{name} {value}" for name, value in told if value]
+        counts = [f"{node.entries:,} entries" if node.entries != 1 else "1 entry"] if node.entries is not None else []
+        if node.octets is not None:
+            counts.append(human_octets(node.octets))
+        if node.resource_octets is not None:
+            counts.append(f"{human_octets(node.resource_octets)} of resources")
+        if node.package_octets is not None:
+            counts.append(f"{human_octets(node.package_octets)} of packages")
+        if (most := node.limits) is not None:
+            counts += [f"{most.resources:,} resources", human_octets(most.octets), f"{most.requests:,} at a time"]
+        lines = [", ".join([*counts, *times])] if counts or times else []
+        lines += [f"warning: {printable(w.message)}, {w.count} times [{printable(w.rule)}]" for w in node.warnings]
+    for line in lines:
         click.echo(f"{below}{'│ ' if node.children else '  '}  {line}")
     shown = len(node.children) + (1 if node.left_out else 0)
     for number, child in enumerate(node.children, start=1):
-        branch = _Branch.of(number, shown)
-        _show(child, below + branch.to, below + branch.past)
+        to, past = _branch(number, shown)
+        _show(child, below + to, below + past)
     if node.left_out:
         parts = "packages (--parts" if node.package_octets is not None else "documents (--parts"
         what = parts if node.capability else "sets (--sets"
-        click.echo(f"{below}{_Branch.of(shown, shown).to}… and {node.left_out:,} more {what} opens more)")
-
-
-def _details(node: ExploreNode) -> list[str]:
-    if node.fault is not None:
-        return [f"cannot be read: {printable(node.fault)}"]
-    told = (("at", node.at), ("completed", node.completed), ("from", node.from_), ("until", node.until))
-    times = [f"{name} {value}" for name, value in told if value]
-    counts = [f"{node.entries:,} entries" if node.entries != 1 else "1 entry"] if node.entries is not None else []
-    if node.octets is not None:
-        counts.append(human_octets(node.octets))
-    if node.resource_octets is not None:
-        counts.append(f"{human_octets(node.resource_octets)} of resources")
-    if node.package_octets is not None:
-        counts.append(f"{human_octets(node.package_octets)} of packages")
-    if (most := node.limits) is not None:
-        counts += [f"{most.resources:,} resources", human_octets(most.octets), f"{most.requests:,} at a time"]
-    lines = [", ".join([*counts, *times])] if counts or times else []
-    lines += [f"warning: {printable(w.message)}, {w.count} times [{printable(w.rule)}]" for w in node.warnings]
-    return lines
+        click.echo(f"{below}{_branch(shown, shown)[0]}… and {node.left_out:,} more {what} opens more)")

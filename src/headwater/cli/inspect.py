@@ -206,7 +206,6 @@ _HISTORIES = frozenset(kind for kind, rules in RULES.items() if rules.capability
 
 # a package of a dump: its members, the entries of its manifest, and what is wrong with them
 
-_SIGNATURES = (LOCAL_SIGNATURE, END_SIGNATURE)
 
 _SPARE = 256 << 20
 """Octets that are left free on the disk."""
@@ -225,7 +224,7 @@ def _sniffed(target: str, chunks: Iterable[bytes]) -> Iterator[tuple[BinaryIO | 
     while len(head) < len(LOCAL_SIGNATURE) and (chunk := next(source, b"")):
         head += chunk
     whole = chain((head,), source)
-    if not head.startswith(_SIGNATURES) and not target.lower().endswith(".zip"):
+    if not head.startswith((LOCAL_SIGNATURE, END_SIGNATURE)) and not target.lower().endswith(".zip"):
         yield None, whole
         return
     with open(target, "rb") if os.path.isfile(target) else tempfile.TemporaryFile() as file:
@@ -332,7 +331,6 @@ def _say_package(package: PackageFile, problems: list[PackageProblem], *, is_tex
 # the command
 
 _CHUNK = 1 << 17
-_WEB = ("http://", "https://")
 _LARGEST_BODY = 1 << 40  # the reader's own limits come first; the transport only needs a number
 
 
@@ -376,7 +374,7 @@ def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: st
 @contextmanager
 def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, dict[str, str], Iterable[bytes]]]:
     """The document's own URI, if it has one, the headers of the answer, and its octets as they come."""
-    if target.lower().startswith(_WEB):
+    if target.lower().startswith(("http://", "https://")):
         with _fetched(target, wanted) as opened:
             yield opened
     elif target == "-":

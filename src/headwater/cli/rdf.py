@@ -507,7 +507,6 @@ def convert(files: Sequence[str], to: str | None, output: str, as_json: bool, **
     return _tell(told, f"{counted(found.quads, 'statement')} in {wanted.title}", as_json=as_json)
 
 
-_FORMS = ("tsv", "csv", "json", "xml")
 _SETS_SHOWN = 10
 
 
@@ -517,7 +516,7 @@ _SETS_SHOWN = 10
 @option(
     "--as",
     "Form of rows and answers; triples (CONSTRUCT, DESCRIBE) are N-Triples.",
-    click.Choice(_FORMS),
+    click.Choice(("tsv", "csv", "json", "xml")),
     name="form",
     default="tsv",
     show_default=True,

@@ -277,7 +277,7 @@ def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
 
 def _way(way: TransferWay, *, dry_run: bool) -> str:
     """One way beside single requests: what it has brought, or that it was not taken, and why."""
-    name = _WAY_NAMES.get(way.way, way.way)
+    name = "packages on demand" if way.way == "on demand" else way.way  # in JSON it is named as it is
     if not way.taken:
         return f"not by {name} ({printable(way.why)})"
     packages, octets = counted(way.packages, "package"), human_octets(way.octets)
@@ -295,7 +295,6 @@ _NOT_KEPT = (
     " to copy; whatever else failed is tried again by the same command"
 )
 _NOTHING_BROUGHT = {"on demand": "nothing that came was as listed"}
-_WAY_NAMES = {"on demand": "packages on demand"}  # in JSON the way is named as it is
 
 _PROCESSES = {
     "baseline": "compared with the {}",

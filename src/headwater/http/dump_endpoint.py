@@ -197,11 +197,20 @@ class DumpEndpoint:
             response.head += CLOSE
             return response
         try:
-            _check_head(request.scope)
-            peer = (request.scope.get("client") or ("", 0))[0]  # or, where a proxy near us passes it on, who it says
-            client = client_network(_NEAR_PROXIES.client(peer, request.scope["headers"]))
+            scope = request.scope
+            if scope.get("http_version") == "1.0":
+                raise DumpRefused("a package is sent by HTTP/1.1 alone", code=OLD_PROTOCOL)
+            kind = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
+            if kind != _JSON:
+                sent = kind[:100].decode("latin-1") or "?"
+                what = f"a request for a package is application/json, not {sent}"
+                raise DumpRefused(what, code=WRONG_MEDIA_TYPE)
+            if (header(scope, b"content-encoding") or b"identity").strip().lower() != b"identity":
+                raise DumpRefused("a request for a package is not compressed", code=WRONG_MEDIA_TYPE)
+            peer = (scope.get("client") or ("", 0))[0]  # or, where a proxy near us passes it on, who it says
+            client = client_network(_NEAR_PROXIES.client(peer, scope["headers"]))
             self._check_place(client)
-            body = await self._body(request.scope, request.receive)
+            body = await self._body(scope, request.receive)
             self._check_place(client)  # a body that comes slowly keeps no one else from a package
             return await self._made(name, body, limits, client)
         except DumpRefused as refused:
@@ -236,31 +245,28 @@ class DumpEndpoint:
         asked = read_request(body, limits.resources)
         if asked.at is not None:
             _check_time("at", asked.at)
-        catalog, prefix = self._source.catalog, self._source.site.resource_prefix(name)
+        site, catalog = self._source.site, self._source.catalog
+        prefix = site.resource_prefix(name)
         selection = select(catalog, name, asked, prefix=prefix, most=limits.resources)
         if asked.since is not None and asked.since > selection.at:
             _check_time("since", asked.since)
-        return Package(self._package_source(name, asked.at), selection, limits.octets, deflate=asked.is_deflated)
-
-    def _package_source(self, name: str, at: dt.datetime | None) -> PackageSource:
-        """What a package is made from. Raises DumpRefused where a set does not keep the past that is asked for."""
-        site, catalog = self._source.site, self._source.catalog
         contents, settings = self._contents, site.settings(name)
         states: StatesOf = functools.partial(present_states, catalog, name)
-        if at is not None:
+        if asked.at is not None:
             if self._past is None or not self._has_past(name):
                 what = "at is asked for, and the set does not keep what its resources were"
                 raise DumpRefused(what, advice="Leave at out: only a set with versions can tell of the past.")
-            states, contents = functools.partial(self._past.at, name, to_microseconds(at)), self._past.contents
+            states, contents = functools.partial(self._past.at, name, to_microseconds(asked.at)), self._past.contents
             settings = SetSettings(name=name)  # links that are added belong to resources as they are
-        return PackageSource(
+        source = PackageSource(
             name=name,
-            prefix=site.resource_prefix(name),
+            prefix=prefix,
             up=site.url(capability_list_name(name)),
             states=states,
             contents=contents,
             links=AddedLinks(site, settings, catalog),
         )
+        return Package(source, selection, limits.octets, deflate=asked.is_deflated)
 
     def _has_past(self, name: str) -> bool:
         return self._past is not None and name in self._past.histories
@@ -281,19 +287,6 @@ class DumpEndpoint:
         if isinstance(body, RequestRefusal):
             raise DumpRefused(body.text, code={413: TOO_MUCH, 503: TOO_MANY_DUMPS}.get(body.status, BODY_TOO_LATE))
         return body
-
-
-def _check_head(scope: Scope) -> None:
-    if scope.get("http_version") == "1.0":
-        raise DumpRefused("a package is sent by HTTP/1.1 alone", code=OLD_PROTOCOL)
-    kind = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
-    if kind != _JSON:
-        raise DumpRefused(
-            f"a request for a package is application/json, not {kind[:100].decode('latin-1') or '?'}",
-            code=WRONG_MEDIA_TYPE,
-        )
-    if (header(scope, b"content-encoding") or b"identity").strip().lower() != b"identity":
-        raise DumpRefused("a request for a package is not compressed", code=WRONG_MEDIA_TYPE)
 
 
 def _check_time(name: str, moment: dt.datetime) -> None:

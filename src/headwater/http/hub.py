@@ -230,7 +230,6 @@ class HubApplication:
         return responses.text(404, "the hub is at /")
 
     def _metrics(self, counts: HubCounts) -> bytes:
-        deliveries, intents = self._hub.deliveries.counts, self._hub.verifications.counts
         gauges = (
             ("subscriptions", "Subscriptions whose lease is not over.", counts.subscriptions),
             ("subscriptions_behind", "Subscriptions that have not received everything.", counts.behind),
@@ -241,8 +240,8 @@ class HubApplication:
             ("message_octets", "Their octets.", counts.message_octets),
         )
         counters: tuple[tuple[str, str, dict[str, int]], ...] = (
-            ("deliveries", "Deliveries by outcome.", msgspec.structs.asdict(deliveries)),
-            ("verifications", "Verified requests by outcome.", msgspec.structs.asdict(intents)),
+            ("deliveries", "Deliveries by outcome.", self._hub.deliveries.counts),
+            ("verifications", "Verified requests by outcome.", self._hub.verifications.counts),
             ("topic_fetches", "Topics that could not be fetched.", {"failed": self._hub.fetches.failed}),
             ("payloads", "Payloads that were taken.", {"taken": self._hub.published}),
         )
@@ -251,10 +250,6 @@ class HubApplication:
             samples = [((("outcome", outcome),), value) for outcome, value in found.items()]
             families.append(Family(f"headwater_hub_{name}_total", "counter", text, samples))
         return exposition(families)
-
-
-def _ignore(*_about: object) -> None:
-    pass
 
 
 class HubServer:
@@ -267,9 +262,9 @@ class HubServer:
         folder: Path,
         tokens: AccessTokens,
         listener: socket.socket,
-        on_fault: Callable[[HeadwaterError], None] = _ignore,
-        on_topic_fault: Callable[[str, str], None] = _ignore,
-        on_served: Callable[[AccessRecord], None] | None = None,
+        on_fault: Callable[[HeadwaterError], None],
+        on_topic_fault: Callable[[str, str], None],
+        on_served: Callable[[AccessRecord], None] | None,
     ) -> None:
         """`table` says what it allows, `folder` has its state, publishers with one of the `tokens` are believed."""
         self._server: UvicornServer | None = None
@@ -288,7 +283,7 @@ class HubServer:
         self._serve = serve
         self._thread = ServerThread("headwater-hub", serve, on_fault)
 
-    def run(self, on_ready: Callable[[], None] = _ignore) -> UvicornServer:
+    def run(self, on_ready: Callable[[], None] = lambda: None) -> UvicornServer:
         """Serve until a signal, or until `stop`; returns the server that has ended. Raises the hub's faults."""
         return run_in_loop(self._serve(on_ready))
 

@@ -102,10 +102,6 @@ class IngestLimits(msgspec.Struct, frozen=True, kw_only=True):
     of_one: int = 6
 
 
-def _cut_off(what: str) -> UsageFault:
-    return UsageFault(what, code="HW-SRV-05")
-
-
 class IngestEndpoint:
     """Answers POST requests. `targets` by set.
 
@@ -261,19 +257,20 @@ class IngestEndpoint:
                     async with asyncio.timeout(self._limits.idle_seconds):
                         message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise _cut_off("the body was cut off")
+                        raise UsageFault("the body was cut off", code="HW-SRV-05")
                     more = bool(message.get("more_body"))
                     if data := message.get("body", b""):
                         octets += len(data)
                         await self._in_thread(partial(submission.push, data))
                 if stated is not None and octets != stated:  # nothing is taken for whole that is not
-                    raise _cut_off(f"a body of {octets:,} octets, and Content-Length says {stated:,}")
+                    what = f"a body of {octets:,} octets, and Content-Length says {stated:,}"
+                    raise UsageFault(what, code="HW-SRV-05")
                 await self._in_thread(submission.finish)
                 body = await self._in_thread(lambda: submission.body)
         except HeadwaterError as fault:
             return self._failed(fault, await self._in_thread(lambda: submission.body))
         except TimeoutError:
-            return self._failed(_cut_off("the body has not come in time"), submission.body)
+            return self._failed(UsageFault("the body has not come in time", code="HW-SRV-05"), submission.body)
         status = 207 if submission.counts.rejected else 200
         return responses.data(status, body, b"application/json", line(b"cache-control", b"no-store"))
 

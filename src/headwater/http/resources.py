@@ -11,8 +11,9 @@ from __future__ import annotations
 import errno
 import re
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from email.utils import formatdate
 
 import msgspec
@@ -111,9 +112,9 @@ class _GenericResources:
         if not there:
             return otherwise
         links = self._links(match, match.name, there)
-        chosen = choose(request.fields.accept, [_type_of(one) for one, _ in there])
+        chosen = choose(request.fields.accept, [one.metadata.type or UNKNOWN_TYPE for one, _ in there])
         if chosen is None:
-            lines = [f"{self._url(match.set_name, one.uri)} {_type_of(one)}" for one, _ in there]
+            lines = [f"{self._url(match.set_name, one.uri)} {one.metadata.type or UNKNOWN_TYPE}" for one, _ in there]
             return responses.text(
                 406, "no representation is acceptable; there are:\n" + "\n".join(lines), _VARY + links
             )
@@ -167,10 +168,6 @@ class _GenericResources:
         return self._access.source.site.resource_prefix(name) + uri
 
 
-def _type_of(resource: Resource) -> str:
-    return resource.metadata.type or UNKNOWN_TYPE
-
-
 # files, and what a provider makes
 
 KEPT = 50_000
@@ -182,7 +179,6 @@ _NOT_THERE = "the file is not there; the lists name it until a scan has recorded
 """What a handler can be sure of: it may be one process of several, and knows of no scan."""
 
 _CACHE = line(b"cache-control", BRIEF)
-_NO_SNIFFING = line(b"x-content-type-options", b"nosniff")
 _DIGEST = re.compile(r"sha-256:([0-9A-Za-z]{64})")
 
 Fault = Callable[[HeadwaterError | OSError], None]
@@ -272,7 +268,7 @@ class FileHandler:
             response = form.answer(request.fields)
             is_given = response.wants_octets and not request.is_head
             if is_given:
-                response.give(file, is_promised=form.is_strong)
+                response.give(file, is_promised=not form.etag.startswith(b"W/"))
             return response
         finally:
             if not is_given:
@@ -301,7 +297,8 @@ class FileHandler:
         key = set_name, resource.uri, stated.hash, file.key
         if key in self._refused:
             return False
-        if await self._access.read(_has_recorded_digest, resource, file):
+        with suppress(ContentChanged, OSError):
+            await self._access.read(deque, recorded_blocks(file, stated), 0)
             return True
         if len(self._refused) >= _KEPT_REFUSALS:  # whoever asks again has it computed again
             self._refused.clear()
@@ -317,15 +314,6 @@ class FileHandler:
         return responses.text(503, "the resource cannot be read at present", line(b"retry-after", b"10"))
 
 
-def _has_recorded_digest(resource: Resource, file: OpenFile) -> bool:
-    try:
-        for _block in recorded_blocks(file, resource.metadata):
-            pass
-    except (ContentChanged, OSError):
-        return False
-    return True
-
-
 def _representation(
     stated: Metadata, etag: bytes, second: int, octets: int, links: Head, *, is_exact: bool
 ) -> Representation:
@@ -337,7 +325,7 @@ def _representation(
         modified_second=second,
         stated_second=second,
         octets=octets,
-        content=content_lines(stated.type, stated.encoding) + _NO_SNIFFING,
+        content=content_lines(stated.type, stated.encoding) + line(b"x-content-type-options", b"nosniff"),
         unchanged=line(b"etag", etag) + modified + _CACHE + links,
         is_exact=is_exact,
     )

@@ -34,7 +34,6 @@ _FIELDS = {
     b"accept": "accept",
     b"accept-datetime": "accept_datetime",
 }
-_BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding"})
 
 
 def line(name: bytes, value: bytes) -> Head:
@@ -95,7 +94,7 @@ class RequestFields(msgspec.Struct, gc=False):
             if field is not None:
                 held = getattr(read, field)
                 setattr(read, field, value if held is None else held + b", " + value)
-            elif name in _BODY_FIELDS and value != b"0":
+            elif name in frozenset({b"content-length", b"transfer-encoding"}) and value != b"0":
                 read.has_body = True
         return read
 
@@ -174,11 +173,6 @@ class Representation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     content: Head
     unchanged: Head
     is_exact: bool = False
-
-    @property
-    def is_strong(self) -> bool:
-        """Whether the tag is the digest of exactly these octets."""
-        return not self.etag.startswith(b"W/")
 
     def answer(self, asked: RequestFields) -> Response:
         """The answer 200, 206, 304, 412 or 416 to a request with these fields; the first two are still without octets.

@@ -85,7 +85,6 @@ USER_AGENT: Final = f"headwater/{__version__} (WebSub subscriber)"
 _SPREAD_SECONDS: Final = 1.0
 """Over so long what has waited for a hub is asked for, once it answers."""
 
-_UNVERIFIED: Final = "the hub has accepted the request and does not verify it"
 _LONGEST_SLEEP: Final = 3_600.0
 _FULL: Final = DeliveryAnswer(503, fault="too much waits to be applied")
 
@@ -368,7 +367,7 @@ class Subscriber:
     async def _subscribe(self, copy: SubscribedCopy, held: Subscription) -> None:
         """Ask the hub; its verification comes later, or in the midst of it."""
         now, failures = monotonic_unix_time(), held.failures + (held.asked_at is not None)
-        fault = None if held.asked_at is None else _UNVERIFIED
+        fault = None if held.asked_at is None else "the hub has accepted the request and does not verify it"
         self._tell_fault(copy, held, fault)
         waits = subscriber_hubs.VERIFICATION.seconds(failures + 1, random.random())
         waiting = msgspec.structs.replace(held, asked_at=now, next_at=now + waits, failures=failures, fault=fault)

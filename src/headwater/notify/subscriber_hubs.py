@@ -149,8 +149,6 @@ DENIED_SECONDS: Final = 86_400.0
 PAUSE: Final = Backoff(0.6, 600.0)
 """Before a request is made again that has failed."""
 
-_LEAST_RENEWAL: Final = 1.0
-
 
 def granted_seconds(text: str | None) -> int:
     """The lease that `hub.lease_seconds` of a verification grants, in seconds from 1 to the longest (RS-NT-13)."""
@@ -162,7 +160,7 @@ def granted_seconds(text: str | None) -> int:
 
 def renewal_seconds(lease: float, chance: float) -> float:
     """After how many seconds of a lease it is renewed: at 50 to 80 % of it, by `chance` in 0 to 1 (WS-S-08)."""
-    return max(_LEAST_RENEWAL, lease * (0.5 + 0.3 * chance))
+    return max(1.0, lease * (0.5 + 0.3 * chance))
 
 
 MOST_HUBS: Final = 3

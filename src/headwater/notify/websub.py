@@ -29,7 +29,8 @@ _REFUSED: Final = Backoff(10.0, 600.0)
 _LONGEST_ASKED_SECONDS: Final = 3_600.0
 """A hub that asks for a longer pause is asked again after this."""
 _PASSING: Final = frozenset({408, 425, 429})
-_NO_FORM: Final = frozenset({400, 405, 411, 415, 422, 501})
+NOT_UNDERSTOOD: Final = frozenset({400, 405, 411, 415, 422, 501})
+"""A hub that answers a payload with one of these may be one that takes none: it fetches what has changed."""
 
 
 class PostOutcome(Enum):
@@ -49,11 +50,6 @@ def payload_head(hub: str, topic: str, capability_list: str, token: str | None) 
     links = f'<{topic}>; rel="self", <{hub}>; rel="hub", <{capability_list}>; rel="resourcesync"'
     sent = "" if token is None else f"Authorization: Bearer {token}\r\n"
     return f"Content-Type: application/xml\r\nLink: {links}\r\n{sent}".encode("ascii")
-
-
-def is_not_understood(status: int) -> bool:
-    """Whether a hub that answers a payload with this status may be one that takes none: it fetches what has changed."""
-    return status in _NO_FORM
 
 
 def ping(topic: str, token: str | None) -> tuple[bytes, bytes]:
@@ -132,7 +128,6 @@ def verify(header: str | None, secret: bytes, body: bytes) -> SignatureVerdict:
 
 _FEED_OCTETS: Final = 256 << 10
 _LINKS: Final = 1_000
-_ATOM: Final = "http://www.w3.org/2005/Atom"
 _DEPTH: Final = 8
 
 
@@ -201,7 +196,7 @@ def _feed_links(body: bytes, base: str) -> list[HeaderLink]:
         namespace, _, local = name.rpartition(" ")
         if local in ("entry", "item") or depth > _DEPTH or len(links) >= _LINKS:
             raise _EnoughError
-        if namespace == _ATOM and local == "link" and "href" in attributes:
+        if namespace == "http://www.w3.org/2005/Atom" and local == "link" and "href" in attributes:
             relations = tuple(attributes.get("rel", "alternate").lower().split())
             links.append(HeaderLink(relations, resolve(base, attributes["href"].strip())))
 

@@ -30,8 +30,8 @@ from headwater.catalog.interface import Catalog, StateRow, StateUpdate, UnknownS
 from headwater.errors import HeadwaterError, SourceFault
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
 from headwater.notify.websub import (
+    NOT_UNDERSTOOD,
     PostOutcome,
-    is_not_understood,
     outcome_of,
     pause_seconds,
     payload_head,
@@ -538,7 +538,7 @@ class HubSender:
         head = payload_head(self._hub, topic, capability_list, token)
         ask = partial(self._client.request, "POST", self._hub, _BOUNDS)
         answer = None if self._takes_no_payloads else await ask(head, payload)
-        is_refused = isinstance(answer, HttpAnswer) and is_not_understood(answer.status)
+        is_refused = isinstance(answer, HttpAnswer) and answer.status in NOT_UNDERSTOOD
         self._takes_payloads |= isinstance(answer, HttpAnswer) and answer.ok
         if answer is None or (is_refused and not self._takes_payloads):
             pinged = await ask(*ping(topic, token))

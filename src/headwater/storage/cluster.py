@@ -133,15 +133,6 @@ def fault_of(status: int, reason: Reason, where: str) -> ClusterFault:
     return kind(what[:1000], where=where)
 
 
-def _chain(cause: BaseException) -> list[BaseException]:
-    """An exception and all that it came from, also what a library has put into its arguments."""
-    found = [cause]
-    for one in found:
-        more = (one.__cause__, one.__context__, *one.args)
-        found += [other for other in more if isinstance(other, BaseException) and other not in found]
-    return found
-
-
 # Requests
 
 CONFLICT = 409
@@ -375,7 +366,11 @@ class Cluster:
         """The fault that it is when a request got no answer. Only a ClusterUnreachable may pass."""
         where = f"{node.base_url}{path}"
         said = str(cause.errors[0] if cause.errors else cause)[:300]
-        error = next((one for one in _chain(cause) if isinstance(one, ssl.SSLError)), None)
+        causes: list[BaseException] = [cause]
+        for one in causes:
+            more = (one.__cause__, one.__context__, *one.args)  # a library puts some into its arguments
+            causes += [other for other in more if isinstance(other, BaseException) and other not in causes]
+        error = next((one for one in causes if isinstance(one, ssl.SSLError)), None)
         if isinstance(error, ssl.SSLCertVerificationError):
             return ClusterUnsafe(f"the certificate is not trusted: {error.verify_message.rstrip('.')}", where=where)
         if error is not None and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):

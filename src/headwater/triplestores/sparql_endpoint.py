@@ -85,7 +85,6 @@ _TSV: Final = "text/tab-separated-values"
 _TRIES: Final = 4
 _PAUSE: Final = Backoff(0.5, 5.0)
 _NO_TLS: Final = "Begin the address with http://, or name the port at which the server speaks TLS."
-_TOO_LARGE: Final = 413
 _AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -194,7 +193,7 @@ def _judged(answer: Fetched, failures: int) -> float | None:
     words = " ".join(answer.body[:2000].decode("utf-8", "replace").split())
     words = "".join(c if c.isprintable() else "?" for c in words)[:300] or "nothing said"
     said = failure.text if failure else f"HTTP status {answer.status}: {words}"
-    if answer.status == _TOO_LARGE:
+    if answer.status == 413:
         raise UpdateTooLarge(f"the endpoint refuses: {said}", where=where)
     if failure.kind is FailureKind.REDIRECT_REFUSED if failure else answer.status not in _AGAIN:
         raise StoreFault(f"the endpoint refuses: {said}", code="HW-SPQ-03", where=where)

@@ -8,8 +8,6 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.queues import FairQueue, HubContext, HubDriver
@@ -46,14 +44,6 @@ def delivery_fault(answer: HttpAnswer | HttpFailure) -> str | None:
     return None if answer.ok else f"HTTP status {answer.status}"
 
 
-class DeliveryCounts(msgspec.Struct):
-    """What came of deliveries so far."""
-
-    received: int = 0
-    failed: int = 0
-    gone: int = 0
-
-
 class Deliveries(HubDriver[DueSubscription]):
     """Delivers what is due. Nothing that is due is held anywhere else: the store has it until it is received."""
 
@@ -69,7 +59,8 @@ class Deliveries(HubDriver[DueSubscription]):
         self._room = ClientShares(_SENT_OCTETS, _TOPIC_SENT_OCTETS)
         self._sent: dict[tuple[int, int], tuple[Message, int]] = {}
         """Messages that have room taken, one copy of each for all, and how many deliveries of it are under way."""
-        self.counts = DeliveryCounts()
+        self.counts = {"received": 0, "failed": 0, "gone": 0}
+        """What came of them so far."""
 
     @property
     def behind(self) -> int:
@@ -150,7 +141,7 @@ class Deliveries(HubDriver[DueSubscription]):
                 else:
                     self._room.give_back(str(one.topic_id), len(message.body))
             if isinstance(answer, HttpAnswer) and answer.status == _GONE:
-                self.counts.gone += 1
+                self.counts["gone"] += 1
                 gone = DeliveryOutcome(one.id, one.position, 0, None, None, is_gone=True, expires_at=one.expires_at)
                 await self._record(gone)
                 return None
@@ -158,7 +149,7 @@ class Deliveries(HubDriver[DueSubscription]):
                 self._failed(one)
                 await self._record(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, fault))
                 return one
-            self.counts.received += 1
+            self.counts["received"] += 1
             one.position, one.failures = message.seq, 0
             has_all = self._last.get(one.topic_id, 0) <= message.seq
             await self._record(
@@ -175,7 +166,7 @@ class Deliveries(HubDriver[DueSubscription]):
         return await self._context.client.request("POST", one.callback, _BOUNDS, head, message.body, asker)
 
     def _failed(self, one: DueSubscription) -> None:
-        self.counts.failed += 1
+        self.counts["failed"] += 1
         one.failures += 1
         one.due_at = monotonic_unix_time() + PAUSE.seconds(one.failures, random.random())
 

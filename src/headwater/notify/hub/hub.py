@@ -27,7 +27,6 @@ from headwater.storage.lock import LockHeld, lock_exclusive
 from headwater.transport.access import check_authorities
 
 _TIDY_SECONDS: Final = 2.0
-_NOTIFICATION: Final = b"-notification"
 _HEAD_OCTETS: Final = 4_096
 _LEAST_OCTETS: Final = 64 << 10
 _TRIES: Final = 3
@@ -139,7 +138,7 @@ class Hub:
             if isinstance(found, RequestRefusal):
                 return found
             payload = found
-        await self._distribute(payload, once=not is_trusted or _NOTIFICATION in payload.body[:_HEAD_OCTETS])
+        await self._distribute(payload, once=not is_trusted or b"-notification" in payload.body[:_HEAD_OCTETS])
         return None
 
     async def changed(self, topics: ChangedTopics, *, is_trusted: bool, client: str = "") -> RequestRefusal | None:

@@ -191,7 +191,6 @@ class ClientShares:
             self.give_back(client, taken)
 
 
-_FIELD: Final = b"x-forwarded-for"
 _OCTETS: Final = 8_192
 _MOST: Final = 32
 """Of what a field names, so many are looked at from the right: more proxies stand in no row."""
@@ -212,7 +211,7 @@ class TrustedProxies:
         """
         if not self._networks or peer not in self._networks:
             return peer
-        told = b",".join(value for name, value in headers if name.lower() == _FIELD)
+        told = b",".join(value for name, value in headers if name.lower() == b"x-forwarded-for")
         client = peer
         for part in reversed(told[-_OCTETS:].rsplit(b",", _MOST)[-_MOST:]):
             address = _address(part)

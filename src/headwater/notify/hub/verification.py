@@ -57,14 +57,6 @@ def may_try_again(answer: HttpAnswer | HttpFailure, tries: int) -> bool:
     return is_silent and tries < _TRIES
 
 
-class VerificationCounts(msgspec.Struct):
-    """What came of intents so far."""
-
-    confirmed: int = 0
-    failed: int = 0
-    denied: int = 0
-
-
 class Verifications(HubDriver[Intent]):
     """Asks callbacks, many at a time, hosts in turns. `on_settled` is told what a confirmed intent has come to."""
 
@@ -72,7 +64,8 @@ class Verifications(HubDriver[Intent]):
         super().__init__(context, FairQueue(_SLOTS, _HOST_SLOTS))
         self._on_settled = on_settled
         self._latest: dict[tuple[str, str], int] = {}
-        self.counts = VerificationCounts()
+        self.counts = {"confirmed": 0, "failed": 0, "denied": 0}
+        """What came of them so far."""
 
     @property
     def pending(self) -> int:
@@ -108,7 +101,7 @@ class Verifications(HubDriver[Intent]):
             answer = await self._context.client.request("GET", url, bounds, asker=intent.asker)
             if not (isinstance(answer, HttpAnswer) and answer.ok) and may_try_again(answer, intent.tries + 1):
                 return await self._put_off(intent)
-            self.counts.denied += 1
+            self.counts["denied"] += 1
             await self._end(intent, 0.0, is_confirmed=False)
             return None
         asked_at, challenge = monotonic_unix_time(), secrets.token_urlsafe(32)
@@ -123,7 +116,7 @@ class Verifications(HubDriver[Intent]):
         is_right = isinstance(answer, HttpAnswer) and is_confirmed(answer, challenge)
         if not is_right and may_try_again(answer, intent.tries + 1):
             return await self._put_off(intent)
-        self.counts.failed += not is_right
+        self.counts["failed"] += not is_right
         await self._end(intent, asked_at, is_confirmed=is_right)
         return None
 
@@ -139,7 +132,7 @@ class Verifications(HubDriver[Intent]):
             lambda tx: self._context.store.settle(tx, intent, is_confirmed=is_confirmed, asked_at=asked_at)
         )
         if is_confirmed:
-            self.counts.confirmed += not isinstance(found, Intent)
+            self.counts["confirmed"] += not isinstance(found, Intent)
         if self._is_current(intent):
             del self._latest[_pair(intent)]
         if found is not None:
