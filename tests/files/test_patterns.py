@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from headwater.errors import Exit
 from headwater.files.patterns import BadPattern, Selection
-from headwater.sync.options import Choice, choice_of_signature, signature_of
+from headwater.sync.options import Choice, RememberedChoice, signature_of
 from headwater.sync.options import SyncOptions as SyncOptions
+from headwater.typed_decoding import from_json
 
 MATCHES = [
     ("*.pdf", "a.pdf", True),
@@ -108,9 +109,9 @@ def test_patterns_of_addresses(pattern: str, uri: str, expected: bool) -> None:
 
 def test_a_copy_made_when_patterns_meant_something_else_is_compared_anew() -> None:
     before = '[["a/*.xml"],[],[],false]'
-    assert choice_of_signature(before).include == ("a/*.xml",)
+    assert from_json(before, RememberedChoice).include == ("a/*.xml",)
     assert signature_of(SyncOptions(include=("a/*.xml",))) != before
-    assert choice_of_signature(signature_of(SyncOptions(include=("a/*.xml",)))).choice == Choice(("a/*.xml",))
+    assert from_json(signature_of(SyncOptions(include=("a/*.xml",))), RememberedChoice).choice == Choice(("a/*.xml",))
     assert signature_of(SyncOptions()) == "[[],[],[],false]"
 
 

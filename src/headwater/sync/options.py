@@ -13,7 +13,7 @@ from headwater.errors import UsageFault
 from headwater.files.patterns import Selection
 from headwater.sync.connection import hosts_of, is_named, origin_of
 from headwater.sync.source_times import moment_of
-from headwater.typed_decoding import from_json, from_values
+from headwater.typed_decoding import from_values
 
 _TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/(?:\*|[a-z0-9!#$&^_.+-]+)\Z")
 _fields = lru_cache(msgspec.structs.fields)  # they are found by evaluating annotations, which takes a millisecond
@@ -322,8 +322,3 @@ class RememberedChoice(msgspec.Struct, frozen=True, array_like=True):
 def _choice_of(said: SyncOptions | RememberedChoice) -> Choice:
     hosts = hosts_of(said.skip_hosts)
     return Choice(said.include, said.exclude, hosts, said.only_described, said.with_metadata)
-
-
-def choice_of_signature(signature: str) -> RememberedChoice:
-    """What was chosen of the resources of a set when it was last brought up to date."""
-    return from_json(signature, RememberedChoice)

@@ -20,7 +20,7 @@ import msgspec
 from headwater.copy_state import FOLDER
 from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault, UsageFault
 from headwater.files.file_copies import Room
-from headwater.progress import Done, Listener, Notice, ignored, silent
+from headwater.progress import Done, Listener, Notice, Progress, ignored, silent
 from headwater.storage.database import Database
 from headwater.sync.connection import Scope, bare_host, checked_proxy, credentials_of, starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, check_is_free, locked_state, state_copy
@@ -252,7 +252,7 @@ def _run(task: SyncTask, transport: Transport, database: Database, lock: int | N
                 if len(asked) > 1:
                     documents.ask_ahead(asked)
             if done % _AHEAD == 0:
-                documents.progress("sets", done, len(rows))
+                task.listener(Progress("sets", done, len(rows)))
             row = registry.with_fresh_offer(row, context.now())
             report.sets.append(_sync_set(context, row, registry.scope_of(row.offer), moment, begins))
     if begins and len(begins) == len(rows):

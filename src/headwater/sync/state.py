@@ -390,9 +390,6 @@ class RefusedEntries(msgspec.Struct, frozen=True):
             yield "DST-F5", f"{entries} cannot be used: the list is incomplete, and nothing is deleted by it", None
 
 
-NOTHING_REFUSED = RefusedEntries()
-
-
 def _resources(count: int) -> str:
     return f"{count:,} resources are" if count != 1 else "1 resource is"
 
@@ -400,7 +397,7 @@ def _resources(count: int) -> str:
 def refused_entries(t: Transaction, set_id: int) -> RefusedEntries:
     """The refused entries of a set."""
     if not any_refused(t, set_id):
-        return NOTHING_REFUSED
+        return RefusedEntries()
     hosts = tuple(RefusedGroup(*row) for row in t.rows(_BY_HOST, (set_id, _MOST_HOSTS)))
     counts = [(RefusedGroup(*group), on_hosts) for *group, on_hosts in t.rows(_BY_REASON, (set_id,))]
     skipped = sum(group.count for group, _ in counts if group.name == _SKIPPED)

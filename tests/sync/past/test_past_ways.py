@@ -19,12 +19,11 @@ def tried(moment: int, *, has_hash: bool, pages: int = 1) -> list[str]:
     seconds = [("a", 10), ("b", 29), ("c", 29), ("d", 30), ("e", 30), ("f", 31)]
     texts = [f'<http://s.example/{name}>; rel="memento"; datetime="{DAY}{second} GMT"' for name, second in seconds]
     best: tuple[tuple[str, int], ...] = ()
-    page = read_timemap([], moment)
+    named: tuple[str, ...] = ()
     for number in range(pages):
         part = texts[number::pages] if pages > 1 else texts
-        page = read_timemap(parse_link_header(", ".join(part), "http://s.example/"), moment, best)
-        best = page.best
-    ways = after_timemap(Way(WayKind.TIMEMAP, "http://s.example/map"), page, has_hash=has_hash)
+        best, named = read_timemap(parse_link_header(", ".join(part), "http://s.example/"), moment, best)
+    ways = after_timemap(Way(WayKind.TIMEMAP, "http://s.example/map"), best, named, has_hash=has_hash)
     return [way.href[-1] for way in ways]
 
 

@@ -27,7 +27,7 @@ from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, any_patches_alone, scope_origins
-from headwater.sync.options import SyncOptions, choice_of_signature, given_options, signature_of
+from headwater.sync.options import RememberedChoice, SyncOptions, given_options, signature_of
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import AuditReport, SetAudit
 from headwater.sync.run import open_transport, recall_public, utcnow
@@ -38,6 +38,7 @@ from headwater.sync.sets.selection import SetNames, pick, takes_sitemaps, wanted
 from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state import AS_OF, TEMPORARY, SetRow, add_set, fact, moved_documents, sets
 from headwater.transport.transport import Transport
+from headwater.typed_decoding import from_json
 
 
 def audit(
@@ -130,7 +131,7 @@ class _Audit:
     def _set(self, row: SetRow, final: str, others: list[str]) -> SetAudit:
         """The audit of one set, of what the last run has chosen, with the hosts that are let in or left out here."""
         options = self.options
-        chosen = choice_of_signature(row.scope or signature_of(SyncOptions()))
+        chosen = from_json(row.scope or signature_of(SyncOptions()), RememberedChoice)
         chosen = msgspec.structs.replace(
             chosen,
             allow_hosts=(*chosen.allow_hosts, *options.allow_hosts),

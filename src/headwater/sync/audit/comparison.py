@@ -58,7 +58,7 @@ from headwater.sync.sets.moved_sets import LISTED, take_along
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import (
     AS_OF,
-    NOTHING_REFUSED,
+    RefusedEntries,
     SetRow,
     fact,
     keep_changed,
@@ -193,7 +193,7 @@ class SetComparison:
         self._as_of: int | None = None
         """The `at` that the Resource List states: later changes that were done lists may tell no more (AMB-22)."""
 
-        self._refused = NOTHING_REFUSED
+        self._refused = RefusedEntries()
         """What the scope refuses of what should be held."""
 
         self._doubts: list[str] = []

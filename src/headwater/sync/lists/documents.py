@@ -18,7 +18,7 @@ from typing import Protocol, cast
 import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
-from headwater.progress import Listener, Notice, Progress
+from headwater.progress import Listener, Notice
 from headwater.retry import Backoff
 from headwater.spec.discovery import ROBOTS_OCTETS, crawl_delay
 from headwater.spec.extensions import dump_offer
@@ -310,7 +310,7 @@ class Documents:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.transport = transport
-        self._listener = listener
+        self.listener = listener
         self._now = now
         self._sleep = sleep
         self._said: set[tuple[str, str | None]] = set()
@@ -337,11 +337,7 @@ class Documents:
             message = message if fault.todo in message else f"{message}. {fault.todo}"
         if (rule + message, where) not in self._said and len(self._said) < 1000:
             self._said.add((rule + message, where))
-            self._listener(Notice(rule, message, where))
-
-    def progress(self, phase: str, done: int, total: int) -> None:
-        """Tell how far a phase of many documents has got."""
-        self._listener(Progress(phase, done, total))
+            self.listener(Notice(rule, message, where))
 
     def read(
         self,

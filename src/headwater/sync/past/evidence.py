@@ -252,23 +252,19 @@ class EvidenceReader:
             self._named += self._read(self._offer.changes_document, 0)
         starts = [one.at for one in found.snapshots if one.at <= moment]
         if starts:
-            self._changes(max(starts), moment)
+            self.changes(max(starts), moment)
         if found.proof is None:
             after = min((one for one in snapshots if _at(one) > moment), key=_at, default=None)
             if after is not None:
                 self._snapshot(after.uri, 2)
             spans = [span_of(moment, one.at, one.through) for one in found.snapshots]
-            self._changes(min([moment, *(low for low, _ in spans)]), max([moment, *(high for _, high in spans)]))
+            self.changes(min([moment, *(low for low, _ in spans)]), max([moment, *(high for _, high in spans)]))
         begins = found.begins
         if begins is not None and moment % SECOND == 0 and moment < begins < moment + SECOND:
             found.moment = begins  # HTTP knows whole seconds: the second as such would be before all (AMB-26)
         with self._context.database.write() as t:
             t.run("CREATE INDEX temp.stated_uri ON stated(uri)")
         return found
-
-    def read_back(self) -> None:
-        """Read the changes of before as well: they tell when the states were made that a snapshot has."""
-        self._changes(0, self._moment)
 
     def _archived(self, capability: str) -> tuple[IndexedList, ...]:
         context, uri = self._context, self._offer.documents.get(capability)
@@ -306,7 +302,8 @@ class EvidenceReader:
         whole = read.complete and read.settled and None not in moments and not read.skipped
         self._found.snapshots.append(SnapshotRead(number, at, max([at, *ends]), whole))
 
-    def _changes(self, after: int, until: int) -> None:
+    def changes(self, after: int, until: int) -> None:
+        """Read the Change Lists that tell of the period, each once."""
         for one in touching(self._named, after, until):
             for part in touching(self._read(one.uri, 1), after, until):
                 self._read(part.uri, _DEEPEST)

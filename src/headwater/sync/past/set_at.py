@@ -117,7 +117,7 @@ class _VersionApplier(Applier):
         with context.database.write() as t:
             may_be_all = any(row.has_no_version for row in self._wanted(t))
         if may_be_all and offers[0][0] == CHANGE_DUMP:  # packages are chosen by the times of changes
-            self._reader.read_back()
+            self._reader.changes(0, moment)  # they tell when the states were made that a snapshot has
             with context.database.write() as t:
                 t.run(_MADE_AT, (moment,))
         # an offer of one dump, beside lists, so that nothing is taken from the dump but octets that verify

@@ -84,18 +84,15 @@ def ways_of(loc: str, links: str | None, known: KnownOfState, *, tried_loc: bool
     return tuple(ways)
 
 
-class TimeMapPage(msgspec.Struct, frozen=True):
-    """What a page of a TimeMap tells of a moment: the latest versions until then, and further pages."""
-
-    best: tuple[tuple[str, int], ...] = ()
-    """All of the same second, in their order; before those within the second of the moment, the latest earlier ones."""
-
-    pages: tuple[str, ...] = ()
+Versions = tuple[tuple[str, int], ...]
+"""The latest versions until a moment, with their times: all of the same second, in their order; before those within the
+second of the moment, the latest earlier ones."""
 
 
-def read_timemap(links: Iterable[HeaderLink], moment: int, best: tuple[tuple[str, int], ...] = ()) -> TimeMapPage:
+def read_timemap(links: Iterable[HeaderLink], moment: int, best: Versions = ()) -> tuple[Versions, tuple[str, ...]]:
     """The versions with the greatest `datetime` that is not after the moment (DST-S8), of this page and those before.
 
+    The other tuple has further pages of the TimeMap.
     A `datetime` has whole seconds: what stands at the second of the moment may still be later than it. So those with
     the greatest `datetime` before that second are kept as well, before them.
     """
@@ -118,22 +115,22 @@ def read_timemap(links: Iterable[HeaderLink], moment: int, best: tuple[tuple[str
             begins = http_date_micros(named.get("from"))
             if begins is None or begins <= moment:
                 pages.append(link.href)
-    return TimeMapPage((*found, *within), tuple(pages))
+    return (*found, *within), tuple(pages)
 
 
-def after_timemap(way: Way, page: TimeMapPage, *, has_hash: bool) -> tuple[Way, ...]:
+def after_timemap(way: Way, best: Versions, pages: Iterable[str], *, has_hash: bool) -> tuple[Way, ...]:
     """The ways after a page of a TimeMap: the next page that was not read, else the versions found.
 
     Of several versions within one second only a hash can tell which one it was.
     """
     read = (*way.read, way.href)
-    queue = [uri for uri in dict.fromkeys((*way.queue, *page.pages)) if uri not in read]
+    queue = [uri for uri in dict.fromkeys((*way.queue, *pages)) if uri not in read]
     if queue and len(read) < MOST_PAGES:
-        return (Way(WayKind.TIMEMAP, queue[0], None, page.best, read, tuple(queue[1:MOST_PAGES])),)
-    latest = [one for one in page.best if one[1] == page.best[-1][1]]
+        return (Way(WayKind.TIMEMAP, queue[0], None, best, read, tuple(queue[1:MOST_PAGES])),)
+    latest = [one for one in best if one[1] == best[-1][1]]
     if len(latest) > 1 and not has_hash:
         return ()
-    return tuple(Way(WayKind.MEMENTO, href, at) for href, at in reversed(page.best if has_hash else latest))
+    return tuple(Way(WayKind.MEMENTO, href, at) for href, at in reversed(best if has_hash else latest))
 
 
 def objection(way: Way, headers: Mapping[str, str], loc: str, moment: int, known: KnownOfState) -> str | None:
@@ -239,8 +236,8 @@ class VersionTransfer(ResourceTransfer):
         try:
             with open(f"{self._temp}/{work.name}", "rb") as file:
                 links = timemap_links(iter(partial(file.read, _BLOCK), b""), fetched.uri)
-                page = read_timemap(links, moment, attempt.way.found)
-            ways = after_timemap(attempt.way, page, has_hash=has_hash)
+                best, pages = read_timemap(links, moment, attempt.way.found)
+            ways = after_timemap(attempt.way, best, pages, has_hash=has_hash)
         except SourceFault as fault:
             reason = fault.what
         finally:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.progress import Progress
 from headwater.spec.discovery import html_links, parse_link_header, robots_sitemaps
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Document
@@ -336,7 +337,7 @@ class Discovery:
             batch = entries[start : start + _TOGETHER]
             if is_page:
                 self._probe(entry.loc for entry in batch if normalise(entry.loc) not in self._visited)
-                self.documents.progress("reading sets", start + len(batch), len(entries))
+                self.documents.listener(Progress("reading sets", start + len(batch), len(entries)))
             for entry in batch:
                 if normalise(entry.loc) not in self._visited:
                     yield from self._listed_at(entry.loc, probe.uri, depth)
