@@ -255,26 +255,21 @@ class VersionTransfer(ResourceTransfer):
         self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict, content: ReceivedContent
     ) -> Verdict:
         """What is newer is not what it was; without a hash a version must say that it is of the moment."""
-        return super()._reviewed(work, wanted, fetched, self._judged_version(work, wanted, fetched, verdict), content)
-
-    def _judged_version(self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict) -> Verdict:
+        attempt, headers = work.attempt, fetched.headers
         if verdict.judgement is Judgement.NEWER:
-            return msgspec.structs.replace(verdict, judgement=Judgement.DIFFERENT)
-        if wanted is not None or verdict.judgement is not Judgement.GOOD:
-            return verdict
-        attempt = work.attempt
-        if not isinstance(attempt, PastAttempt):
-            modified = http_date_micros(fetched.headers.get("last-modified"))
+            verdict = msgspec.structs.replace(verdict, judgement=Judgement.DIFFERENT)
+        elif wanted is None and verdict.judgement is Judgement.GOOD and isinstance(attempt, PastAttempt):
+            way, known = attempt.way, attempt.known
+            answers_itself = way.kind is WayKind.TIMEGATE and fetched.uri == way.href
+            if (why := objection(way, headers, work.loc, known.asked_at, known)) is not None:
+                verdict = Verdict(Judgement.DIFFERENT, why)
+            elif answers_itself and "accept-datetime" not in headers.get("vary", "").lower():
+                self._note(work, "DST-S7", "a TimeGate answers without `Vary: accept-datetime`")
+        elif wanted is None and verdict.judgement is Judgement.GOOD:
+            modified = http_date_micros(headers.get("last-modified"))
             if modified is not None and modified > self.moment:
-                return Verdict(Judgement.DIFFERENT, "Last-Modified is later than the moment")
-            return verdict
-        why = objection(attempt.way, fetched.headers, work.loc, attempt.known.asked_at, attempt.known)
-        if why is not None:
-            return Verdict(Judgement.DIFFERENT, why)
-        answers_itself = attempt.way.kind is WayKind.TIMEGATE and fetched.uri == attempt.way.href
-        if answers_itself and "accept-datetime" not in fetched.headers.get("vary", "").lower():
-            self._note(work, "DST-S7", "a TimeGate answers without `Vary: accept-datetime`")
-        return verdict
+                verdict = Verdict(Judgement.DIFFERENT, "Last-Modified is later than the moment")
+        return super()._reviewed(work, wanted, fetched, verdict, content)
 
     def _place(self, work: Work, fetched: Fetched, content: ReceivedContent, *, newer: bool = False) -> bool:
         """Give it its place; the validators of a version are not those of `loc`. Without a hash it is not verified."""
