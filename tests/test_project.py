@@ -34,7 +34,7 @@ LINES = {
     "cli": 5_810,
     "datasets": 435,
     "files": 1_103,
-    "http": 5_149,
+    "http": 5_172,
     "ingest": 6_881,
     "notify": 3_731,
     "packages": 1_213,

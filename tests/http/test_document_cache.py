@@ -69,8 +69,8 @@ def test_a_package_is_sent_from_the_store_as_it_is(tmp_path: Path) -> None:
     opened = cache.open("files/package.zip", REVALIDATE, Coding.GZIP)
     assert opened is not None
     form, body = opened
+    assert not cache.has_room(form, body.stored)
     assert (form.etag, form.octets) == (document.plain.etag, len(octets))
-    assert not isinstance(body, bytes)
     store.put("files/package.zip", [b"another"], ZIP)
     assert body.read(len(octets) - 9, 100) == octets[-9:]
     body.close()
@@ -90,3 +90,32 @@ def test_a_document_that_was_cut_off_is_not_shown(tmp_path: Path, octets: int) -
     assert cache.known(NAME) is None
     assert cache.look(NAME, IMMUTABLE) is None
     assert DocumentCache(FolderStore(tmp_path)).look(NAME, IMMUTABLE) is None
+
+
+def test_octets_in_memory_are_bounded_though_readers_are_slow(tmp_path: Path) -> None:
+    """Those of an answer that is being sent count as well; what has no room is sent from its file."""
+    store = FolderStore(tmp_path)
+    cache = DocumentCache(store)
+
+    def read(number: int) -> memoryview | None:
+        name = f"files/changelist/{number:05}.xml"
+        store.put(name, [b"%d" % number, bytes(3 << 20)])
+        found = cache.open(name, REVALIDATE, Coding.IDENTITY)
+        assert found is not None
+        form, opened = found
+        with opened:
+            if not cache.has_room(form, opened.stored):
+                return None
+            assert not cache.has_room(form, opened.stored), "it is read once"
+            cache.keep(form, None)
+            assert cache.has_room(form, opened.stored), "that it could not be read is forgotten"
+            cache.keep(form, memoryview(opened.read(0, form.octets)))
+            assert not cache.has_room(form, opened.stored)
+            return cache.body(form)
+
+    for number in range(20):
+        assert read(number) is not None, "nobody sends the oldest any more"
+    sent = [read(number) for number in range(20, 40)]
+    assert [one is not None for one in sent] == [True] * 10 + [False] * 10
+    sent.clear()
+    assert read(40) is not None

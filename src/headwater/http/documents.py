@@ -1,8 +1,8 @@
 """Answers requests for lists, robots.txt and newest notifications: `ETag` and `Last-Modified` of each document.
 
-A version of a document is known by its digest. Its heads are made once, its octets kept while there is room. What is
-sent always belongs together, whatever is published meanwhile: the octets of one version, or a file that goes on giving
-them.
+A version of a document is known by its digest. Its heads are made once, its octets kept while there is room: all that
+are held, also by answers whose readers are slow, are bounded, and what has no room is sent from its file. What is sent
+always belongs together, whatever is published meanwhile: the octets of one version, or a file that goes on giving them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from email.utils import formatdate
 from functools import partial
 from types import MappingProxyType
+from weakref import ref
 
 import msgspec
 
@@ -33,12 +34,12 @@ from headwater.publish.site import (
 )
 from headwater.publish.store_writer import decode_mark, is_complete
 from headwater.storage.folder_store import FolderStore
-from headwater.storage.object_store import Coding, OpenObject, StoredObject
+from headwater.storage.object_store import ZIP, Coding, OpenObject, StoredObject
 
 _MOST_DOCUMENTS = 4_096
 _ROOM_OCTETS = 32 << 20
-_LARGEST_OCTETS = 8 << 20
-"""Of so many octets all documents are kept, and one of more is sent from its file."""
+_LARGEST_OCTETS = 4 << 20
+"""A document of more is sent from its file, as packages are."""
 
 
 class CachedDocument(msgspec.Struct, frozen=True, gc=False):
@@ -67,8 +68,9 @@ class DocumentCache:
         self._links = links
         self._clock = clock
         self._documents: dict[str, CachedDocument] = {}
-        self._bodies: OrderedDict[bytes, bytes] = OrderedDict()
-        self._held = 0
+        self._bodies: dict[bytes, ref[memoryview] | None] = {}  # kept, or still being sent; None: being read
+        self._kept: OrderedDict[bytes, memoryview] = OrderedDict()
+        self._held = 0  # octets of all `_bodies`
 
     def known(self, name: str) -> CachedDocument | None:
         """The present version, when it has been looked at before; None says nothing."""
@@ -87,32 +89,46 @@ class DocumentCache:
             return None
         return self._describe(stored, rule)
 
-    def body(self, form: Representation) -> bytes | None:
-        """The octets of a form, when they are kept."""
-        body = self._bodies.get(form.etag)
+    def body(self, form: Representation) -> memoryview | None:
+        """The octets of a form, when they are held."""
+        alive = self._bodies.get(form.etag)
+        body = alive() if alive else None
         if body is not None:
-            self._bodies.move_to_end(form.etag)
+            self._kept[form.etag] = body
+            self._kept.move_to_end(form.etag)
         return body
 
-    def open(self, name: str, rule: bytes, coding: Coding) -> tuple[Representation, bytes | OpenObject] | None:
-        """The present version's form with its octets, or opened when they are too many to keep."""
+    def open(self, name: str, rule: bytes, coding: Coding) -> tuple[Representation, OpenObject] | None:
+        """The present version's form, opened."""
         opened = self._store.open(name, coding)
         if opened is None:
             return None
         document = self._describe(opened.stored, rule)
-        form = document.gzip if opened.coding is Coding.GZIP and document.gzip else document.plain
-        if form.octets > _LARGEST_OCTETS:
-            return form, opened
-        with opened:
-            return form, opened.read(0, form.octets)
+        return (document.gzip if opened.coding is Coding.GZIP and document.gzip else document.plain), opened
 
-    def keep(self, form: Representation, body: bytes) -> None:
-        """Keep the octets of a form while there is room for them."""
-        etag = form.etag
-        self._held += len(body) - len(self._bodies.pop(etag, b""))
-        self._bodies[etag] = body
-        while self._held > _ROOM_OCTETS:
-            self._held -= len(self._bodies.popitem(last=False)[1])
+    def has_room(self, form: Representation, stored: StoredObject) -> bool:
+        """Whether the octets of a form are to be read and kept; then `keep` is to follow, whatever happens."""
+        if form.octets > _LARGEST_OCTETS or stored.media_type == ZIP.media_type or form.etag in self._bodies:
+            return False
+        while self._held + form.octets > _ROOM_OCTETS and self._kept:
+            self._kept.popitem(last=False)  # which gives room unless it is being sent
+        if self._held + form.octets > _ROOM_OCTETS:
+            return False
+        self._bodies[form.etag] = None
+        self._held += form.octets
+        return True
+
+    def keep(self, form: Representation, body: memoryview | None) -> None:
+        """Keep the octets of a form; None when they could not be read."""
+        if body is None or len(body) != form.octets:
+            self._forget(form)
+            return
+        self._bodies[form.etag] = ref(body, partial(self._forget, form))
+        self._kept[form.etag] = body
+
+    def _forget(self, form: Representation, _body: object = None) -> None:
+        del self._bodies[form.etag]
+        self._held -= form.octets
 
     def _describe(self, stored: StoredObject, rule: bytes) -> CachedDocument:
         modified = int(stored.modified.timestamp())
@@ -138,6 +154,11 @@ class DocumentCache:
                 self._documents.clear()
             self._documents[stored.name] = document
         return document
+
+
+def _read(opened: OpenObject) -> memoryview:
+    with opened:
+        return memoryview(opened.read(0, opened.octets))
 
 
 def _form(stored: StoredObject, coding: Coding, stated: int, second: int | None, more: Head) -> Representation:
@@ -218,17 +239,19 @@ class DocumentHandler:
             return response
         body = self._cache.body(form)
         if body is None:
-            opened = await self._access.read(self._cache.open, name, rule, coding)
-            if opened is None:
+            found = await self._access.read(self._cache.open, name, rule, coding)
+            if found is None:
                 return self._missing(name, set_name)
-            form, found = opened
+            form, opened = found
             response = form.answer(fields)  # it may be a later one than that looked at before
-            if not isinstance(found, bytes):
-                response.give(found) if response.wants_octets else found.close()
+            if response.status != 200 or not self._cache.has_room(form, opened.stored):
+                response.give(opened) if response.wants_octets else opened.close()
                 return response
-            self._cache.keep(form, body := found)
-        if response.wants_octets:
-            response.body = body
+            try:
+                body = await self._access.read(_read, opened)
+            finally:
+                self._cache.keep(form, body)
+        response.body = body
         return response
 
     def _missing(self, name: str, set_name: str | None) -> Response:
