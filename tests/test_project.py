@@ -46,7 +46,7 @@ LINES = {
     "source": 5_055,
     "spec": 3_791,
     "storage": 2_065,
-    "sync": 17_435,
+    "sync": 17_426,
     "top": 1_432,
     "transport": 2_134,
     "triplestores": 981,

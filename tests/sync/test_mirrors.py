@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,38 @@ def test_a_long_body_of_a_mirror_that_breaks_off_is_gone_on_with(source: Source,
     assert (ran.status, ran.one.from_mirrors, tree(dest)) == (Exit.DONE, 1, {"big": body})
     assert asked_for == [None, "bytes=1200000-", "bytes=2400000-"]
     assert source.requests("/set/resources/big") == []
+
+
+def test_the_rest_of_what_one_mirror_has_sent_is_asked_of_no_other(source: Source, site: Site, dest: Path) -> None:
+    """DST-F11: a mirror that sends something else and breaks off makes no liar of the next one."""
+    bodies = {f"big{number}": random.Random(number).randbytes(1_500_000) for number in range(6)}
+
+    def breaking_off(handler: Handler) -> Reply:
+        if handler.headers.get("Range"):
+            return Reply(b"", 503)
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: 1500000\r\n\r\n"
+        return Reply(script=lambda one: one.send(head + b"x" * 1_200_000))
+
+    def ranged(handler: Handler, body: bytes) -> Reply:
+        if not (wanted := handler.headers.get("Range")):
+            return Reply(body)
+        start = int(wanted.removeprefix("bytes=").rstrip("-"))
+        return Reply(body[start:], 206, {"Content-Range": f"bytes {start}-{len(body) - 1}/{len(body)}"})
+
+    with Source() as bad, Source() as honest:
+        entries = []
+        for name, body in bodies.items():
+            bad.pages[f"/m/{name}"] = breaking_off
+            honest.pages[f"/m/{name}"] = partial(ranged, body=body)
+            links = "".join(ln("duplicate", f"{one.base}/m/{name}", pri=n) for n, one in enumerate((bad, honest), 1))
+            entries.append(url(site.uri(name), hash=sha(body), length=len(body), links=links))
+        site.publish_list(entries)
+        site.publish_changes(10.0)
+        ran = go(source.base, dest)
+        assert (ran.status, ran.one.from_mirrors, tree(dest)) == (Exit.DONE, len(bodies), bodies)
+        assert asked(bad, "/m/") <= rules.UNPROVEN_AT_ONCE
+    assert asked(source, "/set/resources/") == 0
+    assert [one.split("; ")[-1] for one in told(ran)] == ["it is not asked again in this run"]
 
 
 @pytest.mark.parametrize(("trusted", "sent"), [(False, b"body 0"), (True, b"as the mirror has it")])

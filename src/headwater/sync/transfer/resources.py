@@ -212,7 +212,7 @@ class ResourceTransfer:
         if self._negotiated and work.attempt.of_source and work.hash is None and work.length is None:
             headers += self._negotiated  # `loc` is generic (DST-S3)
         is_small = work.length is not None and work.length < LASTING_OCTETS
-        keeps = not is_small and wanted is not None and work.attempt.keeps_parts and not work.encoding
+        keeps = not is_small and wanted is not None and work.attempt == FIRST and not work.encoding  # of `loc` alone
         return Fetch(
             work.target,
             headers,

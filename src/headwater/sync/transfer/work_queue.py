@@ -47,18 +47,12 @@ class LocAttempt(msgspec.Struct, frozen=True, tag="loc", omit_defaults=True):
     of_source: ClassVar[bool] = True
     """Whether the source itself is asked: then its scope holds, and its `Last-Modified` is believed."""
 
-    @property
-    def keeps_parts(self) -> bool:
-        """Whether a body that breaks off may be gone on with."""
-        return not self.is_past_caches
-
 
 class MirrorAttempt(msgspec.Struct, frozen=True, tag="mirror"):
     """Asks one of the mirrors (`rel="duplicate"`, DST-S2)."""
 
     href: str
     of_source: ClassVar[bool] = False
-    keeps_parts: ClassVar[bool] = True
 
 
 class WayKind(StrEnum):
@@ -115,8 +109,6 @@ class PastAttempt(msgspec.Struct, frozen=True, tag="past"):
     doubt: str | None = None
     """What nobody can tell of its state then."""
 
-    keeps_parts: ClassVar[bool] = False
-
     @property
     def href(self) -> str:
         """What is asked for."""
@@ -152,7 +144,6 @@ class PatchAttempt(msgspec.Struct, frozen=True, tag="patch", omit_defaults=True)
     """The digest of the copy that they start from; None: it starts from what the patch before has made."""
 
     of_source: ClassVar[bool] = True
-    keeps_parts: ClassVar[bool] = False
 
     @property
     def href(self) -> str:
