@@ -82,12 +82,16 @@ class IriKeepingEndpoint:
 
     def update(self, text: str) -> None:
         """Carry out an update; it may be carried out twice."""
+        self._endpoint.update(self.checked(text))
+
+    def checked(self, text: str) -> str:
+        """The text with prefixed names, once the first of them, and the first IRI that can be none, were read back."""
         kept = with_prefixed_names(text)
         for form, some in (("as a name", text), ("as it is", kept)):
             if form not in self._proved and (dotted := first_dotted(some)) is not None:
                 self._prove(dotted)
                 self._proved.add(form)
-        self._endpoint.update(kept)
+        return kept
 
     def rows(self, query: str) -> Iterator[Row]:
         """The rows of a SELECT query."""
@@ -115,6 +119,8 @@ _BATCH: Final = f"{NAMESPACE}batch"
 _AT_A_TIME: Final = 500
 """Graphs in one request."""
 MOST_GRAPHS: Final = 1_000_000
+_MAY_BE_TOO_MUCH: Final = ("HW-SPQ-02", "HW-SPQ-03", "HW-SPQ-06")
+"""By any of these an endpoint, or a proxy before it, may tell that a request is too large."""
 
 
 class SparqlStore:
@@ -154,6 +160,9 @@ class SparqlStore:
             mine = self._graphs()
             wanted = self._graphs_of(dataset)
             self._check(wanted - mine)
+            with dataset.open("rb") as lines:
+                for some in batches(lines):  # what an endpoint alters is told while the state before is still there
+                    self._endpoint.checked(b"".join(some).decode())
             self._note(under_way="load", more=self._ownership(wanted))
             self._check_noted(wanted)
             self._drop(mine)
@@ -161,14 +170,21 @@ class SparqlStore:
                 self._endpoint.update(self._ownership(gone, "DELETE DATA"))
             done = 0
         with dataset.open("rb") as lines:
+            is_large = True  # until one is refused
             for batch in batches(islice(lines, done, None), LARGE):  # their mark is how many statements are there
-                try:
-                    self._send("INSERT DATA", batch, f"{mark} {done + len(batch)}")
-                    done += len(batch)
-                except StoreFault:  # perhaps it is too much at once, by whatever status that is told
-                    for part in batches(batch):
-                        done += len(part)
-                        self._send_or_halve("INSERT DATA", part, f"{mark} {done}")
+                parts = list(batches(batch))
+                if is_large and len(parts) > 1:
+                    try:
+                        self._send("INSERT DATA", batch, f"{mark} {done + len(batch)}")
+                        done += len(batch)
+                        continue
+                    except StoreFault as fault:
+                        if fault.code not in _MAY_BE_TOO_MUCH:
+                            raise
+                        is_large = False
+                for part in parts:
+                    done += len(part)
+                    self._send_or_halve("INSERT DATA", part, f"{mark} {done}")
         self._conclude(position)
 
     def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
