@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from pathlib import Path
 
 import msgspec
@@ -10,11 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.interface import Page, Segment
+from headwater.catalog.interface import Delete, Page, Segment
+from headwater.progress import Notice
 from headwater.publish import plan
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import OpenList, PublicationState
-from headwater.publish.site import SetSettings, change_list_name, change_segment_name, resource_list_name
+from headwater.publish.site import (
+    SetSettings,
+    change_list_name,
+    change_segment_name,
+    resource_list_name,
+    resource_page_name,
+)
 from headwater.storage.object_store import CannotWrite
 from tests.support.documents import read_bytes
 from tests.support.examples import examples
@@ -97,13 +105,68 @@ def test_a_full_disk_does_not_keep_what_is_to_go(tmp_path: Path, monkeypatch: py
             world.publish()
         assert [_is_there(world, number) for number in range(3)] == [True, True, True], "not before its time"
         world.clock.sleep(61)
+        now = world.now().timestamp()
+        os.utime(tmp_path / "documents" / change_segment_name("files", 1), (now, now))
         with pytest.raises(CannotWrite):
             world.publish()
-        assert [_is_there(world, number) for number in range(3)] == [False, False, True]
+        assert [_is_there(world, number) for number in range(3)] == [False, True, True], "the second was written again"
         assert _named(world) == [change_segment_name("files", 2)]
     world.publish()
     assert world.look().state == world.truth()
     assert [_is_there(world, number) for number in range(3)] == [False, False, True]
+
+
+def _with_a_page_that_is_to_go(folder: Path) -> tuple[PublishedCatalog, str]:
+    world = PublishedCatalog(folder)
+    world.begin(9)
+    world.publish()
+    world.record(Delete("r8"))
+    world.publish(force=True)
+    world.clock.sleep(plan.GRACE_SECONDS + 1)
+    name = resource_page_name("files", 2)
+    assert world.store.stat(name) is not None
+    return world, name
+
+
+def test_a_page_that_is_listed_again_stays_though_the_process_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AMB-63: the index names it, and it is not yet noted that it does."""
+    world, name = _with_a_page_that_is_to_go(tmp_path)
+    world.record(*(put(f"new{number}", 1) for number in range(3)))
+
+    def killed(*_arguments: object) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.catalog, "rendered", killed)
+        with pytest.raises(InterruptedError):
+            world.publish(force=True)
+    assert f"{BASE}/{name}" in world.look().documents
+    world.publisher = type(world.publisher)(world.catalog, world.store, world.site, world.now)
+    world.publisher.publish("files", world.now(), Refresh.CHANGES)
+    assert f"{BASE}/{name}" in world.look().documents
+    world.publish(force=True)
+    assert world.look().state == world.truth()
+
+
+def test_a_document_that_cannot_be_removed_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, name = _with_a_page_that_is_to_go(tmp_path)
+    told: list[object] = []
+    world.publisher = type(world.publisher)(world.catalog, world.store, world.site, world.now, told.append)
+
+    def refused(name: str) -> None:
+        raise CannotWrite("Operation not permitted", where=name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store, "delete", refused)
+        for number in range(3):
+            world.record(put("r1", number + 1))
+            assert world.publish().removed == ()
+            assert world.look().state == world.truth()
+    assert [one.where for one in told if isinstance(one, Notice)] == [name], "it is tried again after a grace"
+    world.clock.sleep(plan.GRACE_SECONDS + 1)
+    assert world.publish().removed == (name,)
 
 
 def test_what_went_does_not_come_back_with_a_longer_retention(tmp_path: Path) -> None:

@@ -2,14 +2,14 @@
 
 One publication of a set, step by step:
 
-1. The open segment is closed when its period is over. Documents that nothing names any more are removed when their
-   grace is over.
+1. The open segment is closed when its period is over.
 2. Documents are written, in this order: the files of an RDF dataset, archives, Change Lists (closed segments, the open
    one, their index, the copy of the open one), the Resource List (the pages that are due, then their index), dumps, the
    lists for old harvesters, the Sitemap. Before a page becomes visible, the Change List says everything that the page
    shows: who reads the Resource List first and the Change List after it always ends in one state of the catalog.
 3. Capability List, then Source Description and robots.txt: nothing is named before it exists (AMB-63).
-4. The catalog notes what is published, last. A run that is killed before is repeated by the next one, harmlessly.
+4. Documents that nothing names any more are removed when their grace is over.
+5. The catalog notes what is published, last. A run that is killed before is repeated by the next one, harmlessly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import msgspec
 from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import WITHDRAWN, Catalog, SetSnapshot
 from headwater.errors import UsageFault
-from headwater.progress import Listener, silent
+from headwater.progress import Listener, Notice, silent
 from headwater.publish import documents, plan
 from headwater.publish.archives import Archives, archive_names
 from headwater.publish.capabilities import SITEMAP
@@ -72,6 +72,8 @@ from headwater.publish.store_writer import PublicationJob, PublishContext, Store
 from headwater.publish.whole_lists import ClassicLists, classic_names, list_names, publish_sitemap
 from headwater.spec.times import to_microseconds
 from headwater.storage.folder_store import FolderStore
+from headwater.storage.object_store import CannotWrite
+from headwater.storage.transaction import DatabaseFull
 from headwater.versions.store import VersionStore
 
 _RENEWED = (Refresh.REPAIR, Refresh.STALE, Refresh.ALL)
@@ -182,7 +184,11 @@ class Publisher:
             check = refresh in _RENEWED or not is_checked
             snapshot = self._context.catalog.snapshot_of(name, newest if is_checked else None)
             job = self._job(settings, snapshot, at, refresh, check=check)
-            result = self._publish(job, check=check, looked_at=looked_at)
+            try:
+                result = self._publish(job, check=check, looked_at=looked_at)
+            except (CannotWrite, DatabaseFull):
+                self._make_room(job)
+                raise
             self._checked.add(name)
         self.site_documents.set_published(name, check=check)
         if result.written:
@@ -259,8 +265,6 @@ class Publisher:
         if job.refresh is Refresh.ALL:
             self.site_documents.set_incomplete(job.name)  # until it is whole again
         settings, site, before = job.settings, job.context.site, job.publication
-        over = plan.expired(before.retired, job.now)
-        self._remove(over)  # first: a disk that is full would be full for ever
         changes = ChangeLists(job, self.patch_maker)
         pages = ResourceLists(job, changes.publish)
         state = self._options.spool if settings.dataset else None
@@ -291,13 +295,13 @@ class Publisher:
             known |= {one for one in job.context.store.names(f"{job.name}/") if is_part_name(job.name, one)}
         retired = plan.with_retired(before, known, live, job.now)
         stored = job.context.store.names(f"{job.name}/resourcedump/") if is_withdrawn else ()
-        at_once = [name for name, _since in retired if self._options.forget and name not in over]
-        at_once += [one for one in stored if one not in live]
-        self._remove(at_once)
-        removed = (*(one for one in over if one not in live), *at_once)
+        over = [name for name, _since in retired] if self._options.forget else plan.expired(retired, job.now)
+        over = (*over, *(one for one in stored if one not in live))
+        removed = self._remove(over)
+        later = dict(retired) | dict.fromkeys(over, job.now)
         publication = msgspec.structs.replace(
             publication,
-            retired=tuple(one for one in retired if one[0] not in removed),
+            retired=tuple(one for one in later.items() if one[0] not in removed),
             fingerprint=fingerprint(site, settings),
             base_url=site.base_url,
             uris=uri_fingerprint(site.base_url, site.resource_prefix(job.name)),
@@ -363,11 +367,30 @@ class Publisher:
             noted=snapshot.state.notes,
         )
 
-    def _remove(self, names: Iterable[str]) -> None:
+    def _make_room(self, job: PublicationJob) -> None:
+        """Remove what is to go now, although the publication has failed: a full disk would be full for ever.
+
+        What was written again since it was retired stays: documents of the attempt that failed may name it.
+        """
+        names = plan.expired(job.publication.retired, job.now)
+        since = dict(job.publication.retired)
+        stored = [one for name in names if (one := job.context.store.stat(name)) is not None]
+        self._remove(one.name for one in stored if one.modified <= since[one.name])
+
+    def _remove(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Remove documents, and tell which are gone: one that cannot be removed stops nothing."""
         self._context.may_write()
+        removed = []
         for name in names:
-            self._context.store.delete(name)
+            try:
+                self._context.store.delete(name)
+            except CannotWrite as fault:
+                text = f"a document that nothing names any more cannot be removed: {fault.what}"
+                self._context.listener(Notice(fault.code, text, fault.where))
+            else:
+                removed.append(name)
             self._context.etags.pop(name, None)
+        return tuple(removed)
 
 
 def _shows_withdrawn(catalog: Catalog, snapshot: SetSnapshot) -> bool:

@@ -142,9 +142,17 @@ class ResourceLists:
         # Which documents may be newer than their rows, and their `at`, is said before they are: the next run goes on.
         writing = tuple(sorted({*publication.writing, *plan.render}))
         pending = tuple(sorted({*publication.pending, *writing, *plan.drop, *plan.left}))
+        listed = {resource_page_name(self._name, number) for number in plan.listed}
         self._context.may_write()
         self._job.note(
-            msgspec.structs.replace(publication, pending=pending, writing=writing, at=self._round.at, round=self._round)
+            msgspec.structs.replace(
+                publication,
+                pending=pending,
+                writing=writing,
+                at=self._round.at,
+                round=self._round,
+                retired=tuple(one for one in publication.retired if one[0] not in listed),
+            )
         )
         done: list[Rendered] = []
         store_writer = self._job.store_writer
