@@ -40,7 +40,7 @@ LINES = {
     "packages": 1_213,
     "patches": 726,
     "processes": 338,
-    "publish": 5_986,
+    "publish": 6_017,
     "rdf": 2_166,
     "simulate": 917,
     "source": 5_055,

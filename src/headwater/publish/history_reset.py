@@ -11,9 +11,9 @@ these; the number and time of the last published change, which are in the mark o
 document is read for it. Documents without marks (of an older version, or whose compressed forms are lost) are trusted
 only while their digest is the one that the catalog notes.
 
-Then a segment is closed later than every time that was stated, the open Change List is removed, and the index names
-only what follows. So who comes back finds a gap and compares with the Resource List (AMB-23, DST-C2); no closed list
-changes (RS-TIME-09).
+Then a segment is closed later than every time that was stated, the index names only what follows, and the Change List
+that was open is removed after that. So who comes back finds a gap and compares with the Resource List (AMB-23, DST-C2);
+no closed list changes (RS-TIME-09).
 """
 
 from __future__ import annotations
@@ -136,8 +136,9 @@ class HistoryReset(NamedTuple):
         closed = self.context.catalog.close_segment(name, late)
         while closed.number < stored.number:
             closed = self.context.catalog.close_segment(name, late)
-        if stored.newest is not None:
-            self._remove_open(stored.newest)
+        retired = dict(publication.retired)
+        if stored.newest is not None and self._is_open(stored.newest):
+            retired[stored.newest] = _EPOCH  # it goes once the index is another one (AMB-63)
         # The new Resource List is as late as the first Change List that is named (`plan.true_at`).
         return msgspec.structs.replace(
             publication,
@@ -146,18 +147,17 @@ class HistoryReset(NamedTuple):
             history=closed.number + 1,
             at=closed.until,
             shown=(),
+            retired=tuple(retired.items()),
             archive=None if publication.is_moved(self.context.site, name) else publication.archive,
         )
 
-    def _remove_open(self, name: str) -> None:
-        """Remove the newest numbered Change List if it is open: who polls it is sent to the index (RS-DST-09)."""
+    def _is_open(self, name: str) -> bool:
+        """Whether a Change List is there and open: once it is removed, who polls it goes to the index (RS-DST-09)."""
         held = self.context.store.open(name)
         if held is None:
-            return
+            return False
         with held:
-            is_closed = b" until=" in held.read(0, _HEAD_OCTETS).partition(b"<url>")[0]
-        if not is_closed:
-            self.context.store.delete(name)
+            return b" until=" not in held.read(0, _HEAD_OCTETS).partition(b"<url>")[0]
 
     def _stored(self, name: str) -> StoredHistory:
         """The history that the documents of a set in the store tell."""
