@@ -48,7 +48,7 @@ LINES = {
     "storage": 2_065,
     "sync": 17_426,
     "top": 1_432,
-    "transport": 2_134,
+    "transport": 2_139,
     "triplestores": 997,
     "versions": 1_193,
 }

@@ -131,12 +131,13 @@ def test_a_host_that_closes_connections_is_asked_few_at_a_time() -> None:
 def test_refusals_lower_the_rate_and_answers_raise_it() -> None:
     """DST-F1: each time that two requests are refused the pause is twice as long, and slowly shorter again."""
     host = Host(64)
-    host.refused("a", 100.05, 100.1)
+    host.refused("a", 1.0, 100.05, 100.1)
     assert host.pause == 0, "it may be the wish of one resource"
-    host.refused("b", 100.09, 100.2)
-    host.refused("c", 100.09, 100.3)  # was sent before that
+    host.refused("b", 1.0, 100.09, 100.2)
+    host.refused("c", 1.0, 100.09, 100.3)  # was sent before that
     assert host.pause == 0.05
-    host.refused("d", 101.0, 101.1)
+    host.refused("d", 1.0, 101.0, 101.1)
+    host.refused("e", 0.0, 102.0, 102.1)  # asks for nothing
     assert host.pause == 0.1
     for _ in range(70):
         host.answered(0.01)
@@ -154,7 +155,7 @@ def test_a_pace_is_bounded(events: list[tuple[bool, float]]) -> None:
         if is_answer:
             host.answered(seconds)
         else:
-            host.refused(number % 3, now, now + 0.1)
+            host.refused(number % 3, seconds, now, now + 0.1)
         assert 0 <= host.pause <= LONGEST_PACE_SECONDS
 
 
@@ -173,6 +174,43 @@ def test_a_wish_for_patience_uses_up_no_try(status: int) -> None:
         if not queue.repeat(job, status, None, 30.0, now):
             break
     assert asked == 12, "ten by its wish, and two as without one"
+
+
+@pytest.mark.parametrize("asked", [0.0, 1.0])
+def test_a_host_that_only_refuses_is_not_asked_for_each_resource(asked: float) -> None:
+    """DST-F1: nothing is asked of it any more for a while, and then once."""
+    queue = RequestScheduler(TransportOptions(stall_timeout_seconds=30, chance=lambda: 0.5), 64)
+    for n in range(10_000):
+        queue.admit(ScheduledFetch(Fetch(f"http://a/{n}"), FetchBatch()))
+    now, requests, left = 0.0, 0, 10_000
+
+    def refuse() -> None:
+        nonlocal requests, left
+        if (job := queue.next(now, room=True)) is not None:
+            requests += 1
+            queue.landed(job, 503, None, now)
+            left -= not queue.repeat(job, 503, None, asked, now)
+
+    while left:
+        now = max(now + 0.01, queue.next_start(now) or 0.0)
+        left -= len(queue.hopeless(now))
+        refuse()
+    assert requests == 201
+    assert now <= 300
+    for wait, more in ((50, 0), (61, 1), (1, 0)):
+        now, before = now + wait, requests
+        job = ScheduledFetch(Fetch("http://a/later"), FetchBatch())
+        queue.admit(job)
+        assert queue.hopeless(now) == [job] * (not more)
+        refuse()
+        assert requests - before == more
+    now += 61
+    queue.admit(ScheduledFetch(Fetch("http://a/well"), FetchBatch()))
+    well = queue.next(now, room=True)
+    assert well is not None
+    queue.landed(well, 200, None, now)
+    queue.admit(job)
+    assert queue.hopeless(now) == []
 
 
 def test_one_resource_that_asks_for_patience_alone_costs_the_others_little() -> None:

@@ -90,8 +90,9 @@ _OVERLOAD_FAILURES = frozenset({FailureKind.TIMEOUT, FailureKind.STALLED})
 _SILENT_SECONDS = 20.0
 _PATIENCE = 5  # so many times the longest wait that is waited for at once a host may ask for in all, of one request
 _REFUSALS = 10  # so often at most, however short the waits are
+_MOST_REFUSALS = 200  # of a host that answers nothing else: then nothing more is asked of it for a while
 _OWN_REFUSALS = 3  # of one request beside others that are answered: from then on they are no wish of the host
-SILENT = FetchFailure(FailureKind.STALLED, "not requested: the host no longer answers", passing=True)
+SILENT = FetchFailure(FailureKind.STALLED, "not requested: the host no longer answers, or only to refuse", passing=True)
 _MANY_HOSTS = 1024  # beyond this, what is known of hosts that are not in use is forgotten
 _SITE = re.compile(r"(https?)://(\[[^\]/?#]*\]|[^/?#:@]+)(?::(\d{1,5})?)?(?=[/?#]|\Z)", re.IGNORECASE)
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
@@ -188,8 +189,8 @@ class Host:
     refused_last: object = None
     """The request that was refused last: of one alone it is no pause for the host."""
 
-    is_answering: bool = False
-    """Whether it has answered a request since the last refusal."""
+    refusals: int = 0
+    """Since its last other answer."""
 
     losses: int = 0
     """Requests in a row that nothing came of."""
@@ -215,7 +216,7 @@ class Host:
         self.usual_seconds += (seconds - self.usual_seconds) / 8 if self.usual_seconds else seconds
         if self.limit < self.most and self.usual_seconds <= SLOW_SECONDS:
             self.limit = min(self.most, self.limit + (1 / self.limit if self.cautious else 1))
-        self.is_answering = True
+        self.refusals = 0
         if self.pause:
             self.pause = max(self.least_pause, self.pause * _RECOVERY if self.pause > _FIRST_PAUSE / 8 else 0.0)
 
@@ -226,12 +227,13 @@ class Host:
             self.cut_at = now
             self.cautious = True
 
-    def refused(self, request: object, sent_at: float, now: float) -> None:
-        """It asks for patience; what was sent before the last pause says nothing new."""
-        if self.refused_last not in (None, request) and sent_at >= self.paused_at:
+    def refused(self, request: object, asked: float, sent_at: float, now: float) -> None:
+        """It asks for patience of `asked` seconds; what was sent before the last pause says nothing new."""
+        if asked and self.refused_last not in (None, request) and sent_at >= self.paused_at:
             self.pause = max(self.least_pause, min(LONGEST_PACE_SECONDS, 2 * self.pause or _FIRST_PAUSE))
             self.paused_at = now
-        self.refused_last, self.is_answering = request, False
+        self.refused_last = request
+        self.refusals += 1
 
 
 @dataclass(slots=True, eq=False)
@@ -370,11 +372,14 @@ class RequestScheduler:
             host.answered(now - job.sent_at)
 
     def is_silent(self, host: Host, now: float) -> bool:
-        """Whether a host has not answered at all for so long that nothing more is asked of it for a while (DST-F1).
+        """Whether a host has not answered at all for so long, or has refused so much and answered nothing else, that
+        nothing more is asked of it for a while (DST-F1).
 
         Else a host that hangs would be waited for once for every resource and try, one after the other.
         """
         longest = max(_SILENT_SECONDS, 2 * self._options.stall_timeout_seconds)
+        if host.refusals >= _MOST_REFUSALS:
+            return now - host.cut_at < longest
         silent = host.losses > self._options.retries + 1 and host.lost_at - host.silent_since >= longest
         return silent and now - host.lost_at < longest
 
@@ -404,7 +409,7 @@ class RequestScheduler:
         if not passing or (asked or 0.0) > longest:
             return False
         is_asked = failure is None and asked is not None and status in _OVERLOADED_STATUSES and most > 0
-        is_own = is_asked and job.refusals >= _OWN_REFUSALS and job.host.is_answering
+        is_own = is_asked and job.refusals >= _OWN_REFUSALS and not job.host.refusals
         has_patience = job.refusals < _REFUSALS and job.waited + (asked or 0.0) <= _PATIENCE * longest
         is_patient = is_asked and has_patience and not is_own
         if job.tries > most and not is_patient:
@@ -417,7 +422,7 @@ class RequestScheduler:
             wait = max(wait, asked)
             if status in _OVERLOADED_STATUSES and not is_own:  # the host speaks for itself, not for one resource
                 job.host.resume_at = max(job.host.resume_at, now + asked)
-                job.host.refused(job, job.sent_at, now)
+                job.host.refused(job, asked, job.sent_at, now)
         job.refusals += is_asked
         if is_patient:
             job.waited += max(asked or 0.0, 1.0)
