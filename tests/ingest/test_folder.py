@@ -5,7 +5,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.catalog.interface import Moved
+from headwater.catalog.interface import Delete, Metadata, Moved, Upsert
 from headwater.catalog.page_filling import LONGEST_URI as LONGEST_ACCEPTABLE
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Exit
@@ -1145,3 +1145,79 @@ def test_a_static_tree_loses_no_files_but_its_own(tmp_path: Path, mode: str) -> 
     assert publish() == 2
     assert (elsewhere / "f").read_bytes() == b"theirs"
     assert (placed / "alias").read_bytes() == b"a"
+
+
+@pytest.mark.parametrize("mode", ["link", "copy"])
+def test_what_changes_while_it_is_read_never_lies_in_the_static_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """It may be renamed before it is a resource: then nobody would tell that it has gone."""
+    placed = tmp_path / "placed"
+    world = ScannedFolder(tmp_path, processes=0, place=os.fsencode(placed), place_mode=mode)
+    feed = hashing._feed
+
+    def growing(descriptor: int, size: int, *more: Any) -> int:
+        octets = feed(descriptor, size, *more)
+        with open(world.full("upload.part"), "ab") as file:
+            file.write(b"more")
+        return octets
+
+    world.put("upload.part")
+    monkeypatch.setattr(hashing, "_feed", growing)
+    assert world.scan().unsettled == [b"upload.part"]
+    assert os.listdir(placed) == []
+    monkeypatch.undo()
+    os.rename(world.full("upload.part"), world.full("upload"))
+    world.scan()
+    assert os.listdir(placed) == ["upload"]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_static_tree_of_another_history_is_compared_as_a_whole(tmp_path: Path, *, kept: bool) -> None:
+    """The catalog was lost, or restored as it was (`kept`) and moved on: its changes have the same numbers."""
+    placed, catalog = tmp_path / "placed", tmp_path / "catalog.sqlite"
+
+    def publish(change: Callable[[ScannedFolder], None]) -> None:
+        world = ScannedFolder(tmp_path, processes=0, place=os.fsencode(placed))
+        change(world)
+        world.scan()
+        tree = SetTree(world.catalog, SET, placed, "link", tmp_path / "note")
+        tree.sweep()
+        tree.begin()
+        tree.end()
+        world.catalog.close()
+
+    publish(lambda world: world.put("a"))
+    older = catalog.read_bytes()
+    publish(lambda world: world.put("secret"))
+    catalog.unlink()
+    if kept:
+        catalog.write_bytes(older)
+    else:
+        publish(lambda world: world.remove("a"))
+        catalog.unlink()
+
+    def otherwise(world: ScannedFolder) -> None:
+        world.remove("secret")
+        world.put("b")
+
+    publish(otherwise)
+    assert "secret" not in os.listdir(placed)
+    assert "b" in os.listdir(placed)
+
+
+@pytest.mark.parametrize("uri", ["../mine", "..%2Fmine", "d/../../mine", "%2Fabsolute/mine", ".", "a%00"])
+def test_a_static_tree_removes_nothing_outside(tmp_path: Path, uri: str) -> None:
+    """Whatever the catalog says was deleted."""
+    placed, mine = tmp_path / "placed", tmp_path / "mine"
+    world = ScannedFolder(tmp_path, processes=0, place=os.fsencode(placed))
+    world.put("d/a")
+    world.scan()
+    mine.touch()
+    tree = SetTree(world.catalog, SET, placed, "link", tmp_path / "note")
+    tree.end()
+    uri = uri.replace("%2Fabsolute", str(tmp_path))
+    world.catalog.record(SET, [Upsert(uri, Metadata())], now())
+    world.catalog.record(SET, [Delete(uri)], now())
+    assert tree.sweep() == 0
+    assert mine.exists()

@@ -34,7 +34,7 @@ from headwater.source.configured_source import utc_now
 from headwater.source.health import report
 from headwater.source.leadership import Locked, StateLock
 from headwater.source.published_folder import PublishedFolder
-from headwater.source.set_folders import FolderOverlap
+from headwater.source.set_folders import FolderOverlap, StaticTree
 from headwater.source.source import ReadOnlySource, Source
 from headwater.source.worker import SetWorker
 from tests.ingest.test_walk import ODD_NAMES
@@ -635,6 +635,26 @@ def test_failures_are_shown_and_tried_again(world: WatchedSource, monkeypatch: p
         world.comes()
         until(lambda: health.failures == 0)
         assert health.error is None
+
+
+def test_what_was_placed_and_not_recorded_leaves_the_static_tree(tmp_path: Path) -> None:
+    """A catalog that cannot write (disk full) is helped by removing a new file: its place goes as well."""
+    world, placed = WatchedSource(tmp_path), tmp_path / "out" / "files" / "resources"
+    world.put("a")
+    with (
+        Source(world.config(), tree=StaticTree(tmp_path / "out", "link")) as source,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        source.start()
+        until(lambda: source.sets_health[0].phase == "following")
+        patch.setattr("headwater.catalog.sqlite_catalog.SqliteCatalog.record", _failing)
+        world.put("large")
+        until(lambda: source.sets_health[0].failures >= 1)
+        assert sorted(os.listdir(placed)) == ["a", "large"]
+        (world.folder / "large").unlink()
+        patch.undo()
+        until(lambda: os.listdir(placed) == ["a"])
+        assert source.stop()
 
 
 def test_a_bug_is_shown_too(world: WatchedSource, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,14 +116,18 @@ class PlacementFailed(Exception):
         self.errno = cause.errno or 0
 
 
-def link(descriptor: int, source: os.stat_result, place: bytes) -> bool:
-    """Make `place` a hard link of the open file, replacing what is there.
-
-    False when nothing was linked: it is a link already, or links cannot be here and a copy will be made.
-    """
-    if _DESCRIPTORS is None or is_linked(place, source):
+def is_linked(place: bytes, source: os.stat_result) -> bool:
+    """Whether the file has its place already, as a link to itself."""
+    try:
+        return os.path.samestat(os.lstat(place), source)
+    except OSError:
         return False
-    aside = _aside(place)
+
+
+def _link(descriptor: int, aside: bytes) -> bool:
+    """Make `aside` a hard link of the open file; False where links cannot be."""
+    if _DESCRIPTORS is None:
+        return False
     try:
         # A folder has to be named for the call that follows the descriptor's name; the absolute path ignores it.
         os.link(_DESCRIPTORS % descriptor, aside, src_dir_fd=descriptor, follow_symlinks=True)
@@ -131,21 +135,7 @@ def link(descriptor: int, source: os.stat_result, place: bytes) -> bool:
         raise
     except OSError:
         return False
-    try:
-        _rename(aside, place)
-    finally:
-        with contextlib.suppress(*GONE):
-            os.unlink(aside)
     return True
-
-
-def is_linked(place: bytes, source: os.stat_result) -> bool:
-    """Whether the file has its place already, as a link to itself."""
-    try:
-        found = os.lstat(place)
-    except OSError:
-        return False
-    return (found.st_dev, found.st_ino) == (source.st_dev, source.st_ino)
 
 
 def _aside(place: bytes) -> bytes:
@@ -184,20 +174,28 @@ def _rename(aside: bytes, place: bytes) -> None:
         raise PlacementFailed(cause) from cause
 
 
-class FileCopy:
-    """A copy that is made from the very octets that are hashed, and takes its place only when they held still."""
+class Placement:
+    """A link of the open file, or where that cannot be a copy that is made from the very octets that are hashed.
 
-    def __init__(self, place: bytes, source: os.stat_result) -> None:
+    It takes its place only when these held still: what changes while it is read may never become a resource.
+    """
+
+    def __init__(self, descriptor: int, place: bytes, source: os.stat_result, mode: str | None) -> None:
         self._place = place
         self._source = source
         self._aside = _aside(place)
-        try:
-            self._file = _create(self._aside)
-        except OSError as cause:
-            raise PlacementFailed(cause) from cause
+        self._file: FileIO | None = None
+        self.is_link = mode == LINK and _link(descriptor, self._aside)
+        if not self.is_link:
+            try:
+                self._file = _create(self._aside)
+            except OSError as cause:
+                raise PlacementFailed(cause) from cause
 
     def write(self, data: bytes) -> None:
         """Take the next octets."""
+        if self._file is None:
+            return
         try:
             write_all(self._file.fileno(), data)
         except OSError as cause:
@@ -205,17 +203,19 @@ class FileCopy:
 
     def finish(self) -> None:
         """Give the copy the source's time (what a server says of it is then what the list says) and its place."""
-        try:
-            os.fchmod(self._file.fileno(), stat.S_IMODE(self._source.st_mode) & 0o777)
-            os.utime(self._file.fileno(), ns=(self._source.st_atime_ns, self._source.st_mtime_ns))
-            self._file.close()
-        except OSError as cause:
-            raise PlacementFailed(cause) from cause
+        if self._file is not None:
+            try:
+                os.fchmod(self._file.fileno(), stat.S_IMODE(self._source.st_mode) & 0o777)
+                os.utime(self._file.fileno(), ns=(self._source.st_atime_ns, self._source.st_mtime_ns))
+                self._file.close()
+            except OSError as cause:
+                raise PlacementFailed(cause) from cause
         _rename(self._aside, self._place)
 
     def discard(self) -> None:
         """Leave nothing behind, unless it has its place."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         with contextlib.suppress(*GONE):
             os.unlink(self._aside)
 

@@ -25,12 +25,11 @@ from headwater.files.file_copies import (
     GONE,
     LINK,
     FileChanged,
-    FileCopy,
+    Placement,
     PlacementFailed,
     VersionCopy,
     VersionWriter,
     is_linked,
-    link,
 )
 from headwater.files.nofollow import READ_FLAGS, FileState, OpenFolder, open_unlinked
 
@@ -135,31 +134,26 @@ def _read_open(descriptor: int, request: HashRequest, options: ReadOptions) -> H
         return SPECIAL, 0, _NOTHING, 0, 0, "", ""
     if 0 <= time.time_ns() - found.st_mtime_ns < options.settle_ns and not is_closed(descriptor):
         return UNFINISHED, 0, _NOTHING, 0, 0, "", ""
-    linked = place is not None and options.mode == LINK and link(descriptor, found, place)
-    began = time.time_ns()
+    began, placement = time.time_ns(), None
+    if place is not None and not (options.mode == LINK and is_linked(place, found)):
+        placement = Placement(descriptor, place, found, options.mode)
+    is_link = placement is not None and placement.is_link
     before = os.fstat(descriptor)
     changed = before.st_ctime_ns
-    if linked and state_of(found)[:2] == state_of(before)[:2]:
+    if is_link and state_of(found)[:2] == state_of(before)[:2]:  # to link it has changed the time of its last change
         changed = max(found.st_ctime_ns, before.st_mtime_ns)
-    copy = (
-        FileCopy(place, before)
-        if place is not None and not (options.mode == LINK and is_linked(place, before))
-        else None
-    )
-    if copy is None and not algorithms:
-        return READ, 0, state_of(before), began, changed, "", ""
     writer = options.versions if ALGORITHM in algorithms else None
     version = None if writer is None else VersionCopy(writer, before.st_size)
-    sinks = [one for one in (copy, version) if one is not None]
+    sinks = [one for one in (placement, version) if one is not None]
     hashes = [HASHERS[name]() for name in algorithms]
     try:
-        octets = _feed(
-            descriptor, before.st_size, [*(one.update for one in hashes), *(one.write for one in sinks)], options.stop
-        )
-        if state_of(os.fstat(descriptor)) != state_of(before) or octets != before.st_size:
-            raise FileChanged
-        if copy is not None:
-            copy.finish()
+        if hashes or (placement is not None and not is_link):
+            takers: list[Callable[[bytes], object]] = [*(one.update for one in hashes), *(one.write for one in sinks)]
+            octets = _feed(descriptor, before.st_size, takers, options.stop)
+            if state_of(os.fstat(descriptor)) != state_of(before) or octets != before.st_size:
+                raise FileChanged
+        if placement is not None:
+            placement.finish()
         if version is not None:
             version.finish()
     finally:
@@ -167,7 +161,9 @@ def _read_open(descriptor: int, request: HashRequest, options: ReadOptions) -> H
             one.discard()
     error, aside = (version.errno, version.name) if version is not None else (0, "")
     text = " ".join([f"{name}:{one.hexdigest()}" for name, one in zip(algorithms, hashes, strict=True)])
-    return READ, error, state_of(before), began, changed, text, aside
+    after = os.fstat(descriptor) if is_link else before
+    state = state_of(after if state_of(after)[:2] == state_of(before)[:2] else before)
+    return READ, error, state, began, changed, text, aside
 
 
 def _feed(descriptor: int, size: int, takers: list[Callable[[bytes], object]], stop: Callable[[], bool] | None) -> int:

@@ -92,7 +92,9 @@ class PublishedFolder(Intake):
         history = self._kept.history
         if history is not None:
             history.begin()
+        self._is_looking = True
         scanned = self._scanner.scan()
+        self._is_looking = False
         self._unreadable = scanned.unreadable
         self._note_problems(scanned, is_whole=True, is_unreadable_known=True)
         if history is not None and scanned.opened:

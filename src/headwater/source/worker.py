@@ -127,6 +127,8 @@ class Intake:
         self._stop = stop
         self._tree: SetTree | None = None
         """The static tree with the set's files, where there is one."""
+        self._is_looking = False
+        """Whether a look at the whole is under way: what it has placed may not be recorded yet."""
 
     @property
     def is_open(self) -> bool:
@@ -169,13 +171,17 @@ class Intake:
         return 0
 
     def withdraw(self, looked: Looked) -> int:
-        """Remove the files from it that are published no longer; how many."""
-        if self._tree is None:
+        """Remove the files from it that are published no longer, at the end of a look; how many."""
+        if self._tree is None or self._is_looking:
             return 0
         removed = self._tree.sweep()
-        if not looked.scanned.unsettled:
-            self._tree.end()
+        self._tree.end()
         return removed
+
+    def tear(self) -> None:
+        """Believe nothing of the tree: a look has failed, and may have placed what it did not record."""
+        if self._tree is not None:
+            self._tree.tear()
 
     def note(self, fault: str | None) -> None:
         """Have the catalog say what is wrong, or that nothing is."""
@@ -452,6 +458,8 @@ class SetWorker:
         if self.intake.is_dated_by_looks and self.intake.is_open:
             turned = self._publisher.rotate(self.name)
         began = self._context.clock()
+        if self.failures:
+            self.intake.tear()
         looked = self.intake.look()
         if looked.at is not None:
             self._at, self._looked_at = turned or looked.at, began

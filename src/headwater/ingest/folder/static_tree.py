@@ -1,6 +1,6 @@
 """The static tree of a set: a link or a copy of every file of the set.
 
-New and changed files get their places while they are read (`reading`), before a list can name them; deleted ones leave
+New and changed files get their places when they were read (`reading`), before a list can name them; deleted ones leave
 theirs after no list names them any more. A note in the state folder says for which mode and place, and as of which
 change, that was last completed. It is taken away before anything changes and written again at the end: a run that was
 killed leaves a tree without a note, and the next one compares the whole tree and takes away every file that is no
@@ -10,6 +10,7 @@ looks at every place once.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -32,11 +33,12 @@ from headwater.typed_decoding import from_json
 
 
 class _Completed(msgspec.Struct, frozen=True):
-    """What the note says: for which place and mode the tree was complete, as of which change."""
+    """What the note says: for which place and mode the tree was complete, as of which change, made when."""
 
     place: str
     mode: str
     seq: int
+    at: dt.datetime | None = None
 
 
 class SetTree:
@@ -55,7 +57,8 @@ class SetTree:
         with suppress(FileNotFoundError, msgspec.DecodeError, UnknownSet):
             found = from_json(note.read_bytes(), _Completed)
             is_ours = (found.place, found.mode) == (self._absolute, mode)
-            self._seq = found.seq if is_ours and found.seq <= catalog.state(name).last_seq else None
+            if is_ours and found.at is not None and found.at == self._made_at(found.seq):
+                self._seq = found.seq
 
     def begin(self) -> None:
         """Something is about to change: until `end`, the tree counts as torn. Cheap when it was said before."""
@@ -63,6 +66,15 @@ class SetTree:
             self._begun = True
             self._note.unlink(missing_ok=True)
             sync_folder(self._note.parent)
+
+    def tear(self) -> None:
+        """What was placed since the tree was complete may be no resource: the next `sweep` compares all."""
+        self._seq = None
+
+    def _made_at(self, seq: int) -> dt.datetime | None:
+        """When this change was made: a catalog that was lost or restored has another one of this number."""
+        found = self._catalog.changes(self._name, seq - 1, 1)
+        return found[0].at if found and found[0].seq == seq else self._catalog.state(self._name).opened_at
 
     def complete(self, begin_walk: Callable[[], Walk]) -> tuple[int, int]:
         """Place what has no place yet, or the wrong one; how many files that were, and how many are not as recorded.
@@ -132,7 +144,7 @@ class SetTree:
         """The tree is complete."""
         seq = self._catalog.state(self._name).last_seq
         if self._begun or self._seq != seq:
-            told = _Completed(self._absolute, self.mode, seq)
+            told = _Completed(self._absolute, self.mode, seq, self._made_at(seq))
             replace_file(self._note, [msgspec.json.encode(told)], f"{self._note.name}-")
         self._begun, self._seq = False, seq
 
@@ -146,7 +158,9 @@ class SetTree:
 
 
 def _remove(root: bytes, relative: bytes) -> bool:
-    """Take away the regular file at this path; whether there was one, and no link on the way."""
+    """Take away the regular file at this path; whether there was one, in the tree and with no link on the way."""
+    if any(name in (b"", b".", b"..") for name in relative.split(b"/")) or b"\0" in relative:
+        return False  # whatever the catalog says
     folder, name = os.path.split(os.path.join(root, relative))
     try:
         descriptor = open_unlinked(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
