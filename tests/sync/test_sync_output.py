@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
+import os
 import re
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +111,19 @@ def test_a_file_of_changes_that_cannot_be(source: Source, site: Site, dest: Path
     told = tmp_path / "changes.jsonl"
     assert run(["sync", "--changes", str(told), source.base, str(dest)]) == DONE
     assert sorted({json.loads(line)["path"] for line in told.read_text().splitlines()}) == sorted(site.files)
+
+
+@pytest.mark.parametrize("name", ["changes.jsonl", "changes.csv"])
+def test_a_pipe_gets_all_changes_of_a_run(name: str, source: Source, site: Site, dest: Path, tmp_path: Path) -> None:
+    """Its reader has its end when the run ends, not after the first line."""
+    pipe = tmp_path / name
+    os.mkfifo(pipe)
+    got: list[str] = []
+    reader = threading.Thread(target=lambda: got.extend(pipe.read_text().splitlines()), daemon=True)
+    reader.start()
+    assert run(["sync", "-q", "--changes", str(pipe), source.base, str(dest)]) == DONE
+    reader.join(10)
+    assert len(got) == len(site.files) + name.endswith(".csv")
 
 
 def test_a_line_of_changes_that_is_written_in_part_is_a_fault(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import click
 
@@ -45,6 +45,7 @@ class ChangesFile:
     """Appends to one file, from any thread. What is told stays when the process is killed.
 
     The file is opened for each line: where it has been moved away or removed, as log rotation does, a new one begins.
+    A pipe is opened once, since its reader takes the first close for the end. Close it.
     """
 
     def __init__(self, path: Path, destination: Path) -> None:
@@ -54,6 +55,7 @@ class ChangesFile:
         self._path = Path(os.path.abspath(path))
         self._is_csv = path.suffix.lower() == ".csv"
         self._lock = threading.Lock()
+        self._pipe: IO[bytes] | None = None
         self._append(b"")
 
     def tell(self, done: Done) -> None:
@@ -64,11 +66,21 @@ class ChangesFile:
 
     def _append(self, line: bytes) -> None:
         try:
-            with self._lock, self._path.open("ab") as file:
-                head = _csv_line(COLUMNS) if self._is_csv and not file.tell() else b""
-                file.write(head + line)
+            with self._lock:
+                file = self._pipe or self._path.open("ab")
+                is_begun = file.tell() > 0 if file.seekable() else self._pipe is not None
+                self._pipe = None if file.seekable() else file
+                with nullcontext() if self._pipe else file:
+                    file.write((_csv_line(COLUMNS) if self._is_csv and not is_begun else b"") + line)
+                    file.flush()
         except OSError as cause:
             raise StoreFault(f"cannot be written: {cause.strerror}", code="HW-CLI-04", where=str(self._path)) from cause
+
+    def close(self) -> None:
+        """Close a pipe, whose reader may have gone."""
+        if self._pipe is not None:
+            with suppress(OSError):
+                self._pipe.close()
 
 
 def _csv_line(values: tuple[str | int, ...]) -> bytes:

@@ -223,6 +223,8 @@ def command(
     options = SyncOptions(**with_sparql_user(given_options(wanted)), patient=follow is not None)
     hook = None if hook_command is None else RunHook(hook_command)
     changes = None if changes_file is None else ChangesFile(changes_file, dest)
+    if changes is not None:
+        click.get_current_context().call_on_close(changes.close)
     output = RunOutput(dest=dest, hook=hook, as_json=as_json, quiet=quiet, verbose=verbose, changes=changes)
 
     gc.disable()  # what is imported stays
