@@ -278,6 +278,26 @@ def test_otherwise_everything_is_read_as_before(
         assert not dest.exists()
 
 
+def test_sets_of_a_description_that_is_listed_as_a_set_are_not_lost(source: Source, dest: Path) -> None:
+    """It is read early where it is said, and what it lists counts in its place."""
+    sites = named(source, "rs", "other")
+    describe(source, "rs", path="/nested/rs.xml")
+    entries = [f"{source.base}/nested/rs.xml", f"{sites['other'].root}/capabilitylist.xml"]
+    source.pages[WELL_KNOWN] = Reply(document([url(uri) for uri in entries], capability="description"))
+    assert "no set nested; the sets are: rs, other" in str(go(source.base, dest, sets=("nested",)).error)
+    both = go(source.base, dest, sets=("rs", "other"))
+    assert (both.status, sorted(sets_of(both))) == (DONE, ["other", "rs"])
+    assert sets_of(go(source.base, dest.parent / "second", sets=("rs",))) == ["rs"]
+
+
+def test_names_are_those_of_the_order_in_which_sets_are_listed(source: Source, dest: Path) -> None:
+    """Also where some were read early, and one of these is no set."""
+    sites = named(source, "x/rs", "z/rs", "gone")
+    del source.pages["/gone/capabilitylist.xml"]
+    ran = go(source.base, dest, sets=("z-rs-capabilitylist", f"{sites['gone'].root}/capabilitylist.xml"))
+    assert "the sets are: rs, z-rs-capabilitylist" in str(ran.error)
+
+
 def test_two_that_could_come_by_a_name(source: Source, dest: Path) -> None:
     """The first that is a set has it: that is not told by the Source Description."""
     sites = named(source, "x/rs", "y/rs", "z/rs")

@@ -100,6 +100,7 @@ class Discovery:
             self._probes[self.description.uri] = self.description
         self._count = self._pages = self._links = 0
         self._offered: set[str] = set()
+        self._early: dict[str, list[Offer]] = {}
         self._visited: set[str] = set()
         self._faults: list[SourceFault] = []
         self._unusable: dict[str, str] = {}
@@ -281,22 +282,23 @@ class Discovery:
         listed = {} if pages is None else _listed_once(pages)
         names = choose_sets(list(listed), self.wanted) if listed else None
         self._probe(names or ())
-        offers: list[Offer] = []
+        early: dict[str, list[Offer]] = {}
         for uri in names or ():
             self._visited.discard(normalise(uri))
-            offers += [one for one in self._listed_at(uri, listed[uri], 0) if one.identity == uri]
-        if names is not None:
-            missing = [uri for uri in names if uri not in {one.identity for one in offers}]
+            early[uri] = list(self._listed_at(uri, listed[uri], 0))
+        found = {one.identity: one for offers in early.values() for one in offers}
+        if names is not None and found.keys() <= names.keys():
+            missing = [uri for uri in names if uri not in found]
             if set(missing) <= set(self.wanted.remembered.values()):
                 told = dict(self.found.faults)
                 self.found.faults = [(uri, told.get(uri, "it is no Capability List any more")) for uri in missing]
                 self.found.pages = [page.validated for page in pages or () if page is not description]
                 self.found.listed = list(listed)
-                yield from (msgspec.structs.replace(one, name=names[one.identity]) for one in offers)
+                yield from (msgspec.structs.replace(one, name=names[uri]) for uri, one in found.items())
                 return
-        yield from offers
-        if own is not None and own.uri in self._probes:
-            yield from self._offer(own, description.uri)
+        self._early = early
+        if own is not None:
+            yield from early.pop(own.uri) if own.uri in early else self._offer(own, description.uri)
         yield from self._listed_in(description, 0)
 
     def _pages_of(self, description: Probe) -> list[Probe] | None:
@@ -339,6 +341,7 @@ class Discovery:
                 self._probe(entry.loc for entry in batch if normalise(entry.loc) not in self._visited)
                 self.documents.listener(Progress("reading sets", start + len(batch), len(entries)))
             for entry in batch:
+                yield from self._early.pop(entry.loc, ())  # in its place, by which names are made
                 if normalise(entry.loc) not in self._visited:
                     yield from self._listed_at(entry.loc, probe.uri, depth)
 
