@@ -208,7 +208,6 @@ WRONG: list[tuple[str, dict[str, str], Credentials, type[ClusterFault], str, str
         "HEADWATER_CLUSTER_API_KEY",
     ),
     ("no authority", {"options": "tls=true"}, NOBODY, ClusterUnsafe, "not trusted", "ca=FILE"),
-    ("no TLS", {"options": "tls=false"}, Credentials(api_key=SECRET), ClusterUnsafe, "TLS alone", "tls=true"),
     ("another name", {"nodes": "127.0.0.1:{port}"}, NOBODY, ClusterUnsafe, "'127.0.0.1'", "by the names in it"),
 ]
 
