@@ -46,7 +46,7 @@ LINES = {
     "source": 5_065,
     "spec": 3_791,
     "storage": 2_065,
-    "sync": 17_429,
+    "sync": 17_450,
     "top": 1_432,
     "transport": 2_139,
     "triplestores": 997,

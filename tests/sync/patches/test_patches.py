@@ -11,6 +11,8 @@ import pytest
 
 from headwater.patches.json_patch import make
 from headwater.spec.kinds import PATCH
+from headwater.sync.transfer import patching
+from headwater.transport.fetch import TransportOptions
 from tests.support.copying import DONE, FAILED, go, is_clean, tree
 from tests.support.fake_source import Page, Reply, Site, Source, coded, endless, ln, redirect, reset, sha, truncated
 
@@ -218,6 +220,30 @@ def test_after_the_second_of_three_patches_fails_the_resource_is_fetched(
     ran = go(source.base, dest)
     assert (ran.status, asked(source)) == (DONE, ["/patch/1", "/patch/2", RESOURCE])
     assert (tree(dest), is_clean(dest)) == ({"a.json": state(3)}, True)
+
+
+def test_useless_patches_take_a_bounded_time_of_a_run(
+    source: Source, patched: PatchedSite, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DST-S1: then what else has patches is fetched whole, also after the first of several."""
+    monkeypatch.setattr(patching, "MOST_WASTED_SECONDS", 0.0)
+    names = [f"b{number}.json" for number in range(5)]
+    for name in names:
+        patched.put(name, state(0))
+    patched.open_list()
+    assert go(source.base, dest).status == DONE
+    patched.update(1)
+    patched.update(2)
+    for name in names:
+        patched.put(name, state(1))
+        patched.links[patched.clock] = ln(PATCH, f"{source.base}/patch/{name}", type=TYPE)
+        source.pages[f"/patch/{name}"] = Reply(b'[{"op":"remove","path":"/q"}]')
+    patched.open_list()
+    ran = go(source.base, dest, transport=TransportOptions(concurrency=1))
+    assert (ran.status, ran.one.patched) == (DONE, 0)
+    assert asked(source)[:2] == ["/patch/1", "/patch/b0.json"]
+    assert sorted(asked(source)[2:]) == [f"/set/resources/{name}" for name in ("a.json", *names)]
+    assert (tree(dest), is_clean(dest)) == ({"a.json": state(2)} | dict.fromkeys(names, state(1)), True)
 
 
 NOT_ASKED: dict[str, dict[str, Any]] = {

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import msgspec
 
 from headwater.files.hashing import HASHERS
 from headwater.patches import LARGEST, PatchRefused, format_of_patch, is_of_dataset
@@ -18,7 +21,7 @@ from headwater.spec.kinds import PATCH
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.entries import links_of
 from headwater.sync.transfer.verification import digests_of, strongest_of
-from headwater.sync.transfer.work_queue import PatchAttempt, PatchStep, Work
+from headwater.sync.transfer.work_queue import PatchAttempt, PatchStep, RunContext, Work
 from headwater.transport.fetch import Fetch, Fetched, Objection
 
 LARGEST_OF_DATASET: Final = 256 << 20
@@ -107,6 +110,9 @@ def _step(change: PendingChange, objection: Objection) -> PatchStep | None:
 
 # their execution
 
+MOST_WASTED_SECONDS: Final = 60.0
+"""So much time of the processor patches of no use may take in a run: after that resources are fetched whole."""
+
 
 class PatchResult(NamedTuple):
     """What the patches so far have made: its octets and digest, and how many octets of patches have come for it.
@@ -122,12 +128,20 @@ class PatchResult(NamedTuple):
 class Patching:
     """The patches of one set during one run."""
 
-    def __init__(self, tree: FileTree, temp: str) -> None:
+    def __init__(self, context: RunContext, tree: FileTree, temp: str) -> None:
+        self._context = context
         self._tree = tree
         self._temp = temp
         self._received: dict[int, int] = {}
         self.refusal = ""
         """Why the last patch of a dataset was of no use."""
+
+    def or_whole(self, work: Work) -> Work:
+        """The work with the attempt that is made now: with no patch when too much time has gone into others."""
+        if not isinstance(work.attempt, PatchAttempt) or self._context.wasted_seconds <= MOST_WASTED_SECONDS:
+            return work
+        self._tree.discard(f"{work.n}-patched")
+        return msgspec.structs.replace(work, attempt_json=None)
 
     def fetch(self, work: Work, attempt: PatchAttempt, objection: Objection) -> Fetch:
         """The request for the next patch: not for more octets than the link states, or the resource has (or the copy,
@@ -158,10 +172,14 @@ class Patching:
         self.refusal = ""
         made_before = f"{work.n}-patched"  # of the patch before
         is_dataset = is_of_dataset(attempt.step.type)
+        began = time.process_time()
         try:
+            if self._context.wasted_seconds > MOST_WASTED_SECONDS:
+                raise PatchRefused("too much time has gone into others")
             patch = self._patch(work, attempt, fetched)
             octets = (self._apply_to_dataset if is_dataset else self._apply)(work, attempt, patch, made_before)
         except (PatchRefused, OSError) as cause:
+            self._context.wasted_seconds += time.process_time() - began
             self._tree.discard(work.name)
             self.refusal = str(cause) if is_dataset else ""
             return None

@@ -114,7 +114,7 @@ class ResourceTransfer:
         self._round = 0
         self._results = ResultLog(context, row, counts)
         self._fixity: CanonicalFixity | None = None
-        self._patching = Patching(context.tree, context.temp)
+        self._patching = Patching(context, context.tree, context.temp)
 
     def take_what_is_here(self) -> None:
         """Place what needs no request: files that lie in their places, and what came before it was listed (DST-5.3)."""
@@ -161,7 +161,7 @@ class ResourceTransfer:
     def _fetches(self) -> Iterator[Fetch | None]:
         """The requests of this round; None while one waits for a mirror."""
         context = self._context
-        for work in self._results.each(IN_ROUND, self._round):
+        for work in map(self._patching.or_whole, self._results.each(IN_ROUND, self._round)):
             if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
                 fetch = self._fetch(work)
                 barred = FetchFailure(FailureKind.PROTOCOL, objection)
