@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.rdf import BadRdf, BadRdfPatch, RdfBounds, RdfTooCostly
+from headwater.rdf import BadRdf, BadRdfPatch, RdfBounds, RdfTooCostly, canonical
 from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.checking import check_dataset
 from headwater.rdf.parsing import bounded_entities
@@ -323,3 +323,14 @@ def test_entities_that_name_namespaces_and_characters_are_read(tmp_path: Path) -
     )
     write_canonical([RdfInput(source, RDF_XML)], tmp_path / "out", scratch=tmp_path)
     assert (tmp_path / "out").read_text() == '<http://e.org/s> <http://e.org/p> "x\u00a0y & z" .\n'
+
+
+def test_what_is_wrong_with_parsed_statements_is_told_of_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of the document, whose syntax is another: as N-Quads its first line would be the fault."""
+    document, lines = tmp_path / "a.ttl", tmp_path / "lines"
+    document.write_bytes(b"@prefix e: <http://e.org/> .\n")
+    lines.write_bytes(A + LINES["an escape that there is not"])
+    monkeypatch.setattr(canonical, "parsed_files", lambda inputs, *_: ((one, lines) for one in inputs))
+    with pytest.raises(BadRdf, match="line 2: ") as caught:
+        write_canonical([RdfInput(document, TURTLE)], tmp_path / "out", scratch=tmp_path)
+    assert caught.value.where == str(document)

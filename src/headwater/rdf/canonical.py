@@ -148,7 +148,8 @@ def _pieces(
 ) -> Iterator[tuple[tuple[int, RdfInput], tuple[bytes, bool]]]:
     """The pieces of files of lines, each with whether it is N-Triples."""
     most = min(_PIECE_OCTETS, bounds.run_octets)
-    for number, (one, path) in enumerate(files):
+    for number, (given, path) in enumerate(files):
+        one = replace(given, path=path, name=given.where)  # what is wrong is looked for where the lines are
         blocks: list[bytes] = []
         with path.open("rb") as stream:
             for block in line_blocks(octets(stream, one.where, bounds), one.where, bounds):
