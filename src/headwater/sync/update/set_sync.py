@@ -205,6 +205,7 @@ class SetSync:
                     return
             elif lists is not None:
                 held.warn("RS-ARC-34", f"the archive does not close the gap: {bridge.reason}", offer.change_list)
+        held.is_bridged = False
         held.warn("DST-C4", f"{self._reading.reason}: a baseline is needed", held.offer.changes_document)
         if held.offer.baseline_document is None or self._baseline.tried:
             return
