@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -302,6 +303,39 @@ def test_a_copy_of_what_was_not_closed_has_its_log(path: Path, tmp_path: Path) -
     copy_database(folder / "a.sqlite", tmp_path / "copy.sqlite")
     with Database(tmp_path / "copy.sqlite", V2) as copied:
         assert "in the log" in words(copied)
+
+
+def _killed(path: Path, *, has_log: bool) -> None:
+    """What a writer leaves that is killed: in the middle of a commit without a log, after one with it."""
+    pid = os.fork()
+    if pid == 0:
+        writer = apsw.Connection(str(path))
+        writer.execute(f"PRAGMA journal_mode = {'WAL' if has_log else 'TRUNCATE'}; PRAGMA cache_size = 5").fetchall()
+        writer.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, pad BLOB)")
+        rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 999) SELECT i, zeroblob(500)"
+        writer.execute(f"INSERT INTO t {rows} FROM n")
+        writer.execute("BEGIN; UPDATE t SET pad = randomblob(600); DELETE FROM t WHERE n % 2")
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("has_log", [False, True], ids=["hot journal", "log without its index"])
+def test_a_copy_of_what_sqlite_can_only_recover_by_writing(path: Path, tmp_path: Path, *, has_log: bool) -> None:
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    path, copy = folder / "a.sqlite", tmp_path / "copy.sqlite"
+    _killed(path, has_log=has_log)
+    Path(f"{path}-shm").unlink(missing_ok=True)
+    before = {one.name: one.read_bytes() for one in folder.iterdir()}
+    assert len(before) == 2
+    folder.chmod(0o500)
+    copy_database(path, copy)
+    found = apsw.Connection(str(copy))
+    assert found.execute("SELECT count(*), max(length(pad)) FROM t").fetchall() == [(999, 500)]
+    assert found.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    found.close()
+    folder.chmod(0o700)
+    assert before.items() <= {one.name: one.read_bytes() for one in folder.iterdir()}.items()
 
 
 def test_a_copy_leaves_no_trace(database: Database, path: Path, tmp_path: Path) -> None:

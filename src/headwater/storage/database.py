@@ -32,6 +32,7 @@ from headwater.storage.transaction import (
     SchemaTooOld,
     Transaction,
     create_file,
+    disk_is_full,
     fault_of,
     rolled_back,
 )
@@ -381,7 +382,8 @@ def copy_database(original: Path, copy: Path) -> None:
     """Write one committed state of a database to the new file `copy`, whatever is written and checkpointed meanwhile.
 
     Nothing is made or changed beside the original while it is open, nor where it was closed well: nobody has it open
-    then, and SQLite is told that it does not change. Raises DatabaseFaults, and OSError where it cannot be read.
+    then, and SQLite is told that it does not change. What a killed writer has left, and SQLite cannot recover without
+    writing there, is recovered in the copy. Raises DatabaseFaults, and OSError where it cannot be read.
     """
     for attempt in range(_COPIES):
         before, is_closed = _seen(original), attempt < _COPIES - 1 and not _has_companions(original)
@@ -397,11 +399,32 @@ def copy_database(original: Path, copy: Path) -> None:
                 with target.backup("main", source, "main") as backup:
                     backup.step()
         except apsw.Error as cause:
+            if isinstance(cause, apsw.ReadOnlyError | apsw.CantOpenError) or disk_is_full(original):
+                if _copy_files(original, copy):
+                    return
+                raise fault_of(cause, original) from cause
             if not is_closed or _seen(original) == before:
                 raise fault_of(cause, original) from cause
             continue
         if not is_closed or (_seen(original) == before and not _has_companions(original)):
             return
+
+
+def _copy_files(original: Path, copy: Path) -> bool:
+    """Copy the file and its logs as they lie there; whether none was changed meanwhile."""
+    from shutil import copyfile  # with every archive format it knows: the start of each run would pay for it
+
+    files = {suffix: Path(f"{original}{suffix}") for suffix in ("", "-wal", "-journal")}
+    for _ in range(_COPIES):
+        with contextlib.suppress(FileNotFoundError):  # it was there a moment ago
+            before = {suffix: _seen(one) for suffix, one in files.items() if one.exists()}
+            for suffix, file in files.items():
+                Path(f"{copy}{suffix}").unlink(missing_ok=True)
+                if suffix in before:
+                    copyfile(file, f"{copy}{suffix}")
+            if {suffix: _seen(one) for suffix, one in files.items() if one.exists()} == before:
+                return True
+    return False
 
 
 def _has_companions(database: Path) -> bool:
