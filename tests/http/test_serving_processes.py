@@ -9,17 +9,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from http.client import HTTPConnection
+from operator import truth
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import pytest
 
 from headwater.cli import run
+from headwater.http import workers
+from headwater.retry import Backoff
 from tests.http.test_serve import fetch
 from tests.support.published import look
 from tests.support.serving import Process, request
@@ -352,6 +356,19 @@ def test_one_that_cannot_open_the_catalog_says_why(world: tuple[Path, Path, str]
         assert "HW-DB-07" in said
         assert "Traceback" not in said
         assert "ended with status 6" in said
+
+
+def test_one_that_ends_again_and_again_is_started_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_PAUSES", Backoff(0.2, 30.0))
+    ends = list[float]()
+    target = cast("Callable[..., None]", truth)  # it returns at once
+    processes = workers.ServingProcesses(target, (), 2, "HW-SRV-03", {}, lambda _notice: ends.append(time.monotonic()))
+    processes.start()
+    try:
+        until(lambda: len(ends) >= 8, what="their ends")
+    finally:
+        processes.stop()
+    assert ends[7] - ends[0] > 0.2 + 0.4 + 0.8
 
 
 def test_the_first_one_decides_what_an_interruption_means(world: tuple[Path, Path, str]) -> None:

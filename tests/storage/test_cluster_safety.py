@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from elastic_transport import ConnectionError as NoConnection
 from tools.engines.certificates import Authority, Certificate
 
 from headwater.errors import Exit, UsageFault
@@ -149,6 +150,36 @@ def test_a_node_that_wants_a_certificate_of_ours_is_said_at_once(authority: Auth
     ca = authority.own.certificate
     with door(side(authority.issue(NAMES), ask=ca)) as port, pytest.raises(ClusterUnsafe, match="no TLS connection"):
         asked(port, ca)
+
+
+def openssl(kind: type[ssl.SSLError], reason: str | None) -> ssl.SSLError:
+    error = kind(1, f"[SSL: {reason}]")
+    error.reason = reason  # type: ignore[assignment]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "passing"),
+    [
+        (ssl.SSLSyscallError(5, "Some I/O error occurred"), True),
+        (ssl.SSLError("The handshake operation timed out"), True),
+        (openssl(ssl.SSLEOFError, "UNEXPECTED_EOF_WHILE_READING"), True),
+        (openssl(ssl.SSLError, "DECRYPTION_FAILED_OR_BAD_RECORD_MAC"), True),
+        (openssl(ssl.SSLError, "TLSV1_ALERT_INTERNAL_ERROR"), True),
+        (openssl(ssl.SSLError, "WRONG_VERSION_NUMBER"), False),
+        (openssl(ssl.SSLError, "TLSV13_ALERT_CERTIFICATE_REQUIRED"), False),
+    ],
+    ids=lambda value: getattr(value, "reason", None),
+)
+def test_a_connection_that_was_cut_or_damaged_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, error: ssl.SSLError, *, passing: bool
+) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise NoConnection("no answer", errors=(error,)) from error
+
+    monkeypatch.setattr("headwater.storage.cluster.Urllib3HttpNode.perform_request", fail)
+    with pytest.raises(ClusterUnreachable if passing else ClusterUnsafe):
+        asked(1, None, patience=0.1)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])

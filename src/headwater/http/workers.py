@@ -1,12 +1,13 @@
 """Worker processes that serve the same socket: kept running while the first one runs, ended with it.
 
 Each child watches its parent, so that none is left over when that is killed; the parent watches its children, and
-starts one anew a second after it has ended unasked. What only the parent knows, a child asks it for over
-a pipe, which works on a full disk as well.
+starts one anew after a pause when it has ended unasked, a longer one where it ends again and again. What only the
+parent knows, a child asks it for over a pipe, which works on a full disk as well.
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -22,9 +23,10 @@ from typing import Any
 from headwater.errors import StoreFault, as_fault
 from headwater.http.routes import Answer
 from headwater.progress import Listener, Notice, silent
+from headwater.retry import Backoff
 
-_PAUSE_SECONDS = 1.0
-"""After the end of a child, before another one starts."""
+_PAUSES = Backoff(1.0, 30.0)
+"""After the end of a child, before another one starts: of those that end before they have run for `longest`."""
 ANSWER_SECONDS = 12.0
 """So long a child waits for an answer: longer than the parent waits for its catalog."""
 
@@ -137,17 +139,19 @@ class ServingProcesses:
                 connection.send((number, answer))
 
     def _watch(self) -> None:
-        while not self._stopping.is_set():
-            ended = wait([child.sentinel for child in self._children], timeout=0.2)
+        began, due = [time.monotonic()] * self._count, [math.inf] * self._count
+        failures = [0] * self._count
+        while not self._stopping.wait(0.2):
+            now = time.monotonic()
             for number, child in enumerate(self._children):
-                if child.sentinel not in ended or self._stopping.is_set():
-                    continue
-                child.join()
-                self._listener(
-                    Notice(self._code, f"a serving process ended with status {child.exitcode}; another starts")
-                )
-                if not self._stopping.wait(_PAUSE_SECONDS):
+                if due[number] <= now:
+                    began[number], due[number] = now, math.inf
                     self._children[number] = self._child()
+                elif due[number] == math.inf and child.exitcode is not None:
+                    failures[number] = 1 + failures[number] * (now - began[number] < _PAUSES.longest)
+                    due[number] = now + _PAUSES.seconds(failures[number])
+                    text = f"a serving process ended with status {child.exitcode}; another starts"
+                    self._listener(Notice(self._code, text))
 
 
 def when_parent_ends(act: Callable[[], None]) -> None:

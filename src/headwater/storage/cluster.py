@@ -373,11 +373,18 @@ class Cluster:
         error = next((one for one in causes if isinstance(one, ssl.SSLError)), None)
         if isinstance(error, ssl.SSLCertVerificationError):
             return ClusterUnsafe(f"the certificate is not trusted: {error.verify_message.rstrip('.')}", where=where)
-        if error is not None and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        if error is not None and not _tls_passes(error):
             return ClusterUnsafe(f"no TLS connection: {said}", where=where)
         if "more than 100 headers" in said:
             return ClusterFault(said, where=where)
         return ClusterUnreachable(f"no answer: {said}", where=where)
+
+
+def _tls_passes(error: ssl.SSLError) -> bool:
+    """Whether a TLS connection may be had later: it was cut or timed out (OpenSSL names no reason), or was damaged."""
+    reason = getattr(error, "reason", None)
+    is_cut = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
+    return is_cut or not reason or "BAD_RECORD_MAC" in reason or "INTERNAL_ERROR" in reason
 
 
 class Patience:
