@@ -35,7 +35,7 @@ LINES = {
     "datasets": 435,
     "files": 1_099,
     "http": 5_176,
-    "ingest": 6_895,
+    "ingest": 6_909,
     "notify": 3_731,
     "packages": 1_213,
     "patches": 726,

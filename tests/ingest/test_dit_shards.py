@@ -176,6 +176,28 @@ def test_a_change_is_held_back_until_every_shard_has_shown_what_came_before_it(f
     assert fed.state() == {"a": "md5:" + "b" * 32}
 
 
+def test_a_resource_that_was_shown_first_waits_for_the_changes_that_came_before_it(fed: PushSet) -> None:
+    """Taken before the deletion it would be newer than that, which would never be told, nor what was made after it."""
+    fed.documents(resource("a", 1), change("a", "created", 1))
+    index = Shards(2, refresh_seconds=1.0)
+    following = followed(fed, index)
+    index.put(0, change("a", "deleted", 1_000))
+    index.put(1, resource("a", 2_000, "b"))
+    index.refresh(1)
+    assert following.poll() == 0
+    fed.later(0.9)
+    index.refresh(0)
+    index.put(1, change("a", "created", 2_000))
+    for _ in range(3):
+        fed.later(2.2)
+        following.poll()
+        index.refresh(1)
+    fed.later(2.2)
+    following.poll()
+    assert told(fed, "a") == ["created", "deleted", "created"]
+    assert fed.state() == {"a": "md5:" + "b" * 32}
+
+
 @pytest.mark.parametrize("is_away", [False, True], ids=["a look takes long", "looks fail"])
 def test_while_an_engine_stands_still_its_shards_show_nothing(fed: PushSet, is_away: bool) -> None:
     """What was written before is shown after that: as much later as it stood still, whatever the clock says."""
@@ -277,8 +299,8 @@ def test_one_shard_holds_nothing_back(fed: PushSet) -> None:
 
 
 def page(*seconds: int | None, mark: int = 99, start: int = 0, is_full: bool = False, after: int = 0) -> ShardPage:
-    """Changes that happened then, None for a resource."""
-    sources = [resource("x", 1) if one is None else change("x", "updated", one) for one in seconds]
+    """Changes that happened then, None for another resource."""
+    sources = [resource("y", 1) if one is None else change("x", "updated", one) for one in seconds]
     found = [Wrapped(one, number=number) for number, one in enumerate(sources, start)]
     made = ShardPage(Shard("i", "u", 0), ShardPosition(after), found, is_full=is_full)
     made.mark = mark

@@ -54,6 +54,8 @@ class Provider:
         self.live: dict[str, dict[str, Any]] = {}
         self.last: dict[str, dict[str, Any]] = {}
         self.done: list[tuple[str, str]] = []
+        self.loaded: dict[str, str] = {}
+        """By URI, the digests of what was there when the set was loaded."""
         self._chance = chance
         self._client = client
         self._has_fractions = PROVIDERS.index(name) % 2 == 0
@@ -189,6 +191,7 @@ def test_the_log_is_what_was_done_and_each_resource_is_complete(
         for _ in range(5):
             provider.act(("created",))
         provider.done.clear()
+        provider.loaded = {uri_of(path): f"md5:{one['md5']}" for path, one in provider.live.items()}
         provider.moment += dt.timedelta(minutes=1)
     client.indices.refresh(index=INDEX)
     config = str(configured(tmp_path, opensearch.url))
@@ -242,11 +245,12 @@ def compare(held: Held, provider: Provider) -> None:
     log = held.log(provider.name)
     told = dict(by_uri((one.uri, one) for one in log))
     done = dict(by_uri((uri_of(path), kind) for kind, path in provider.done))
-    assert {uri: without_corrections(ones, done.get(uri, [])) for uri, ones in told.items()} == done
-    found = held.resources(provider.name)
-    assert set(found) == {uri_of(path) for path in provider.live}
+    found = {uri: without_corrections(ones, done.get(uri, []), provider.loaded.get(uri)) for uri, ones in told.items()}
+    assert found == done
+    resources = held.resources(provider.name)
+    assert set(resources) == {uri_of(path) for path in provider.live}
     for path, document in provider.live.items():
-        metadata = found[uri_of(path)].metadata
+        metadata = resources[uri_of(path)].metadata
         assert (metadata.hash, metadata.length) == (f"md5:{document['md5']}", document["length"])
         assert (metadata.type, [one.rel for one in metadata.links]) == ("application/pdf", ["describedby"])
         last = next((one for one in reversed(log) if one.uri == uri_of(path)), None)
@@ -254,18 +258,19 @@ def compare(held: Held, provider: Provider) -> None:
     assert verify(held.catalog, provider.name.lower()) == []
 
 
-def without_corrections(told: list[Change], done: list[str]) -> list[str]:
+def without_corrections(told: list[Change], done: list[str], loaded: str | None) -> list[str]:
     """What is told, without as many `updated` as are too many, by which a resource has corrected its change.
 
-    Such a change came before its resource: it states no digest, or the one that was stated before it.
+    Such a change came before its resource: it states no digest, or one of a state with the same `lastmod` that came
+    before it, also of the load and also deleted since (DIT-A13).
     """
     left = list[str]()
     surplus = Counter(places_of_updates([one.change.value for one in told]))
     surplus.subtract(places_of_updates(done))
     for place, one in enumerate(told):
-        before, last = ([None] * 2 + [other.metadata.hash for other in told[:place]])[-2:]
+        stated = [None, loaded, *[other.metadata.hash for other in told[:place]]]
         run = sum(other.change.value != "updated" for other in told[:place])
-        if one.change.value == "updated" and place > 0 and last in (None, before) and surplus[run] > 0:
+        if one.change.value == "updated" and place > 0 and stated[-1] in stated[:-1] and surplus[run] > 0:
             surplus[run] -= 1
         else:
             left.append(one.change.value)

@@ -85,19 +85,33 @@ def ready(pages: Sequence[ShardPage]) -> list[int]:
     cut = [page for page in pages if page.is_cut]
     old = (at for page in pages for number, at in page.order if number <= page.mark and at is not None)
     until = min((max(old, default=_FIRST), *(page.end for page in cut)))
-    counts = [0] * len(pages)
-    for one, page in enumerate(pages):
-        for place, (number, at) in enumerate(page.order, 1):
-            is_late = number < page.position.next
-            if at is None:  # a resource has no place in the order; one that is new goes along with what comes after it
-                counts[one] = place if is_late or number <= page.mark else counts[one]
-            elif is_late or at <= until:
-                counts[one] = place
-            else:
-                break
+    counts = _counts(pages, until)
     if cut and not any(counts):  # the first change of every page is out of order
         first = min(cut, key=lambda page: page.end)
         return [len(page.found) if page is first else 0 for page in pages]
+    return counts
+
+
+def _counts(pages: Sequence[ShardPage], until: dt.datetime) -> list[int]:
+    """How many documents of each page come up to the last change until then, and old resources after it.
+
+    A resource has no place in the order. Where a change of it has to wait, it waits, too: that may be of before it.
+    """
+    counts = [0] * len(pages)
+    for one, page in enumerate(pages):
+        for place, (number, at) in enumerate(page.order, 1):
+            if number < page.position.next or (at is not None and at <= until):
+                counts[one] = place
+            elif at is not None:
+                break
+    rest = [told for page, count in zip(pages, counts, strict=True) for told in page.parsed[count:]]
+    waiting = {told.location for told in rest if isinstance(told, ChangeDocument) and told.at is not None}
+    for one, page in enumerate(pages):
+        for place in range(counts[one], len(page.found)):
+            (number, at), told = page.order[place], page.parsed[place]
+            if at is not None or number > page.mark or getattr(told, "location", None) in waiting:
+                break
+            counts[one] = place + 1
     return counts
 
 
