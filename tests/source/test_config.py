@@ -130,6 +130,7 @@ def test_wrong_configurations(tmp_path: Path, text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("short", "long"),
     [
+        ("versions = true", "versions = {}"),
         ('versions = "30 days"', 'versions = { keep = "30 days" }'),
         ('versions = "1 year, 20 GB"', 'versions = { keep = "1 year", octets = "20 GB" }'),
         ('versions = ", 20 GB"', 'versions = { octets = "20 GB" }'),

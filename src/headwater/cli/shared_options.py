@@ -145,7 +145,10 @@ WholeSeconds = partial(Duration, made=math.ceil)
 """A duration in whole seconds, rounded up."""
 Octets = partial(Quantity, "octets", octets_from, "is no number of octets: give one, or 20GB, 1.5GiB")
 """So many octets, as a number or as people say it: `4096`, `20 GB`, `1.5 GiB`."""
-HowLongKept = partial(Quantity, "kept states", kept_from, 'says not how long: give "30 days", "1 year, 20 GB" or "all"')
+HowLongKept = partial(
+    Quantity, "kept states", kept_from, 'says not how long: give "30 days", "1 year, 20 GB" or "all"',
+    made=lambda kept: kept is True or f"{kept.get('keep', '')}, {kept.get('octets', '')}",
+)  # fmt: skip
 """How long past states are kept, and how many octets of them, as `versions` of a set has it: `30 days`, `all`."""
 _RATE_FAULT = "is no rate: give 2M, 500k or 1.5G, which is octets a second, or off"
 Bandwidth = partial(Quantity, "rate", _rate_from, _RATE_FAULT, made=lambda rate: rate or None)

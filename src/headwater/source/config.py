@@ -417,7 +417,7 @@ def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:
     from `folder`.
     """
     if isinstance(value, dict) and key == "versions" and value.keys() <= {"keep", "octets"}:
-        return f"{value.get('keep', '')}, {value.get('octets', '')}"
+        return f"{value.get('keep', '')}, {value.get('octets', '')}" if value else True
     if isinstance(value, dict):
         return {name: _spelled_out(one, folder, name) for name, one in value.items()}
     if isinstance(value, list):
