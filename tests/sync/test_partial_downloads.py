@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from tools.engines.launch import free_port
 
+from headwater.cli import run
 from headwater.errors import Interrupted
 from headwater.sync.copy.destination_folder import LONGEST_SECONDS
 from headwater.sync.transfer import resources
@@ -232,7 +233,7 @@ def test_a_part_of_what_is_not_there_any_more_is_removed(source: Source, big: tu
     assert is_clean(dest)
 
 
-@pytest.mark.parametrize("what", ["too old", "of no resource"])
+@pytest.mark.parametrize("what", ["too old", "of no resource", "of an earlier version"])
 def test_what_is_of_no_use_is_swept(source: Source, big: tuple[Site, Ranged], dest: Path, what: str) -> None:
     go(source.base, dest)
     part = the_part(dest)
@@ -240,11 +241,21 @@ def test_what_is_of_no_use_is_swept(source: Source, big: tuple[Site, Ranged], de
         before = time.time() - LONGEST_SECONDS - 100
         os.utime(part, (before, before))
     else:
-        shutil.copy(part, part.with_name("part-1-0123"))
+        shutil.copy(part, part.with_name("part-1-" + "0" * 32))
+    if what == "of an earlier version":
+        part.rename(part.with_name("part-" + "0" * 32))
     source.pages[PATH] = Reply(b"", 500)
     go(source.base, dest)
     assert is_clean(dest) or what == "of no resource"
-    assert not part.with_name("part-1-0123").exists()
+    assert not part.with_name("part-1-" + "0" * 32).exists()
+
+
+def test_the_parts_of_a_set_that_is_forgotten_are_removed(source: Source, big: tuple[Site, Ranged], dest: Path) -> None:
+    go(source.base, dest)
+    assert run(["forget", str(dest), "--set", "set", "--dry-run"]) == 0
+    assert the_part(dest).exists()
+    assert run(["forget", str(dest), "--set", "set"]) == 0
+    assert any_part(dest) == 0
 
 
 def test_parts_are_bounded(source: Source, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from headwater.sync import copy_status as remembered
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.copy_status import make_due
 from headwater.sync.sets.selection import pick
-from headwater.sync.state import fact, sets
+from headwater.sync.state import SetRow, fact, sets
 
 
 @click.command(name="retry")
@@ -73,17 +73,21 @@ def forget(
     if bool(names) == bool(uris or failed or held_back):
         raise click.UsageError("name URIs, or --failed, or --held-back, or else --set NAME")
     done = remembered.Forgotten()
-    with writable_state(DestinationFolder(copy.absolute())) as database:
+    home, gone = DestinationFolder(copy.absolute()), list[SetRow]()
+    with writable_state(home) as database:
         try:
             with database.write() as t:
                 if names:
-                    done = remembered.forget_sets(t, pick(sets(t), names, str(copy)))
+                    gone = pick(sets(t), names, str(copy))
+                    done = remembered.forget_sets(t, gone)
                 else:
                     meant = [*uris, *(remembered.failing(t) if failed else ())]
                     meant += remembered.held_back(t) if held_back else ()
                     done = remembered.forget(t, list(dict.fromkeys(meant)))
                 if dry_run:
                     raise _DryRun
+                for row in gone:
+                    home.discard_parts(row.id)
         except _DryRun:
             pass
     told = [counted(done.failures, "failure"), f"{counted(done.deletions, 'deletion')} held back"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 import time
@@ -26,6 +27,7 @@ WAIT_SECONDS = 10.0
 PARTIAL_PREFIX = "part-"
 """How the names of partial downloads begin: nothing else in `tmp` of a killed run is of use."""
 
+_PARTIAL = re.compile(rf"{PARTIAL_PREFIX}\d+-[0-9a-f]{{32}}")
 LONGEST_SECONDS = 14 * 86_400
 """So long they are kept after they last grew."""
 
@@ -59,7 +61,7 @@ class DestinationFolder:
             _plain_folder(self.temp)
             for leftover in os.listdir(self.temp):
                 path = self.temp / leftover
-                if not leftover.startswith(PARTIAL_PREFIX) or time.time() - os.lstat(path).st_mtime > LONGEST_SECONDS:
+                if not _PARTIAL.fullmatch(leftover) or time.time() - os.lstat(path).st_mtime > LONGEST_SECONDS:
                     _remove(path)
 
     @contextlib.contextmanager
@@ -115,6 +117,11 @@ class DestinationFolder:
         for folder in (self.temp, *self.made):
             with contextlib.suppress(OSError):  # something else is in it by now: then it stays
                 folder.rmdir()
+
+    def discard_parts(self, set_id: int) -> None:
+        """Remove the partial downloads of a set."""
+        for path in self.temp.glob(f"{PARTIAL_PREFIX}{set_id}-*"):
+            _remove(path)
 
     def release(self) -> None:
         """Let another run have the folder."""
