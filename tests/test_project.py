@@ -48,7 +48,7 @@ LINES = {
     "storage": 2_095,
     "sync": 17_458,
     "top": 1_432,
-    "transport": 2_139,
+    "transport": 2_142,
     "triplestores": 997,
     "versions": 1_193,
 }

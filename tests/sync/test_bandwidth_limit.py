@@ -11,7 +11,10 @@ import pytest
 from headwater import SyncOptions, cli
 from headwater.cli.shared_options import Bandwidth
 from headwater.errors import Exit, Interrupted, UsageFault
+from headwater.transport.access import AddressGuard
+from headwater.transport.curl_handles import PAUSE, EasyHandle
 from headwater.transport.fetch import Fetch, TransportOptions
+from headwater.transport.response import ResponseReceiver
 from headwater.transport.scheduler import RateLimit
 from headwater.transport.transport import Transport
 from tests.support.copying import DONE, tree
@@ -127,3 +130,21 @@ def test_the_command_takes_it(source: Source, site: Site, dest: Path, capsys: py
     assert len(tree(dest)) == 5
     assert cli.run(["sync", "--bwlimit", "quick", source.base, str(dest)]) == Exit.USAGE
     assert "is no rate: give 2M, 500k" in capsys.readouterr().err
+
+
+def test_what_is_put_off_for_the_reader_of_a_stream_is_counted_once() -> None:
+    """libcurl hands it over once more."""
+    counted: list[int] = []
+    answers = iter((PAUSE, None))
+
+    class Behind(ResponseReceiver):
+        def body(self, chunk: bytes) -> int | None:
+            return next(answers)
+
+    def count(_handle: EasyHandle, octets: int) -> bool:
+        counted.append(octets)
+        return True
+
+    handle = EasyHandle(Behind(), TransportOptions(octets_per_second=1000), AddressGuard(None), count)
+    assert [handle._write(b"octets"), handle._write(b"octets")] == [PAUSE, None]
+    assert sum(counted) == 6

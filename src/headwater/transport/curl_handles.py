@@ -140,7 +140,10 @@ class EasyHandle:
         return _Socket(address.family, address.socktype, address.protocol)
 
     def _write(self, chunk: bytes) -> int | None:
-        return self.reception.body(chunk) if self.may_take(self, len(chunk)) else PAUSE
+        taken = self.reception.body(chunk) if self.may_take(self, 0) else PAUSE
+        if taken != PAUSE:  # else it comes again
+            self.may_take(self, len(chunk))
+        return taken
 
     def prepare(
         self, uri: str, method: str, body: bytes | None, lines: list[bytes], slowest: int, *, proxied: bool
