@@ -1,4 +1,4 @@
-"""Catalog URLs: the text that names a catalog (a file's path, or a cluster's URL) becomes an open backend.
+"""Catalog URLs: the text that names a catalog, shown without passwords, becomes an open backend: a file or a cluster.
 
 catalog.sqlite   sqlite:/srv/catalog.sqlite
 opensearch://search1:9200,search2:9200/prefix?shards=3&replicas=1

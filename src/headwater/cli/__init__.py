@@ -1,4 +1,4 @@
-"""The command line: a module a command, which parses, calls and renders.
+"""The command line: on which systems it runs, its commands, a module each, and the exit status of every end.
 
 This module finds the command and turns every end into an exit status. `headwater --help` must answer at once, so
 commands are named in a table and imported only when they are called.

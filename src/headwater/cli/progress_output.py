@@ -1,4 +1,4 @@
-"""Progress of a command on standard error: each notice once, bars on a terminal, otherwise a line a minute."""
+"""Progress and notices of a command on standard error: bars or lines, and when a notice is told again."""
 
 from __future__ import annotations
 

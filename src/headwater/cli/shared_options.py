@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share: values, sets, triplestores, and access to a source."""
+"""Options and arguments that several commands share: how values and units are read, sets, triplestores, access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site: a source's base URL, its sets, and the name and URL of every document.
+"""The site: a source's base URL, its sets in parts of the Source Description, and the name and URL of every document.
 
 A *name* is the place of a document below the base URL, and its name in the store: `files/resourcelist.xml` lies at
 `<base>/files/resourcelist.xml`. Whoever writes, serves or lists a document asks here for its name.

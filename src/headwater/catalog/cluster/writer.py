@@ -1,4 +1,4 @@
-"""Leases on a search cluster: the writer of one set, which commits by compare-and-set, and the holder of a role.
+"""Leases on a search cluster, and who may take one over: the writer of a set, which commits by compare-and-set; roles.
 
 Every write of the head is a compare-and-set with a stamp of its own, so that a lost answer is found out about by
 looking. What was committed but not applied (the tail) is done again by whoever comes next.

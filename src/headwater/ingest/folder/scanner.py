@@ -1,4 +1,4 @@
-"""Compares a folder with a set of the catalog and records what differs: the way by which files become changes.
+"""Compares a folder with a set of the catalog, large files last, and records what differs: files become changes.
 
 A pass over an open set has four steps, and each may be killed and repeated:
 

@@ -1,4 +1,4 @@
-"""The destination folder and its `.headwater`: created, locked, its state opened, removed after a vain first run."""
+"""The destination folder and its `.headwater`: created, locked, its state opened; what broken runs left goes by age."""
 
 from __future__ import annotations
 

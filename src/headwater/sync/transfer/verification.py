@@ -1,4 +1,4 @@
-"""Verification: whether octets are as listed, by hash, length and time, or by what they say (DST-V, DST-5.3, AMB-16).
+"""Verification: whether octets are as listed, by hash, length and time, and how far they may inflate (DST-V, AMB-16).
 
 A check is never silently weakened: the strongest digest that was listed and can be computed decides; only where none
 was listed do length and time stand in. The rules are over values; what reads a file stands at the end: content codings
