@@ -43,7 +43,7 @@ LINES = {
     "publish": 6_017,
     "rdf": 2_167,
     "simulate": 917,
-    "source": 5_065,
+    "source": 5_069,
     "spec": 3_791,
     "storage": 2_095,
     "sync": 17_458,

@@ -9,6 +9,7 @@ import pytest
 
 from headwater.version import __version__
 from tests.support.examples import MANY
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or MANY, reason="every process is started in full")
 
@@ -54,6 +55,6 @@ def test_one_with_another_interpreter_is_started_in_full() -> None:
     with subprocess.Popen(
         [*PROGRAM, "inspect", "-"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
     ) as process:
-        assert "inspect" in command_line(process.pid)
+        until(lambda: "inspect" in command_line(process.pid))
     version = subprocess.run([*PROGRAM, "--version"], capture_output=True, text=True, timeout=60, check=True)
     assert version.stdout == f"headwater {__version__}\n"

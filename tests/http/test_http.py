@@ -366,6 +366,7 @@ def test_whatever_goes_wrong_is_told(
         monkeypatch.setattr(running.app, "_on_fault", heard.append)
         monkeypatch.setattr(running.app.precedence, "give_way", fail)
         assert running.get("/?fresh").status == status
+        until(lambda: running.served)
         assert running.served[-1].status == status
     assert list(map(str, heard)) == [told]
 

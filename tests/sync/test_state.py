@@ -37,7 +37,7 @@ def test_an_offer_of_two_lists_and_others_is_a_mapping_and_a_gap_is_where_the_co
     """Written before an offer was a mapping by capability, and by versions that passed over gaps."""
     kept = Offer(identity="4", name="4", documents={CHANGE_LIST: "c", "changedump": "d"}, hubs={CHANGE_LIST: ("h",)})
     offers = [BEFORE, BEFORE, {"identity": "3", "name": "3"}, msgspec.to_builtins(kept)]
-    before = Schema(SCHEMA.application_id, SCHEMA.migrations[:-1])
+    before = Schema(SCHEMA.application_id, SCHEMA.migrations[:-2])
     with Database(tmp_path / "state.sqlite", before) as database, database.write() as t:
         t.many(SETS, [(n, json.dumps(one), 12 if n in (2, 3) else None) for n, one in enumerate(offers, 1)])
         t.run(GAP)

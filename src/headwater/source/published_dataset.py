@@ -282,11 +282,7 @@ class PublishedDataset(Intake):
             scratch = self.folder.fresh_scratch()
             signature = self._signature()
             try:
-                files, target, patch = self._input.read(scratch), scratch / "new.nq", None
-                summary = write_canonical(files, target, scratch=scratch, options=self._options)
-                if before is not None:
-                    with (scratch / "new.nqud").open("wb") as file:
-                        patch = write_patch(self.folder.dataset_of(before), target, file, are_canonical=True)
+                summary, patch = self._write(scratch, before)
             except (BadRdf, InputChanged, FileNotFoundError):
                 if signature is not None and self._signature() == signature:
                     raise
@@ -295,6 +291,14 @@ class PublishedDataset(Intake):
                     return summary, signature, patch
             self._context.listener(Notice("HW-DAT-12", "the dataset changed while it was read", self._input.where))
         raise InputChanged(f"it changed {_READINGS} times while it was read", where=self._input.where)
+
+    def _write(self, scratch: Path, before: DatasetState | None) -> tuple[DatasetSummary, PatchSummary | None]:
+        files, target = self._input.read(scratch), scratch / "new.nq"
+        made = write_canonical(files, target, scratch=scratch, options=self._options)
+        if before is None:
+            return made, None
+        with (scratch / "new.nqud").open("wb") as patch:
+            return made, write_patch(self.folder.dataset_of(before), target, patch, are_canonical=True)
 
     def _is_unchanged(self) -> bool:
         signature = self._signature()

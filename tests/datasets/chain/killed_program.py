@@ -29,7 +29,7 @@ PUBLISHING: Final = {
     "a document was stored": "headwater.publish.store_writer:StoreWriter.blocks",
     "the Change List was written": "headwater.publish.change_lists:ChangeLists._write",
     "the Resource List was written": "headwater.publish.resource_lists:ResourceLists.publish",
-    "the publication was noted": "headwater.publish.publisher:Publisher._note",
+    "the publication was noted": "headwater.publish.store_writer:PublicationJob.note",
 }
 """Phases of a source, each a function: before it, and after it."""
 
