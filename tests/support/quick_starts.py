@@ -86,12 +86,12 @@ class Template:
         self._lock = threading.Lock()
         self._asks: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._environment = dict(os.environ)
+        self._environment: dict[str, str] = {}
         self._reap = ctypes.CDLL(None).prctl
 
     def fits(self, environment: Mapping[str, str]) -> bool:
         """Whether the interpreter would be the same with these variables."""
-        return interpreters(environment) == interpreters(self._environment)
+        return interpreters(environment) == interpreters(self._environment or os.environ)
 
     def start(self, words: list[str], streams: list[int], folder: str, environment: Any, own: bool) -> int:
         """The number of a new process, a child of this one: the first word is its module."""
@@ -109,14 +109,12 @@ class Template:
                 self._reap(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
     def _started(self) -> socket.socket:
+        self._environment = dict(os.environ)
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             its.set_inheritable(True)
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _TEMPLATE, str(its.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[its.fileno()],
-                env=self._environment,
+                [sys.executable, "-c", _TEMPLATE, str(its.fileno())], stdin=subprocess.DEVNULL, pass_fds=[its.fileno()]
             )
         return ours
 
