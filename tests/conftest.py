@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts us in the background ignores Ctrl-C for us and for all that we start; tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["tests.support.memory_folder", "tests.support.engines", "tests.support.quick_starts"]
+pytest_plugins = ["tests.support.memory_folder", "tests.support.engines"]
 
 LONG = 20
 """Seconds of a file that is marked as long and does not say more."""
