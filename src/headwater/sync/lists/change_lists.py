@@ -18,7 +18,7 @@ from headwater.spec.kinds import Kind
 from headwater.sync.connection import Unreachable, WrongDocument
 from headwater.sync.linked_resources import represent_changed
 from headwater.sync.lists.archives import shortfall
-from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
+from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union, offer_of
 from headwater.sync.lists.entries import ChangeListStaging, EntryFilter, ListContext, fold, set_apart
 from headwater.sync.lists.position import (
     Break,
@@ -408,7 +408,7 @@ class ChangeListReader:
         named = self.offer.changes_document
         if probe.document is not None and probe.document.kind is Kind.CAPABILITY_LIST:
             self._reading.documents.append((capability_list, probe.etag, probe.last_modified))
-            named = next((entry.loc for entry in probe.entries if entry.capability == CHANGE_LIST), None)
+            named = offer_of(probe, self.offer.description, self._documents).change_list
             if named is not None:
                 self.offer = self.offer.with_document(CHANGE_LIST, named)
         return self._follow(named) if named and self._is_new(named) else True

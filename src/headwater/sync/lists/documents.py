@@ -30,7 +30,7 @@ from headwater.spec.times import from_optional
 from headwater.spec.uris import origin, resolve
 from headwater.sync.connection import Origin, RedirectRefused, Unreachable, WrongDocument, cause_of, origin_of
 from headwater.sync.source_times import http_date_micros, strong_last_modified
-from headwater.sync.state import Offer, Validators
+from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, Validators
 from headwater.transport.access import REFUSED, Presented, challenged
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, FetchFailure, Objection
 from headwater.transport.scheduler import LONGEST_BACKOFF_SECONDS, LONGEST_PACE_SECONDS
@@ -170,13 +170,13 @@ def _ways_in(schemes: tuple[str, ...]) -> str:
 # Capability Lists
 
 CAPABILITY_LISTS = (Kind.CAPABILITY_LIST, Kind.CAPABILITY_LIST_INDEX)
-UNITED = ("resourcelist", "changelist", "resourcedump", "changedump")
-"""The capabilities of which all lists of a Capability List are read (AMB-54)."""
+UNITED = (RESOURCE_LIST, CHANGE_LIST, RESOURCE_DUMP, CHANGE_DUMP)
+"""What a copy is made from: all lists of a capability are read (AMB-54), and a document of one may stand for itself."""
 
 _MOST_HUBS = 16
 
 
-def offer_of(probe: Probe, description: str | None, documents: Documents) -> Offer:
+def offer_of(probe: Probe, description: str | None, documents: ListDocuments) -> Offer:
     """The offer of a Capability List. Several lists of one kind are read as one index of them (AMB-54)."""
     first: dict[str, str] = {}
     hubs: dict[str, tuple[str, ...]] = {}
@@ -216,10 +216,10 @@ SMALL_OCTETS = 1 << 16
 _TOGETHER = 256
 _AHEAD_SECONDS = 5.0  # how old a document may be when it is read: a set is brought to its present, not to a past
 _AHEAD_UNCHANGED_SECONDS = 300.0  # that it is what it was says as much later: it was asked for in the same run
-_GONE = (404, 410)
+GONE = (404, 410)
 _OF_A_HOST = frozenset({FailureKind.CONNECT, FailureKind.TIMEOUT, FailureKind.STALLED, FailureKind.TLS})
 _TRIES = 3
-_UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
+MOST_UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
 
 ConditionalRequest = tuple[str, Validators | None, Objection | None]
 """A conditional request: for what, with which validators, and what is said of its redirects."""
@@ -400,7 +400,7 @@ class Documents:
                 raise _unanswered(uri, answer.failure)
             if answer.status == 304 and held is not None and held.headers():
                 return UnchangedDocument()
-            if answer.status in _GONE:
+            if answer.status in GONE:
                 return MissingDocument(answer.status)
             if refused := sign_in_refused(uri, answer):
                 raise refused
@@ -473,7 +473,7 @@ class Documents:
                 continue
             if reader.document is None:
                 waiting.extend(entries)
-                if len(waiting) > _UNDECIDED:
+                if len(waiting) > MOST_UNDECIDED:
                     raise SourceFault("the root's rs:md comes after too many entries", where=final, rule="AMB-04")
                 continue
             consumer.take(reader.document, waiting + entries if waiting else entries)
@@ -502,7 +502,7 @@ class Documents:
             if moved is None:
                 raise
             probe = None
-        if moved is not None and (probe is None or probe.status in _GONE):
+        if moved is not None and (probe is None or probe.status in GONE):
             there = self._look_there(moved, most_entries, validators, objection)
             probe = msgspec.structs.replace(there, uri=uri, moved_to=moved)
         assert probe is not None
@@ -537,7 +537,7 @@ class Documents:
                 failure, found = answer.failure, None
                 if failure is None:
                     found = _probed(uri, answer, [answer.body], MOST_ENTRIES)
-                is_gone = found is None or found.status in _GONE
+                is_gone = found is None or found.status in GONE
                 is_too_large = failure is not None and failure.kind is FailureKind.TOO_LARGE
                 if is_too_large or (is_gone and uri in self.moved) or (found is not None and found.is_torn):
                     try:

@@ -27,6 +27,7 @@ from headwater.storage.transaction import Row, Transaction
 from headwater.sync.connection import REFUSALS, Origin, Scope, origin_of
 from headwater.sync.lists.documents import ListDocuments
 from headwater.sync.lists.position import (
+    NEVER,
     ChangeListFingerprint,
     ChangeTimes,
     IndexedList,
@@ -217,7 +218,6 @@ _INSERT = (
 )
 _MARK = "UPDATE temp.changed SET pending = ?, at = ?, latest = ?, exact = ?, stated = ? WHERE list = ? AND ordinal = ?"
 _MOST_LISTS = 100_000
-_NONE = -(1 << 62)
 _DIFF = N_QUADS_DIFF.rpartition(".")[2]
 
 
@@ -236,7 +236,7 @@ class ChangeListStaging:
         self._listener = context.listener
         self._intake = intake
         self._position = position
-        self._done_until = _NONE if position.time is None else position.time
+        self._done_until = -NEVER if position.time is None else position.time
         self._before = before
         self._number = number
         self._uri = uri
@@ -370,9 +370,9 @@ def keep_dataset_flags(t: Transaction, set_id: int) -> None:
 BY_URI = "CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)"
 _AND_LATER = f"""
 UPDATE temp.changed SET pending = 1 WHERE n IN (SELECT n FROM (
-  SELECT n, pending, min(coalesce(at, {_NONE})) FILTER (WHERE pending) OVER (
+  SELECT n, pending, min(coalesce(at, {-NEVER})) FILTER (WHERE pending) OVER (
     PARTITION BY uri ORDER BY list, ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-  ) <= coalesce(at, {-_NONE}) AS is_later
+  ) <= coalesce(at, {NEVER}) AS is_later
   FROM temp.changed WHERE uri IN (SELECT uri FROM temp.changed WHERE pending)
 ) WHERE is_later AND NOT pending)"""  # noqa: S608  our own names
 """With a change that is done again all later ones of its resource are, or it would have the last word."""

@@ -24,6 +24,8 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
 from headwater.sync.connection import Unreachable, WrongDocument
 from headwater.sync.lists.documents import (
+    GONE,
+    MOST_UNDECIDED,
     DocumentRead,
     Documents,
     EntryConsumer,
@@ -203,10 +205,6 @@ _BY_HASH = "package with "
 """How the remembered "ETag" of a package begins whose dump states a hash: that tells its states better than HTTP does,
 and without a request."""
 
-_GONE = (404, 410)
-_MOST_UNDECIDED = 20_000
-"""Entries that come before the root's rs:md, against schema order, and must wait for it."""
-
 
 class DumpLists:
     """The documents of a source, of which those of dumps are read as lists. `temp`: a folder for temporary files, in
@@ -239,7 +237,7 @@ class DumpLists:
             try:
                 read = self._read_manifest(package, dump, consumer, objection or (lambda _uri: None))
             except PackageUnavailable as fault:
-                if fault.status in _GONE:
+                if fault.status in GONE:
                     return MissingDocument(fault.status)
                 raise
             return msgspec.structs.replace(read, etag=state)
@@ -288,7 +286,7 @@ class DumpLists:
                         if inside.document is not None:
                             consumer.take(_list_of(inside.document, package, dump), waiting)
                             waiting = []
-                        elif len(waiting) > _MOST_UNDECIDED:
+                        elif len(waiting) > MOST_UNDECIDED:
                             raise SourceFault("the root's rs:md comes after too many entries", rule="AMB-04")
                 if os.stat(path).st_size > free_octets(temp) // _KEPT_SHARE:
                     remove_package(path)

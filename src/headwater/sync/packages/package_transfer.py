@@ -27,6 +27,7 @@ from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Entry
 from headwater.sync.connection import Scope
 from headwater.sync.lists.documents import CAPABILITY_LISTS, offer_of
+from headwater.sync.lists.position import NEVER
 from headwater.sync.packages.dump_documents import MANIFESTS, fetch_package, read_dump, remove_package
 from headwater.sync.packages.package_content import MemberBlock, MemberPlacing, PackageContent, Warn
 from headwater.sync.reports import SetReport, TransferWay
@@ -284,7 +285,7 @@ class PackageTransfer:
             ordered = packages[::-1] if self._is_list(kind) else packages  # the later one counts (DST-B3)
             groups = [(ordered, sum(lengths) if len(lengths) == len(packages) else None, self._wanted())]
         for package in reversed(packages) if kind is Kind.CHANGE_DUMP else ():
-            interval = micros(package.from_) or 0, 1 << 62 if package.until is None else micros(package.until) or 0
+            interval = micros(package.from_) or 0, NEVER if package.until is None else micros(package.until) or 0
             groups.append(([package], package.length, self._wanted(" AND changed_at BETWEEN ? AND ?", *interval)))
         choices = [(some, choose_packages(length, wanted, self._preference(kind))) for some, length, wanted in groups]
         taken = [(some, choice.why) for some, choice in choices if choice is not None and choice.taken]

@@ -21,9 +21,9 @@ from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Document
 from headwater.spec.uris import normalise
 from headwater.sync.connection import CUSTOMARY_NAMES, Unreachable, advice_for, is_host, starting_uri
-from headwater.sync.lists.documents import CAPABILITY_LISTS, Documents, Probe, offer_of
+from headwater.sync.lists.documents import CAPABILITY_LISTS, UNITED, Documents, Probe, offer_of
 from headwater.sync.sets.selection import MOST_SETS, SetSelection, choose_sets, names_of, own_entries
-from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, Validators
+from headwater.sync.state import RESOURCE_LIST, Offer, Validators
 from headwater.transport.scheduler import RETRIED_STATUSES
 
 WELL_KNOWN = "/.well-known/resourcesync"
@@ -34,8 +34,6 @@ _TOGETHER = 256
 _MOST_SITEMAPS = 50
 _SITEMAPS = (Kind.SITEMAP, Kind.SITEMAP_INDEX)
 _DESCRIPTIONS = (Kind.SOURCE_DESCRIPTION, Kind.SOURCE_DESCRIPTION_INDEX)
-_ALONE = (RESOURCE_LIST, CHANGE_LIST, RESOURCE_DUMP, CHANGE_DUMP)
-"""The capabilities of which a document may stand for itself."""
 
 _CAPABILITY_LIST = "capabilitylist"
 _BROKEN_SETS = (
@@ -404,7 +402,7 @@ class Discovery:
             self.documents.warn("RS-NAV-01", "no `up` link: the document is used alone", probe.final)
         index = document.link("index")
         uri = index.href if index is not None else probe.uri
-        if (capability := RULES[document.kind].capability) in _ALONE:
+        if (capability := RULES[document.kind].capability) in UNITED:
             yield Offer(identity=uri, name="", documents={capability: uri})
             return
         said = f' (capability="{document.capability[:40]}")' if document.capability else ""

@@ -225,9 +225,8 @@ def rename(t: Transaction, row: SetRow, offer: Offer, prefixes: UriPrefixes | No
         t.run("DELETE FROM temp.renamed")
         t.run(_RENAMED, names)
         t.run(_TOMBSTONES_IN_THE_WAY, (row.id,))
-        while t.one("SELECT 1 FROM temp.renamed n JOIN resources r ON r.set_id = ? AND r.uri = n.uri"
-                    " WHERE r.id NOT IN (SELECT id FROM temp.renamed) LIMIT 1", (row.id,)):  # fmt: skip
-            t.run(_TAKEN, (row.id,))
+        while t.run(_TAKEN, (row.id,)):
+            pass
         t.run("UPDATE resources SET uri = char(1) || id WHERE id IN (SELECT id FROM temp.renamed)")
         t.run("UPDATE resources SET uri = n.uri FROM temp.renamed n WHERE n.id = resources.id")
         t.run(_FAILURES, names)

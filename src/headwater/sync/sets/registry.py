@@ -434,7 +434,7 @@ class SetRegistry:
                     keep_offer(t, row.id, offer)
                     keep_validators(t, SOURCE, probe.uri, probe.etag, probe.last_modified, moved_to)
                 return msgspec.structs.replace(row, offer=offer)
-            why = probe.fault.what if probe.fault is not None else f"HTTP status {probe.status}"
+            why = f"it is {probe.document.called}" if probe.document is not None else probe.unusable
             rule = "DST-A6"
             refused = probe.refused or Unreachable(why, where=uri, cause=cause_of(probe.status))
         what = f"the Capability List cannot be read: {why}"

@@ -14,6 +14,7 @@ from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, stamp
 from headwater.sync.linked_resources import hold_needed
+from headwater.sync.lists.position import NEVER
 from headwater.sync.reports import PlannedAction
 from headwater.sync.state import (
     Offer,
@@ -81,7 +82,6 @@ _HELD_BACK = (
     " WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL AND uri NOT IN (SELECT uri FROM temp.work)"
 )
 _BATCH = 500
-_NEVER = 1 << 62
 _HELD_AND_GONE = (
     "SELECT count(path), count(*) FILTER (WHERE path IS NULL AND changed_at > ?2) FROM resources WHERE set_id = ?1"
 )
@@ -329,7 +329,7 @@ class Applier:
         measured by what was held when some were first held back: files that came since let none of them go.
         """
         number, position, share = self._set.row.id, self._set.row.position, self._run.options.max_delete
-        until = _NEVER if position is None or position.time is None else position.time
+        until = NEVER if position is None or position.time is None else position.time
         held, gone = t.one(_HELD_AND_GONE, (number, until)) or (0, 0)
         before, deleted = measure(t, number)
         self._deleted_before = max(gone, deleted)

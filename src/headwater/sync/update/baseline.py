@@ -182,9 +182,7 @@ class Baseline:
         self._set.report.at = format_micros(snapshot.at)
         may_remove, is_anew = snapshot.complete and snapshot.settled, self._set.rescoped or self.decides
         is_doubtful = self.decides and not self._is_usable(snapshot)
-        again = not self.decides and (
-            self._set.row.baseline_done and snapshot.stated_at == self._set.row.baseline_at and not self._set.rescoped
-        )
+        again = not is_anew and self._set.row.baseline_done and snapshot.stated_at == self._set.row.baseline_at
 
         def plan(t: Transaction, difference: Difference) -> None:
             let_list_decide(t, self._set.row.id)

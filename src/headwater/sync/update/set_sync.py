@@ -167,7 +167,7 @@ class SetSync:
             self._baseline.decides = False
             with self._run.database.write() as t:
                 t.run("DELETE FROM temp.untold")
-        if not self._run.options.dry_run and offer.changes_document is not None:
+        if not self._run.options.dry_run and self._set.offer.changes_document is not None:
             self._reading = self._increment()
 
     def _follow(self) -> None:
