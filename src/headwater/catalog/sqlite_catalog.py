@@ -232,9 +232,9 @@ def recorded_of(row: Row, base: int) -> Change:
     return Change(id_ - base, from_microseconds(at_us), uri, CHANGES[change], metadata_of(*described))
 
 
-def state_of(row: Row, page_count: int) -> SetState:
-    """From SET_COLUMNS."""
-    name, opened_us, last_seq, last_us, count, notes, state_version = row
+def _state_of(row: Row) -> SetState:
+    """From _STATE_QUERY."""
+    name, opened_us, last_seq, last_us, count, notes, state_version, page_count = row
     return SetState(
         name=name,
         opened_at=from_optional(opened_us),
@@ -278,7 +278,7 @@ class SqliteCatalog(Catalog):
 
     def sets(self) -> list[SetState]:
         with self._database.read() as transaction:
-            return [state_of(row[:-1], row[-1]) for row in transaction.rows(f"{_STATE_QUERY} ORDER BY name")]
+            return [_state_of(row) for row in transaction.rows(f"{_STATE_QUERY} ORDER BY name")]
 
     def newest(self) -> dict[str, int]:
         with self._database.read() as transaction:
@@ -557,7 +557,7 @@ def _read_state(transaction: Transaction, name: str) -> SetState:
     row = transaction.one(f"{_STATE_QUERY} WHERE name = ?", (name,)) if is_text(name) else None
     if row is None:
         raise UnknownSet("the catalog has no such set", where=name)
-    return state_of(row[:-1], row[-1])
+    return _state_of(row)
 
 
 def _head_of(transaction: Transaction, name: str) -> _SetHeader:

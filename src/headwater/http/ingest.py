@@ -237,9 +237,9 @@ class IngestEndpoint:
         token = bearer_token(scope["headers"])
         if token is None:
             return _NO_TOKEN()
-        opened = [target.tokens.accepts(token) for target in self._targets.values()]
         if not any(target.tokens.accepts(token) for target in targets):
-            return _OTHER_TOKEN() if any(opened) else _UNKNOWN_TOKEN()
+            is_known = any(target.tokens.accepts(token) for target in self._targets.values())
+            return _OTHER_TOKEN() if is_known else _UNKNOWN_TOKEN()
         if (header(scope, b"content-encoding") or b"identity").lower() not in (b"identity", b"gzip", b"x-gzip"):
             return _OTHER_CODING()
         length, most = header(scope, b"content-length") or b"0", self._limits.submission.octets

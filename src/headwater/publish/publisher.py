@@ -296,7 +296,7 @@ class Publisher:
         retired = plan.with_retired(before, known, live, job.now)
         stored = job.context.store.names(f"{job.name}/resourcedump/") if is_withdrawn else ()
         over = [name for name, _since in retired] if self._options.forget else plan.expired(retired, job.now)
-        over = (*over, *(one for one in stored if one not in live))
+        over = tuple(dict.fromkeys((*over, *(one for one in stored if one not in live))))
         removed = self._remove(over)
         later = dict(retired) | dict.fromkeys(over, job.now)
         publication = msgspec.structs.replace(
@@ -310,6 +310,7 @@ class Publisher:
         if pages.rendered:
             job.context.catalog.rendered(job.name, pages.rendered)
         job.note(publication.with_look(looked_at))
+        stale = pages.stale
         return PublishResult(
             name=job.name,
             written=tuple(job.store_writer.written),
@@ -321,9 +322,9 @@ class Publisher:
             resources=job.snapshot.state.count,
             at=publication.at or job.at,
             pages_rendered=len(pages.rendered),
-            pages_stale=pages.stale,
+            pages_stale=stale,
             pages_left=pages.left,
-            due_in_seconds=max(SOONEST_SECONDS, settings.refresh_seconds) if pages.stale else math.inf,
+            due_in_seconds=max(SOONEST_SECONDS, settings.refresh_seconds) if stale else math.inf,
         )
 
     def _job(

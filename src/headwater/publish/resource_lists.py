@@ -199,7 +199,6 @@ class ResourceLists:
             self._job.store_writer.document(name, head, ())
 
 
-_CHANGES = 5_000
 _URIS = 1_000
 
 
@@ -214,13 +213,12 @@ def with_stale_pages(
     if not (rules.described or rules.variants) or publication.linked_seq >= last:
         return publication
     variants = variants_of(rules.variants)
-    since, after = dict(publication.stale_links), publication.linked_seq
-    while after < last and (changes := catalog.changes(name, after, _CHANGES)):
-        uris = list(dict.fromkeys(other for one in changes for other in partners(rules.described, variants, one.uri)))
-        for start in range(0, len(uris), _URIS):
-            for other in catalog.get(name, uris[start : start + _URIS]).values():
-                since.setdefault(other.page, now)
-        after = changes[-1].seq
+    since = dict(publication.stale_links)
+    changes = changes_between(catalog, name, publication.linked_seq, last)
+    others = (other for one in changes for other in partners(rules.described, variants, one.uri))
+    while uris := list(dict.fromkeys(islice(others, _URIS))):
+        for other in catalog.get(name, uris).values():
+            since.setdefault(other.page, now)
     return msgspec.structs.replace(publication, linked_seq=last, stale_links=tuple(sorted(since.items())))
 
 

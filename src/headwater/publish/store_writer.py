@@ -146,7 +146,7 @@ class StoreWriter:
         document = self._store.open(source)
         if document is None:
             raise FileNotFoundError(source)
-        mark = self._store.mark(source)
+        mark = document.stored.mark
         with document:
             self.blocks(name, octets_of(document, 0, document.octets), None if mark is None else lambda: mark)
 

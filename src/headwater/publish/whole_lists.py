@@ -18,10 +18,9 @@ import msgspec
 from headwater.catalog.interface import Change, Resource, Segment
 from headwater.catalog.page_filling import weight
 from headwater.progress import Notice
-from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.capabilities import CLASSIC_CHANGE_LIST, CLASSIC_RESOURCE_LIST, SITEMAP, Capability, part_name
-from headwater.publish.documents import head_of, resource_entries, resource_list
+from headwater.publish.documents import change_entries, head_of, resource_entries, resource_list
 from headwater.publish.plan import Refresh, completed_at
 from headwater.publish.publication_state import ClassicState, LongChangeList, PageViewState, ViewPart
 from headwater.publish.resource_lists import ResourceLists
@@ -119,14 +118,12 @@ def write_whole_list(job: PublicationJob, form: ListForm, last: Callable[[], Non
         octets += job.store_writer.blocks(name, blocks(), mark(times[1])).octets
         return times
 
-    documents = _documents(job)
-    first, second = next(documents, []), next(documents, None)
+    groups = _documents(job)
+    first, second = next(groups, []), next(groups, None)
     if second is None:
         times = write(form.top, first, is_part=False)
         return WholeList(PageViewState(parts=(), is_indexed=False, seq=state.last_seq, at=at), times[1], octets)
-    parts = [
-        write(form.part(number), rows, is_part=True) for number, rows in enumerate(chain((first, second), documents))
-    ]
+    parts = [write(form.part(number), rows, is_part=True) for number, rows in enumerate(chain((first, second), groups))]
     addresses, completed = [site.url(form.part(number)) for number in range(len(parts))], max(parts)[1]
     if form.up is None:
         blocks: Iterable[bytes] = [sitemap_index(zip(addresses, (one[1] for one in parts), strict=True))]
@@ -229,7 +226,7 @@ class ClassicLists:
             about = () if settings.describedby is None else (Link(rel="describedby", href=settings.describedby),)
             rows = (CLASSIC_RESOURCE_LIST, CLASSIC_CHANGE_LIST)
             entries = [Entry(loc=site.url(f"{job.name}/{row.top.name}"), capability=row.name) for row in rows]
-            head = documents.head_of(Kind.CAPABILITY_LIST, (*about, up))
+            head = head_of(Kind.CAPABILITY_LIST, (*about, up))
             job.store_writer.document(classic_capability_list_name(job.name), head, entries)
             resources = self._write_resources(None, None)
             listed = None if before is None else before.changes
@@ -306,7 +303,7 @@ class ClassicLists:
         job, site = self._job, self._job.context.site
         up = Link(rel="up", href=site.url(classic_capability_list_name(job.name)))
         # Always open, each `lastmod` the time of the change (AMB-19).
-        writer = DocumentWriter(documents.head_of(Kind.CHANGE_LIST, (up,), from_=from_), Profile.BOTH)
+        writer = DocumentWriter(head_of(Kind.CHANGE_LIST, (up,), from_=from_), Profile.BOTH)
         newest = from_
 
         def rows() -> Iterator[Change]:
@@ -319,7 +316,7 @@ class ClassicLists:
             head = writer.head()
             yield head
             room = job.context.catalog.limits.segment_octets - len(head)
-            entries = documents.change_entries(rows(), site.resource_prefix(job.name), Profile.BOTH)
+            entries = change_entries(rows(), site.resource_prefix(job.name), Profile.BOTH)
             for block in map(md5_alone, render_entries(writer, entries)):
                 room -= len(block)
                 if room < 0:

@@ -91,7 +91,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
         most, unknown = f"At most {_MOST_RESOURCES:,} are possible.", [one for one in self.hashes if one not in HASHLIB]
         _require(0 <= self.resources <= _MOST_RESOURCES, f"{self.resources} resources", most)
         _require(bool(self.sets), "no set")
-        _require(not unknown, f"unknown hash: {unknown[:1]}", f"Use one of {', '.join(HASHLIB)}.")
+        _require(not unknown, f"unknown hash: {', '.join(map(repr, unknown))}", f"Use one of {', '.join(HASHLIB)}.")
         is_usual = bool(self.suffixes) and all(map(_SUFFIX.match, self.suffixes))
         _require(is_usual, f"suffixes {self.suffixes}", "Give one or more, of 1 to 8 characters a-z, 0-9.")
 

@@ -36,8 +36,7 @@ class PublishedFolder(Intake):
     """Scans when told to. One thread at a time.
 
     Where others may have taken the work over without our knowing, a scan begins with a fence: what an older one still
-    has in hand is refused by the catalog (Moved). `stop` says whether a scan has to end; with it, large
-    files are left to passes of their own.
+    has in hand is refused by the catalog (Moved). `stop` says whether a scan has to end.
     """
 
     is_dated_by_looks = True

@@ -69,10 +69,10 @@ _PATCH_SECONDS = 300.0
 class Source(ConfiguredSource):
     """One source. A context manager: its lock, threads and files are given up with it.
 
-    With a `tree`, documents (and resources) go there instead of
-    into the state folder. With `forget`, documents that nothing names any more go at once. Who listens to `events` is
-    told what becomes visible. Sets of a copy that are not `known_in_copy` (None: there first) are told of as new.
-    Raises Locked, StateUnusable, the catalog's and the configuration's errors.
+    With a `tree`, documents (and resources) go there instead of into the state folder. With `forget`, documents that
+    nothing names any more go at once. Who listens to `events` is told what becomes visible. Sets of a copy that are not
+    `known_in_copy` (None: there first) are told of as new. Raises Locked, StateUnusable, the catalog's and the
+    configuration's errors.
     """
 
     def __init__(

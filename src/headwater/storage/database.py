@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -371,7 +372,7 @@ def private_copy(path: Path, schema: Schema) -> Iterator[Database]:
 
 def _room(folder: Path) -> int:
     found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize  # some file systems tell no size
 
 
 _COPIES = 10

@@ -225,7 +225,7 @@ class SignInCredentials(msgspec.Struct, frozen=True):
     key: str | None = None
 
     def __repr__(self) -> str:
-        return f"Credentials({self.origin!r})"
+        return f"SignInCredentials({self.origin!r})"
 
     @property
     def presented(self) -> Presented:

@@ -83,7 +83,7 @@ class PartialBody:
             os.unlink(self.path)
 
     def drop(self) -> None:
-        """The fetch is over without a whole body: leave what an other run can go on with."""
+        """The fetch is over without a whole body: leave what another run can go on with."""
         if not self.lasting:
             self.remove()
 

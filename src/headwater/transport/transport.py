@@ -402,12 +402,11 @@ class Transport:
         body, digests = (b"", {}) if failure else reception.complete()
         failure = failure or reception.failure
         status, headers, held = reception.status, reception.headers, reception.held
+        brought = job.part.brought if job.part is not None and reception.resumed_at else 0
         answer = Fetched(
-            job.fetch, status, job.uri, headers, reception.octets, reception.resumed_at, 0, digests, body, held
+            job.fetch, status, job.uri, headers, reception.octets, reception.resumed_at, brought, digests, body, held
         )
         answer.failure = failure
-        if job.part is not None and reception.resumed_at:
-            answer.brought = job.part.brought
         misfits = job.part is not None and (reception.misfit is not None or status == 416)
         left = reception.what_is_left(failure)
         if left is not None and job.whole:

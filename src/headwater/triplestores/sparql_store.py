@@ -7,7 +7,8 @@ out.
 
 To RDF `http://x/a/../b` and `http://x/b` are two IRIs (NQUD-A7); some endpoints read both as the second. So IRIs that
 might be resolved are sent as prefixed names: such a name is what its two halves are when put together (SPARQL 1.1,
-4.1.1), and nothing resolves it. The first of them is read back.
+4.1.1), and nothing resolves it. The first of them is read back, and so is
+the first IRI that can be no such name.
 """
 
 from __future__ import annotations
