@@ -360,6 +360,7 @@ def test_one_that_cannot_open_the_catalog_says_why(world: tuple[Path, Path, str]
 
 def test_one_that_ends_again_and_again_is_started_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_PAUSES", Backoff(0.2, 30.0))
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # `start` sets it, for good
     ends = list[float]()
     target = cast("Callable[..., None]", truth)  # it returns at once
     processes = workers.ServingProcesses(target, (), 2, "HW-SRV-03", {}, lambda _notice: ends.append(time.monotonic()))
