@@ -350,6 +350,7 @@ def test_one_that_cannot_open_the_catalog_says_why(world: tuple[Path, Path, str]
         os.kill(victim, signal.SIGKILL)
         until(lambda: _serving(parent) - {victim}, what="another one in its place")
         until(lambda: not _serving(parent), what="its end")
+        until(lambda: _serving(parent), what="one more: the end of the one before has been told")
         assert request(url, "/files/resources/f1.txt").body == b"file 1"
         status, said = process.stop()
         assert status == 0
