@@ -38,7 +38,7 @@ LINES = {
     "ingest": 6_909,
     "notify": 3_731,
     "packages": 1_213,
-    "patches": 726,
+    "patches": 463,
     "processes": 338,
     "publish": 6_013,
     "rdf": 2_167,

@@ -17,10 +17,10 @@ LARGEST: Final = 16 << 20
 """Octets of a resource, of a patch and of its result: everything is held in memory."""
 MOST_OPERATIONS: Final = 10_000
 """In one patch."""
-DEEPEST: Final = 200
+DEEPEST: Final = 50
 """So many levels of arrays and objects are descended into."""
-MOST_NODES: Final = 1_200_000
-"""What is held of all texts together, each some hundred octets: a value counts as two."""
+MOST_VALUES: Final = 600_000
+"""In one JSON text; each takes some hundred octets of memory."""
 
 
 class PatchRefused(Exception):
@@ -30,31 +30,11 @@ class PatchRefused(Exception):
     """
 
 
-class Effort:
-    """Counts work, and refuses to go on beyond `most` units. A unit is about a microsecond. Counts nodes as well."""
-
-    def __init__(self, most: int = 5_000_000) -> None:
-        self._left = most
-        self._nodes_left = MOST_NODES
-
-    def spend(self, units: int) -> None:
-        """Note work that is about to be done. Raises PatchRefused."""
-        self._left -= units
-        if self._left < 0:
-            raise PatchRefused("it takes too long")
-
-    def hold(self, nodes: int) -> None:
-        """Note nodes that are about to be held. Raises PatchRefused."""
-        self._nodes_left -= nodes
-        if self._nodes_left < 0:
-            raise PatchRefused("it has too many values")
-
-
 class PatchFormat(NamedTuple):
     """A kind of patch. `name` is what settings call it, `media_type` that of the patches.
 
     `make(old, new)` gives a patch smaller than `new`, or None; `apply(old, patch)` the new octets exactly, or raises
-    PatchRefused. Both are bounded in size, depth, operations and work.
+    PatchRefused. Both are bounded in size, depth, values and operations.
     """
 
     name: str
