@@ -118,7 +118,7 @@ def _followed(base: Path, quads: int, lines: int) -> list[Row]:
     began = time.perf_counter()
     with old.open("rb") as file:
         assert digests[0] == f"sha-256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    assert write_patched(old, patch, made, lambda one: digests[1] == f"sha-256:{one.sha256}")
+    assert write_patched(old, [patch], made, lambda one: digests[1] == f"sha-256:{one.sha256}")
     applied = time.perf_counter()
     kept.state_of(_file(made, digests[1]), base)
     ended = time.perf_counter()

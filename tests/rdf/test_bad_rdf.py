@@ -6,6 +6,7 @@ import gzip
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from headwater.rdf import BadRdf, BadRdfPatch, RdfBounds, RdfTooCostly, canonica
 from headwater.rdf.canonical import NO_BLANK_NODES, BlankNodes, RdfOptions, write_canonical
 from headwater.rdf.checking import check_dataset
 from headwater.rdf.parsing import bounded_entities
-from headwater.rdf.statements import line_blocks, octets
+from headwater.rdf.statements import canonical_and_blanks, line_blocks, octets
 from headwater.rdf.syntaxes import JSON_LD, N3, N_QUADS, N_TRIPLES, RDF_XML, TRIG, TURTLE, RdfInput, Syntax
 from headwater.rdf.unified_diff import apply_patches, read_patch
 from tests.rdf.datasets import statement
@@ -331,6 +332,33 @@ def test_what_is_wrong_with_parsed_statements_is_told_of_these(tmp_path: Path, m
     document.write_bytes(b"@prefix e: <http://e.org/> .\n")
     lines.write_bytes(A + LINES["an escape that there is not"])
     monkeypatch.setattr(canonical, "parsed_files", lambda inputs, *_: ((one, lines) for one in inputs))
-    with pytest.raises(BadRdf, match="line 2: ") as caught:
+    with pytest.raises(BadRdf, match="escape") as caught:
         write_canonical([RdfInput(document, TURTLE)], tmp_path / "out", scratch=tmp_path)
-    assert caught.value.where == str(document)
+    assert (caught.value.where, caught.value.line) == (str(document), None)
+
+
+def test_what_is_wrong_with_a_document_is_told_when_the_next_one_is_parsed_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents are parsed while others are looked through: what is told of one is read in none of these."""
+    inputs = []
+    for name in ("first", "second"):
+        inputs.append(RdfInput(tmp_path / name, TURTLE))
+        inputs[-1].path.write_text(f"<urn:{name}> <urn:p> <urn:o> .\n")
+    real = canonical_and_blanks
+
+    def judged(piece: bytes, *given: Any) -> tuple[bytes, bool]:
+        if b"first" in piece:
+            raise BadRdf("the first is bad")
+        return real(piece, *given)
+
+    def ahead(function: Any, settings: Any, jobs: Any) -> Iterator[Any]:
+        done = function(settings)
+        for item, job in list(jobs):
+            yield item, done(job)
+
+    monkeypatch.setattr(canonical, "canonical_and_blanks", judged)
+    monkeypatch.setattr(canonical, "in_processes", ahead)
+    with pytest.raises(BadRdf, match="the first is bad") as caught:
+        write_canonical(inputs, tmp_path / "out", scratch=tmp_path)
+    assert caught.value.where == str(inputs[0].path)

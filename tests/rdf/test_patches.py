@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.rdf import BadRdfPatch, NotCanonical, RdfBounds, unified_diff
+from headwater.rdf import BadRdfPatch, RdfBounds, unified_diff
 from headwater.rdf.canonical import BlankNodes, RdfOptions
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.rdf.unified_diff import (
     AppliedSummary,
     PatchLine,
@@ -16,6 +17,7 @@ from headwater.rdf.unified_diff import (
     apply_patches,
     read_patch,
     write_composed,
+    write_dataset_patch,
     write_patch,
 )
 from tests.rdf.datasets import dataset, difference, statement
@@ -48,11 +50,13 @@ def test_nqud_a4_removals_come_first_and_all_is_sorted(tmp_path: Path) -> None:
     assert difference(old, old) == b""
 
 
-@pytest.mark.parametrize("text", [B + A, A + A, A.replace(b" ", b"  "), A + b"# comment\n"])
-def test_nqud_a9_a_file_that_is_not_canonical_is_told(text: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [A + B, B + A, A + A + B, A.replace(b" ", b"  ") + B, A + b"# comment\n" + B[:-1]])
+def test_nqud_a9_files_that_are_not_canonical_are_made_so(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(text)
-    with pytest.raises(NotCanonical):
-        difference(tmp_path / "old", dataset(tmp_path / "new", [A]))
+    target = io.BytesIO()
+    inputs = (RdfInput(tmp_path / "old", N_QUADS), RdfInput(dataset(tmp_path / "new", [B, C]), N_QUADS))
+    assert write_dataset_patch(inputs, target, scratch=tmp_path) == PatchSummary(1, 1)
+    assert target.getvalue() == b"-" + A + b"+" + C
 
 
 def test_nqud_02_what_has_no_single_sign_is_passed_over() -> None:

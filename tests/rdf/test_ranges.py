@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.rdf import NotCanonical, statements
+from headwater.rdf import unified_diff
 from headwater.rdf.unified_diff import PatchSummary, write_patch
 from tests.rdf.datasets import statement
 
@@ -20,15 +20,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("ranges")
 
 
-@given(STATEMENTS, STATEMENTS, st.integers(1, 300), st.booleans())
+@given(STATEMENTS, STATEMENTS, st.integers(1, 300))
 def test_a_patch_is_the_difference_however_files_are_cut(
-    folder: Path, old: list[bytes], new: list[bytes], octets: int, are_canonical: bool
+    folder: Path, old: list[bytes], new: list[bytes], octets: int
 ) -> None:
     (folder / "old").write_bytes(b"".join(old))
     (folder / "new").write_bytes(b"".join(new))
     with pytest.MonkeyPatch.context() as patched, (folder / "patch").open("wb") as target:
-        patched.setattr(statements, "BLOCK", max(octets, 4))
-        found = write_patch(folder / "old", folder / "new", target, are_canonical=are_canonical)
+        patched.setattr(unified_diff, "_PIECE", octets)
+        found = write_patch(folder / "old", folder / "new", target)
     less, more = sorted(set(old) - set(new)), sorted(set(new) - set(old))
     assert found == PatchSummary(len(less), len(more))
     expected = b"".join(b"-" + line for line in less) + b"".join(b"+" + line for line in more)
@@ -48,21 +48,3 @@ def test_large_files_are_compared(tmp_path: Path) -> None:
     assert found == PatchSummary(len(less), len(more)) == PatchSummary(7, 205)
     expected = b"".join(b"-" + line for line in less) + b"".join(b"+" + line for line in more)
     assert (tmp_path / "patch").read_bytes() == expected
-
-
-@pytest.mark.parametrize("place", [0, 3000, 5999])
-def test_a_fault_in_a_large_file_is_told_with_its_line(place: int, tmp_path: Path) -> None:
-    lines = [statement(number, "x" * 2000) for number in range(10_000, 16_000)]
-    (tmp_path / "good").write_bytes(b"".join(lines))
-    lines[place], lines[place - 1] = lines[place - 1], lines[place]
-    (tmp_path / "bad").write_bytes(b"".join(lines))
-    for old, new in (("good", "bad"), ("bad", "good")):
-        with (tmp_path / "patch").open("wb") as target, pytest.raises(NotCanonical, match="line "):
-            write_patch(tmp_path / old, tmp_path / new, target)
-
-
-def test_a_last_line_without_its_end_is_not_canonical(tmp_path: Path) -> None:
-    (tmp_path / "old").write_bytes(statement(1))
-    (tmp_path / "new").write_bytes(statement(1) + statement(2)[:-1])
-    with (tmp_path / "patch").open("wb") as target, pytest.raises(NotCanonical, match="does not end"):
-        write_patch(tmp_path / "old", tmp_path / "new", target)

@@ -220,7 +220,7 @@ def test_an_update_is_the_dataset_and_the_patch_to_it(old: list[int], new: list[
         options = RdfOptions(bounds=RdfBounds(run_octets=run))
         made = write_canonical([RdfInput(folder / "in", N_QUADS)], folder / "new", scratch=folder, options=options)
         with (folder / "patch").open("wb") as patch:
-            found = write_patch(folder / "old", folder / "new", patch, are_canonical=True)
+            found = write_patch(folder / "old", folder / "new", patch)
         assert (folder / "new").read_bytes() == b"".join(sorted(set(map(statement, new))))
         less, more = sorted(map(statement, {*old} - {*new})), sorted(map(statement, {*new} - {*old}))
         assert (folder / "patch").read_bytes() == b"".join(
@@ -245,7 +245,7 @@ source = [RdfInput(folder / "in.nq", N_QUADS)]
 write_canonical(source, folder / "out", scratch=folder, durable=False)
 write_canonical(source, folder / "new", scratch=folder)
 with (folder / "patch").open("wb") as patch:
-    write_patch(folder / "old", folder / "new", patch, are_canonical=True)
+    write_patch(folder / "old", folder / "new", patch)
 assert (folder / "patch").read_bytes() == b'-<urn:z> <urn:p> "1" .\\n+<urn:z> <urn:p> "2" .\\n'
 apply_patches(None, [folder / "whole"], folder / "made", scratch=folder, strict=True)
 assert all(cmp(folder / name, folder / "out", shallow=False) for name in ("made", "new"))

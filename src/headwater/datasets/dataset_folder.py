@@ -3,10 +3,7 @@
 A file is put in its place before the change that needs it is recorded, and removed after the change that no longer
 does: whatever is killed when, what the catalog knows of is there, and what it does not know of is left over.
 
-A patch is proved by the digest of what it makes of the dataset, by the lines themselves and nothing that wrote them.
-Files are sorted, so what a patch does not name is taken over in whole blocks, and the proof of a small patch costs
-little more than the digest of the dataset. All patches are also replayed in series on nothing, each checked by its
-digest (TIM-08).
+All patches are replayed in series on nothing, each checked by its digest (TIM-08).
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from heapq import merge
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -165,38 +161,3 @@ def replayed(folder: DatasetFolder, patches: Sequence[DatasetPatch], scratch: Pa
         count = applied.already_there + applied.not_there
         raise BrokenSeries(f"{count:,} lines of the patches have no effect", where=str(folder.path))
     return target, applied.dataset
-
-
-def patched_digest(old: Path | None, patch: Path) -> str:
-    """The SHA-256 of what a patch (removals, then additions, each sorted) makes of a sorted file; None: of nothing.
-
-    Raises BrokenSeries where a line has no effect or is none, and OSError.
-    """
-    from headwater.rdf.unified_diff import EffectCounts, patched_blocks, plain_blocks
-
-    def lines(start: int, end: int | None, sign: bytes) -> Iterator[tuple[bytes, bytes]]:
-        last = b""
-        with patch.open("rb") as file:
-            file.seek(start)
-            while (end is None or start < end) and (line := file.readline()):
-                start += len(line)
-                if not line.startswith(sign) or not line.endswith(b"\n") or line <= last:
-                    what = "a patch has a line that is neither a removal nor an addition, or not in order"
-                    raise BrokenSeries(what, where=str(patch))
-                last = line
-                yield line[1:], sign
-
-    digest, counts, boundary = hashlib.sha256(), EffectCounts(), 0
-    with patch.open("rb") as file:
-        for line in file:
-            if not line.startswith(b"-"):
-                break
-            boundary += len(line)
-    # by statement; one that is removed and added is removed first
-    steps = merge(lines(0, boundary, b"-"), lines(boundary, None, b"+"), key=lambda step: (step[0], step[1] == b"+"))
-    with open(old or os.devnull, "rb", buffering=_BLOCK) as held:
-        for block in patched_blocks(plain_blocks(held), steps, counts):
-            digest.update(block)
-    if counts.already_there or counts.not_there:
-        raise BrokenSeries("a line of a patch has no effect", where=str(patch))
-    return digest.hexdigest()

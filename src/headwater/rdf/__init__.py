@@ -36,10 +36,21 @@ class BlankNodesRefused(BadRdf):
     code = "HW-RDF-04"
 
 
-class NotCanonical(BadRdf):
-    """A file that has to be canonical N-Quads, sorted and without repetitions, is not."""
+Fault = tuple[str, str, int | None, str | None]
+"""What one process tells another of a `BadRdf`: its code, what is wrong, on which line, by which rule."""
 
-    code = "HW-RDF-05"
+_KINDS = {kind.code: kind for kind in (BadRdf, BadRdfPatch, RdfTooCostly, BlankNodesRefused)}
+
+
+def fault_of(error: BadRdf) -> Fault:
+    """An error as another process is told of it."""
+    return error.code, error.said, error.line, error.rule
+
+
+def bad_rdf(fault: Fault, where: str) -> BadRdf:
+    """The error that another process has told of."""
+    code, said, line, rule = fault
+    return _KINDS[code](said, where=where, line=line, rule=rule)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import chain
+from operator import lt
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 from xml.parsers.expat import ExpatError, ParserCreate
@@ -34,7 +34,16 @@ from headwater.processes.pool import (
     processors,
     widen,
 )
-from headwater.rdf import BOUNDS, BadRdf, BlankNodesRefused, RdfBounds, RdfTooCostly
+from headwater.rdf import (
+    BOUNDS,
+    BadRdf,
+    BlankNodesRefused,
+    Fault,
+    RdfBounds,
+    RdfTooCostly,
+    bad_rdf,
+    fault_of,
+)
 from headwater.rdf.blank_nodes import BlankNodes as BlankNodes
 from headwater.rdf.blank_nodes import NamedLines, bounded_forms
 from headwater.rdf.parsing import parsed_files, statements_of
@@ -47,7 +56,7 @@ from headwater.rdf.statements import (
     octets,
     refuse_blanks,
 )
-from headwater.rdf.syntaxes import N_QUADS, N_TRIPLES, NAMES, RDF_XML, RdfInput, Syntax
+from headwater.rdf.syntaxes import N_TRIPLES, NAMES, RDF_XML, RdfInput, Syntax
 
 _PIECE_OCTETS: Final = 4 << 20
 """So much of a file is made canonical by a process at once."""
@@ -105,18 +114,12 @@ def write_canonical(
     ):
         for number, one, block, blanks in _canonical_pieces(inputs, Path(folder), options):
             sorter.add(block)
-            if not blanks:
-                continue
-            if treated is BlankNodes.KEPT:
+            if blanks and treated is BlankNodes.KEPT:
                 kept = kept or one
                 if kept is not one:
                     what = "labels of blank nodes cannot be kept of two files"
                     raise BlankNodesRefused(what, where=one.where, rule="NQUD-A6")
-            elif treated is BlankNodes.REFUSED:
-                if one.syntax.is_lines:  # on which line?
-                    deque(line_statements(one, bounds, blanks=False), 0)
-                refuse_blanks(blanks, one.where, None)
-            else:
+            elif blanks:
                 named.take(blanks, number, one.where)
         for block in named.blocks():
             sorter.add(canonical_block(block, 1, ""))
@@ -127,17 +130,15 @@ def _canonical_pieces(
     inputs: Iterable[RdfInput], folder: Path, options: RdfOptions
 ) -> Iterator[tuple[int, RdfInput, bytes, bytes]]:
     """The files in canonical pieces, each with its number: lines, and those with blank nodes that are to be treated."""
-    bounds = options.bounds
     seen = [(one, _signature(one.path)) for one in inputs]
     documents = (one for one, _ in seen if not one.syntax.is_lines)
     lines = ((one, one.path) for one, _ in seen if one.syntax.is_lines)
-    pieces = _pieces(chain(lines, parsed_files(documents, folder, bounds)), bounds)
-    keeps = options.blank_nodes is BlankNodes.KEPT
-    for (number, one), answer in in_processes(canonical_maker, keeps, pieces):
-        if answer is None:
-            deque(line_statements(one, bounds), 0)  # which says what is wrong, and on which line
-            raise Undetermined("the file changes while it is read", code="HW-RDF-06", where=one.where)
-        yield number, one, *answer
+    pieces = _pieces(chain(lines, parsed_files(documents, folder, options.bounds)), options.bounds)
+    for (number, one), (block, blanks, fault) in in_processes(canonical_maker, options.blank_nodes.value, pieces):
+        if fault:
+            code, said, line, rule = fault
+            raise bad_rdf((code, said, line if one.syntax.is_lines else None, rule), one.where)
+        yield number, one, block, blanks
     for one, signature in seen:
         if _signature(one.path) != signature:
             raise Undetermined("the file changes while it is read", code="HW-RDF-06", where=one.where)
@@ -145,43 +146,89 @@ def _canonical_pieces(
 
 def _pieces(
     files: Iterable[tuple[RdfInput, Path]], bounds: RdfBounds
-) -> Iterator[tuple[tuple[int, RdfInput], tuple[bytes, bool]]]:
-    """The pieces of files of lines, each with whether it is N-Triples."""
+) -> Iterator[tuple[tuple[int, RdfInput], tuple[bytes, int, bool]]]:
+    """The pieces of files of lines, each with the number of its first line, and with whether it is N-Triples."""
     most = min(_PIECE_OCTETS, bounds.run_octets)
-    for number, (given, path) in enumerate(files):
-        one = replace(given, path=path, name=given.where)  # what is wrong is looked for where the lines are
+    for number, (one, path) in enumerate(files):
+        line, triples = 1, one.syntax is N_TRIPLES
         blocks: list[bytes] = []
         with path.open("rb") as stream:
             for block in line_blocks(octets(stream, one.where, bounds), one.where, bounds):
                 blocks.append(block)
                 if sum(map(len, blocks)) >= most:
-                    yield (number, one), (b"".join(blocks), one.syntax is N_TRIPLES)
-                    blocks = []
+                    piece, blocks = b"".join(blocks), []
+                    yield (number, one), (piece, line, triples)
+                    line += piece.count(b"\n")
         if blocks:
-            yield (number, one), (b"".join(blocks), one.syntax is N_TRIPLES)
+            yield (number, one), (b"".join(blocks), line, triples)
 
 
-def canonical_maker(keep_blanks: bool) -> Callable[[Any], Any]:  # noqa: FBT001 - the settings of a process
-    """What a process does that makes pieces canonical: lines, and those with blank nodes, which are taken out of them,
-    or where `keep_blanks` the first of them; None for what is bad, which the caller finds in the file to tell it."""
+def canonical_maker(treated: str) -> Callable[[Any], Any]:
+    """What a process does that makes pieces canonical, with blank nodes `treated` in this way: lines, and those with
+    blank nodes, which are taken out of them to be named, or the first of them where all keep their labels; and what is
+    wrong, if anything is (`fault_of`)."""
 
-    def made(job: tuple[bytes, bool]) -> tuple[bytes, bytes] | None:
-        piece, triples = job
+    def made(job: tuple[bytes, int, bool]) -> tuple[bytes, bytes, Fault | tuple[()]]:
+        piece, first, triples = job
+        parser_format = RdfFormat.N_TRIPLES if triples else RdfFormat.N_QUADS
         try:
-            parser_format = RdfFormat.N_TRIPLES if triples else RdfFormat.N_QUADS
-            block, has_some = canonical_and_blanks(piece, 1, "", parser_format)
-        except BadRdf:
-            return None
+            block, has_some = canonical_and_blanks(piece, first, "", parser_format)
+            if has_some and treated == BlankNodes.REFUSED.value:  # on which line?
+                for number, text in enumerate(piece.split(b"\n")[:-1], first):
+                    refuse_blanks(canonical_block(text + b"\n", number, "", parser_format), "", number)
+        except BadRdf as error:
+            return b"", b"", fault_of(error)
         if not has_some:
-            return block, b""
+            return block, b"", ()
         lines = block.splitlines(keepends=True)
         blanks = list(filter(has_blanks, lines))
-        if keep_blanks:
-            return block, b"".join(blanks[:1])
+        if treated == BlankNodes.KEPT.value:
+            return block, blanks[0], ()
         taken = set(blanks)
-        return b"".join([line for line in lines if line not in taken]), b"".join(blanks)
+        return b"".join([line for line in lines if line not in taken]), b"".join(blanks), ()
 
     return made
+
+
+def canonical_files(paths: Sequence[Path], options: RdfOptions = NO_BLANK_NODES) -> list[Path]:
+    """Those of these files that are what `write_canonical` would make of them, with labels where these are kept."""
+    last = dict.fromkeys(paths, b"")
+
+    def pieces() -> Iterator[tuple[Path, tuple[bytes]]]:
+        for path in paths:
+            with path.open("rb") as file:
+                blocks = plain_blocks(file, _PIECE_OCTETS)
+                while path in last and (block := next(blocks, None)):
+                    yield path, (block,)
+
+    for path, (first, end) in in_processes(order_checker, options.blank_nodes is BlankNodes.KEPT, pieces()):
+        if path in last and last[path] < first:
+            last[path] = end
+        else:
+            last.pop(path, None)
+    return list(last)
+
+
+def order_checker(keeps_blanks: bool) -> Callable[[Any], tuple[bytes, bytes]]:  # noqa: FBT001 - the settings of a process
+    """What a process does that looks at pieces of files: it gives the first and the last line of one that is canonical
+    and in order, else nothing."""
+
+    def ends(job: tuple[bytes]) -> tuple[bytes, bytes]:
+        try:
+            canonical, has_some = canonical_and_blanks(job[0], 1, "")
+        except BadRdf:
+            return b"", b""
+        lines = job[0].splitlines(keepends=True)
+        is_sound = canonical == job[0] and (keeps_blanks or not has_some) and all(map(lt, lines, lines[1:]))
+        return (lines[0], lines[-1]) if is_sound else (b"", b"")
+
+    return ends
+
+
+def plain_blocks(file: BinaryIO, octets: int) -> Iterator[bytes]:
+    """The lines of a file in blocks of so many octets, as they are: nobody looks whether they are canonical."""
+    while block := file.read(octets):
+        yield block + file.readline(BOUNDS.line_octets)
 
 
 def in_processes(
@@ -205,23 +252,6 @@ def in_processes(
 def _signature(path: Path) -> tuple[int, ...]:
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def line_statements(one: RdfInput, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
-    """The statements of a file of lines as blocks of canonical lines, in its order. Raises BadRdf with the line."""
-    with one.path.open("rb") as file:
-        yield from _line_blocks(one, file, bounds, blanks=blanks)
-
-
-def _line_blocks(one: RdfInput, file: BinaryIO, bounds: RdfBounds, *, blanks: bool = True) -> Iterator[bytes]:
-    line, parser_format = 1, (one.syntax if one.syntax.is_lines else N_QUADS).parser_format
-    for block in line_blocks(octets(file, one.where, bounds), one.where, bounds):
-        canonical = canonical_block(block, line, one.where, parser_format)
-        if not blanks and has_blanks(canonical):
-            for number, text in enumerate(block.split(b"\n")[:-1], line):
-                refuse_blanks(canonical_block(text + b"\n", number, one.where, parser_format), one.where, number)
-        yield canonical
-        line += block.count(b"\n")
 
 
 def write_blocks(blocks: Iterable[bytes], target: Path, *, durable: bool = True) -> DatasetSummary:
@@ -319,39 +349,36 @@ class CanonicalHasher:
             raise RdfTooCostly("too many documents before it took too long to be canonicalised", where=uri)
         job = (str(path), octets, syntax.name, uri, self._most)
         try:
-            digest, fault, is_costly = self._process.do(job, self._seconds)
+            digest, fault = self._process.do(job, self._seconds)
         except JobEnded as error:
             self._left -= 1
             raise RdfTooCostly(f"the document cannot be canonicalised: {error}", where=uri) from error
-        if digest:
-            return str(digest)
-        raise (RdfTooCostly if is_costly else BadRdf)(fault, where=uri)
+        if fault:
+            raise bad_rdf(fault, uri)
+        return str(digest)
 
 
 def document_hasher(memory: int) -> Callable[[Any], Any]:
-    """What the process does: the digest of a document, or what is wrong with it, and whether that is its cost."""
+    """What the process does: the digest of a document, or what is wrong with it (`fault_of`)."""
     limit_memory(memory)
 
-    def hashed(job: tuple[str, bytes | None, str, str, int]) -> tuple[str, str, bool]:
+    def hashed(job: tuple[str, bytes | None, str, str, int]) -> tuple[str, Fault | tuple[()]]:
         path, given, syntax, uri, most = job
         one = RdfInput(Path(path), NAMES[syntax], uri, uri)
         try:
             with Path(path).open("rb") if given is None else BytesIO(given) as stream:
-                bounds = RdfBounds(octets=most)
-                blocks = (
-                    _line_blocks(one, stream, bounds) if one.syntax.is_lines else statements_of(one, stream, bounds)
-                )
                 plain, blanks = set[bytes](), set[bytes]()
-                for line in chain.from_iterable(block.splitlines(keepends=True) for block in blocks):
-                    (blanks if has_blanks(line) else plain).add(line)
+                for block in statements_of(one, stream, RdfBounds(octets=most)):
+                    for line in block.splitlines(keepends=True):
+                        (blanks if has_blanks(line) else plain).add(line)
             if blanks:
                 (form,) = bounded_forms([b"".join(sorted(blanks))], memory)
                 plain.update(form.splitlines(keepends=True))
-            return hashlib.sha256(b"".join(sorted(plain))).hexdigest(), "", False
+            return hashlib.sha256(b"".join(sorted(plain))).hexdigest(), ()
         except BadRdf as error:
-            return "", error.what, isinstance(error, RdfTooCostly)
+            return "", fault_of(error)
         except OSError as error:
-            return "", f"the document cannot be read: {error.strerror}", False
+            return "", fault_of(BadRdf(f"the document cannot be read: {error.strerror}"))
 
     return hashed
 

@@ -23,8 +23,15 @@ from xml.parsers.expat import ErrorString, ExpatError, ParserCreate
 from pyoxigraph import parse
 
 from headwater.processes.pool import JobEnded, LimitedProcess, limit_memory
-from headwater.rdf import BOUNDS, BadRdf, RdfBounds, RdfTooCostly
-from headwater.rdf.statements import OctetStream, canonical_quads, octets, syntax_fault
+from headwater.rdf import BOUNDS, BadRdf, Fault, RdfBounds, RdfTooCostly, bad_rdf, fault_of
+from headwater.rdf.statements import (
+    OctetStream,
+    canonical_block,
+    canonical_quads,
+    line_blocks,
+    octets,
+    syntax_fault,
+)
 from headwater.rdf.syntaxes import N3, NAMES, RDF_XML, RdfInput
 
 LONGEST_DECLARATION: Final = 1000
@@ -262,8 +269,6 @@ _QUADS = 10_000
 _OCTETS_A_SECOND = 100_000
 """A document that is parsed more slowly is hostile: the parser is a hundred times as fast."""
 
-_FAULTS: tuple[type[BadRdf], ...] = (BadRdf, RdfTooCostly)
-
 
 def parsed_files(inputs: Iterable[RdfInput], folder: Path, bounds: RdfBounds) -> Iterator[tuple[RdfInput, Path]]:
     """Documents, each with a file below `folder` of its statements as canonical lines, which the next one overwrites.
@@ -279,8 +284,7 @@ def parsed_files(inputs: Iterable[RdfInput], folder: Path, bounds: RdfBounds) ->
             except JobEnded as error:
                 raise RdfTooCostly(f"the document cannot be parsed: {error}", where=one.where) from error
             if fault:
-                kind, what, line, rule = fault
-                raise _FAULTS[kind](what, where=one.where, line=line, rule=rule)
+                raise bad_rdf(fault, one.where)
             yield one, target
 
 
@@ -288,22 +292,28 @@ def document_parser(memory: int) -> Callable[[Any], Any]:
     """What the process does: it writes the statements of a document to a file; gives what is wrong, if anything is."""
     limit_memory(memory)
 
-    def parsed(job: tuple[str, str, str | None, str, int]) -> tuple[Any, ...]:
+    def parsed(job: tuple[str, str, str | None, str, int]) -> Fault | tuple[()]:
         path, syntax, base, target, most = job
         one = RdfInput(Path(path), NAMES[syntax], base)
         try:
             with open(target, "wb") as file, one.path.open("rb") as document:
                 file.writelines(statements_of(one, document, RdfBounds(octets=most)))
         except BadRdf as error:
-            return _FAULTS.index(type(error)), error.said, error.line, error.rule
+            return fault_of(error)
         return ()
 
     return parsed
 
 
 def statements_of(one: RdfInput, file: BinaryIO, bounds: RdfBounds) -> Iterator[bytes]:
-    """The statements of an open document as blocks of canonical lines. Raises BadRdf. There are documents at which the
-    parser dies: for a limited process."""
+    """The statements of an open document, in whatever syntax, as blocks of canonical lines. Raises BadRdf. There are
+    documents at which the parser dies: for a limited process."""
+    if one.syntax.is_lines:
+        line = 1
+        for block in line_blocks(octets(file, one.where, bounds), one.where, bounds):
+            yield canonical_block(block, line, one.where, one.syntax.parser_format)
+            line += block.count(b"\n")
+        return
     if one.syntax is N3:
         raise BadRdf("N3 is not read: write it in Turtle or TriG", where=one.where)
     try:

@@ -8,20 +8,20 @@ composed has the effect of its parts one after the other, on any dataset.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count, groupby
-from operator import lt
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import BinaryIO, Final, NamedTuple, cast
 
-from headwater.rdf import BOUNDS, BadRdf, BadRdfPatch, BlankNodesRefused, NotCanonical, RdfBounds
+from headwater.rdf import BOUNDS, BadRdf, BadRdfPatch, RdfBounds
 from headwater.rdf.canonical import (
     LABELS_KEPT,
     NO_BLANK_NODES,
@@ -29,13 +29,12 @@ from headwater.rdf.canonical import (
     DatasetSummary,
     LineSorter,
     RdfOptions,
-    in_processes,
+    canonical_files,
+    plain_blocks,
     write_blocks,
     write_canonical,
 )
 from headwater.rdf.statements import (
-    canonical_and_blanks,
-    canonical_block,
     line_blocks,
     octets,
     parsed_lines,
@@ -122,15 +121,9 @@ def _other(line: bytes, number: int, where: str) -> PatchLine | None:
     return PatchLine(_SIGNS[sign], statement, number)
 
 
-# the difference of two canonical files, read side by side. That they are canonical and in order is checked on the way,
-# of the lines of the new file that stand in the old one too by comparing octets.
+# the difference of two canonical files, read side by side
 
 _PIECE = 1 << 20
-_LARGE = 8 << 20
-"""Octets of a file from which it is worth the start of processes to check it."""
-
-_Lines = Generator[tuple[bytes, list[bytes]], None, None]
-"""Blocks, and the lines of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,39 +134,20 @@ class PatchSummary:
     added: int
 
 
-def write_patch(
-    old: Path,
-    new: Path,
-    target: BinaryIO,
-    *,
-    blanks: bool = True,
-    are_canonical: bool = False,
-    bounds: RdfBounds = BOUNDS,
-) -> PatchSummary:
-    """Write what makes the dataset `old` the dataset `new`.
+def write_patch(old: Path, new: Path, target: BinaryIO) -> PatchSummary:
+    """Write what makes the dataset `old` the dataset `new`: files as `write_canonical` makes them, which nobody checks.
 
-    Both are canonical N-Quads, sorted and without repetitions; else NotCanonical is raised, unless the caller knows
-    that they `are_canonical`. Without `blanks` blank nodes raise BlankNodesRefused, else their labels count. Something
-    may have been written to `target` then. Additions wait in a temporary file.
+    Labels of blank nodes count. Additions wait in a temporary file.
     """
     removed = added = 0
-    if are_canonical:
-        before = _ordered_lines(old, bounds, is_known=True)
-    else:
-        before = _canonical_lines(old, bounds, blanks=blanks)
-    after = _ordered_lines(new, bounds, is_known=are_canonical)
-    with closing(before), tempfile.SpooledTemporaryFile(_PIECE * 16) as additions:
-        for had, has in _aligned((lines for _, lines in before), (lines for _, lines in after)):
+    with old.open("rb") as first, new.open("rb") as second, tempfile.SpooledTemporaryFile(_PIECE * 16) as additions:
+        for had, has in _aligned(_lines_of(first), _lines_of(second)):
             if had == has:
                 continue
             held, less = set(had), list[bytes]()
             more = [line for line in has if line not in held]
             if len(has) - len(more) < len(had):
                 less = sorted(held.difference(has))
-            if not are_canonical and not _is_canonical(b"".join(more), blanks=blanks):  # the others are in the old file
-                for _block in sorted_blocks(new, bounds, blanks=blanks):  # which says what is wrong, and on which line
-                    pass
-                raise NotCanonical("the file changes while it is read", where=str(new))
             for lines, sign, file in ((less, b"-", target), (more, b"+", additions)):
                 if lines:
                     file.write(sign + sign.join(lines))
@@ -182,6 +156,10 @@ def write_patch(
         additions.seek(0)
         shutil.copyfileobj(additions, target, _PIECE)
     return PatchSummary(removed, added)
+
+
+def _lines_of(file: BinaryIO) -> Iterator[list[bytes]]:
+    return (block.splitlines(keepends=True) for block in plain_blocks(file, _PIECE))
 
 
 def _aligned(old: Iterator[list[bytes]], new: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], list[bytes]]]:
@@ -197,101 +175,34 @@ def _aligned(old: Iterator[list[bytes]], new: Iterator[list[bytes]]) -> Iterator
     yield from (([], lines) for lines in chain([after], new))
 
 
-def _is_canonical(lines: bytes, *, blanks: bool) -> bool:
-    try:
-        canonical, found = canonical_and_blanks(lines, 1, "")
-    except BadRdf:
-        return False
-    return canonical == lines and (blanks or not found)
-
-
-def sorted_blocks(path: Path, bounds: RdfBounds = BOUNDS, *, blanks: bool = True) -> Iterator[bytes]:
-    """The lines of a canonical file, each with its LF, in blocks. Raises NotCanonical, BadRdf."""
-    return (block for block, _lines in _canonical_lines(path, bounds, blanks=blanks))
-
-
-def _canonical_lines(path: Path, bounds: RdfBounds, *, blanks: bool) -> _Lines:
-    """The same, and the lines of each block; a large file is checked by processes, beside whoever reads on here."""
-    number = 1
-    here = canonical_checker(blanks)
-    pairs = _ordered_lines(path, bounds)
-    if path.stat().st_size < _LARGE:
-        checked: Iterator[tuple[tuple[bytes, list[bytes]], bool]] = ((pair, here(pair[:1])) for pair in pairs)
-    else:
-        checked = in_processes(canonical_checker, blanks, ((pair, pair[:1]) for pair in pairs))
-    for (block, lines), is_sound in checked:
-        if not is_sound:
-            if canonical_block(block, number, str(path)) != block:
-                raise NotCanonical("the file is not canonical N-Quads", where=str(path))
-            refuse_blanks(block, str(path), number)
-        yield block, lines
-        number += len(lines)
-
-
-def canonical_checker(blanks: bool) -> Callable[[Any], bool]:  # noqa: FBT001 - the settings of a process
-    """What such a process does: it says whether lines are canonical, and without blank nodes where none may be."""
-    return lambda job: _is_canonical(job[0], blanks=blanks)
-
-
-def _ordered_lines(path: Path, bounds: RdfBounds, *, is_known: bool = False) -> _Lines:
-    """Blocks and their lines where each line is after the one before it, as `is_known`; else NotCanonical is raised."""
-    where, end = str(path), b"\n"
-
-    def noted(pieces: Iterator[bytes]) -> Iterator[bytes]:
-        nonlocal end
-        for piece in pieces:
-            end = piece[-1:]
-            yield piece
-
-    last, number = b"", 1
-    with path.open("rb") as file:
-        for block in line_blocks(noted(octets(file, where, bounds)), where, bounds):
-            lines = block.splitlines(keepends=True)
-            if not is_known and not (last < lines[0] and all(map(lt, lines, lines[1:]))):
-                lines.insert(0, last)
-                at = next(index for index in range(1, len(lines)) if lines[index] <= lines[index - 1])
-                is_twice = lines[at] == lines[at - 1]
-                what = "the statement stands there twice" if is_twice else "the statement is not in its order"
-                raise NotCanonical(what, where=where, line=number + at - 1)
-            last = lines[-1]
-            number += len(lines)
-            yield block, lines
-    if end != b"\n":
-        raise NotCanonical("the last line does not end", where=where)
-
-
 def write_dataset_patch(
     datasets: tuple[RdfInput, RdfInput], target: BinaryIO, *, scratch: Path, options: RdfOptions = NO_BLANK_NODES
 ) -> PatchSummary:
-    """Write what makes the first dataset the second. `target` is a file that can be cut.
+    """Write what makes the first dataset the second. Files that are canonical N-Quads are compared as they are.
 
     Labels of RDFC-1.0 are refused, since they are other ones after a change. Raises BadRdf.
     """
     if options.blank_nodes is BlankNodes.CANONICAL:
         options = replace(options, blank_nodes=BlankNodes.REFUSED)
-    old, new = datasets
-    if old.syntax is N_QUADS and new.syntax is N_QUADS:
-        try:
-            keeps = options.blank_nodes is BlankNodes.KEPT
-            return write_patch(old.path, new.path, target, blanks=keeps, bounds=options.bounds)
-        except NotCanonical:
-            pass
-        except BlankNodesRefused:
-            if options.blank_nodes is not BlankNodes.REPLACED:
-                raise
-        target.seek(0)
-        target.truncate()
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
-        paths = (Path(folder, "old"), Path(folder, "new"))
-        for one, path in zip(datasets, paths, strict=True):
-            write_canonical([one], path, scratch=Path(folder), options=options, durable=False)
-        return write_patch(*paths, target, are_canonical=True, bounds=options.bounds)
+        old, new = datasets
+        plain = canonical_files([one.path for one in datasets if one.syntax is N_QUADS], options)
+        paths = {"old": old.path, "new": new.path}
+        for name, one in (("old", old), ("new", new)):
+            if one.path not in plain:
+                paths[name] = Path(folder, name)
+                write_canonical([one], paths[name], scratch=Path(folder), options=options, durable=False)
+        return write_patch(paths["old"], paths["new"], target)
 
 
 # patches applied, inverted, composed: sorted, in bounded memory
 
 _OCTETS = 1 << 20
 _BLOCK = 1 << 14
+_MOST_GROWTH = 64
+"""A patch in gzip is inflated to so many times its octets at most,"""
+_GROWS_FREELY = 64 << 20
+"""and to so many octets whatever it has: N-Quads of a dataset grow ten to forty times."""
 
 
 _NOTHING: Final = DatasetSummary(0, 0, "")
@@ -341,35 +252,54 @@ def apply_patches(
 
     `base` is N-Quads, in any order; labels of blank nodes are those of the base and of all patches (NQUD-A6): where
     they are not KEPT, BlankNodesRefused is raised. `target` gets canonical N-Quads, sorted, and is replaced as a whole
-    or not touched; it may be `base`. What has no effect is counted. Raises BadRdf, BadRdfPatch.
+    or not touched; it may be `base`. A power failure may take it away. What has no effect is counted. Raises BadRdf,
+    BadRdfPatch.
     """
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as name:
-        folder, bounds = Path(name), options.bounds
-        blanks = options.blank_nodes is BlankNodes.KEPT
+        start = None
+        if base is not None:
+            start = Path(name, "base")
+            write_canonical([RdfInput(base, N_QUADS)], start, scratch=start.parent, options=options, durable=False)
+        return merge_patches(start, patches, target, scratch=Path(name), strict=strict, options=options)
 
-        def made(start: Path | None) -> AppliedSummary:
-            found = AppliedSummary()
-            with closing(PatchSteps(folder, bounds)) as steps:
-                for path in patches:
-                    steps.add(path, strict=strict, blanks=blanks)
-                blocks = iter(()) if start is None else sorted_blocks(start, bounds, blanks=blanks)
-                found.dataset = write_blocks(patched_blocks(blocks, steps.statements(), found), target)
-                found.skipped = steps.skipped
-            return found
 
-        try:
-            return made(base)
-        except NotCanonical:
-            assert base is not None
-            inputs = [RdfInput(base, N_QUADS)]
-            write_canonical(
-                inputs,
-                folder / "base",
-                scratch=folder,
-                durable=False,
-                options=replace(options, blank_nodes=BlankNodes.KEPT),
-            )
-            return made(folder / "base")
+def merge_patches(
+    base: Path | None,
+    patches: Sequence[Path],
+    target: Path,
+    *,
+    scratch: Path,
+    strict: bool = True,
+    options: RdfOptions = LABELS_KEPT,
+) -> AppliedSummary:
+    """The same of a file that is taken for canonical N-Quads, sorted: nobody looks, and blocks of it that no patch
+    touches are copied as they are."""
+    found = AppliedSummary()
+    with (
+        tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
+        closing(PatchSteps(Path(folder), options.bounds)) as steps,
+        open(base or os.devnull, "rb", buffering=_PIECE) as held,
+    ):
+        for path in patches:
+            steps.add(path, strict=strict, blanks=options.blank_nodes is BlankNodes.KEPT)
+        blocks = patched_blocks(plain_blocks(held, _BLOCK), steps.statements(), found)
+        found.dataset = write_blocks(blocks, target, durable=False)
+        found.skipped = steps.skipped
+    return found
+
+
+def write_patched(
+    base: Path | None, patches: Sequence[Path], target: Path, is_result: Callable[[DatasetSummary], bool]
+) -> DatasetSummary | None:
+    """Write what patches make of the dataset in a file; None where nothing that they make `is_result`. Raises BadRdf.
+
+    The file is first taken for what it usually is, sorted canonical N-Quads.
+    """
+    for applied in (merge_patches, apply_patches):
+        made = applied(base, patches, target, scratch=target.parent, strict=True).dataset
+        if is_result(made):
+            return made
+    return None
 
 
 class PatchSteps:
@@ -383,9 +313,12 @@ class PatchSteps:
         """Malformed lines."""
 
     def add(self, path: Path, *, strict: bool, blanks: bool = True) -> None:
-        """Take a patch, after those before."""
+        """Take a patch, after those before. Each line of what gzip inflates without end would be sorted: it may grow
+        so much and no more."""
+        most = max(_GROWS_FREELY, _MOST_GROWTH * path.stat().st_size)
+        bounds = replace(self._bounds, octets=min(most, self._bounds.octets))
         with path.open("rb") as file:
-            reader = read_patch(file, strict=strict, where=str(path), bounds=self._bounds, skipped=self._skip)
+            reader = read_patch(file, strict=strict, where=str(path), bounds=bounds, skipped=self._skip)
             for sign, statement, number in reader:
                 if not blanks:
                     refuse_blanks(statement, str(path), number)
@@ -404,12 +337,6 @@ class PatchSteps:
         """Each statement (with its LF), in order, and the signs that patches give it one after the other. Once only."""
         for statement, lines in groupby(self._sorter.lines(), lambda line: line[:-19]):
             yield statement + b"\n", bytes(line[-2] for line in lines)
-
-
-def plain_blocks(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file in blocks, as they are: whether they are sorted and canonical nobody has looked at."""
-    while block := file.read(_BLOCK):
-        yield block + file.readline(BOUNDS.line_octets)
 
 
 def patched_blocks(
@@ -466,44 +393,3 @@ def write_composed(
         additions.seek(0)
         shutil.copyfileobj(additions, target, _PIECE)
     return PatchSummary(removed, added)
-
-
-# a patch of which the result is known
-
-_MOST_GROWTH = 64
-"""A patch in gzip is inflated to so many times its octets at most,"""
-_GROWS_FREELY = 64 << 20
-"""and to so many octets whatever it has: N-Quads of a dataset grow ten to forty times."""
-
-
-def write_patched(
-    base: Path, patch: Path, target: Path, is_result: Callable[[DatasetSummary], bool]
-) -> DatasetSummary | None:
-    """Write what a patch makes of the dataset in a file; None where nothing that it makes `is_result`. Raises BadRdf.
-
-    The file is first taken for what it usually is, sorted canonical N-Quads: blocks that a patch does not touch are
-    copied as they are. Where that does not give the result, every line is looked at.
-    """
-    with (
-        tempfile.TemporaryDirectory(prefix="rdf-", dir=target.parent) as scratch,
-        closing(PatchSteps(Path(scratch), _bounds_of(patch))) as steps,
-        base.open("rb", buffering=_PIECE) as old,
-    ):
-        steps.add(patch, strict=True)
-        made = write_blocks(patched_blocks(plain_blocks(old), steps.statements(), EffectCounts()), target)
-    if not is_result(made):
-        made = apply_patches(base, [patch], target, scratch=target.parent, strict=True).dataset
-    return made if is_result(made) else None
-
-
-def _bounds_of(patch: Path) -> RdfBounds:
-    """The bounds on a patch: each line of what is inflated without end would be sorted."""
-    return replace(BOUNDS, octets=max(_GROWS_FREELY, _MOST_GROWTH * patch.stat().st_size))
-
-
-def check_growth(patch: Path) -> None:
-    """Raises RdfTooCostly where a patch in gzip is inflated beyond all measure. For one that is read with others, and
-    so with bounds that are not its own."""
-    with patch.open("rb") as file:
-        for _piece in octets(file, "the patch", _bounds_of(patch)):
-            pass

@@ -23,7 +23,6 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -37,7 +36,6 @@ from headwater.datasets.dataset_folder import (
     DatasetFolder,
     InputChanged,
     file_digest,
-    patched_digest,
     replayed,
 )
 from headwater.datasets.rows import (
@@ -64,7 +62,7 @@ from headwater.publish.publication_state import decode_publication
 from headwater.rdf import BadRdf
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.syntaxes import NAMES
-from headwater.rdf.unified_diff import PatchSummary, write_patch
+from headwater.rdf.unified_diff import PatchSummary, merge_patches, write_patch
 from headwater.source.config import SetConfig
 from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SourceContext
@@ -298,7 +296,7 @@ class PublishedDataset(Intake):
         if before is None:
             return made, None
         with (scratch / "new.nqud").open("wb") as patch:
-            return made, write_patch(self.folder.dataset_of(before), target, patch, are_canonical=True)
+            return made, write_patch(self.folder.dataset_of(before), target, patch)
 
     def _is_unchanged(self) -> bool:
         signature = self._signature()
@@ -338,9 +336,8 @@ class PublishedDataset(Intake):
         scratch, seen = self.folder.scratch, self._seen()
         made, patch_made = scratch / "new.nq", scratch / "new.nqud"
         if summary is None:
-            (scratch / "nothing.nq").touch()
             with patch_made.open("wb") as file:
-                summary = write_patch(scratch / "nothing.nq", made, file)
+                summary = write_patch(Path(os.devnull), made, file)
         self._prove(base, patch_made, new)
         seq = seen.last_seq + 1
         patch = DatasetPatch(
@@ -371,10 +368,11 @@ class PublishedDataset(Intake):
     def _prove(self, base: DatasetState | None, patch: Path, new: DatasetSummary) -> None:
         """See that the patch leads from the state before to the new one, as it lies there. Raises BrokenSeries."""
         self._pause()
-        with ThreadPoolExecutor(1) as other:  # digests leave the interpreter's lock to others
-            read = other.submit(file_digest, self.folder.scratch / "new.nq")
-            made = patched_digest(None if base is None else self.folder.dataset_of(base), patch)
-        if not made == read.result() == new.sha256:
+        scratch = self.folder.scratch
+        start = None if base is None else self.folder.dataset_of(base)
+        made = merge_patches(start, [patch], scratch / "proved.nq", scratch=scratch)
+        without_effect = made.already_there + made.not_there
+        if without_effect or not made.dataset.sha256 == file_digest(scratch / "new.nq") == new.sha256:
             raise BrokenSeries("the patch does not lead to the dataset", where=self._input.where)
 
     def _counted(self, base: DatasetState | None, new: Path, patch: Path) -> DatasetCounts:

@@ -31,7 +31,7 @@ def digest_of(path: Path) -> str:
 def patched(folder: Path, digest: str) -> DatasetSummary | None:
     """What `patch` makes of `base` in a folder, if that has this digest; it is in `merged`."""
     base, patch, merged = (folder / name for name in ("base", "patch", "merged"))
-    return write_patched(base, patch, merged, lambda made: f"sha-256:{made.sha256}" == digest)
+    return write_patched(base, [patch], merged, lambda made: f"sha-256:{made.sha256}" == digest)
 
 
 @settings(max_examples=60)
@@ -127,7 +127,7 @@ def test_many_lines_at_one_place_take_bounded_memory(tmp_path: Path, name: str, 
         steps.add(patch, strict=True)
         tracemalloc.start()
         if is_merged:
-            write_patched(base, patch, tmp_path / "made", lambda made: True)
+            write_patched(base, [patch], tmp_path / "made", lambda made: True)
         else:
             for _block in unified_diff.patched_blocks(
                 [base.read_bytes()], steps.statements(), unified_diff.EffectCounts()

@@ -218,7 +218,7 @@ class Patching:
                 base = Path(os.fsdecode(self._tree.root), os.fsdecode(work.path))
                 if not _file_has(base, attempt.base):
                     raise PatchRefused("the copy is not the state before")
-            made = write_patched(base, diff, target, lambda made: _is_made(target, made.sha256, step.result))
+            made = write_patched(base, [diff], target, lambda made: _is_made(target, made.sha256, step.result))
             if made is None or step.result_length not in (None, made.octets):
                 raise PatchRefused("it leads to something else")
             return made.octets

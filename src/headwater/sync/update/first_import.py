@@ -139,8 +139,6 @@ class FirstImport:
 
     def _fetched(self, patches: Sequence[Link], paths: Sequence[Path]) -> int:
         """Fetch the patches; how many octets came. Raises _NoChain where one is not what its link states."""
-        from headwater.rdf.unified_diff import check_growth
-
         wanted = [strongest_of(link.hash) for link in patches]
         requests = (
             Fetch(
@@ -166,7 +164,6 @@ class FirstImport:
                 raise _NoChain(f"{link.href} is not what its link states")
             if fetched.headers.get("content-encoding", "identity") != "identity":
                 raise _NoChain(f"{link.href} has a content coding that nobody asked for")
-            check_growth(paths[number])
             octets += fetched.octets
             if octets > _MOST_OCTETS:
                 raise _NoChain("its changes are too large")
