@@ -8,6 +8,7 @@ that the source wants credentials (DST-F2).
 from __future__ import annotations
 
 import datetime as dt
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -440,27 +441,33 @@ class Documents:
         objection: Objection | None,
     ) -> Iterator[tuple[Fetched, Iterable[bytes]]]:
         """The answer to one request and the chunks of its body: the one asked for ahead while it is fresh, or now."""
-        came_at, ahead = self._ahead.pop((uri, held), (0.0, None))
-        if ahead is not None:
-            longest = _AHEAD_UNCHANGED_SECONDS if ahead.status == 304 else _AHEAD_SECONDS
-            if self._clock() - came_at < longest:
-                yield ahead, (ahead.body,)
-                return
+        fresh_until, ahead = self._ahead.pop((uri, held), (0.0, None))
+        if ahead is not None and self._clock() < fresh_until:
+            yield ahead, (ahead.body,)
+            return
         self.requests += 1
         fetch = Fetch(uri, headers, max_octets=LARGEST_DOCUMENT, objection=objection)
         with self.transport.stream(fetch) as answer_and_chunks:
             yield answer_and_chunks
 
-    def ask_ahead(self, asked: Sequence[ConditionalRequest]) -> None:
+    def ask_ahead(self, asked: Sequence[ConditionalRequest], longest_seconds: float = 0.0) -> None:
         """Ask many at a time for small documents that will be asked for in just this way in a moment.
 
-        What has not been wanted within seconds, or until the next call, is forgotten and asked for anew.
+        What has not been wanted within seconds (`longest_seconds`, if that is more), or until the next call, is
+        forgotten and asked for anew.
         """
-        self._ahead = {
-            (uri, held): (came_at, answer)
-            for (uri, held, _), (came_at, answer) in zip(asked, self._together(asked), strict=True)
-            if answer.failure is None or answer.failure.kind is not FailureKind.TOO_LARGE
-        }
+        self.requests += len(asked)
+        fetches = [
+            Fetch(uri, _headers(held), max_octets=SMALL_OCTETS, key=n, objection=objection)
+            for n, (uri, held, objection) in enumerate(asked)
+        ]
+        self._ahead = {}
+        for answer in self.transport.many(fetches):
+            self.transport.heard(answer.fetch.uri, answer)
+            if answer.failure is None or answer.failure.kind is not FailureKind.TOO_LARGE:
+                uri, held, _ = asked[cast(int, answer.fetch.key)]
+                seconds = _AHEAD_UNCHANGED_SECONDS if answer.status == 304 else _AHEAD_SECONDS
+                self._ahead[uri, held] = self._clock() + max(seconds, longest_seconds), answer
 
     def _feed(self, reader: Reader, chunks: Iterable[bytes], final: str, consumer: EntryConsumer) -> str:
         """Read a body to its end; returns a digest of its octets."""
@@ -496,17 +503,18 @@ class Documents:
         `objection`: what the scope says of every redirect (DST-S12).
         """
         moved = self.moved.get(uri)
+        probe = None
         try:
             probe = self._look_there(uri, most_entries, validators, objection)
         except Unreachable:
             if moved is None:
                 raise
-            probe = None
-        if moved is not None and (probe is None or probe.status in GONE):
-            there = self._look_there(moved, most_entries, validators, objection)
+        if probe is None or (moved is not None and probe.status in GONE):
+            there = self._look_there(moved or uri, most_entries, validators, objection)
             probe = msgspec.structs.replace(there, uri=uri, moved_to=moved)
-        assert probe is not None
-        return self._noted(probe)
+        if probe.moved_to is not None and (probe.document is not None or probe.status == 304):
+            self.moved[uri] = probe.moved_to
+        return probe
 
     def _look_there(
         self, uri: str, most_entries: int, validators: Validators | None, objection: Objection | None
@@ -520,11 +528,6 @@ class Documents:
                 return probe
         raise AssertionError("unreachable")
 
-    def _noted(self, probe: Probe) -> Probe:
-        if probe.moved_to is not None and (probe.document is not None or probe.status == 304):
-            self.moved[probe.uri] = probe.moved_to
-        return probe
-
     def probe_many(self, asked: Iterable[tuple[str, Validators | None]]) -> Iterator[Probe | SourceFault]:
         """`probe` at many addresses, many at a time: what is there, or why nothing answers, in their order.
 
@@ -532,22 +535,12 @@ class Documents:
         """
         addresses = iter(asked)
         while batch := list(islice(addresses, _TOGETHER)):
-            answers = self._together([(uri, held, None) for uri, held in batch])
-            for (uri, held), (_, answer) in zip(batch, answers, strict=True):
-                failure, found = answer.failure, None
-                if failure is None:
-                    found = _probed(uri, answer, [answer.body], MOST_ENTRIES)
-                is_gone = found is None or found.status in GONE
-                is_too_large = failure is not None and failure.kind is FailureKind.TOO_LARGE
-                if is_too_large or (is_gone and uri in self.moved) or (found is not None and found.is_torn):
-                    try:
-                        yield self.probe(uri, validators=held)
-                    except SourceFault as fault:
-                        yield fault
-                elif found is not None:
-                    yield self._noted(found)
-                elif failure is not None:
-                    yield _unanswered(uri, failure)
+            self.ask_ahead([(uri, held, None) for uri, held in batch], math.inf)
+            for uri, held in batch:
+                try:
+                    yield self.probe(uri, validators=held)
+                except SourceFault as fault:
+                    yield fault
 
     def ask_for_pace(self, uri: str) -> None:
         """Ask the host of a URI, once, how long a pause it wants between two requests."""
@@ -572,18 +565,6 @@ class Documents:
         if delay > LONGEST_PACE_SECONDS:
             kept += ", since all that is listed is offered for copying; --rate sends fewer"
         self.warn("AMB-61", f"robots.txt asks for a Crawl-delay of {delay:g} s between two requests: {kept}", uri)
-
-    def _together(self, batch: Sequence[ConditionalRequest]) -> list[tuple[float, Fetched]]:
-        """The answers to a few small requests, in the order of these, and when each came."""
-        self.requests += len(batch)
-        fetches = [
-            Fetch(uri, _headers(held), max_octets=SMALL_OCTETS, key=n, objection=objection)
-            for n, (uri, held, objection) in enumerate(batch)
-        ]
-        answers = [(self._clock(), answer) for answer in self.transport.many(fetches)]
-        for _, answer in answers:
-            self.transport.heard(answer.fetch.uri, answer)
-        return sorted(answers, key=lambda came: cast(int, came[1].fetch.key))
 
 
 def _unanswered(uri: str, failure: FetchFailure) -> Unreachable:
