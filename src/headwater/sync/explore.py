@@ -9,7 +9,9 @@ from __future__ import annotations
 import datetime as dt
 from collections import deque
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -240,21 +242,19 @@ class _Tally:
 
 def _node(uri: str, title: str, told: Document | Entry) -> ExploreNode:
     """A document with its own times, or as an entry tells of it."""
-    contents = told.link("contents") if isinstance(told, Entry) else None
-    return ExploreNode(
-        uri=uri,
-        title=title,
-        octets=told.length if isinstance(told, Entry) else None,
-        contents=contents.href if contents is not None else None,
-        at=_text(told.at),
-        completed=_text(told.completed),
-        from_=_text(told.from_),
-        until=_text(told.until),
-    )
+    node = ExploreNode(uri=uri, title=title, **_shown(told, "at", "completed", "from_", "until"))
+    if isinstance(told, Entry):
+        contents = told.link("contents")
+        node.octets, node.contents = told.length, contents.href if contents is not None else None
+    return node
 
 
-def _text(moment: dt.datetime | None) -> str | None:
-    return None if moment is None else format_datetime(moment)
+def _shown(told: Document | Entry | Link, *names: str) -> dict[str, Any]:
+    """These attributes, with times and kinds as text."""
+    values = {name: getattr(told, name) for name in names}
+    times = {name: format_datetime(value) for name, value in values.items() if isinstance(value, dt.datetime)}
+    kinds = {name: value.value for name, value in values.items() if isinstance(value, Enum)}
+    return values | times | kinds
 
 
 _MOST_STATEMENTS = 1_000
@@ -394,13 +394,7 @@ def _listed_state(documents: Documents, offer: Offer, uri: str, faults: list[str
     return ListedState(
         set=offer.name,
         document=place,
-        lastmod=_text(entry.lastmod),
-        length=entry.length,
-        hash=entry.hash,
-        type=entry.type,
-        encoding=entry.encoding,
-        change=None if entry.change is None else entry.change.value,
-        datetime=_text(entry.datetime),
+        **_shown(entry, "lastmod", "length", "hash", "type", "encoding", "change", "datetime"),
         links=sorted(map(_statement, entry.links), key=_rank),
         stated_elsewhere=sorted(others, key=_rank),
     )
@@ -432,17 +426,8 @@ class _Taken:
 
 
 def _statement(link: Link, stated_by: str | None = None) -> LinkStatement:
-    return LinkStatement(
-        rel=link.rel,
-        href=link.href,
-        stated_by=stated_by,
-        pri=link.pri,
-        type=link.type,
-        length=link.length,
-        hash=link.hash,
-        modified=_text(link.modified),
-        encoding=link.encoding,
-    )
+    said = _shown(link, "rel", "href", "pri", "type", "length", "hash", "modified", "encoding")
+    return LinkStatement(stated_by=stated_by, **said)
 
 
 def _rank(statement: LinkStatement) -> tuple[int, str, int]:
