@@ -46,7 +46,7 @@ LINES = {
     "source": 5_066,
     "spec": 3_791,
     "storage": 2_096,
-    "sync": 17_449,
+    "sync": 17_280,
     "top": 1_432,
     "transport": 2_141,
     "triplestores": 998,

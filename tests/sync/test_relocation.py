@@ -14,11 +14,9 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.lists.position import Position
 from headwater.sync.sets.moved_sets import (
     LISTED,
-    Likeness,
     ListAgreement,
     UriPrefixes,
     agreement,
-    match,
     prefixes_of,
     rename,
     suffices,
@@ -67,28 +65,6 @@ def test_how_much_has_to_agree(held: int, same: int, open_: int, by_redirect: bo
     assert suffices(found, Move(offer)) == by_redirect
     assert suffices(found, None) == by_hash
     assert suffices(found, Move(offer, said=True)) == said
-
-
-def test_of_thousands_of_sets_each_is_compared_with_the_one_of_its_name() -> None:
-    """And those of other names with so many that it comes to an end."""
-    names = [f"s{n}" for n in range(1_500)]
-    known = [SetRow(id=n, name=name, folder=name, offer=named_at(A, name)) for n, name in enumerate(names)]
-    compared: list[tuple[str, str]] = []
-
-    def alike(row: SetRow, offer: Offer) -> Likeness:
-        compared.append((row.name, offer.name))
-        return Likeness(float(offer.name == row.name), is_possible=True)
-
-    found = match(known, [named_at(B, name) for name in names], lambda _: None, alike)
-    assert {identity: row.name for identity, row in found.rows.items()} == {f"{B}{name}/cl.xml": name for name in names}
-    assert compared == [(name, name) for name in names]
-    compared.clear()
-    found = match(known, [named_at(B, f"other{name}") for name in names], lambda _: None, alike, said=True)
-    assert (found.rows, len(compared)) == ({}, 1_000)
-
-
-def named_at(base: str, name: str) -> Offer:
-    return msgspec.structs.replace(offer_at(f"{base}{name}/"), name=name)
 
 
 # over a state

@@ -93,6 +93,30 @@ def test_a_temporary_redirect_moves_nothing(source: Source, two: tuple[Site, Sit
     assert (dest / "three" / "c.txt").exists()
 
 
+def test_of_several_sets_that_the_user_says_have_moved_each_is_compared(
+    source: Source, two: tuple[Site, Site], dest: Path
+) -> None:
+    """DST-F10: what agrees is taken along, what does not stays as it is and is told; the old address still helps."""
+    go(source.base, dest)
+    before = tree(dest)
+    with Source() as new:
+        for name in ("one", "two"):
+            site = Site(new, name)
+            site.put("a.txt", name.encode() if name == "two" else b"of another source")
+            site.put("b.txt", b"b" if name == "two" else b"other")
+            site.publish()
+        site.publish_description("one", "two")
+        ran = go(new.base, dest, moved=True)
+        assert ran.report is not None
+        assert (ran.status, [one.exit_status for one in ran.report.sets]) == (SOURCE, [SOURCE, DONE])
+        assert "another source" in str(ran.report.sets[0].fault)
+        assert tree(dest) == before
+        assert not [path for path in new.requests() if "/resources/" in path]
+    assert go(source.base, dest).status == DONE
+    assert tree(dest) == before
+    assert check(source.base, dest).verdict == "in sync"
+
+
 # a set that is no longer offered (DST-Q)
 
 

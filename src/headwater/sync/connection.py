@@ -336,3 +336,7 @@ class MovedElsewhere(SourceFault):
     """The list at a set's new address does not match the copy (DST-F10)."""
 
     code = "HW-SYN-14"
+
+
+class AnotherSet(MovedElsewhere):
+    """A set at a new address was taken for one of the copy by its name, and is another: it is begun as a new one."""

@@ -22,7 +22,7 @@ from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault, Usa
 from headwater.files.file_copies import Room
 from headwater.progress import Done, Listener, Notice, Progress, ignored, silent
 from headwater.storage.database import Database
-from headwater.sync.connection import Scope, bare_host, checked_proxy, credentials_of, starting_uri
+from headwater.sync.connection import AnotherSet, Scope, bare_host, checked_proxy, credentials_of, starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, check_is_free, locked_state, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import Backup, DestinationLocked, FileTree, backup_of
@@ -229,9 +229,10 @@ def _run(task: SyncTask, transport: Transport, database: Database, lock: int | N
     """One run over all sets, in a folder that is locked."""
     root, options = Path(task.destination), task.options
     documents = Documents(transport, task.listener, now=task.now)
-    moment = None if options.at is None else check_past(options.at, micros(task.now()) or 0)
+    began_at = micros(task.now()) or 0
+    moment = None if options.at is None else check_past(options.at, began_at)
     report = SyncReport(source=task.url, destination=str(root), dry_run=options.dry_run, as_of=format_micros(moment))
-    registry = SetRegistry(task.url, root, options, database, documents, task.changed_documents)
+    registry = SetRegistry(task.url, root, options, database, documents, task.changed_documents, began_at)
     with database.write() as t:
         t.run(TEMPORARY)
         if moment is None:
@@ -248,13 +249,20 @@ def _run(task: SyncTask, transport: Transport, database: Database, lock: int | N
         for done, row in enumerate(rows):
             if done % _AHEAD == 0 and len(rows) > 1:
                 with database.read() as t:
-                    asked = asked_first(t, rows[done : done + _AHEAD], options, registry.scope_of)
+                    asked = asked_first(
+                        t, rows[done : done + _AHEAD], options, registry.scope_of, daily=registry.is_daily
+                    )
                 if len(asked) > 1:
                     documents.ask_ahead(asked)
             if done % _AHEAD == 0:
                 task.listener(Progress("sets", done, len(rows)))
-            row = registry.with_fresh_offer(row, context.now())
-            report.sets.append(_sync_set(context, row, registry.scope_of(row.offer), moment, begins))
+            row = registry.with_fresh_offer(row)
+            try:
+                found = _sync_set(context, row, registry.scope_of(row.offer), moment, begins)
+            except AnotherSet:
+                row = registry.as_another(row)
+                found = _sync_set(context, row, registry.scope_of(row.offer), moment, begins)
+            report.sets.append(found)
     if begins and len(begins) == len(rows):
         what = f"at {report.as_of} there was nothing yet: the source tells of times from"
         raise UsageFault(f"{what} {format_micros(min(begins))} on", code="HW-SYN-25", where=task.url)

@@ -236,6 +236,9 @@ class Move(msgspec.Struct, frozen=True):
     said: bool = False
     """Whether the user says so; else a permanent redirect, or what is listed there."""
 
+    guessed: float = 0.0
+    """Where only names say so: the share of the held files that has to be listed there; else it is another set."""
+
 
 class SetRow(msgspec.Struct, frozen=True, kw_only=True):
     """One set as remembered. With a `move`, `offer` is what is offered at the new place, and is not remembered yet."""

@@ -32,8 +32,7 @@ from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import AuditReport, SetAudit
 from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
-from headwater.sync.sets.moved_sets import another_source, compare_lists, is_of_another, match, redirects_of
-from headwater.sync.sets.registry import offered_scope
+from headwater.sync.sets.moved_sets import another_source, is_of_another, match, may_be_guessed, redirects_of
 from headwater.sync.sets.selection import SetNames, pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state import AS_OF, TEMPORARY, SetRow, add_set, fact, moved_documents, sets
@@ -159,17 +158,16 @@ class _Audit:
     def _compared(self, known: list[SetRow], found: DiscoveredSets) -> tuple[list[SetRow], tuple[SetRow, ...]]:
         """The set of every offer, as it is held or as a run would begin it, and the sets that are not offered now."""
         offers = found.offers
-        way, moved = (self.url, found.final), self.documents.moved
-        alike = compare_lists(
-            self.documents, self.database, known, way, lambda offer: offered_scope(moved, way, self.options, offer)
-        )
-        matches = match(known, offers, redirects_of(self.documents), alike)
+        with self.database.read() as t:
+            url = fact(t, "url")
+        guess = may_be_guessed(self.documents, url, known, (self.url, found.final))
+        matches = match(known, offers, redirects_of(self.documents), guess=guess)
         several = found.several or len(known) > 1
         rows = []
         names = SetNames(row.name for row in known)
         with self.database.write() as t:
             if is_of_another(known, found.listed or [offer.identity for offer in offers], matches):
-                raise another_source(fact(t, "url"), known, self.url, self.root)
+                raise another_source(url, known, self.url, self.root)
             for offer in offers:
                 row = matches.rows.get(offer.identity)
                 if row is None:

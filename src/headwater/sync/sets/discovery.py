@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from urllib.parse import urlsplit
 
 import msgspec
@@ -97,8 +97,10 @@ class Discovery:
         if self.description is not None:
             self._probes[self.description.uri] = self.description
         self._count = self._pages = self._links = 0
+        self._is_told = True
+        """Whether the Source Descriptions tell of each entry that it is a Capability List."""
+
         self._offered: set[str] = set()
-        self._early: dict[str, list[Offer]] = {}
         self._visited: set[str] = set()
         self._faults: list[SourceFault] = []
         self._unusable: dict[str, str] = {}
@@ -127,21 +129,6 @@ class Discovery:
             found.description, found.validators = self._description.validated
         return found
 
-    def unread(self, uris: Iterable[str]) -> list[tuple[str, str]]:
-        """Of Capability Lists that could not be read those that still cannot, and why."""
-        uris = list(uris)
-        self._probe(uris)
-        still = []
-        for uri in uris:
-            found = self._probes[uri]
-            if isinstance(found, SourceFault):
-                still.append((uri, str(found)))
-            elif found.document is None:
-                still.append((uri, str(found.status_fault) if found.status != 200 else found.unusable))
-            elif found.document.kind in CAPABILITY_LISTS and next(self._offer(found, None), None) is None:
-                still.append((uri, _nothing_offered(found)))
-        return still
-
     def _nothing_found(self, url: str) -> SourceFault:
         description, unread = self._description, self.found.faults
         if self._plain is not None:
@@ -163,67 +150,61 @@ class Discovery:
             return recognised[0]
         causes: dict[str, dict[str, None]] = {}
         for fault in self._faults:
-            causes.setdefault(fault.what, {})[fault.where or ""] = None
-        told = {what: ", ".join(filter(None, addresses)) for what, addresses in causes.items()}
-        where = url
-        if len(told) == 1:
-            ((reasons, addresses),) = told.items()
-            where = addresses[:1000] or url
-        else:
-            reasons = "; ".join(f"{what} ({addresses})" for what, addresses in told.items()) or "nothing there"
+            causes.setdefault(fault.what, {})[fault.where or url] = None
+        places = {what: ", ".join(where) for what, where in causes.items()}
+        reasons, where = "; ".join(f"{what} ({where})" for what, where in places.items()) or "nothing there", url
+        if len(places) == 1:
+            ((reasons, where),) = places.items()
         what = f"no ResourceSync document was found: {reasons[:1000]}"
         todo = advice_for("HW-SYN-02", what, where)
-        return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=todo)
+        return SourceFault(what, code="HW-SYN-02", where=where[:1000], rule="DST-A2", advice=todo)
 
     def _ways(self, url: str) -> Iterator[Probe]:
         """Everything that may lead in, the likeliest first (DST-A2)."""
-        parts = urlsplit(url)
+        parts, is_whole = urlsplit(url), is_host(url)
         origin = f"{parts.scheme}://{parts.netloc}"
-        if is_host(url):
-            yield from self._look(origin + WELL_KNOWN)
-            yield from self._look(url)
-            yield from self._by_robots(origin)
-        else:
-            yield from self._look(url)
-            yield from self._look(origin + parts.path.rstrip("/") + WELL_KNOWN)
-            for probe in chain(self._look(origin + WELL_KNOWN), self._by_robots(origin)):
-                if probe.document is not None:  # it may be more than was meant
+        below = origin + parts.path.rstrip("/") + WELL_KNOWN
+        own = (below, url) if is_whole else (url, below)
+        for place in chain(own, (origin + WELL_KNOWN,), self._robots_sitemaps(origin)):
+            if (probe := self._look(place)) is not None:
+                if not is_whole and place not in own and probe.document is not None:  # it may be more than was meant
                     self.documents.warn("DST-A2", f"{url} leads to nothing: what its host offers is taken", probe.uri)
                 yield probe
         if not url.endswith("/") or (self._faults and all(isinstance(fault, Unreachable) for fault in self._faults)):
             return  # or nobody answers there at all
         for name in CUSTOMARY_NAMES:
             told = len(self._faults)
-            probe_many = [probe for probe in self._look(url + name) if probe.document is not None]
+            probe = self._look(url + name)
             del self._faults[told:]  # that nothing is there is no fault
-            for probe in probe_many:
-                if self.sitemap or probe.document is None or probe.document.kind not in _SITEMAPS:
+            if probe is not None and probe.document is not None:
+                if self.sitemap or probe.document.kind not in _SITEMAPS:
                     remark = "found under a customary name, to which no rule of the standard leads"
                     self.documents.warn("DST-A2", remark, probe.uri)
                 yield probe
 
-    def _by_robots(self, origin: str) -> Iterator[Probe]:
-        for probe in self._look(f"{origin}/robots.txt"):
+    def _robots_sitemaps(self, origin: str) -> Iterator[str]:
+        if (probe := self._look(f"{origin}/robots.txt")) is not None:
             self.documents.keep_crawl_delay(probe.uri, probe.body)
-            for line in list(robots_sitemaps(probe.body, probe.final))[:_MOST_SITEMAPS]:
-                yield from self._look(line)
+            yield from list(robots_sitemaps(probe.body, probe.final))[:_MOST_SITEMAPS]
 
-    def _look(self, uri: str) -> Iterator[Probe]:
-        if normalise(uri) in self._visited:
-            return
-        self._visited.add(normalise(uri))
+    def _look(self, uri: str) -> Probe | None:
+        """What is at an address; None where it was looked at before, or there is nothing, which is noted."""
+        form = normalise(uri)
+        if form in self._visited:
+            return None
+        self._visited.add(form)
         try:
             probe = self._take(uri)
         except SourceFault as fault:
             self._faults.append(fault)
-            self._unusable[normalise(uri)] = fault.what
-            return
+            self._unusable[form] = fault.what
+            return None
         if probe.document is None and (probe.status == 200 or probe.status in RETRIED_STATUSES):
-            self._unusable[normalise(uri)] = probe.unusable
+            self._unusable[form] = probe.unusable
         if probe.status == 200 or probe.link_header:
-            yield probe
-        else:
-            self._faults.append(probe.status_fault)
+            return probe
+        self._faults.append(probe.status_fault)
+        return None
 
     def _go_around(self, *uris: str) -> None:
         """Note which of these documents were looked for, and are no ResourceSync or do not answer (DST-F4)."""
@@ -255,7 +236,7 @@ class Discovery:
                 self._links += 1
                 if depth == _HIGHEST or self._links > _MOST_LINKS:
                     return
-                for target in self._look(href):
+                if (target := self._look(href)) is not None:
                     yield from self._from(target, whole=whole, depth=depth + 1)
         elif document.kind in _DESCRIPTIONS:
             yield from self._described(probe)
@@ -276,74 +257,91 @@ class Discovery:
         self._description = self._description or description
         if own is not None:
             self._probes[own.uri] = own
-        pages = self._pages_of(description) if self.wanted.said else None
-        listed = {} if pages is None else _listed_once(pages)
-        names = choose_sets(list(listed), self.wanted) if listed else None
+        self._is_told = True
+        listed = self._listing(description)
+        above = dict(listed.values())
+        names = choose_sets(list(above), self.wanted) if self.wanted.said and self._is_told else None
         self._probe(names or ())
-        early: dict[str, list[Offer]] = {}
-        for uri in names or ():
-            self._visited.discard(normalise(uri))
-            early[uri] = list(self._listed_at(uri, listed[uri], 0))
-        found = {one.identity: one for offers in early.values() for one in offers}
-        if names is not None and found.keys() <= names.keys():
-            missing = [uri for uri in names if uri not in found]
-            if set(missing) <= set(self.wanted.remembered.values()):
-                told = dict(self.found.faults)
-                self.found.faults = [(uri, told.get(uri, "it is no Capability List any more")) for uri in missing]
-                self.found.pages = [page.validated for page in pages or () if page is not description]
-                self.found.listed = list(listed)
-                yield from (msgspec.structs.replace(one, name=names[uri]) for uri, one in found.items())
-                return
-        self._early = early
+        unread = [uri for uri in names or () if not self._is_set(uri)]
+        if names is not None and set(unread) <= set(self.wanted.remembered.values()):
+            self.found.listed = list(above)
+            for uri, name in names.items():
+                self._visited.discard(normalise(uri))
+                if uri not in unread:
+                    yield from (msgspec.structs.replace(one, name=name) for one in self._listed_at(uri, above[uri]))
+                elif self._entry(uri) is not None:
+                    self.found.faults.append((uri, "it is no Capability List any more"))
+            return
         if own is not None:
-            yield from early.pop(own.uri) if own.uri in early else self._offer(own, description.uri)
-        yield from self._listed_in(description, 0)
+            yield from self._offer(own, description.uri)
+        yield from self._sets_of(listed)
 
-    def _pages_of(self, description: Probe) -> list[Probe] | None:
-        """The Source Descriptions of an index, or the one itself; None where one is none, or there are too many sets.
+    def _listing(self, above: Probe, depth: int = 0) -> dict[str, tuple[str, str]]:
+        """What a Source Description lists, each once by its normal form: its address, and where it is listed.
 
         An index of Source Descriptions is followed to these (RS-SD-09, AMB-53).
         """
-        if description.document is None or description.document.kind is Kind.SOURCE_DESCRIPTION:
-            return [description]
-        pages: list[Probe] = []
-        for entry in description.entries:
-            try:
-                page = self._probes[entry.loc] = self._take(entry.loc)
-            except SourceFault as fault:
-                self._probes[entry.loc] = fault
-                return None
-            pages.append(page)
-            is_page = page.document is not None and page.document.kind is Kind.SOURCE_DESCRIPTION
-            if not is_page or sum(len(one.entries) for one in pages) > MOST_SETS:
-                return None
-        return pages
-
-    def _listed_in(self, probe: Probe, depth: int) -> Iterator[Offer]:
-        entries = own = own_entries(probe.entries)
-        is_page = probe.document is not None and probe.document.kind is Kind.SOURCE_DESCRIPTION
-        if is_page:
+        entries = own = own_entries(above.entries)
+        listed: dict[str, tuple[str, str]] = {}
+        if above.document is not None and above.document.kind is Kind.SOURCE_DESCRIPTION:
             entries = own[: max(0, min(self.most, MOST_SETS) - self._count)]
             self._count += len(entries)
             self.found.left_out += len(own) - len(entries)
             too_many = self.found.left_out > 0 and self._count >= MOST_SETS
+            for entry in entries:
+                self._is_told &= (entry.capability or _CAPABILITY_LIST).strip().lower() == _CAPABILITY_LIST
+                listed.setdefault(normalise(entry.loc), (entry.loc, above.uri))
         else:
-            entries = entries[: max(0, _MOST_PAGES - self._pages)]
+            entries = own[: max(0, _MOST_PAGES - self._pages)]
             self._pages += len(entries)
             too_many = len(entries) < len(own)
+            for entry in entries:
+                form = normalise(entry.loc)
+                target = None if form in self._visited else self._entry(entry.loc)
+                if target is None or target.document is None:
+                    self._is_told = False
+                elif target.document.kind in _DESCRIPTIONS:
+                    self.found.pages.append(target.validated)
+                    for below, one in self._listing(target, depth + 1).items() if depth < _HIGHEST else ():
+                        listed.setdefault(below, one)
+                else:
+                    self._is_told = False
+                    self._probes[entry.loc] = target
+                    self._visited.discard(form)
+                    listed.setdefault(form, (entry.loc, above.uri))
         if too_many:
-            self.documents.warn("RS-SD-05", "more sets than the limit; the others are not read", probe.final)
-        for start in range(0, len(entries), _TOGETHER):
-            batch = entries[start : start + _TOGETHER]
-            if is_page:
-                self._probe(entry.loc for entry in batch if normalise(entry.loc) not in self._visited)
-                self.documents.listener(Progress("reading sets", start + len(batch), len(entries)))
-            for entry in batch:
-                yield from self._early.pop(entry.loc, ())  # in its place, by which names are made
-                if normalise(entry.loc) not in self._visited:
-                    yield from self._listed_at(entry.loc, probe.uri, depth)
+            self.documents.warn("RS-SD-05", "more sets than the limit; the others are not read", above.final)
+        return listed
 
-    def _listed_at(self, uri: str, above: str, depth: int) -> Iterator[Offer]:
+    def _sets_of(self, listed: Mapping[str, tuple[str, str]], depth: int = 0) -> Iterator[Offer]:
+        """The sets of all that is listed, read many at a time."""
+        addresses = iter(listed.items())
+        count = 0
+        while batch := list(islice(addresses, _TOGETHER)):
+            self._probe(uri for form, (uri, _) in batch if form not in self._visited)
+            count += len(batch)
+            self.documents.listener(Progress("reading sets", count, len(listed)))
+            for form, (uri, above) in batch:
+                if form not in self._visited:
+                    yield from self._listed_at(uri, above, depth)
+
+    def _is_set(self, uri: str) -> bool:
+        """Whether what was found at an address is a Capability List, perhaps the one that is known."""
+        probe = self._probes[uri]
+        if isinstance(probe, SourceFault):
+            return False
+        is_known = probe.status == 304 and uri in self.known
+        return is_known or (probe.document is not None and probe.document.kind in CAPABILITY_LISTS)
+
+    def _entry(self, uri: str) -> Probe | None:
+        """The document of an entry that was not looked at yet; what cannot be read is noted."""
+        target = self._look(uri)
+        if target is not None and target.document is not None:
+            return target
+        self.found.faults.append((uri, str(self._faults[-1]) if target is None else target.unusable))
+        return None
+
+    def _listed_at(self, uri: str, above: str, depth: int = 0) -> Iterator[Offer]:
         """The sets of one entry of the Source Description at `above`."""
         known, probed = self.known.get(uri), self._probes.get(uri)
         if known is not None and isinstance(probed, Probe) and probed.status == 304:
@@ -351,16 +349,14 @@ class Discovery:
             self._offered.add(normalise(uri))
             yield msgspec.structs.replace(known[0], name="", description=above)
             return
-        target = next(self._look(uri), None)
+        target = self._entry(uri)
         document = None if target is None else target.document
-        if target is None:
-            self.found.faults.append((uri, str(self._faults[-1])))
-        elif document is None:
-            self.found.faults.append((uri, target.unusable))
-        elif document.kind in _DESCRIPTIONS:
+        if target is None or document is None:
+            return
+        if document.kind in _DESCRIPTIONS:
             self.found.pages.append(target.validated)
             if depth < _HIGHEST:
-                yield from self._listed_in(target, depth + 1)
+                yield from self._sets_of(self._listing(target, depth + 1), depth + 1)
         elif document.kind in CAPABILITY_LISTS:
             yield from self._offer(target, above)
         else:
@@ -371,10 +367,10 @@ class Discovery:
         document = probe.document
         up = document.link("up") if document is not None else None
         if up is not None and whole:
-            for above in self._look(up.href):
-                if above.document is not None and above.document.kind in _DESCRIPTIONS:
-                    yield from self._described(above, probe)
-                    return
+            above = self._look(up.href)
+            if above is not None and above.document is not None and above.document.kind in _DESCRIPTIONS:
+                yield from self._described(above, probe)
+                return
             self._go_around(up.href)
         yield from self._offer(probe, up.href if up is not None else None)
 
@@ -385,7 +381,7 @@ class Discovery:
             up = above.link("up")
             if up is not None and normalise(up.href) in self._offered:
                 return  # its set has been found already
-            target = next(self._look(up.href), None) if up is not None else None
+            target = self._look(up.href) if up is not None else None
             if target is None or target.document is None:
                 self._go_around(*(up.href,) if up is not None else ())
                 break
@@ -427,20 +423,6 @@ def _nothing_offered(probe: Probe) -> str:
     return (
         f"{nothing}: its entries have no capability, which says what is listed (RS-CAP-06)" if is_unnamed else nothing
     )
-
-
-def _listed_once(pages: Iterable[Probe]) -> dict[str, str]:
-    """What Source Descriptions list, each once, and which of them; nothing where it is not all Capability Lists."""
-    listed: dict[str, str] = {}
-    forms: set[str] = set()
-    for page in pages:
-        for entry in own_entries(page.entries):
-            if (entry.capability or _CAPABILITY_LIST).strip().lower() != _CAPABILITY_LIST:
-                return {}
-            if (form := normalise(entry.loc)) not in forms:
-                forms.add(form)
-                listed[entry.loc] = page.uri
-    return listed
 
 
 def named(offers: Iterable[Offer]) -> list[Offer]:

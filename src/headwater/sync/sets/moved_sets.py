@@ -10,32 +10,26 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import count
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from headwater.errors import SourceFault, UsageFault
-from headwater.spec.kinds import Kind
-from headwater.spec.records import ChangeKind, Entry
 from headwater.spec.uris import normalise, origin
-from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
-from headwater.sync.connection import MovedElsewhere, Origin, Scope, origin_of
+from headwater.sync.connection import MovedElsewhere, Origin, origin_of
 from headwater.sync.lists.documents import Documents
-from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, StagedEntry
 from headwater.sync.lists.position import Position
-from headwater.sync.state import Move, Offer, SetRow, fact, forget_documents, keep_offer, keep_position, remember_base
+from headwater.sync.state import Move, Offer, SetRow, forget_documents, keep_offer, keep_position, remember_base
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare
 
 # what is held goes along
 
 _SAMPLE = 500
-_MOST_PAIRS = 5_000
-_CANDIDATES = 6
+_MOST_NAMES = 10  # held files whose names are looked for in a list: each is a pass over it
+_MOST_PLACES = 5  # where each of them is found
 
 LISTED = "SELECT n, uri, hash, length, lastmod, type, encoding FROM temp.listed"
 """With what the scope refuses (DST-S12): to be fetched or not, it is listed there."""
@@ -49,21 +43,9 @@ _TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS there(
   uri TEXT PRIMARY KEY, n INTEGER, hash TEXT, length INTEGER, lastmod INTEGER, type TEXT, encoding TEXT
 ) WITHOUT ROWID;
-CREATE TEMP TABLE IF NOT EXISTS sample(uri TEXT, hash TEXT, length INTEGER, lastmod INTEGER);
-CREATE INDEX IF NOT EXISTS temp.sample_hash ON sample(hash);
-CREATE INDEX IF NOT EXISTS temp.sample_length ON sample(length, lastmod);
 CREATE TEMP TABLE IF NOT EXISTS renamed(id INTEGER PRIMARY KEY, uri TEXT);
 CREATE INDEX IF NOT EXISTS temp.renamed_uri ON renamed(uri);
 """
-
-_PAIRS = (
-    "SELECT l.uri, r.uri FROM resources r CROSS JOIN temp.sample l ON l.hash = r.listed_hash"
-    " WHERE r.set_id = ? AND r.path IS NOT NULL AND r.uri != l.uri LIMIT ?",
-    "SELECT l.uri, r.uri FROM resources r CROSS JOIN temp.sample l ON l.length = r.listed_length"
-    " AND l.lastmod = r.lastmod"
-    " WHERE r.set_id = ? AND l.hash IS NULL AND r.path IS NOT NULL AND r.uri != l.uri LIMIT ?",
-)
-"""One pass over what is held, in which the few that were listed are looked up."""
 
 _LISTED_COLUMNS = 5
 _COUNTERPARTS = """
@@ -129,12 +111,6 @@ def is_move(old: Offer, new: Offer) -> bool:
     return (before and normalise(before)) != (after and normalise(after))
 
 
-def known_as(fresh: Offer, held: Offer, moved_to: str | None) -> Offer:
-    """What the Capability List of a known set offers by now, and where that list is."""
-    where = moved_to or fresh.capability_list
-    return msgspec.structs.replace(fresh, name=held.name, identity=held.identity, capability_list=where)
-
-
 def take_along(t: Transaction, row: SetRow, offer: Offer, listed: str) -> tuple[ListAgreement | None, bool]:
     """Take what is held along to where it is listed by now, if enough of it is; what was found, and whether it was.
 
@@ -170,31 +146,21 @@ def agreement(t: Transaction, row: SetRow, offer: Offer, listed: str) -> ListAgr
 
 
 def _candidates(t: Transaction, row: SetRow, offer: Offer) -> list[UriPrefixes]:
-    """The prefixes that the documents' new places suggest, and those by which files of one content have moved.
+    """The prefixes that the documents' new places suggest, and those below which names of held files are listed.
 
     Only such as take the base of the names along: files that went from one folder to another below it have new names.
     Names without a base begin with the host.
     """
-    count = int(t.value("SELECT count(*) FROM temp.there"))
-    votes: Counter[UriPrefixes] = Counter()
-    t.run("DELETE FROM temp.sample")
-    t.run(
-        "INSERT INTO temp.sample SELECT uri, hash, length, lastmod FROM temp.there"
-        " WHERE n % ? = 0 AND length IS NOT 0 LIMIT ?",
-        (max(1, count // _SAMPLE), _SAMPLE),
-    )
-    t.run("DELETE FROM temp.sample WHERE hash IN (SELECT hash FROM temp.sample GROUP BY hash HAVING count(*) > 1)")
-    for query in _PAIRS:
-        for new, old in t.rows(query, (row.id, _MOST_PAIRS)):
-            if old.rpartition("/")[2] == new.rpartition("/")[2] and (found := prefixes_of(old, new)):
-                votes[found] += 1
     before, now = ((one.capability_list, one.baseline_document, one.changes_document) for one in (row.offer, offer))
-    places = zip(before, now, strict=True)
-    suggested = [prefixes_of(normalise(old), normalise(new)) for old, new in places if old and new]
-    likely = [prefixes for prefixes, _ in votes.most_common(_CANDIDATES)]
+    places = [(normalise(old), normalise(new)) for old, new in zip(before, now, strict=True) if old and new]
+    longest = "SELECT uri FROM resources WHERE set_id = ? AND path IS NOT NULL ORDER BY length(uri) DESC LIMIT ?"
+    for (uri,) in t.fetch(longest, (row.id, _MOST_NAMES)):
+        name = uri[len(row.base) - 1 :] if row.base and uri.startswith(row.base) else "/" + uri.split("/", 3)[-1]
+        listed = "SELECT uri FROM temp.there WHERE substr(uri, -?) = ? LIMIT ?"
+        places += [(uri, there) for (there,) in t.fetch(listed, (len(name), name, _MOST_PLACES))]
     return [
         one
-        for one in dict.fromkeys((*suggested, *likely))
+        for one in dict.fromkeys(prefixes_of(old, new) for old, new in places)
         if one is not None
         and (one.old.count("/") == 3 if row.base == "" else row.base is None or row.base.startswith(one.old))
     ]
@@ -248,8 +214,8 @@ def rename(t: Transaction, row: SetRow, offer: Offer, prefixes: UriPrefixes | No
 def suffices(found: ListAgreement, move: Move | None) -> bool:
     """Whether so much agrees that the set is the one that is held.
 
-    At least half of the files, by their hashes; after a permanent redirect also what nothing speaks against; where the
-    user says so, a single one.
+    At least half of the files, by their hashes, or so many as a guess needs; after a permanent redirect also what
+    nothing speaks against; where the user says so, a single one.
     """
     if found.held == 0:
         return move is not None
@@ -257,6 +223,8 @@ def suffices(found: ListAgreement, move: Move | None) -> bool:
         return 2 * found.same >= found.held
     if move.said:
         return found.same + found.open > 0
+    if move.guessed:
+        return found.same >= move.guessed * found.held
     return 2 * (found.same + found.open) >= found.held
 
 
@@ -298,24 +266,7 @@ Moved = Callable[[str], str | None]
 """Says where a document's URI permanently redirects to; None when it does not, or when nothing answers there."""
 
 
-class Likeness(NamedTuple):
-    """How much of what an offer lists first is held of a set."""
-
-    same: float
-    """The share that is held with the same hash, 0 to 1; of Change Lists nothing is said."""
-
-    is_possible: bool
-    """Whether that is enough where the user says that it is the same set: anything, or there was nothing to compare."""
-
-
-Alike = Callable[[SetRow, Offer], Likeness]
-"""Compares what an offer lists first with what is held of a set."""
-
-_LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP, Kind.CHANGE_LIST)
-_INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX, Kind.CHANGE_LIST_INDEX)
-_DUMPS = (Kind.RESOURCE_DUMP, Kind.RESOURCE_DUMP_INDEX, Kind.CHANGE_DUMP, Kind.CHANGE_DUMP_INDEX)
 _HALF, _NEARLY_ALL = 0.5, 0.9
-_MOST_TRIED = 1_000  # pairs of sets of different names; each set of the same name is compared
 _DEAD = 2  # an origin where so many requests in a row come to nothing is asked for nothing more
 
 
@@ -327,38 +278,27 @@ class SetMatches(msgspec.Struct, frozen=True):
 
 
 def match(
-    known: Sequence[SetRow], offers: Sequence[Offer], moved: Moved, alike: Alike | None = None, *, said: bool = False
+    known: Sequence[SetRow], offers: Sequence[Offer], moved: Moved, said: Collection[int] = (), *, guess: bool = False
 ) -> SetMatches:
     """Match by identity; what is left by a list that both name and nobody else does, then by a permanent redirect.
 
-    What then still is left on both sides is matched by what is listed (`alike`): half is enough where the names are the
-    same, nearly everything where these are the only ones. Where the user says that the source has moved (`said`) the
-    name is enough, or that these are the only ones; nothing is asked of the old address then but for the others.
-    A set whose lists are elsewhere by now has a `move`.
+    What then still is left on both sides is matched by the name, or as the only set of each, where the user says that
+    it has moved (`said`, by its number), or as a `guess`: then half of its files have to be listed there, or nearly all
+    where it is but the only one that is left. A set whose lists are elsewhere by now has a `move`.
     """
     by_identity = {row.offer.identity: row for row in known}
     rows = {offer.identity: by_identity[offer.identity] for offer in offers if offer.identity in by_identity}
     taken = {row.id for row in rows.values()}
     left = {row.id: row for row in known if row.id not in taken}
-    by_name = {row.name: row for row in left.values()}
     new = [offer for offer in offers if offer.identity not in rows]
-    tries = count()
 
-    def pair(counterpart: Callable[[Offer], SetRow | None]) -> None:
+    def pair(counterpart: Callable[[Offer], SetRow | None], guessed: float = 0.0) -> None:
         """Match each offer that is still new with the set that is its counterpart, if that is still left over."""
         for offer in new if left else ():
             row = counterpart(offer) if offer.identity not in rows else None
             if row is not None and left.pop(row.id, None) is not None:
-                moving = is_move(row.offer, offer)
-                rows[offer.identity] = msgspec.structs.replace(row, move=Move(row.offer, said)) if moving else row
-
-    def likely(offer: Offer) -> tuple[SetRow | None, float]:
-        """The set of the same name, else the only one for the only new offer; how much of it has to be there."""
-        named = by_name.get(offer.name)
-        if named is not None and named.id in left:
-            return named, _HALF
-        is_only = len(left) == 1 and sum(one.identity not in rows for one in new) == 1
-        return (next(iter(left.values())) if is_only else None), _NEARLY_ALL
+                move = Move(row.offer, row.id in said, guessed) if is_move(row.offer, offer) else None
+                rows[offer.identity] = msgspec.structs.replace(row, move=move)
 
     def by_redirect(offer: Offer) -> SetRow | None:
         """The set whose address redirects permanently to the offer; no more are asked than until that is found."""
@@ -368,24 +308,34 @@ def match(
                 targets.setdefault(normalise(target), row)
         return targets.get(wanted)
 
-    def by_content(offer: Offer) -> SetRow | None:
-        row, least = likely(offer)
-        if alike is None:
-            return None
-        if row is not None:
-            return row if alike(row, offer).same >= (_HALF if said else least) else None
-        others = (one for one in left.values() if said and next(tries) < _MOST_TRIED)
-        return next((one for one in others if alike(one, offer).same >= _HALF), None)
+    def only(_offer: Offer) -> SetRow | None:
+        able = [row for row in left.values() if not said or row.id in said]
+        return able[0] if len(able) == 1 and sum(one.identity not in rows for one in new) == 1 else None
 
     counts = Counter(uri for row in known for uri in _lists(row.offer)), Counter(u for o in offers for u in _lists(o))
     owners = {uri: row for row in left.values() for uri in _lists(row.offer) if all(one[uri] == 1 for one in counts)}
+    by_name = {row.name: row for row in left.values()}
     pair(lambda offer: next((owners[uri] for uri in sorted(_lists(offer)) if uri in owners), None))
-    if said:
-        pair(lambda offer: likely(offer)[0])
+    pair(lambda offer: row if (row := by_name.get(offer.name)) is not None and row.id in said else None)
+    pair(lambda offer: only(offer) if len(said) == 1 else None)
     unasked, targets = iter(list(left.values())), dict[str, SetRow]()
     pair(by_redirect)
-    pair(by_content)
+    if guess:
+        pair(lambda offer: by_name.get(offer.name), _HALF)
+        pair(only, _NEARLY_ALL)
     return SetMatches(rows, tuple(left.values()))
+
+
+def may_be_guessed(documents: Documents, url: str | None, known: Sequence[SetRow], way: tuple[str, str]) -> bool:
+    """Whether names may tell which remembered set an offered one is.
+
+    Not where the address alone tells that this is another source, or that nothing has moved: it is none that was given
+    before (`url`), or a temporary redirect leads to another origin. `way`: the address given, and where it led to.
+    """
+    came, at = map(origin_of, way)
+    is_detour = came != at and at not in map(origin_of, documents.moved.values())
+    is_other = url != way[0] and came not in {origin_of(row.offer.identity) for row in known}
+    return not (is_detour or is_other)
 
 
 def is_of_another(known: Sequence[SetRow], identities: Iterable[str], matches: SetMatches) -> bool:
@@ -450,68 +400,3 @@ def move_set(transaction: Transaction, row: SetRow, offer: Offer) -> SetRow:
     transaction.run("UPDATE sets SET identity = ? WHERE id = ?", (offer.identity, row.id))
     keep_offer(transaction, row.id, row.offer)
     return row
-
-
-def compare_lists(
-    documents: Documents,
-    database: Database,
-    known: Sequence[SetRow],
-    way: tuple[str, str],
-    scope_of: Callable[[Offer], Scope],
-    *,
-    said: bool = False,
-) -> Alike | None:
-    """A function that compares the first document of a list with what is held; only one in scope is asked for.
-
-    `way`: the address given, and where it led to. None where the address alone tells that this is another source, or
-    that nothing has moved: it was not given before, or a temporary redirect leads to another origin. What the user has
-    `said` stands for that.
-    """
-    with database.read() as t:
-        is_new = fact(t, "url") != way[0]
-    came, at = map(origin_of, way)
-    is_detour = came != at and at not in map(origin_of, documents.moved.values())
-    is_other = is_new and came not in {origin_of(row.offer.identity) for row in known}
-    if (is_detour or is_other) and not said:
-        return None
-    listed: dict[str, list[StagedEntry] | None] = {}
-
-    def alike(row: SetRow, offer: Offer) -> Likeness:
-        if offer.identity not in listed:
-            listed.clear()
-            everything = EntryFilter(Scope(frozenset(), any_host=True))
-            entries = _beginning(documents, offer, scope_of(offer))
-            listed[offer.identity] = None if entries is None else [everything.row(entry) for entry in entries]
-        rows = listed[offer.identity]
-        if rows is None:
-            return Likeness(0.0, is_possible=True)
-        with database.write() as t:
-            t.run("DELETE FROM temp.listed")
-            t.many(STAGE_LISTED, rows)
-            found = agreement(t, row, offer, LISTED)
-            t.run("DELETE FROM temp.listed")
-        compared = min(found.held, len(rows)) if offer.baseline_document is not None else 0
-        is_possible = suffices(found, Move(row.offer, said=True))
-        return Likeness(found.same / compared if compared else 0.0, is_possible)
-
-    return alike
-
-
-def _beginning(documents: Documents, offer: Offer, scope: Scope) -> list[Entry] | None:
-    """The first entries of what an offer's list lists; nothing where it cannot be read, None where that is a dump."""
-    uri = offer.baseline_document or offer.changes_document
-    for _ in range(3):  # an index, and an index in it (AMB-65)
-        if uri is None or scope.refusal(uri) is not None:
-            break
-        try:
-            probe = documents.probe(uri)
-        except SourceFault:
-            break
-        kind = probe.document.kind if probe.document is not None else None
-        if kind in _DUMPS:
-            return None
-        if kind in _LISTS:
-            last = {entry.loc: entry for entry in probe.entries}
-            return [entry for entry in last.values() if entry.change is not ChangeKind.DELETED]
-        uri = probe.entries[0].loc if kind in _INDEXES and probe.entries else None
-    return []

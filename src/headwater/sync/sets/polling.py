@@ -12,11 +12,10 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.storage.transaction import Transaction
-from headwater.sync.connection import Scope
+from headwater.sync.connection import Scope, Unreachable, cause_of
 from headwater.sync.lists.documents import CAPABILITY_LISTS, MOST_ENTRIES, ConditionalRequest, Documents, offer_of
 from headwater.sync.options import SyncOptions, signature_of
-from headwater.sync.sets.moved_sets import known_as
-from headwater.sync.state import SOURCE, Offer, SetRow, validators
+from headwater.sync.state import SOURCE, Offer, SetRow, Validators, validators
 from headwater.transport.fetch import Fetched
 
 # the Capability List, asked for anew
@@ -27,22 +26,39 @@ def place_of(offer: Offer) -> str | None:
     return offer.capability_list or offer.baseline_document or offer.changes_document
 
 
-def refreshed_offer(documents: Documents, held: Offer, uri: str) -> tuple[Offer, str | None] | None:
-    """What that document, now asked for at `uri`, offers of a set, and where it is permanently redirected to.
+class AskedOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a request for the document of a set that tells of all others."""
 
-    None where there is no such document.
-    """
-    most = MOST_ENTRIES if held.capability_list is not None else 1
+    offer: Offer | None = None
+    """What is offered now; None where that is as it was (304), or cannot be learnt (`fault`)."""
+
+    moved_to: str | None = None
+    """Where the document is permanently redirected to."""
+
+    validators: Validators = Validators()
+    fault: SourceFault | None = None
+
+
+def ask_for_offer(documents: Documents, held: Offer, uri: str, validators: Validators | None = None) -> AskedOffer:
+    """Ask at `uri` what is offered of a set by now, conditionally where there are `validators`."""
+    is_listed = held.capability_list is not None
     try:
-        probe = documents.probe(uri, most_entries=most)
-    except SourceFault:
-        return None
-    if probe.document is None or (probe.document.kind in CAPABILITY_LISTS) is (held.capability_list is None):
-        return None
-    if held.capability_list is not None:
-        return known_as(offer_of(probe, held.description, documents), held, probe.moved_to), probe.moved_to
-    capability = next(iter(held.documents))  # a document that stands for itself
-    return held.with_document(capability, probe.moved_to or uri), probe.moved_to
+        probe = documents.probe(uri, most_entries=MOST_ENTRIES if is_listed else 1, validators=validators)
+    except SourceFault as fault:
+        return AskedOffer(fault=fault)
+    if probe.status == 304:
+        return AskedOffer()
+    if probe.document is None or (probe.document.kind in CAPABILITY_LISTS) is not is_listed:
+        why = probe.unusable if probe.document is None else f"it is {probe.document.called}"
+        unusable = Unreachable(why, where=uri, rule="DST-A6", cause=cause_of(probe.status))
+        return AskedOffer(fault=probe.refused or unusable)
+    if is_listed:
+        fresh = offer_of(probe, held.description, documents)
+        where = probe.moved_to or fresh.capability_list
+        offer = msgspec.structs.replace(fresh, name=held.name, identity=held.identity, capability_list=where)
+    else:  # a document that stands for itself
+        offer = held.with_document(next(iter(held.documents)), probe.moved_to or uri)
+    return AskedOffer(offer=offer, moved_to=probe.moved_to, validators=probe.validated[1])
 
 
 # the documents that are asked for first
@@ -58,9 +74,12 @@ def polled_by(row: SetRow) -> str | None:
 
 
 def asked_first(
-    t: Transaction, rows: Sequence[SetRow], options: SyncOptions, scope_of: Callable[[Offer], Scope]
+    t: Transaction, rows: Sequence[SetRow], options: SyncOptions, scope_of: Callable[[Offer], Scope], *, daily: bool
 ) -> list[ConditionalRequest]:
-    """The conditional requests with which these sets begin, as far as that is known beforehand."""
+    """The conditional requests with which these sets begin, as far as that is known beforehand.
+
+    `daily`: all Capability Lists are asked for in this run.
+    """
     if options.baseline or options.repair or options.accept_reset:
         return []
     signature = signature_of(options)
@@ -69,7 +88,7 @@ def asked_first(
         if row.position is None or row.move is not None or row.scope not in (None, signature):
             continue
         offer, polled, scope = row.offer, polled_by(row), scope_of(row.offer)
-        asked = [(SOURCE, offer.capability_list)] if offer.change_list is None else []
+        asked = [(SOURCE, offer.capability_list)] if daily or offer.change_list is None else []
         if offer.changes_document is not None or row.baseline_done:
             asked.append((row.id, polled))
         for number, uri in asked:

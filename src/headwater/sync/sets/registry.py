@@ -18,7 +18,7 @@ from headwater.errors import SourceFault
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import MovedElsewhere, Scope, Unreachable, cause_of, hosts_of, origin_of
-from headwater.sync.lists.documents import CAPABILITY_LISTS, Documents, Probe, offer_of
+from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.lists.entries import scope_origins
 from headwater.sync.options import SyncOptions
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
@@ -27,17 +27,16 @@ from headwater.sync.sets.moved_sets import (
     address_at,
     another_source,
     at_offer,
-    compare_lists,
     is_move,
     is_of_another,
-    known_as,
     match,
+    may_be_guessed,
     move_set,
     redirects_of,
 )
-from headwater.sync.sets.polling import place_of, refreshed_offer
-from headwater.sync.sets.selection import SetNames, SetSelection, pick, takes_sitemaps, wanted_of
-from headwater.sync.source_times import DAY, SECOND
+from headwater.sync.sets.polling import ask_for_offer, place_of
+from headwater.sync.sets.selection import SetNames, SetSelection, names_of, pick, takes_sitemaps, wanted_of
+from headwater.sync.source_times import DAY
 from headwater.sync.state import (
     SOURCE,
     Move,
@@ -55,18 +54,10 @@ from headwater.sync.state import (
 from headwater.transport.scheduler import RETRIED_STATUSES
 from headwater.typed_decoding import from_json
 
-_OFFERED, _GONE = "offered", "offered by a description"  # facts: the sets last offered, and whether all were named
-_UNREAD, _SOME = "unread", "only some were read"  # facts: Capability Lists that failed, and whether all were tried
-_PAGES = "descriptions of the index"
-_DETOUR = "found around a broken document"
+_LISTED = "listed by the source"
 _REFUSED = (401, 403)
-_ASKED = "offer asked for at"
-_SINCE = f"{_ASKED} all"
-"""The fact from which the first times of all sets follow."""
-
-_MINUTES = 1_440
-_STRIDE = 719
-"""Minutes between the times of day of one set and the next: they are spread over the day."""
+_ASKED = "all offers asked for at"
+"""A fact: when a run of all sets began that asked for the Capability List of each."""
 
 
 def remembered_scope(t: Transaction, url: str, options: SyncOptions, offer: Offer) -> Scope:
@@ -84,6 +75,19 @@ def offered_scope(moved: Mapping[str, str], way: tuple[str, str], options: SyncO
     return Scope(origins, hosts_of(options.allow_hosts), options.any_host)
 
 
+class RememberedListing(msgspec.Struct, frozen=True):
+    """What the source listed when it was last asked, as a fact of the copy."""
+
+    listed: frozenset[str]
+    """The identities of sets; where only some were looked at, the addresses of all Capability Lists."""
+
+    unread: frozenset[str] = frozenset()
+    """Capability Lists that could not be read."""
+
+    pages: list[str] = []
+    """The Source Descriptions of an index: the index itself tells nothing of their changes."""
+
+
 @dataclass
 class SetRegistry:
     """Finds and remembers the sets of one run. `faults` and `final` are told once `rows` has been asked."""
@@ -96,166 +100,161 @@ class SetRegistry:
     changed_documents: frozenset[str]
     """Those that are said to have changed, of which the Source Description does not tell (RS-CH-04)."""
 
+    now: int
+    """When the run began, in microseconds since 1970."""
+
     def __post_init__(self) -> None:
         self._unread: set[str] = set()
         self._moving: list[SetRow] = []
-        self._found: DiscoveredSets | None = None
-        self._asked_at: dict[str, int] | None = None
-        self.final = self.url
-        """Where the address has led to."""
-
+        self._found: tuple[DiscoveredSets, RememberedListing] | None = None
         self.faults: list[str] = []
         """Capability Lists that cannot be read, each with what is wrong."""
+
+        with self.database.read() as t:
+            self._known = sets(t)
+            self.documents.moved |= moved_documents(t)
+            self._is_same = bool(self._known) and fact(t, "url") == self.url
+            self.final = (fact(t, "final") if self._is_same else None) or self.url
+            """Where the address has led to."""
+
+            self._description = fact(t, "description") if self._is_same else None
+            held, asked_at = fact(t, _LISTED), fact(t, _ASKED)
+        self._listing = from_json(held, RememberedListing) if held else None
+        self._asked_at = None if asked_at is None else int(asked_at)
+        self.is_daily = self._asked_at is not None and not self.now - DAY < self._asked_at <= self.now
+        """Whether a day has passed since all Capability Lists were asked for (DST-C5)."""
 
     def rows(self) -> list[SetRow]:
         """The sets to be brought up to date. Raises SourceFault where none are found, and UsageFault.
 
-        Of sets that the user wants, that are remembered and not offered by now, it is told.
+        Of sets that are remembered and not offered by now it is told: they are kept, and no longer brought up to date.
         """
-        offered = self._offered()
-        if offered is None:  # what is remembered still holds
-            with self.database.read() as t:
-                known, is_told = sets(t), bool(fact(t, _GONE))
-                offered = self._offered_before(t, known)
-            if is_told:
-                self._tell_missing(known, offered)
-        if not self.options.sets:
-            return offered
-        with self.database.read() as t:
-            told = {row.id for row in offered}
-            gone = [row for row in sets(t) if row.id not in told]
-        lost = {said: row for row in gone for said in (row.name, row.offer.identity) if said in self.options.sets}
-        for row in lost.values():
-            where = row.offer.capability_list or row.offer.identity
-            self._unreadable("DST-Q", f"the source no longer offers the set {row.name}", where)
-        return pick(offered, tuple(said for said in self.options.sets if said not in lost), self.url)
-
-    def _offered(self) -> list[SetRow] | None:
-        """The sets that the source offers by now; None: what is remembered still holds."""
-        with self.database.read() as t:
-            known = sets(t)
-            self.documents.moved |= moved_documents(t)
-            same = fact(t, "url") == self.url
-            self.final = (fact(t, "final") if same else None) or self.url
-            description = fact(t, "description") if same else None
-            detour = bool(fact(t, _DETOUR)) and same
-            held = validators(t, SOURCE, description) if description else None
-        if not (known and same):
-            return self._discover(known)
-        has_changed = not self.changed_documents.isdisjoint(row.offer.identity for row in known)
-        if description is None:
-            return self._discover(known) if detour or has_changed else None
-        if self._wants_more(known) or has_changed:
-            held = None
+        wanted = self.options.sets
+        rows, description = [row for row in self._known if self._is_listed(row)], self._description
         try:
-            probe = self.documents.probe(description, validators=held)
+            found = self._look()
         except SourceFault as fault:
-            self._make_do(known, fault, "DST-C5", f"the Source Description cannot be read: {fault.what}", description)
-            return None
-        self._tell_refused(probe.uri, probe.final, f"HTTP status {probe.status}")
-        if probe.document is None and (probe.status == 200 or probe.status in RETRIED_STATUSES):
-            why = f"the Source Description cannot be read: {probe.unusable}"
-            unreachable = Unreachable(why, where=probe.uri, rule="DST-F4", cause=cause_of(probe.status))
-            self._make_do(known, unreachable, "DST-F4", why, probe.uri)
-            if probe.status == 200:
-                self._unreadable("DST-F4", why, probe.uri)
-            return None
-        if probe.status == 304 and origin_of(probe.final) != origin_of(description):
-            self.final = probe.final  # the same document, which by now is elsewhere
-        if probe.status == 304 and held is not None and self._pages_hold() and self._still_unread(known):
-            return None
-        return self._discover(known, probe)
+            if not self._is_same or (self._wants_more() and wanted):
+                raise
+            found = None  # nothing new can be learnt: what is remembered has to do, where that can be all
+            what, where = f"the Source Description cannot be read: {fault.what}", fault.where or self.url
+            rule = "DST-F4" if fault.rule == "DST-F4" else "DST-C5"
+            if self._wants_more() or (rule == "DST-F4" and not isinstance(fault, Unreachable)):
+                self._unreadable(rule, what, where, fault)
+            else:
+                self.documents.warn(rule, what, where, fault=fault)
+        if found is not None:
+            rows, description = self._take(found, rows), found.description
+        offered, lost = {row.id for row in rows}, set[str]()
+        for row in self._known:
+            if row.id in offered:
+                continue
+            if said := {row.name, row.offer.identity}.intersection(wanted):
+                lost |= said
+                where = row.offer.capability_list or row.offer.identity
+                self._unreadable("DST-Q", f"the source no longer offers the set {row.name}", where)
+            elif description is not None:
+                self._tell_gone(row)
+        return pick(rows, tuple(said for said in wanted if said not in lost), self.url) if wanted else rows
 
-    def _wants_more(self, known: list[SetRow]) -> bool:
-        """Whether only some sets were read so far, and others are wanted."""
-        with self.database.read() as t:
-            some = bool(fact(t, _SOME))
-            offered = self._offered_before(t, known)
-        told = {row.name for row in offered} | {row.offer.identity for row in offered}
-        return some and not (self.options.sets and told.issuperset(self.options.sets))
+    def _is_listed(self, row: SetRow) -> bool:
+        return self._listing is None or row.offer.identity in self._listing.listed
 
-    def _pages_hold(self) -> bool:
-        """Whether every Source Description of an index is what it was: the index itself tells nothing of that."""
+    def _wants_more(self) -> bool:
+        """Whether only some sets were looked at so far, and others are wanted."""
+        if self._listing is None:
+            return False
+        told = {said for row in self._known if self._is_listed(row) for said in (row.name, row.offer.identity)}
+        is_all = self._listing.listed <= told | self._listing.unread
+        return not is_all and not (self.options.sets and told.issuperset(self.options.sets))
+
+    def _look(self) -> DiscoveredSets | None:
+        """What the source offers by now; None: what is remembered still holds. Raises SourceFault."""
+        has_changed = not self.changed_documents.isdisjoint(row.offer.identity for row in self._known)
+        is_current = self._is_same and self._listing is not None and not has_changed and not self._wants_more()
+        probe = None
+        if self._description is not None:
+            with self.database.read() as t:
+                held = validators(t, SOURCE, self._description) if is_current else None
+            probe = self.documents.probe(self._description, validators=held)
+            self._tell_refused(probe.uri, probe.final, f"HTTP status {probe.status}")
+            if probe.document is None and (probe.status == 200 or probe.status in RETRIED_STATUSES):
+                if probe.status == 200:
+                    raise SourceFault(probe.unusable, where=probe.uri, rule="DST-F4")
+                raise Unreachable(probe.unusable, where=probe.uri, rule="DST-F4", cause=cause_of(probe.status))
+            is_current = probe.status == 304 and held is not None
+            if is_current and origin_of(probe.final) != origin_of(self._description):
+                self.final = probe.final  # the same document, which by now is elsewhere
+        if is_current and self._still_holds():
+            return None
+        return self._discover(probe if probe is not None and probe.status == 200 else None)
+
+    def _still_holds(self) -> bool:
+        """Whether each Source Description of an index is what it was, and what could not be read still cannot."""
+        assert self._listing is not None
+        wanted, unread = self.options.sets, self._listing.unread
+        meant = [row for row in self._known if row.name in wanted or row.offer.identity in wanted]
+        told = {said for row in meant for said in (row.name, row.offer.identity)}
+        if wanted and told.issuperset(wanted):
+            unread &= told
         with self.database.read() as t:
-            pages = from_json(fact(t, _PAGES) or "[]", list[str])
-            asked = [(page, validators(t, SOURCE, page)) for page in pages]
-        found = list(self.documents.probe_many(asked))
-        for page, probe in zip(pages, found, strict=True):
+            pages = {page: validators(t, SOURCE, page) for page in self._listing.pages}
+        asked = [*pages.items(), *((uri, None) for uri in unread)]
+        is_same = True
+        for (uri, _), probe in zip(asked, self.documents.probe_many(asked), strict=True):
+            fault: SourceFault
             if isinstance(probe, SourceFault):
                 fault = probe
-            elif probe.status not in (200, 304):
-                what = f"HTTP status {probe.status}"
-                fault = probe.refused or Unreachable(what, where=page, cause=cause_of(probe.status))
-            else:
+            elif probe.status == 304:
                 continue
-            self.documents.warn("DST-C5", f"a Source Description cannot be read: {fault.what}", page, fault=fault)
-        return all(isinstance(probe, SourceFault) or probe.status != 200 for probe in found)
+            elif probe.document is not None or (uri in pages and probe.status == 200):
+                is_same = False
+                continue
+            else:
+                fault = probe.refused or Unreachable(probe.unusable, where=uri, cause=cause_of(probe.status))
+            if uri in pages:
+                self.documents.warn("DST-C5", f"a Source Description cannot be read: {fault.what}", uri, fault=fault)
+            else:
+                self._unreadable("DST-A6", f"a set cannot be read: {fault.what}", uri)
+        return is_same
 
-    def _still_unread(self, known: list[SetRow]) -> bool:
-        """Try the Capability Lists again that could not be read; False when one of them can by now."""
+    def _discover(self, description: Probe | None) -> DiscoveredSets:
+        offers = [row.offer for row in self._known if self._is_same and row.offer.capability_list == row.offer.identity]
         with self.database.read() as t:
-            uris = from_json(fact(t, _UNREAD) or "[]", list[str])
-        wanted = self.options.sets
-        if wanted and {row.name for row in known} | {row.offer.identity for row in known} >= set(wanted):
-            meant = {row.offer.identity for row in known if row.name in wanted} | set(wanted)
-            uris = [uri for uri in uris if uri in meant]
-        still = Discovery(self.documents).unread(uris) if uris else ()
-        for uri, what in still:
-            self._unreadable("DST-A6", f"a set cannot be read: {what}", uri)
-        return len(still) == len(uris)
-
-    def _discover(self, known: list[SetRow], probe: Probe | None = None) -> list[SetRow] | None:
-        with self.database.read() as t:
-            same = fact(t, "url") == self.url
-            offers = [row.offer for row in known if same and row.offer.capability_list == row.offer.identity]
             held = {one.identity: (one, last) for one in offers if (last := validators(t, SOURCE, one.identity))}
         discovery = Discovery(
             self.documents,
-            sitemap=takes_sitemaps(self.options, known),
-            wanted=wanted_of(self.options, known) if self.options.sets else SetSelection(),
+            sitemap=takes_sitemaps(self.options, self._known),
+            wanted=wanted_of(self.options, self._known) if self.options.sets else SetSelection(),
             known=held,
-            description=probe if probe is not None and probe.status == 200 else None,
+            description=description,
         )
         try:
-            found = discovery.find(self.url)
-        except SourceFault as fault:
-            if not (known and same):
-                raise
-            what = f"{fault.what}: what is remembered is used"
-            self._make_do(known, fault, fault.rule or fault.code, what, fault.where or self.url)
-            for uri, why in discovery.found.faults[:1]:
+            return discovery.find(self.url)
+        finally:
+            for uri, why in discovery.found.faults[:1] if self._known else ():
                 self._tell_refused(uri, uri, why)
-            return None
+
+    def _take(self, found: DiscoveredSets, before: list[SetRow]) -> list[SetRow]:
+        """The sets that were found, and those that hold as they are remembered (`before`: what was offered last).
+
+        These are the known ones whose Capability List, or the Source Description that lists it, cannot be read now;
+        and, where only some were looked at, all others.
+        """
         self.final = found.final
         for where, what in found.faults:
             self._unreadable("DST-A6", f"a set cannot be read: {what}", where)
         for where, what in found.detours.items():
             self._unreadable("DST-F4", f"{what}; another way was taken, which may not lead to all sets", where)
-        for uri, why in found.faults[:1] if known else ():
-            self._tell_refused(uri, uri, why)
-        # known sets whose Capability List, or the Source Description that lists it, cannot be read now are given as
-        # they are remembered; where only some were read, all that was remembered of the others stays
-        some = found.listed is not None
-        matches = self._matches(known, found) if known else SetMatches({}, ())
+        matches = self._matches(found, before) if self._known else SetMatches({}, ())
         with self.database.write() as t:
-            before = self._offered_before(t, known) if some else []
-            rows = self._rows(t, known, found, matches)
-            rows += [row for row in matches.gone if self._is_unread(row.offer)]
+            rows = self._rows(t, found, matches)
             told = {row.id for row in rows}
-            rows += [row for row in before if row.id not in told]
-            self._keep(t, found, rows, some=some)
-        if known and found.description:
-            self._tell_missing(known, rows)
+            held = [row for row in self._known if self._is_unread(row.offer)]
+            held += before if found.listed is not None else []
+            rows += {row.id: row for row in held if row.id not in told}.values()
+            self._keep(t, found, rows)
         return rows
-
-    def _make_do(self, known: list[SetRow], fault: SourceFault, rule: str, what: str, where: str) -> None:
-        """Nothing new can be learnt: what is remembered has to do, where that can be all that is wanted."""
-        if not self._wants_more(known):
-            self.documents.warn(rule, what, where, fault=fault)
-        elif self.options.sets:
-            raise fault
-        else:
-            self._unreadable(rule, what, where, fault)
 
     def _unreadable(self, rule: str, what: str, where: str, fault: SourceFault | None = None) -> None:
         """A fault of one set's Capability List: everything else goes on."""
@@ -275,39 +274,37 @@ class SetRegistry:
             self.documents.warn("DST-F10", what, uri)
             self.faults.append(f"{uri}: {what}")
 
-    def _matches(self, known: list[SetRow], found: DiscoveredSets) -> SetMatches:
+    def _matches(self, found: DiscoveredSets, offered: list[SetRow]) -> SetMatches:
         """Which remembered set each of those found is. Raises UsageFault where none is.
 
-        Where the user says that the source has moved, all sets that are wanted have: else nothing is remembered. Raises
-        MovedElsewhere where one is missing, or where nothing that is listed of it is held.
+        Where the user says that the source has moved, all sets have. Raises MovedElsewhere where one is missing.
         """
-        documents, options, way = self.documents, self.options, (self.url, found.final)
-        alike = compare_lists(documents, self.database, known, way, self.scope_of, said=options.moved)
-        own = {offer.identity for offer in found.offers} | self._unread
-        asked = [row for row in known if found.listed is None or row.offer.identity in own]
-        matches = match(asked, found.offers, redirects_of(documents), alike, said=options.moved)
+        known, options = self._known, self.options
         with self.database.read() as t:
             url = fact(t, "url")
-            before = {row.id for row in self._offered_before(t, known)}
-        if is_of_another(known, found.listed or [offer.identity for offer in found.offers], matches):
-            raise another_source(url, known, self.url, self.root)
-        if not options.moved or alike is None:
-            return matches
-        gone = [row.name for row in matches.gone if row.id in before and not self._is_unread(row.offer)]
-        if gone and url != self.url and not options.sets:
+        own = {offer.identity for offer in found.offers}
+        unread = dict(found.faults)
+
+        def is_asked(row: SetRow) -> bool:
+            """Whether a set may be one of those found; of one that cannot be read its address alone tells."""
+            offer = row.offer
+            return offer.identity in own or (found.listed is None and offer.capability_list not in unread)
+
+        asked = list(filter(is_asked, known))
+        wanted = [row for row in asked if {row.name, row.offer.identity}.intersection(options.sets)]
+        said = [row.id for row in (wanted if options.sets else asked) if options.moved]
+        guess = may_be_guessed(self.documents, url, known, (self.url, found.final))
+        matches = match(asked, found.offers, redirects_of(self.documents), said, guess=guess)
+        before = {row.id for row in offered}
+        gone = [row.name for row in matches.gone if row.id in before]
+        if options.moved and gone and url != self.url and not options.sets:
             told = ", ".join(gone[:3]) + (", …" if len(gone) > 3 else "")
             what = f"{'a set' if len(gone) == 1 else f'{len(gone):,} sets'} of the copy cannot be found there: {told}"
             if found.faults:
                 what += f"; {found.faults[0][0]} cannot be read: {found.faults[0][1]}"
             raise MovedElsewhere(what, where=found.final, rule="DST-F10", advice=_ADVICE)
-        for offer in found.offers if len(found.offers) > 1 else ():  # one alone is compared before anything is done
-            row = matches.rows.get(offer.identity)
-            if row is None or row.move is None:
-                continue
-            is_wanted = not options.sets or {row.name, row.offer.identity, offer.identity} & set(options.sets)
-            if is_wanted and not alike(row, offer).is_possible:
-                what = f"nothing that is listed there is held of the set {row.name}: this is another source"
-                raise MovedElsewhere(what, where=offer.identity, rule="DST-F10", advice=_ADVICE)
+        if is_of_another(known, found.listed or own, matches):
+            raise another_source(url, known, self.url, self.root)
         return matches
 
     def scope_of(self, offer: Offer) -> Scope:
@@ -317,52 +314,67 @@ class SetRegistry:
     def _is_unread(self, offer: Offer) -> bool:
         return offer.capability_list in self._unread or offer.description in self._unread
 
-    def _keep(self, t: Transaction, found: DiscoveredSets, rows: list[SetRow], *, some: bool) -> None:
-        moved = self.documents.moved
-        self._moving = [row for row in rows if row.move is not None]
-        if self._moving:
-            self._found = found  # a run that ends before all is taken along finds out anew what has moved
-            if found.description:
-                keep_validators(t, SOURCE, found.description, None, None, moved.get(found.description))
-        else:
-            self._keep_source(t, found)
-        keep_fact(t, _PAGES, msgspec.json.encode([uri for uri, _ in found.pages]).decode())
+    def _keep(self, t: Transaction, found: DiscoveredSets, rows: list[SetRow]) -> None:
         for uri, held in (*found.read, *found.pages):
-            keep_validators(t, SOURCE, uri, held.etag, held.last_modified, moved.get(uri))
-        unread = set(from_json(fact(t, _UNREAD) or "[]", list[str])) if some else set()
-        unread = (unread - {offer.identity for offer in found.offers}) | {uri for uri, _ in found.faults}
-        keep_fact(t, _UNREAD, msgspec.json.encode(sorted(unread)).decode())
-        keep_fact(t, _SOME, "yes" if some else "")
-        keep_fact(t, _OFFERED, msgspec.json.encode([row.id for row in rows]).decode())
-        keep_fact(t, _GONE, "yes" if found.description else "")
-        keep_fact(t, _DETOUR, "yes" if found.detours else "")
+            keep_validators(t, SOURCE, uri, held.etag, held.last_modified, self.documents.moved.get(uri))
+        unread = frozenset(uri for uri, _ in found.faults)
+        if found.listed is not None and self._listing is not None:
+            unread |= self._listing.unread.difference(offer.identity for offer in found.offers)
+        listed = unread.union((row.offer.identity for row in rows) if found.listed is None else found.listed)
+        listing = RememberedListing(listed, unread, [uri for uri, _ in found.pages])
+        self._moving = [row for row in rows if row.move is not None]
+        if not self._moving:
+            self._keep_source(t, found, listing)
+            return
+        self._found = found, listing  # a run that ends before all is taken along finds out anew what has moved
+        keep_fact(t, _LISTED, "")
+        if found.description:
+            keep_validators(t, SOURCE, found.description, None, None, self.documents.moved.get(found.description))
 
-    def _keep_source(self, t: Transaction, found: DiscoveredSets) -> None:
+    def _keep_source(self, t: Transaction, found: DiscoveredSets, listing: RememberedListing) -> None:
         keep_fact(t, "url", found.url)
         keep_fact(t, "final", found.final)
         if found.description:
-            keep_fact(t, "description", found.description)
             etag, modified, moved = found.validators.etag, found.validators.last_modified, self.documents.moved
             keep_validators(t, SOURCE, found.description, etag, modified, moved.get(found.description))
+            keep_fact(t, "description", found.description)
         else:
             t.run("DELETE FROM facts WHERE name = 'description'")
+        # what was found around a broken document is looked for anew (DST-F4)
+        keep_fact(t, _LISTED, "" if found.detours else msgspec.json.encode(listing).decode())
 
     def conclude(self) -> None:
         """At the end of a run: where every set that has moved was taken along, its new address holds."""
+        if self._asked_at is None or (self.is_daily and not self.options.sets):
+            with self.database.write() as t:
+                keep_fact(t, _ASKED, str(self.now))
         if self._found is None:
             return
         with self.database.write() as t:
             now = {row.id: row.offer.identity for row in sets(t)}
             if any(now[row.id] != row.offer.identity for row in self._moving):
                 return
-            self._keep_source(t, self._found)
-        address = address_at(self.url, place_of(self._moving[0].offer) or self.url)
+            self._keep_source(t, *self._found)
+        address = address_at(self.url, next((place_of(row.offer) for row in self._moving), None) or self.url)
         if address is not None:
             told = f"the source has moved to {address}: use this address, the old one may stop redirecting"
             self.documents.warn("DST-F10", told, self.url)
 
-    def _rows(self, t: Transaction, known: list[SetRow], found: DiscoveredSets, matches: SetMatches) -> list[SetRow]:
+    def as_another(self, row: SetRow) -> SetRow:
+        """The new set that is offered where a known one was thought to be by now."""
+        self._moving = [one for one in self._moving if one.id != row.id]
+        self._tell_gone(row)
+        with self.database.write() as t:
+            name = SetNames(one.name for one in sets(t)).free(names_of([row.offer.identity])[0])
+            return add_set(t, msgspec.structs.replace(row.offer, name=name), name)
+
+    def _tell_gone(self, row: SetRow) -> None:
+        told = f"the source no longer offers the set {row.name}: it stays as it is"
+        self.documents.warn("DST-Q", told, row.offer.capability_list or row.offer.identity)
+
+    def _rows(self, t: Transaction, found: DiscoveredSets, matches: SetMatches) -> list[SetRow]:
         """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""
+        known = self._known
         names = SetNames(row.name for row in known)
         folders = {row.folder.lower() for row in known}
         several = found.several or len(known) > 1 or bool(known and not matches.rows)
@@ -380,88 +392,45 @@ class SetRegistry:
             rows.append(at_offer(row, offer) if row.move is not None else move_set(t, row, offer))
         return rows
 
-    def _offered_before(self, t: Transaction, known: list[SetRow]) -> list[SetRow]:
-        kept = fact(t, _OFFERED)
-        numbers = None if kept is None else set(from_json(kept, list[int]))
-        return [row for row in known if numbers is None or row.id in numbers]
-
-    def _tell_missing(self, known: list[SetRow], rows: list[SetRow]) -> None:
-        """Say which sets the Source Description lists no longer: they are kept, and no longer brought up to date."""
-        offered = {row.id for row in rows}
-        for row in known:
-            if row.id not in offered:
-                where = row.offer.capability_list or row.offer.identity
-                told = f"the source no longer offers the set {row.name}: it stays as it is"
-                self.documents.warn("DST-Q", told, where)
-
     # the Capability List of one set, asked for anew
 
-    def with_fresh_offer(self, row: SetRow, now: int) -> SetRow:
-        """What is offered of one set just now, where that has to be asked for. `now`: microseconds since 1970.
+    def with_fresh_offer(self, row: SetRow) -> SetRow:
+        """What is offered of one set just now, where that has to be asked for.
 
         Where there is no Change List to poll, the Capability List is: it may name one, or another dump, by now. Beside
         one that is polled it is asked for once a day: it may name another, while the former says nothing new.
         """
-        documents, place = self.documents, place_of(row.offer)
+        documents, place, uri = self.documents, place_of(row.offer), row.offer.capability_list
         if row.move is None and place not in (None, row.offer.identity):
             # whether the address that the user gave still redirects there (DST-F10): who could answer in the source's
             # place once, over plain http perhaps, does not keep the copy for good
-            found = refreshed_offer(documents, row.offer, row.offer.identity)
-            if found is not None and found[1] != place and is_move(row.offer, found[0]):
-                row = msgspec.structs.replace(row, offer=found[0], move=Move(row.offer))
-        uri = row.offer.capability_list
+            asked = ask_for_offer(documents, row.offer, row.offer.identity)
+            if asked.offer is not None and asked.moved_to != place and is_move(row.offer, asked.offer):
+                row = msgspec.structs.replace(row, offer=asked.offer, move=Move(row.offer))
         if row.move is not None or row.position is None or uri is None or uri in self._unread:
             return row  # with a move it was just read
         is_polled = row.offer.change_list is not None
-        if is_polled and not self._is_due(row.id, now):
+        if is_polled and not self.is_daily:
             return row
         with self.database.read() as t:
             held = validators(t, SOURCE, uri)
         row = msgspec.structs.replace(row, is_offer_asked=is_polled)
-        try:
-            probe = documents.probe(uri, validators=held)
-        except SourceFault as fault:
-            refused, rule, why = fault, fault.rule or fault.code, fault.what
-        else:
-            if probe.status == 304:
-                return row
-            if probe.document is not None and probe.document.kind in CAPABILITY_LISTS:
-                offer = known_as(offer_of(probe, row.offer.description, documents), row.offer, probe.moved_to)
-                if probe.moved_to is not None and is_move(row.offer, offer):
-                    return msgspec.structs.replace(row, offer=offer, move=Move(row.offer))
-                moved_to = documents.moved.get(probe.uri)
-                with self.database.write() as t:
-                    keep_offer(t, row.id, offer)
-                    keep_validators(t, SOURCE, probe.uri, probe.etag, probe.last_modified, moved_to)
-                return msgspec.structs.replace(row, offer=offer)
-            why = f"it is {probe.document.called}" if probe.document is not None else probe.unusable
-            rule = "DST-A6"
-            refused = probe.refused or Unreachable(why, where=uri, cause=cause_of(probe.status))
-        what = f"the Capability List cannot be read: {why}"
-        if is_polled:  # a Change List that is polled tells of changes all the same: then it is no fault of the run
-            documents.warn(rule, what, uri)
-        else:
-            self._unreadable(rule, what, uri, refused)
-        return row
-
-    def _is_due(self, set_id: int, now: int) -> bool:
-        """Whether a day has passed since the set was asked for, which is noted.
-
-        The first day is a part of one, so that the sets are spread over the day.
-        """
-        if self._asked_at is None:
-            with self.database.read() as t:
-                rows = t.fetch("SELECT name, value FROM facts WHERE name GLOB ?", (f"{_ASKED} *",))
-            self._asked_at = {name: int(value) for name, value in rows}
-        name = f"{_ASKED} {set_id}"
-        first = self._asked_at.get(_SINCE, now) - set_id * _STRIDE % _MINUTES * 60 * SECOND
-        is_due = not now - DAY < self._asked_at.get(name, first) <= now
-        noted = name if is_due else _SINCE
-        if is_due or noted not in self._asked_at:
-            self._asked_at[noted] = now
+        asked = ask_for_offer(documents, row.offer, uri, held)
+        if asked.fault is not None:
+            rule, what = asked.fault.rule or asked.fault.code, f"the Capability List cannot be read: {asked.fault.what}"
+            if is_polled:  # a Change List that is polled tells of changes all the same: then it is no fault of the run
+                documents.warn(rule, what, uri)
+            else:
+                self._unreadable(rule, what, uri, asked.fault)
+        elif asked.offer is not None and asked.moved_to is not None and is_move(row.offer, asked.offer):
+            return msgspec.structs.replace(row, offer=asked.offer, move=Move(row.offer))
+        elif asked.offer is not None:
+            etag, modified = asked.validators.etag, asked.validators.last_modified
             with self.database.write() as t:
-                keep_fact(t, noted, str(now))
-        return is_due
+                keep_offer(t, row.id, asked.offer)
+                keep_validators(t, SOURCE, uri, etag, modified, documents.moved.get(uri))
+            return msgspec.structs.replace(row, offer=asked.offer)
+        return row
 
 
 _ADVICE = (

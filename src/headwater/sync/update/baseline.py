@@ -141,7 +141,7 @@ class Baseline:
 
     def _is_elsewhere(self, uri: str) -> bool:
         """Whether the Capability List names another document by now than the one that could not be used."""
-        return self._set.refresh_offer() and self._set.offer.baseline_document not in (None, uri)
+        return self._set.is_elsewhere() and self._set.offer.baseline_document not in (None, uri)
 
     def _other_kind(self, uri: str, found: OtherDocument) -> None:
         """The Capability List called it a Resource List; the document decides, and there is no baseline (DST-A7)."""

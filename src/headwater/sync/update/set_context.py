@@ -7,7 +7,7 @@ import msgspec
 from headwater.errors import HeadwaterError
 from headwater.progress import each_of_set
 from headwater.storage.transaction import Transaction
-from headwater.sync.connection import Scope
+from headwater.sync.connection import AnotherSet, Scope
 from headwater.sync.linked_resources import forget_statements
 from headwater.sync.lists.entries import ListContext, any_patches, any_patches_alone, keep_dataset_flags, scope_origins
 from headwater.sync.lists.position import Position
@@ -15,7 +15,7 @@ from headwater.sync.options import signature_of
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import SetReport
 from headwater.sync.sets.moved_sets import is_move, moved_elsewhere, take_along
-from headwater.sync.sets.polling import place_of, refreshed_offer
+from headwater.sync.sets.polling import ask_for_offer, place_of
 from headwater.sync.state import (
     SOURCE,
     Move,
@@ -67,7 +67,7 @@ class SetContext:
         """Whether an archive or a dump has led to the position: the Change List need not have been read before."""
 
         self.report = SetReport(name=row.name, folder=row.folder, capability_list=row.offer.capability_list)
-        self._refreshed = self._probed = False
+        self._is_asked = False
 
     @property
     def lists(self) -> ListContext:
@@ -161,13 +161,15 @@ class SetContext:
     def take_along(self, listed: str) -> None:
         """Take what is held along to where the source has moved, as far as what is `listed` there agrees with it.
 
-        Raises MovedElsewhere where a moved set's list is of something else: then nothing is changed.
+        Raises MovedElsewhere, or AnotherSet, where a moved set's list is of something else: then nothing is changed.
         """
         with self.run.database.write() as t:
             row = msgspec.structs.replace(self.row, move=self.move)
             found, taken = take_along(t, row, self.offer, listed)
         if found is not None and self.move is not None and not taken:
             there = msgspec.structs.replace(row, offer=self.offer)
+            if self.move.guessed:
+                raise AnotherSet("this is another set", where=self.offer.identity, rule="DST-F10")
             raise moved_elsewhere(there, found, self.run.source, self.run.destination)
         if found is not None and taken:
             now = found.prefixes.new if found.prefixes else self.offer.identity
@@ -180,49 +182,40 @@ class SetContext:
     def look_for_move(self) -> None:
         """Where a list of the set is permanently redirected the Capability List may name others by now.
 
-        Raises SetRelocated, once, if it does: what was just read is to be read anew as that of a set that has moved.
+        Raises SetRelocated, once, if it does: what was just read is to be read anew.
         """
         position = self.row.position
         lists = {self.offer.baseline_document, self.offer.changes_document, position.list_uri if position else None}
-        if not self._probed and not self.run.documents.redirected.isdisjoint(lists) and self.has_moved():
+        if not self.run.documents.redirected.isdisjoint(lists) and self.is_elsewhere():
             raise SetRelocated
 
-    def has_moved(self) -> bool:
-        """Whether the set has moved for good: to a host in no scope yet, or with its lists (DST-F10)."""
-        self._probed = True
-        uri = place_of(self.offer)
-        found = refreshed_offer(self.run.documents, self.offer, uri) if uri is not None and self.move is None else None
-        offer, moved_to = found or (self.offer, None)
-        if uri is None or moved_to is None:
-            return False
-        moved = is_move(self.offer, offer)
-        origins = self.scope.origins | scope_origins({}, moved_to)
-        if not moved and origins == self.scope.origins:
-            return False
-        self.scope = msgspec.structs.replace(self.scope, origins=origins)
-        with self.run.database.write() as t:
-            keep_validators(t, SOURCE, uri, None, None, moved_to)
-        if moved:
-            self.move = Move(self.offer)
-            self.offer = offer
-        return True
+    def is_elsewhere(self) -> bool:
+        """Ask once where the lists of the set are, and say whether they are elsewhere by now (DST-C5, DST-A7).
 
-    def refresh_offer(self) -> bool:
-        """Read the Capability List anew, and say whether it names other lists by now (DST-C5, DST-A7)."""
-        uri = self.offer.capability_list
-        if uri is None or self._refreshed:
+        Raises SetRelocated where the set has moved for good, to a host in no scope yet or with its lists: nothing is
+        taken over before it was compared with the copy (DST-F10).
+        """
+        uri, held = place_of(self.offer), self.offer
+        if uri is None or self._is_asked:
             return False
-        self._refreshed = True
-        found = refreshed_offer(self.run.documents, self.offer, uri)
-        held, (fresh, moved_to) = self.offer, found or (self.offer, None)
-        if not (fresh.baseline_document or fresh.changes_document):
+        self._is_asked = True
+        asked = ask_for_offer(self.run.documents, held, uri)
+        fresh = asked.offer
+        if fresh is None or not (fresh.baseline_document or fresh.changes_document):
             return False
-        if moved_to is not None and is_move(held, fresh):
-            return False  # nothing of it is taken over before it was compared with the copy (DST-F10)
-        if fresh.documents != held.documents:
-            self.offer = fresh
-            if self.move is None:
-                with self.run.database.write() as t:
+        moved_to = asked.moved_to if self.move is None else None
+        is_moved, is_changed = moved_to is not None and is_move(held, fresh), fresh.documents != held.documents
+        origins = self.scope.origins | scope_origins({}, moved_to)
+        is_relocated = is_moved or origins != self.scope.origins
+        if self.move is None and (is_relocated or is_changed):
+            with self.run.database.write() as t:
+                keep_validators(t, SOURCE, uri, None, None, self.run.documents.moved.get(uri))
+                if is_changed and not is_moved:
                     keep_offer(t, self.row.id, fresh)
-                    keep_validators(t, SOURCE, uri, None, None, self.run.documents.moved.get(uri))
+        if is_changed:
+            self.offer = fresh
+        if is_relocated:
+            self.move = Move(held) if is_moved else self.move
+            self.scope = msgspec.structs.replace(self.scope, origins=origins)
+            raise SetRelocated
         return (fresh.baseline_document, fresh.changes_document) != (held.baseline_document, held.changes_document)

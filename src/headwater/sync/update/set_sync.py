@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined
 from headwater.storage.transaction import Transaction
-from headwater.sync.connection import IncompleteList, MovedElsewhere, RedirectRefused, Scope, Unreachable
+from headwater.sync.connection import AnotherSet, IncompleteList, MovedElsewhere, RedirectRefused, Scope, Unreachable
 from headwater.sync.copy.held_files import find_damage
 from headwater.sync.linked_resources import keep_representations
 from headwater.sync.lists.archives import CHANGE_LIST_ARCHIVE, lists_over_gap
@@ -90,9 +91,12 @@ class SetSync:
         """Synchronise; where a list is redirected to another host, the Capability List may have moved there too."""
         try:
             self._synchronise()
-        except (SetRelocated, RedirectRefused) as cause:
-            if isinstance(cause, RedirectRefused) and not self._set.has_moved():
-                raise
+        except SetRelocated:
+            self._synchronise()
+        except RedirectRefused:
+            with suppress(SetRelocated):
+                if not self._set.is_elsewhere():
+                    raise
             self._synchronise()
 
     def _synchronise(self) -> None:
@@ -178,7 +182,7 @@ class SetSync:
         """
         reading = self._increment()
         is_unusable = reading.outcome in (ReadingOutcome.MISSING, ReadingOutcome.BROKEN)
-        if is_unusable and not isinstance(reading.fault, RedirectRefused) and self._set.refresh_offer():
+        if is_unusable and not isinstance(reading.fault, RedirectRefused) and self._set.is_elsewhere():
             reading = self._increment()
         self._reading = reading
         if reading.outcome in _GAPS:
@@ -226,7 +230,7 @@ class SetSync:
         held, reading, position = self._set, self._reading, self._set.row.position
         if position is not None and position.time is not None and (reading.earliest or 0) > position.time:
             if CHANGE_LIST_ARCHIVE not in held.offer.documents and reading.archives is None:
-                held.refresh_offer()
+                held.is_elsewhere()
             uri = held.offer.documents.get(CHANGE_LIST_ARCHIVE) or reading.archives
             found = None if uri is None else lists_over_gap(held.lists, uri, position.time, reading.earliest or 0)
             if found is not None:
@@ -407,7 +411,7 @@ def report_of(context: SetContext, carry_out: Callable[[], None]) -> SetReport:
             )
         carry_out()
     except HeadwaterError as fault:
-        if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED) or isinstance(fault, DeadlineMet):
+        if fault.exit_status not in (Exit.SOURCE, Exit.UNDETERMINED) or isinstance(fault, (DeadlineMet, AnotherSet)):
             raise
         context.report_fault(fault)
     summarise(context)
