@@ -37,7 +37,7 @@ RULES = {
     "WS-S-08": (DECISIONS, "test_a_subscription_is_renewed_within_its_lease_ws_s_08"),
     "WS-S-09": (KILLED, "test_a_kill_between_the_acknowledgement_and_the_application_loses_nothing"),
     "WS-S-10": (HOSTILE, "test_nobody_else_is_answered"),
-    "WS-S-11": (DECISIONS, "test_the_callback_tells_the_subscription_and_no_link_does_ws_s_11"),
+    "WS-S-11": (HOSTILE, "test_a_delivery_for_another_topic_is_ignored"),
     "WS-S-12": (HOSTILE, "test_forged_and_unsigned_deliveries_are_not_applied"),
     "WS-S-13": (LIFE, "test_a_denied_subscription_is_not_asked_for_again"),
     "WS-S-14": (DECISIONS, "test_what_is_discovered_of_a_topic"),

@@ -424,13 +424,12 @@ def test_a_service_tells_the_command_after_each_look_that_changed_something(
     """Also when the command fails the service goes on."""
     import headwater.sync.run
 
-    def three_looks(task: SyncTask, _interval: PollInterval, tell: Callable[[SyncReport], None]) -> int:
-        for _ in range(2):
+    def three_looks(task: SyncTask, _interval: PollInterval, tell: Callable[[SyncReport], None], **_: object) -> None:
+        for _look in range(2):
             tell(synchronise(task))
         source.pages["/set/changelist.xml"] = Reply(b"", 500)
         told.ends(3)
         tell(synchronise(task))
-        return 0
 
     monkeypatch.setattr(headwater.sync.run, "follow", three_looks)
     arguments = ["sync", "--follow", "1", "--exec", told.command, source.base, str(dest)]
@@ -453,7 +452,7 @@ def test_a_service_tells_once_what_goes_on_being_wrong(
     now, shown = [0.0], list[str]()
     monkeypatch.setattr("headwater.cli.progress_output.Reminders", lambda *_: Reminders(lambda: now[0]))
 
-    def probe_many(task: SyncTask, _interval: PollInterval, tell: Callable[[SyncReport], None]) -> int:
+    def probe_many(task: SyncTask, _interval: PollInterval, tell: Callable[[SyncReport], None], **_: object) -> None:
         def probe() -> None:
             tell(synchronise(msgspec.structs.replace(task, listener=silent)))
             out = capsys.readouterr().out
@@ -464,7 +463,6 @@ def test_a_service_tells_once_what_goes_on_being_wrong(
         source.pages["/set/resources/f2.txt"] = Reply(b"gone", 404)
         site.publish_changes(10, entries=[site.change(90, "updated", "f2.txt", b"other")])
         probe()
-        return 0
 
     source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
     monkeypatch.setattr(headwater.sync.run, "follow", probe_many)

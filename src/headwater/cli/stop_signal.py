@@ -8,18 +8,25 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from headwater.errors import Exit
-from headwater.progress import Notice
+from headwater.errors import Exit, Interrupted
+
+if TYPE_CHECKING:
+    from headwater.progress import Notice
 
 _STANDARD_ERROR = 2
 
 
 class StopSignal:
-    """A context in which SIGTERM and SIGINT set `event` instead of ending the process; a second one acts as usual."""
+    """A context in which SIGTERM and SIGINT set `event` instead of ending the process; a second one acts as usual.
 
-    def __init__(self) -> None:
+    With `grace_seconds`, what is still under way so long after the first one is broken off, and the context left.
+    """
+
+    def __init__(self, grace_seconds: float | None = None) -> None:
         self.event = threading.Event()
+        self._grace_seconds = grace_seconds
         self._by: int | None = None
         self._before: dict[signal.Signals, object] = {}
 
@@ -28,14 +35,24 @@ class StopSignal:
             self._before[number] = signal.signal(number, self._stop)
         return self
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        self._put_back()
+        if self._grace_seconds is None:
+            return False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return self.event.is_set() and isinstance(error, KeyboardInterrupt | Interrupted)
+
+    def _put_back(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _stop(self, number: int, _frame: FrameType | None) -> None:
         self._by = self._by or number
-        self.__exit__()
+        self._put_back()
         self.event.set()
+        if self._grace_seconds is not None:
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, self._grace_seconds)
 
     def wait(self) -> None:
         """Return when a signal has come."""
@@ -59,6 +76,8 @@ def hangups_noted(tell: Callable[[Notice], None]) -> Iterator[None]:
     if not is_main or signal.getsignal(signal.SIGHUP) != signal.SIG_DFL or os.isatty(_STANDARD_ERROR):
         yield
         return
+    from headwater.progress import Notice  # imported here: `--help` needs none of it
+
     notice = Notice("HW-SRV-15", "SIGHUP ends nothing here, and nothing is read again")
 
     def note(_number: int, _frame: FrameType | None) -> None:

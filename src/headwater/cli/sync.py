@@ -27,10 +27,15 @@ from headwater.cli.shared_options import (
     url_argument,
     with_sparql_user,
 )
+from headwater.cli.stop_signal import StopSignal, hangups_noted
 from headwater.errors import Exit, UsageFault
 
 if TYPE_CHECKING:
     from headwater.sync.run import SyncTask
+
+
+GRACE_SECONDS = 1.5
+"""How long a run may take to stop by itself, before it is broken off wherever it is."""
 
 
 def follow_pushed(
@@ -44,7 +49,6 @@ def follow_pushed(
     from msgspec.structs import replace
 
     from headwater.cli.serve_options import ANY_HOST
-    from headwater.cli.stop_signal import hangups_noted
     from headwater.http.follow_push import PushOptions, follow_push
     from headwater.notify.hub.policy import objection_to_url
     from headwater.source.hubs_and_tokens import host_and_port
@@ -68,9 +72,10 @@ def follow_pushed(
             json_line({"event": "listening", "callbacks": callbacks, "address": at})
 
     push = PushOptions(listen=address, callback_url=callback_url, on_listening=announce, on_fault=complain)
-    with output.listening() as progress, hangups_noted(progress):
+    with output.listening() as progress, hangups_noted(progress), StopSignal(GRACE_SECONDS) as stop:
         heard = [replace(task, listener=progress) for task in tasks]
-        return follow_push(heard, PollInterval(*seconds), output.teller(progress), push)
+        follow_push(heard, PollInterval(*seconds), output.teller(progress), push, stop=stop.event)
+    return stop.exit_status
 
 
 def also_followed(task: SyncTask, url: str, destination: Path) -> SyncTask:
@@ -238,13 +243,13 @@ def command(
         tasks = [task, *(also_followed(task, one, where) for one, where in also)]
         return follow_pushed(tasks, (follow, longest), output, callback_url, listen)
     if follow is not None:
-        from headwater.cli.stop_signal import hangups_noted
         from headwater.sync.run import follow as follow_source
         from headwater.sync.sets.polling import PollInterval
 
-        with output.listening() as progress, hangups_noted(progress):
-            interval = PollInterval(follow, longest)
-            return follow_source(replace(task, listener=progress), interval, output.teller(progress))
+        with output.listening() as progress, hangups_noted(progress), StopSignal(GRACE_SECONDS) as stop:
+            heard, interval = replace(task, listener=progress), PollInterval(follow, longest)
+            follow_source(heard, interval, output.teller(progress), stop=stop.event)
+        return stop.exit_status
     gc.freeze()  # what is imported stays; rows by the hundred thousand make no cycles worth looking for
     gc.set_threshold(50_000, 20, 20)
     with output.listening() as progress:

@@ -19,7 +19,7 @@ from headwater.http.server import ServerLimits, ServerThread, UvicornServer, mak
 from headwater.notify.http_client import HttpClient, HttpProxy, read_proxy
 from headwater.notify.hub.policy import ClientShares, RequestRefusal
 from headwater.notify.subscriber import USER_AGENT, Subscriber
-from headwater.notify.subscriber_hubs import PAYLOAD_OCTETS, TOO_LONG, read_intent
+from headwater.notify.subscriber_hubs import GONE, PAYLOAD_OCTETS, read_intent
 from headwater.spec import uris
 from headwater.sync.connection import bare_host, credentials_of, proxy_for
 from headwater.sync.run import SyncTask
@@ -67,16 +67,12 @@ class CallbackApplication:
         return responses.text(405, "only GET and POST are understood here", line(b"allow", b"GET, POST") + _HEAD)
 
     async def _delivered(self, token: str, scope: Scope, receive: Receive) -> Response:
-        stated = header(scope, b"content-length")
-        length = int(stated) if stated is not None and stated.isdigit() and len(stated) < 19 else None
-        early = self._subscriber.early(token, length)
-        if early is not None:
-            return responses.text(early.status, early.fault or "", _HEAD + CLOSE)
+        if self._subscriber.is_gone(token):
+            return responses.text(GONE.status, GONE.fault or "", _HEAD + CLOSE)
         with self._octets.growing() as has_room:
             body = await read_body(scope, receive, PAYLOAD_OCTETS, has_room)
         if isinstance(body, RequestRefusal):
-            if body.status == TOO_LONG.status:
-                self._subscriber.early(token, PAYLOAD_OCTETS + 1)
+            self._subscriber.not_taken(token, body)
             return responses.text(body.status, body.text, _HEAD + CLOSE)
         signed = (header(scope, b"x-hub-signature") or b"").decode("latin-1")
         links = (header(scope, b"link") or b"").decode("latin-1")

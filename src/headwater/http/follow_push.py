@@ -26,11 +26,6 @@ from headwater.notify.subscriber_store import (
     ChannelProgress,
     QueuedDelivery,
     SubscriberStore,
-    is_past,
-    needing_poll,
-    placed,
-    polled,
-    raised,
 )
 from headwater.notify.websub import monotonic_unix_time
 from headwater.progress import Notice
@@ -49,7 +44,7 @@ from headwater.sync.push import (
     read_payload,
 )
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import SyncTask, all_failed, is_busy, synchronise, until_stopped
+from headwater.sync.run import SyncTask, all_failed, is_busy, synchronise
 from headwater.sync.sets.polling import PollHistory, PollingHints, PollInterval, next_wait
 from headwater.sync.source_times import micros
 from headwater.transport.fetch import DeadlineMet
@@ -148,7 +143,6 @@ class PushedCopy:
         self._told_at = 0.0
         self._report_at: float | None = None
         self._locked_until = 0.0
-        self._is_locked = False
         self._was_pushed: bool | None = None
         self._lock: int | None = None
         folder = Path(task.destination) / FOLDER
@@ -210,11 +204,7 @@ class PushedCopy:
         except DestinationLocked as fault:
             self._locked_until = time.monotonic() + _LOCKED_SECONDS
             self._news.set()
-            if not self._is_locked:
-                self._notice(f"{fault.what}; it is tried again", fault.where or "")
-            self._is_locked = True
-        else:
-            self._is_locked = False
+            self._notice(f"{fault.what}; it is tried again", fault.where or "")
 
     # -- what was delivered -------------------------------------------------------------------------------------------
 
@@ -266,29 +256,27 @@ class PushedCopy:
     def _applied(
         self, batch: Sequence[QueuedDelivery], channel: NotificationChannel, progress: ChannelProgress
     ) -> ChannelProgress:
+        """Apply what goes on where the changes that were told end; of the rest the lists have to tell (RS-CN-06)."""
         payloads = self._readable(batch, channel)
-        if len(payloads) < len(batch):
-            progress = needing_poll(progress)
-        news = [one for one in payloads if not is_past(progress, one.from_, one.until)]
-        news.sort(key=lambda one: one.from_ or 0)
-        if not news:
-            return progress
+        after = progress if len(payloads) == len(batch) else progress.awaiting()
+        joining: list[ReadPayload] = []
+        for one in sorted(payloads, key=lambda one: one.from_ or 0):
+            if not after.joins(one.from_, one.until):
+                after = after.awaiting(one.changed_at)
+            elif not progress.is_past(one.from_, one.until):
+                joining.append(one)
+                after = after.raised(one.until)
+        delay, failed = _TORN_SECONDS, 0
         try:
-            failed = self._live.apply(channel.identity, channel.topic, news, progress.reached)
-        except KeyError:  # the set has no position yet, or is moving
-            self._schedule.ask(time.monotonic())
-            return progress
-        except SourceFault as fault:
-            self._notice(f"a payload cannot be applied: {fault.what}", channel.topic, fault.rule or fault.code)
-            self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
-            return needing_poll(progress)
-        for one in news:
-            progress = placed(progress, one.from_, one.until)
-        if progress.needs_poll:
-            self._schedule.ask(time.monotonic(), _TORN_SECONDS)
-        if failed:
-            self._schedule.ask(time.monotonic(), _FAILED_SECONDS)
-        return progress
+            if joining:
+                failed = self._live.apply(channel.identity, channel.topic, joining, progress.reached)
+        except (SourceFault, KeyError) as fault:  # KeyError: the set has no position yet, or is moving
+            if isinstance(fault, SourceFault):
+                self._notice(f"a payload cannot be applied: {fault.what}", channel.topic, fault.rule or fault.code)
+            after, delay = progress.awaiting(joining[-1].changed_at), _FAILED_SECONDS
+        if after.needs_poll or failed:
+            self._schedule.ask(time.monotonic(), _FAILED_SECONDS if failed else delay)
+        return after
 
     def _report(self) -> None:
         """Tell what was done since this was told last: about once a second while something is."""
@@ -332,7 +320,8 @@ class PushedCopy:
             if one.changes is None:
                 continue
             is_complete, before = reports[one.name].complete, subscribed.store.progress(one.changes)
-            progress = kept[one.changes] = (polled if is_complete else raised)(before, one.position.time)
+            move = before.polled if is_complete else before.raised
+            progress = kept[one.changes] = move(one.position.time)
             if progress.needs_poll:
                 wait = self._schedule.interval.seconds if is_complete else _FAILED_SECONDS
                 self._schedule.ask(time.monotonic(), wait)
@@ -414,26 +403,16 @@ def follow_push(
     tell: Callable[[SyncReport], None],
     push: PushOptions,
     *,
-    stop: threading.Event | None = None,
-) -> int:
-    """Keep copies current by notifications, and by polls, until SIGINT or SIGTERM (or `stop`); as `follow` does.
-
-    `tell` gets the report of each run, and about once a second one of what was applied. Returns the exit status.
-    Raises AddressInUse, UsageFault, and StoreFaults.
-    """
-    return until_stopped(lambda ended: _follow_all(tasks, interval, tell, push, ended), stop)
-
-
-def _follow_all(
-    tasks: Sequence[SyncTask],
-    interval: PollInterval,
-    tell: Callable[[SyncReport], None],
-    push: PushOptions,
-    ended: threading.Event,
+    stop: threading.Event,
 ) -> None:
+    """Keep copies current by notifications, and by polls, until `stop` is set; as `follow` does.
+
+    `tell` gets the report of each run, and about once a second one of what was applied. Raises AddressInUse,
+    UsageFault, and StoreFaults.
+    """
     tasks = [
         msgspec.structs.replace(
-            task, url=starting_uri(task.url), destination=Path(task.destination).absolute(), stopped=ended.is_set
+            task, url=starting_uri(task.url), destination=Path(task.destination).absolute(), stopped=stop.is_set
         )
         for task in tasks
     ]
@@ -463,7 +442,7 @@ def _follow_all(
             copies_end.callback(close, copies[-1])
         listener.subscriber.all_added()
         push.on_listening(callbacks, address)
-        _follow(copies, busy, ended, woken)
+        _follow(copies, busy, stop, woken)
 
 
 def _listen(push: PushOptions, task: SyncTask) -> socket.socket:
@@ -480,9 +459,7 @@ def _listen(push: PushOptions, task: SyncTask) -> socket.socket:
     return listen("127.0.0.1", 0)
 
 
-def _follow(
-    copies: Sequence[PushedCopy], busy: set[PushedCopy], ended: threading.Event, woken: threading.Event
-) -> None:
+def _follow(copies: Sequence[PushedCopy], busy: set[PushedCopy], stop: threading.Event, woken: threading.Event) -> None:
     """Do what is due, of each copy in one thread at a time. Raises what a copy raises, once the others have ended.
 
     `busy` has the copies that are at work. One that is blocked keeps no process from ending.
@@ -499,7 +476,7 @@ def _follow(
             woken.set()
 
     try:
-        while not ended.is_set():
+        while not stop.is_set():
             woken.clear()
             now = time.monotonic()
             due = {copy: copy.due_at(now) for copy in copies if copy not in busy}
@@ -510,13 +487,14 @@ def _follow(
                 threading.Thread(target=step, args=(copy,), name="copy", daemon=True).start()
             at = min((at for copy, at in due.items() if at > now), default=now + _LONGEST_WAIT)
             until = min(max(at, now + _SHORTEST_WAIT), now + _LONGEST_WAIT)
-            while not ended.is_set() and (left := until - time.monotonic()) > 0:  # a signal is seen between two looks
+            while not stop.is_set() and (left := until - time.monotonic()) > 0:  # a signal is seen between two looks
                 if woken.wait(min(left, _SIGNAL_SECONDS)):
                     break
     finally:
-        ended.set()
+        stop.set()
         until = time.monotonic() + _END_SECONDS
         while busy and time.monotonic() < until:
             time.sleep(_SHORTEST_WAIT)
-    for fault in sorted(faults, key=lambda fault: isinstance(fault, Interrupted)):
-        raise fault
+    for fault in faults:
+        if not isinstance(fault, Interrupted):
+            raise fault

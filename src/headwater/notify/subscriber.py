@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,16 +22,15 @@ from headwater.errors import as_fault
 from headwater.notify import subscriber_hubs
 from headwater.notify.group_commit import GroupCommit
 from headwater.notify.http_client import HttpClient
+from headwater.notify.hub.policy import RequestRefusal
 from headwater.notify.subscriber_hubs import (
     GONE,
     DeliveryAnswer,
-    DiscoveredTopic,
     HubClient,
     IntentAnswer,
     IntentQuery,
     answer,
     judge,
-    judge_early,
     subscribe_form,
     unsubscribe_form,
 )
@@ -48,37 +48,49 @@ class SubscribedCopy:
         self.on_news = on_news
         self.tell = tell
         self.writer = GroupCommit(store.write)
-        self.held: dict[int, Subscription] = {}
-        self._by_channel: dict[str, dict[int, Subscription]] = {}
+        self.held: dict[str, Subscription] = {}
+        """By the token of the callback."""
+
+        self._by_channel: dict[str, dict[str, Subscription]] = {}
         for one in store.subscriptions():
             self.put(one)
         self.wanted: dict[str, NotificationChannel] | None = None
         """The channels that are subscribed to, by topic; None: it is not known yet which these are."""
 
-        self.discovered: dict[str, DiscoveredTopic] = {}
-        self.tried: dict[str, tuple[int, float]] = {}
-        """Of channels without a hub: how often they were asked, and when they are again."""
+        self.topics: dict[str, TopicState] = {}
+        """What is known of the topics of these channels."""
 
         self.needs_poll = False
         """A subscription has begun, or a delivery could not be taken: a Change List has to be read once more."""
 
     def put(self, subscription: Subscription) -> None:
         """Hold a subscription as it is by now."""
-        self.held[subscription.id] = subscription
-        self._by_channel.setdefault(subscription.channel, {})[subscription.id] = subscription
+        self.held[subscription.token] = subscription
+        self._by_channel.setdefault(subscription.channel, {})[subscription.token] = subscription
 
     def pop(self, subscription: Subscription) -> None:
         """Hold it no more."""
-        self.held.pop(subscription.id, None)
-        self._by_channel.get(subscription.channel, {}).pop(subscription.id, None)
+        self.held.pop(subscription.token, None)
+        self._by_channel.get(subscription.channel, {}).pop(subscription.token, None)
 
     def of(self, channel: str) -> list[Subscription]:
-        """The subscriptions to a channel."""
-        return list(self._by_channel.get(channel, {}).values())
+        """The subscriptions to a channel that are not to be ended."""
+        held = self._by_channel.get(channel, {}).values()
+        return [one for one in held if one.state is not SubscriptionState.RETIRED]
 
     def is_pushed(self, channel: str, now: float) -> bool:
         """Whether a subscription to the channel holds."""
         return any(one.state is SubscriptionState.ACTIVE and (one.ends_at or 0) > now for one in self.of(channel))
+
+
+class TopicState(NamedTuple):
+    """When a topic is asked for its hubs, and how often it has named none: never again, once they are known.
+
+    A renewal, and a subscription that has come to an end, have it asked anew (WS-P-05).
+    """
+
+    next_at: float = 0.0
+    tries: int = 0
 
 
 USER_AGENT: Final = f"headwater/{__version__} (WebSub subscriber)"
@@ -100,7 +112,7 @@ class Subscriber:
         self.has_all_copies = asyncio.Event()
         """Whether all copies are taken up."""
 
-        self._by_token: dict[str, tuple[SubscribedCopy, int]] = {}
+        self._by_token: dict[str, SubscribedCopy] = {}
         self._wake = asyncio.Event()
         self._busy: dict[tuple[int, str], asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
@@ -116,10 +128,10 @@ class Subscriber:
     def _add(self, copy: SubscribedCopy) -> None:
         self._copies.append(copy)
         for one in list(copy.held.values()):
-            self._by_token[one.token] = (copy, one.id)
+            self._by_token[one.token] = copy
             if one.state is SubscriptionState.REQUESTED:  # what became of it is not known: it is asked for at once
                 at = monotonic_unix_time() + _SPREAD_SECONDS * random.random()
-                copy.put(msgspec.structs.replace(one, asked_at=None, failures=0, next_at=min(one.next_at, at)))
+                copy.put(msgspec.structs.replace(one, failures=0, next_at=min(one.next_at, at)))
             elif one.ends_at and (one.asked_at or 0.0) > monotonic_unix_time():
                 # the clock was set back: who knows when it ends
                 ends_at = min(one.ends_at, monotonic_unix_time() + subscriber_hubs.ASSUMED_SECONDS)
@@ -131,7 +143,9 @@ class Subscriber:
         wanted = {one.topic: one for one in channels}
 
         def begin() -> None:
-            copy.wanted, copy.tried = wanted, {}
+            copy.wanted = wanted
+            for topic, state in copy.topics.items():  # one without a hub so far is asked at once
+                copy.topics[topic] = TopicState() if state.tries else state
             for held in list(copy.held.values()):
                 if held.channel not in wanted and held.state is not SubscriptionState.RETIRED:
                     copy.put(msgspec.structs.replace(held, next_at=0.0))
@@ -162,9 +176,8 @@ class Subscriber:
 
     def found(self, token: str) -> tuple[SubscribedCopy, Subscription] | None:
         """The subscription whose callback ends with this token."""
-        at = self._by_token.get(token)
-        held = at[0].held.get(at[1]) if at is not None else None
-        return None if at is None or held is None else (at[0], held)
+        copy = self._by_token.get(token)
+        return None if copy is None else (copy, copy.held[token])
 
     async def verify(self, token: str, asked: IntentQuery | None) -> IntentAnswer:
         """Answer a verification of intent; what it changes is on disk before it is answered."""
@@ -186,18 +199,19 @@ class Subscriber:
         copy.on_news()
         return told
 
-    def early(self, token: str, content_length: int | None) -> DeliveryAnswer | None:
-        """What is known of a delivery before its body is read."""
+    def is_gone(self, token: str) -> bool:
+        """Whether nobody has this callback, or the hub has denied its subscription (WS-S-10)."""
         found = self.found(token)
-        told = judge_early(found[1] if found else None, content_length)
-        if told is not None and found is not None:
-            self._doubt(*found, told)
-        return told
+        return found is None or found[1].state is SubscriptionState.DENIED
+
+    def not_taken(self, token: str, refusal: RequestRefusal) -> None:
+        """The body of a delivery was not taken; what is too long does not come again."""
+        if refusal.status == 413 and (found := self.found(token)) is not None:
+            self._doubt(*found, DeliveryAnswer(refusal.status, refusal.text, is_doubtful=True))
 
     async def deliver(self, token: str, body: bytes, *, signed: str | None, links: str) -> DeliveryAnswer:
         """Judge a delivery, and have it on disk before it is acknowledged."""
-        found = self.found(token)
-        if found is None:
+        if (found := self.found(token)) is None:
             return GONE
         copy, held = found
         told = judge(held, body, signed=signed, links=links)
@@ -207,15 +221,13 @@ class Subscriber:
         now = monotonic_unix_time()
         if not await copy.writer.write(lambda t: copy.store.queue(t, held, body, now)):
             return _FULL
-        if (present := copy.held.get(held.id)) is not None:  # not ended meanwhile
+        if (present := copy.held.get(token)) is not None:  # not ended meanwhile
             copy.put(msgspec.structs.replace(present, heard_at=now, fault=None))
         copy.on_news()
         return told
 
     def _doubt(self, copy: SubscribedCopy, held: Subscription, told: DeliveryAnswer) -> None:
-        fault = f"a delivery was not taken: {told.fault}"
-        self._tell_fault(copy, held, fault)
-        copy.put(msgspec.structs.replace(held, fault=fault))
+        self._faulty(copy, held, f"a delivery was not taken: {told.fault}")
         if told.is_doubtful:
             copy.needs_poll = True
             copy.on_news()
@@ -231,13 +243,20 @@ class Subscriber:
         if was_active:
             return
         for one in copy.of(held.channel):
-            same = one.hub == held.hub and one.topic == held.topic
-            if one.id != held.id and same and one.state is SubscriptionState.ACTIVE:
+            if one.state is active and (one.hub, one.topic) == (held.hub, held.topic) and one.token != held.token:
                 await self._retire(copy, one)
         copy.needs_poll = True
 
     async def _retire(self, copy: SubscribedCopy, held: Subscription) -> None:
         await self._change(copy, held, state=SubscriptionState.RETIRED, next_at=monotonic_unix_time(), failures=0)
+
+    def _faulty(self, copy: SubscribedCopy, held: Subscription, fault: str) -> Subscription:
+        """Hold it with a fault, which is told where it is a new one."""
+        if fault != held.fault:
+            copy.tell(fault, held.hub)
+        new = msgspec.structs.replace(held, fault=fault)
+        copy.put(new)
+        return new
 
     async def _change(self, copy: SubscribedCopy, held: Subscription, **fields: Any) -> None:
         """Hold it with other fields. By the queue of writes: what is held last is on disk last, too."""
@@ -248,7 +267,7 @@ class Subscriber:
     async def _drop(self, copy: SubscribedCopy, held: Subscription) -> None:
         copy.pop(held)
         self._by_token.pop(held.token, None)
-        await copy.writer.write(lambda t: copy.store.drop(t, held.id))
+        await copy.writer.write(lambda t: copy.store.drop(t, held.token))
 
     # -- what is due --------------------------------------------------------------------------------------------------
 
@@ -256,18 +275,15 @@ class Subscriber:
         """Begin what is due for a copy; returns when something is due next."""
         due = now + _LONGEST_SLEEP
         for topic, channel in (copy.wanted or {}).items():
-            if topic in copy.discovered:
-                continue
-            again = copy.tried.get(topic, (0, 0.0))[1]
-            if again > now:
-                due = min(due, again)
+            if (at := copy.topics.setdefault(topic, TopicState()).next_at) > now:
+                due = min(due, at)
             else:
                 self._start(copy, f"discover {topic}", self._discover(copy, channel))
-        for held in list(copy.held.values()):
+        for token, held in list(copy.held.items()):
             if held.next_at > now:
                 due = min(due, held.next_at)
             elif copy.wanted is not None or held.state is not SubscriptionState.ACTIVE:  # else it may be wanted still
-                self._start(copy, f"ask {held.id}", self._ask(copy, held.id))
+                self._start(copy, f"ask {token}", self._ask(copy, token))
         return due
 
     def _start(self, copy: SubscribedCopy, what: str, work: Coroutine[Any, Any, None]) -> None:
@@ -290,28 +306,29 @@ class Subscriber:
         self._busy[key] = asyncio.ensure_future(run())
 
     async def _discover(self, copy: SubscribedCopy, channel: NotificationChannel) -> None:
+        """Find the hubs of a channel, and subscribe at each where no subscription holds or is asked for."""
         found = await self._hubs.discover(channel)
         if not found.hubs:
-            tries = copy.tried.get(channel.topic, (0, 0.0))[0] + 1
+            tries = copy.topics[channel.topic].tries + 1
             pause = 30 * subscriber_hubs.PAUSE.seconds(tries, random.random())
-            copy.tried[channel.topic] = (tries, monotonic_unix_time() + pause)
+            copy.topics[channel.topic] = TopicState(monotonic_unix_time() + pause, tries)
             if tries == 1:
                 copy.tell("no hub is offered for this channel: the Change List is polled", channel.topic)
             return
-        copy.discovered[channel.topic] = found
+        copy.topics[channel.topic] = TopicState(math.inf)
+        asked = set[str]()
         for one in copy.of(channel.topic):
-            fits = one.topic == found.topic and one.hub in found.hubs and one.callback.startswith(self._callbacks)
-            if not fits and one.state is not SubscriptionState.RETIRED:
+            if one.topic != found.topic or one.hub not in found.hubs or not one.callback.startswith(self._callbacks):
                 await self._retire(copy, one)
-        live = [one for one in copy.of(channel.topic) if one.state is not SubscriptionState.RETIRED]
+            elif not one.is_replaced:
+                asked.add(one.hub)
         for hub in found.hubs:
-            if not any(one.hub == hub for one in live):
+            if hub not in asked:
                 await self._request(copy, channel, found.topic, hub)
 
     async def _request(self, copy: SubscribedCopy, channel: NotificationChannel, topic: str, hub: str) -> None:
         token = secrets.token_urlsafe(24)
         new = Subscription(
-            id=0,
             kind=channel.kind,
             identity=channel.identity,
             channel=channel.topic,
@@ -322,72 +339,45 @@ class Subscriber:
             secret=secrets.token_hex(32).encode(),
             state=SubscriptionState.REQUESTED,
         )
-        new = await asyncio.to_thread(copy.store.add, new)
+        await copy.writer.write(lambda t: copy.store.add(t, new))
         copy.put(new)
-        self._by_token[token] = (copy, new.id)
+        self._by_token[token] = copy
         self._wake.set()
 
-    async def _ask(self, copy: SubscribedCopy, number: int) -> None:
-        held = copy.held.get(number)
-        if held is None:
+    async def _ask(self, copy: SubscribedCopy, token: str) -> None:
+        """Do what is due for a subscription."""
+        if (held := copy.held.get(token)) is None:
             return
-        wanted = copy.wanted is None or held.channel in copy.wanted
-        if held.state is SubscriptionState.REQUESTED and not held.callback.startswith(self._callbacks):
-            await self._drop(copy, held)  # of a process that listened elsewhere
-        elif held.state is SubscriptionState.RETIRED:
+        is_elsewhere = not held.callback.startswith(self._callbacks)  # of a process that listened there
+        if held.state is SubscriptionState.RETIRED:
             await self._unsubscribe(copy, held)
-        elif not wanted:
+        elif copy.wanted is not None and held.channel not in copy.wanted:
             await self._retire(copy, held)
-        elif held.state is SubscriptionState.REQUESTED:
+        elif held.state is SubscriptionState.REQUESTED and not is_elsewhere:
             await self._subscribe(copy, held)
-        elif held.state is SubscriptionState.ACTIVE:
-            await self._follow_up(copy, held)
-        else:  # a denial that has held for long enough
+        elif held.state is SubscriptionState.ACTIVE and (held.ends_at or 0) > monotonic_unix_time():
+            # renewed by another subscription, which takes the place of this one once it is verified
+            await self._change(copy, held, next_at=held.ends_at)
+            copy.topics[held.channel] = TopicState()
+        else:  # also a denial that has held for long enough
+            if held.state is SubscriptionState.ACTIVE:
+                copy.tell("the lease has ended, and the hub has not renewed it", held.hub)
             await self._drop(copy, held)
-            copy.discovered.pop(held.channel, None)
-
-    async def _follow_up(self, copy: SubscribedCopy, held: Subscription) -> None:
-        """Renew by another subscription, which takes the place of this one once it is verified."""
-        now = monotonic_unix_time()
-        pending = any(one.state is SubscriptionState.REQUESTED and one.hub == held.hub for one in copy.of(held.channel))
-        if (held.ends_at or 0) <= now:
-            copy.tell("the lease has ended, and the hub has not renewed it", held.hub)
-            await self._drop(copy, held)
-            copy.discovered.pop(held.channel, None)
+            copy.topics[held.channel] = TopicState()
             copy.on_news()
-        elif pending or (channel := (copy.wanted or {}).get(held.channel)) is None:
-            await self._change(copy, held, next_at=held.ends_at or now)
-        else:
-            found = await self._hubs.discover(channel)  # WS-P-05
-            copy.discovered[channel.topic] = found if found.hubs else DiscoveredTopic(held.topic, (held.hub,))
-            hubs = found.hubs or (held.hub,)
-            await self._request(copy, channel, found.topic, held.hub if held.hub in hubs else hubs[0])
-            await self._change(copy, held, next_at=held.ends_at or now)
 
     async def _subscribe(self, copy: SubscribedCopy, held: Subscription) -> None:
-        """Ask the hub; its verification comes later, or in the midst of it."""
-        now, failures = monotonic_unix_time(), held.failures + (held.asked_at is not None)
-        fault = None if held.asked_at is None else "the hub has accepted the request and does not verify it"
-        self._tell_fault(copy, held, fault)
-        waits = subscriber_hubs.VERIFICATION.seconds(failures + 1, random.random())
-        waiting = msgspec.structs.replace(held, asked_at=now, next_at=now + waits, failures=failures, fault=fault)
-        copy.put(waiting)
+        """Ask the hub, and again after a pause; its verification comes in the midst of it, later, or never."""
+        if held.failures and held.fault is None:
+            held = self._faulty(copy, held, "the hub has accepted the request and does not verify it")
+        now, failures = monotonic_unix_time(), held.failures + 1
+        again = now + subscriber_hubs.PAUSE.seconds(failures, random.random())
+        await self._change(copy, held, asked_at=now, next_at=again, failures=failures)
         refusal = await self._hubs.post(held.hub, subscribe_form(held))
-        present = copy.held.get(held.id)
-        if present is None or present.state is not SubscriptionState.REQUESTED:
-            return  # verified, or denied, meanwhile
-        if refusal is None:
-            await self._change(copy, waiting)
-            return
-        self._tell_fault(copy, held, refusal)
-        pause = subscriber_hubs.PAUSE.seconds(failures + 1, random.random())
-        again = monotonic_unix_time() + pause
-        await self._change(copy, held, asked_at=None, next_at=again, failures=failures + 1, fault=refusal)
-        copy.on_news()
-
-    def _tell_fault(self, copy: SubscribedCopy, held: Subscription, fault: str | None) -> None:
-        if fault not in (None, held.fault):
-            copy.tell(fault, held.hub)
+        present = copy.held.get(held.token)
+        if refusal is not None and present is not None and present.state is SubscriptionState.REQUESTED:
+            await self._change(copy, self._faulty(copy, present, refusal))
+            copy.on_news()
 
     async def _unsubscribe(self, copy: SubscribedCopy, held: Subscription) -> None:
         """Ask the hub to end it; it is forgotten once that is verified, or the lease is over."""
@@ -396,7 +386,7 @@ class Subscriber:
             await self._drop(copy, held)
             return
         refusal = await self._hubs.post(held.hub, unsubscribe_form(held))
-        if held.id not in copy.held:
+        if held.token not in copy.held:
             return  # verified meanwhile
         failures = held.failures + 1
         again = min(now + 60 * subscriber_hubs.PAUSE.seconds(failures, random.random()), held.ends_at or now)

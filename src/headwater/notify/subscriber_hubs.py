@@ -6,6 +6,7 @@ Hubs ask for verification (WS-S-06, WS-S-07) and deliver (WS-S-09 to WS-S-12): t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 from weakref import WeakValueDictionary
@@ -96,18 +97,10 @@ class DeliveryAnswer(NamedTuple):
 
 
 GONE: Final = DeliveryAnswer(410, fault="nobody has this callback")
-TOO_LONG: Final = DeliveryAnswer(413, fault=f"a payload has {PAYLOAD_OCTETS:,} octets at most", is_doubtful=True)
 _UNSIGNED: Final = {
     SignatureVerdict.MISSING: "it is not signed",
     SignatureVerdict.UNKNOWN: "its signature is of no known method",
 }
-
-
-def judge_early(held: Subscription | None, content_length: int | None) -> DeliveryAnswer | None:
-    """What is known before the body is read; None: it has to be read."""
-    if held is None or held.state is SubscriptionState.DENIED:
-        return GONE  # WS-S-10
-    return TOO_LONG if content_length is not None and content_length > PAYLOAD_OCTETS else None
 
 
 def judge(held: Subscription, body: bytes, *, signed: str | None, links: str) -> DeliveryAnswer:
@@ -140,14 +133,11 @@ LONGEST_SECONDS: Final = 2_678_400
 ASSUMED_SECONDS: Final = 300
 """What a lease is taken for that a hub does not state as a positive number."""
 
-VERIFICATION: Final = Backoff(5.0, 600.0)
-"""How long a hub may take to verify what it has accepted, before it is asked again."""
-
 DENIED_SECONDS: Final = 86_400.0
 """How long a denial holds, before the hub is asked once more (WS-S-13)."""
 
-PAUSE: Final = Backoff(0.6, 600.0)
-"""Before a request is made again that has failed."""
+PAUSE: Final = Backoff(1.0, 600.0)
+"""Before a request is made again that was refused, was not answered, or is not verified."""
 
 
 def granted_seconds(text: str | None) -> int:
@@ -167,7 +157,6 @@ MOST_HUBS: Final = 3
 """Of several hubs so many are subscribed at: where one is dead another delivers."""
 
 _TOPIC_BOUNDS: Final = AnswerBounds(seconds=10.0, max_octets=12 << 20)
-_TOPIC_REDIRECTS: Final = 5
 
 
 class DiscoveredTopic(msgspec.Struct, frozen=True):
@@ -214,7 +203,8 @@ _BOUNDS: Final = AnswerBounds(seconds=15.0, max_octets=4_096)
 _AT_ONCE: Final = 8
 """Requests to one host at a time: a hub that does not answer delays none at another."""
 
-_REDIRECTS: Final = 3
+_REDIRECTS: Final = 5
+_REDIRECTED: Final = range(300, 400)
 _SAME_METHOD: Final = (307, 308)
 """Redirects that ask for the same request elsewhere (RFC 9110, 15.4.8)."""
 
@@ -236,19 +226,10 @@ class HubClient:
 
         An address that the topic gives as its own counts only where it is of the same origin as the one that was asked.
         """
-        url, found = channel.topic, TopicLinks()
-        async with self._place(channel.topic):
-            for _ in range(_TOPIC_REDIRECTS + 1):
-                answer = await self.http.request("GET", url, _TOPIC_BOUNDS)
-                if isinstance(answer, HttpAnswer) and answer.is_redirect:
-                    target = uris.resolve(url, answer.headers["location"])
-                    if objection_to_redirect(url, target) is None:
-                        url = target
-                        continue
-                elif isinstance(answer, HttpAnswer) and answer.ok:
-                    media_type = answer.headers.get("content-type", "")
-                    found = topic_links(answer.headers.get("link", ""), answer.body, media_type, url)
-                break
+        found, (url, answer) = TopicLinks(), await self._answer("GET", channel.topic, _TOPIC_BOUNDS, _REDIRECTED)
+        if isinstance(answer, HttpAnswer) and answer.ok:
+            media_type = answer.headers.get("content-type", "")
+            found = topic_links(answer.headers.get("link", ""), answer.body, media_type, url)
         return discovered(channel, found, url)
 
     async def post(self, hub: str, form: bytes) -> str | None:
@@ -256,19 +237,31 @@ class HubClient:
 
         None: it is, as any 2xx says (as AMB-31).
         """
-        url = hub
-        for _ in range(_REDIRECTS):
+        _, answer = await self._answer("POST", hub, _BOUNDS, _SAME_METHOD, _FORM_HEAD, form)
+        if isinstance(answer, str):
+            return f"the hub redirects: {answer}"
+        if isinstance(answer, HttpFailure):
+            return f"the hub cannot be asked: {answer.text}"
+        said = "".join(one for one in answer.body.decode("utf-8", "replace")[:200] if one.isprintable())
+        return None if answer.ok else f"the hub answers with HTTP status {answer.status}{': ' if said else ''}{said}"
+
+    async def _answer(
+        self,
+        method: str,
+        url: str,
+        bounds: AnswerBounds,
+        statuses: Container[int],
+        head: bytes = b"",
+        body: bytes = b"",
+    ) -> tuple[str, HttpAnswer | HttpFailure | str]:
+        """Where redirects of these statuses lead to, and the answer there, or why they are not followed."""
+        for _ in range(_REDIRECTS + 1):
             async with self._place(url):
-                answer = await self.http.request("POST", url, _BOUNDS, _FORM_HEAD, form)
-            if isinstance(answer, HttpFailure):
-                return f"the hub cannot be asked: {answer.text}"
-            if answer.ok:
-                return None
-            if not (answer.is_redirect and answer.status in _SAME_METHOD):
-                said = "".join(one for one in answer.body.decode("utf-8", "replace")[:200] if one.isprintable())
-                return f"the hub answers with HTTP status {answer.status}{': ' if said else ''}{said}"
+                answer = await self.http.request(method, url, bounds, head, body)
+            if not (isinstance(answer, HttpAnswer) and answer.is_redirect and answer.status in statuses):
+                return url, answer
             target = uris.resolve(url, answer.headers["location"])
             if why := objection_to_redirect(url, target):
-                return f"the hub redirects: {why}"
+                return url, why
             url = target
-        return "the hub redirects too often"
+        return url, "too often"

@@ -1,4 +1,4 @@
-"""Subscriptions and deliveries of a copy in SQLite: which notification is next, and after which some are missing.
+"""Subscriptions and deliveries of a copy in SQLite: which is next, and how far a channel has led.
 
 A file of its own, because a run may keep the state's writer for longer than a hub waits for an answer. A delivery is on
 the disk before it is acknowledged, and leaves the queue together with the progress that it has brought. `push_status`
@@ -24,59 +24,42 @@ from headwater.storage.database import Database, Schema, opened_to_read
 from headwater.storage.transaction import Transaction
 from headwater.typed_decoding import from_json
 
-_MOST_INTERVALS = 100
-
 
 class ChannelProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the payloads of a channel, and the lists of its set, have led.
-
-    `reached`: all changes before were told. `beyond`: intervals after a gap, in order, that were applied. `needs_poll`:
-    something may be missing, and the lists have to be read.
-    """
+    """How far the payloads of a channel, and the lists of its set, have led. Times are in microseconds since 1970."""
 
     reached: int | None = None
-    beyond: tuple[tuple[int, int], ...] = ()
+    """All changes before were told."""
+
+    awaited: int = 0
+    """The time of a change that was told, and not applied: the lists have to lead as far."""
+
     needs_poll: bool = False
+    """Something may be missing: the lists have to be read."""
 
+    def joins(self, from_: int | None, until: int | None) -> bool:
+        """Whether a payload of this interval goes on where the changes that were told end (RS-CN-07)."""
+        if from_ is None or until is None or self.reached is None:
+            return False
+        return from_ <= until and from_ <= self.reached
 
-def raised(progress: ChannelProgress, time: int | None) -> ChannelProgress:
-    """The progress where all changes before `time` are told, which may be further."""
-    reached, left = progress.reached, list(progress.beyond)
-    if time is not None and (reached is None or time > reached):
-        reached = time
-    while left and reached is not None and left[0][0] <= reached:
-        reached = max(reached, left.pop(0)[1])
-    return msgspec.structs.replace(progress, reached=reached, beyond=tuple(left))
+    def is_past(self, from_: int | None, until: int | None) -> bool:
+        """Whether a payload of this interval tells nothing that was not told: it came again, or late."""
+        return self.joins(from_, until) and (until or 0) < (self.reached or 0)
 
+    def raised(self, time: int | None) -> ChannelProgress:
+        """The progress where all changes before `time` are told, which may be further already."""
+        reached = time if self.reached is None else max(self.reached, time or 0)
+        return msgspec.structs.replace(self, reached=reached)
 
-def is_past(progress: ChannelProgress, from_: int | None, until: int | None) -> bool:
-    """Whether a payload of this interval tells nothing that was not told: it came again, or late (RS-CN-07)."""
-    return from_ is not None and until is not None and from_ <= until < (progress.reached or 0)
+    def awaiting(self, time: int = 0) -> ChannelProgress:
+        """The progress where the lists have to be read, until they lead to `time`."""
+        return msgspec.structs.replace(self, awaited=max(self.awaited, time), needs_poll=True)
 
-
-def placed(progress: ChannelProgress, from_: int | None, until: int | None) -> ChannelProgress:
-    """The progress once a payload of this interval is applied.
-
-    One that begins after what was reached shows a gap; one without an interval, or with one that cannot be, shows
-    nothing, and is as good as a gap.
-    """
-    if from_ is None or until is None or until < from_ or progress.reached is None:
-        return needing_poll(progress)
-    if from_ <= progress.reached:
-        return raised(progress, until)
-    beyond = tuple(sorted({*progress.beyond, (from_, until)}))
-    return msgspec.structs.replace(needing_poll(progress), beyond=beyond[:_MOST_INTERVALS])
-
-
-def needing_poll(progress: ChannelProgress) -> ChannelProgress:
-    """The progress where something may be missing."""
-    return msgspec.structs.replace(progress, needs_poll=True)
-
-
-def polled(progress: ChannelProgress, time: int | None) -> ChannelProgress:
-    """The progress after the lists were read, which have led to `time`: a gap before that is closed."""
-    after = raised(progress, time)
-    return msgspec.structs.replace(after, needs_poll=bool(after.beyond))
+    def polled(self, time: int | None) -> ChannelProgress:
+        """The progress after the lists were read, which have led to `time`."""
+        after = self.raised(time)
+        return msgspec.structs.replace(after, needs_poll=after.awaited > (after.reached or 0))
 
 
 _QUEUED_PAYLOADS: Final = 10_000
@@ -103,7 +86,6 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     `channel` is the topic as it is advertised, `topic` what the topic itself says that its address is (WS-S-03).
     """
 
-    id: int
     kind: Kind
     identity: str
     channel: str
@@ -116,7 +98,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     secret: bytes
     state: SubscriptionState
     asked_at: float | None = None
-    """When the hub has last accepted the request."""
+    """When the hub was last asked for it."""
 
     ends_at: float | None = None
     """When the lease ends."""
@@ -130,6 +112,11 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
     fault: str | None = None
     """What went wrong last."""
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another one is asked for in its place: nothing is done for this one until its lease ends."""
+        return self.state is SubscriptionState.ACTIVE and self.next_at == self.ends_at
 
 
 class QueuedDelivery(NamedTuple):
@@ -163,8 +150,8 @@ SCHEMA: Final = Schema(application_id=0x48575355, migrations=(_FIRST,))
 
 _COLUMNS: Final = Subscription.__struct_fields__
 _NAMES: Final = ", ".join(_COLUMNS)
-_ADD: Final = f"INSERT INTO subscriptions({_NAMES}) VALUES (NULL, {', '.join('?' * (len(_COLUMNS) - 1))}) RETURNING id"  # noqa: S608
-_CHANGE: Final = f"UPDATE subscriptions SET {', '.join(f'{name} = ?' for name in _COLUMNS[1:])} WHERE id = ?"  # noqa: S608
+_ADD: Final = f"INSERT INTO subscriptions({_NAMES}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+_CHANGE: Final = f"UPDATE subscriptions SET {', '.join(f'{name} = ?' for name in _COLUMNS)} WHERE token = ?"  # noqa: S608
 _CACHE_OCTETS: Final = 1 << 20
 _BATCH: Final = 200
 _BATCH_OCTETS: Final = 16 << 20
@@ -225,19 +212,17 @@ class SubscriberStore:
                 found.append(Subscription(**told))
         return found
 
-    def add(self, subscription: Subscription) -> Subscription:
-        """Remember a new one; returns it with its number."""
-        with self.write() as t:
-            number = t.value(_ADD, _values(subscription))
-        return msgspec.structs.replace(subscription, id=number)
+    def add(self, t: Transaction, subscription: Subscription) -> None:
+        """Remember a new one."""
+        t.run(_ADD, _values(subscription))
 
     def change(self, t: Transaction, subscription: Subscription) -> None:
         """Remember what has become of one."""
-        t.run(_CHANGE, (*_values(subscription), subscription.id))
+        t.run(_CHANGE, (*_values(subscription), subscription.token))
 
-    def drop(self, t: Transaction, number: int) -> None:
+    def drop(self, t: Transaction, token: str) -> None:
         """Forget one."""
-        t.run("DELETE FROM subscriptions WHERE id = ?", (number,))
+        t.run("DELETE FROM subscriptions WHERE token = ?", (token,))
 
     # -- deliveries ---------------------------------------------------------------------------------------------------
 
@@ -251,7 +236,7 @@ class SubscriberStore:
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (held.kind.value, held.identity, held.channel, now, sha256(body).digest(), len(body), body),
         )
-        t.run("UPDATE subscriptions SET heard_at = ?, fault = NULL WHERE id = ?", (now, held.id))
+        t.run("UPDATE subscriptions SET heard_at = ?, fault = NULL WHERE token = ?", (now, held.token))
         return True
 
     def waiting(self) -> int:
@@ -311,7 +296,7 @@ def _keep(t: Transaction, channel: str, progress: ChannelProgress) -> None:
 
 
 def _values(subscription: Subscription) -> list[Any]:
-    values = [getattr(subscription, name) for name in _COLUMNS[1:]]
+    values = [getattr(subscription, name) for name in _COLUMNS]
     return [value.value if isinstance(value, Kind | SubscriptionState) else value for value in values]
 
 
@@ -360,7 +345,7 @@ class PushStatus(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: tuple[SubscriptionStatus, ...]
     channels: tuple[ChannelStatus, ...]
 
-    def reached(self, capability_list: str) -> dt.datetime | None:
+    def reached(self, capability_list: str | None) -> dt.datetime | None:
         """How far payloads have led in the set with this Capability List; None where one may be missing."""
         found = [one for one in self.channels if one.capability_list == capability_list and not one.has_gap]
         return max((one.reached for one in found if one.reached is not None), default=None)
@@ -399,7 +384,7 @@ def push_status(folder: Path) -> PushStatus | None:
                     topic=topic,
                     capability_list=identity,
                     reached=from_optional(one.reached),
-                    has_gap=one.needs_poll or bool(one.beyond),
+                    has_gap=one.needs_poll,
                 )
                 for (topic, identity), one in progress.items()
             ),

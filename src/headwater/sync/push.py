@@ -79,6 +79,12 @@ class ReadPayload(msgspec.Struct, frozen=True):
         until = self.document.until
         return None if until is not None and until > self.came_at + _SKEW else micros(until)
 
+    @property
+    def changed_at(self) -> int:
+        """When the last of its changes was, as far as it says; nothing that no clock can have reached; 0: unknown."""
+        times = [at for one in self.entries if (at := one.datetime or one.lastmod) and at <= self.came_at + _SKEW]
+        return micros(max(times, default=None)) or 0
+
 
 def read_payload(
     body: bytes, topic: str, kind: Kind, came_at: dt.datetime, capability_list: str | None = None

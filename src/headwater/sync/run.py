@@ -9,7 +9,6 @@ import contextlib
 import datetime as dt
 import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -334,47 +333,39 @@ def _is_empty(root: Path) -> bool:
 
 # the service loop of `headwater sync --follow`
 
-GRACE_SECONDS = 1.5
-"""How long a run may take to stop by itself, before it is broken off wherever it is."""
-
 _LOOK_SECONDS = 0.25
 
 
 def follow(
-    task: SyncTask,
-    interval: PollInterval,
-    tell: Callable[[SyncReport], None],
-    *,
-    stop: threading.Event | None = None,
-) -> int:
-    """Synchronise until stopped by SIGINT or SIGTERM (or `stop`); `tell` gets the report of each run.
+    task: SyncTask, interval: PollInterval, tell: Callable[[SyncReport], None], *, stop: threading.Event
+) -> None:
+    """Synchronise until `stop` is set; `tell` gets the report of each run.
 
-    A run under way is given up at once; what it has done holds, and the next call continues. Returns the exit status:
-    130 after SIGINT, else 0. A fault of the source does not end it, nor a long audit of the copy; any other is raised.
+    A run under way is given up at once; what it has done holds, and the next call continues. A fault of the source does
+    not end it, nor a long audit of the copy; any other is raised.
     """
-
-    def poll(ended: threading.Event) -> None:
-        history = PollHistory()
-        while not ended.is_set():
-            hints = PollingHints()
-            try:
-                report = synchronise(msgspec.structs.replace(task, stopped=ended.is_set, hints=hints))
-            except DeadlineMet as fault:
-                task.listener(Notice(fault.code, f"{fault.what}; the next run goes on", fault.where))
-                history.polled(is_busy=True, has_failed=False)
-            except (SourceFault, DestinationLocked) as fault:
-                task.listener(Notice(fault.rule or fault.code, f"{fault.what}; it is retried", fault.where))
-                if isinstance(fault, SourceFault):  # whoever has the copy for long is no reason to wait longer after
-                    history.polled(is_busy=False, has_failed=True)
-            else:
-                tell(report)
-                history.polled(is_busy=is_busy(report), has_failed=all_failed(report))
-            wait = next_wait(interval, history.quiet, hints, failures=history.failures, chance=random.random())
-            until = time.monotonic() + wait
-            while not ended.is_set() and (left := until - time.monotonic()) > 0:
-                time.sleep(min(left, _LOOK_SECONDS))  # not `Event.wait`: a signal inside of it could not set the event
-
-    return until_stopped(poll, stop)
+    history = PollHistory()
+    while not stop.is_set():
+        hints = PollingHints()
+        try:
+            report = synchronise(msgspec.structs.replace(task, stopped=stop.is_set, hints=hints))
+        except DeadlineMet as fault:
+            task.listener(Notice(fault.code, f"{fault.what}; the next run goes on", fault.where))
+            history.polled(is_busy=True, has_failed=False)
+        except (SourceFault, DestinationLocked) as fault:
+            task.listener(Notice(fault.rule or fault.code, f"{fault.what}; it is retried", fault.where))
+            if isinstance(fault, SourceFault):  # whoever has the copy for long is no reason to wait longer after
+                history.polled(is_busy=False, has_failed=True)
+        except Interrupted:
+            if not stop.is_set():
+                raise
+        else:
+            tell(report)
+            history.polled(is_busy=is_busy(report), has_failed=all_failed(report))
+        wait = next_wait(interval, history.quiet, hints, failures=history.failures, chance=random.random())
+        until = time.monotonic() + wait
+        while not stop.is_set() and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_SECONDS))  # not `Event.wait`: a signal inside of it could not set the event
 
 
 def is_busy(report: SyncReport) -> bool:
@@ -385,40 +376,3 @@ def is_busy(report: SyncReport) -> bool:
 def all_failed(report: SyncReport) -> bool:
     """Whether every set has failed by a fault of the source: a single one of many lets none of the others wait."""
     return report.exit_status == Exit.SOURCE and all(copied.exit_status == Exit.SOURCE for copied in report.sets)
-
-
-def until_stopped(work: Callable[[threading.Event], None], stop: threading.Event | None = None) -> int:
-    """Do work that goes on until SIGINT or SIGTERM sets the event that it is given, or somebody else sets `stop`.
-
-    Transfers end at once then, anything else after a moment, or on a second signal. Returns the exit status: 130 after
-    SIGINT, else 0.
-    """
-    ended = stop or threading.Event()
-    received: list[int] = []
-
-    def caught(number: int, _frame: object) -> None:
-        again = ended.is_set()
-        received.append(number)
-        ended.set()
-        if again:
-            raise KeyboardInterrupt
-        signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
-
-    def broken_off(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {}
-    try:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in {signal.SIGINT: caught, signal.SIGTERM: caught, signal.SIGALRM: broken_off}.items():
-                before[number] = signal.signal(number, handler)
-        work(ended)
-    except (Interrupted, KeyboardInterrupt):
-        if not ended.is_set():
-            raise
-    finally:
-        if before:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
-    return Exit.INTERRUPTED if signal.SIGINT in received else Exit.DONE

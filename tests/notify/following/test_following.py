@@ -72,11 +72,11 @@ def test_after_a_gap_the_list_is_asked_for_until_it_can_be_read(source: Source, 
         site.put("new.txt", b"new")
         site.serve("/set/changelist.xml", b"<urlset>")
         assert hub.deliver(site.topic(), site.notification()) == 202
-        until(lambda: text(dest / "new.txt") == "new")
         before = polls(site)
         until(lambda: polls(site) > before + 4)
+        assert not (dest / "new.txt").exists()
         site.publish_changes(10.0)
-        until(lambda: text(dest / "missed.txt") == "missed")
+        until(lambda: (text(dest / "missed.txt"), text(dest / "new.txt")) == ("missed", "new"))
 
 
 def test_a_change_payload_at_the_framework_callback_does_nothing(source: Source, hub: Hub, dest: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_hub_that_has_not_verified_is_asked_again_soon(
     site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RS-NT-13: its word may have been lost on the way."""
-    monkeypatch.setattr("headwater.notify.subscriber_hubs.VERIFICATION", Backoff(0.1, 600.0))
+    monkeypatch.setattr("headwater.notify.subscriber_hubs.PAUSE", Backoff(0.1, 600.0))
     hub.verifies = False
     with following((site.source.base, dest)) as copy:
         until(lambda: len(hub.asked) > 1)
@@ -135,7 +135,7 @@ def test_a_hub_that_has_not_verified_is_asked_again_soon(
 def test_what_was_not_verified_before_a_restart_is_asked_for_at_once(
     site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.notify.subscriber_hubs.VERIFICATION", Backoff(500.0, 600.0))
+    monkeypatch.setattr("headwater.notify.subscriber_hubs.PAUSE", Backoff(500.0, 600.0))
     hub.verifies = False
     with following((site.source.base, dest)):
         until(lambda: hub.asked)

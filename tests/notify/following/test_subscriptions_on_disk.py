@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import pytest
 
 from headwater.copy_state import NotificationChannel
 from headwater.notify.http_client import HttpClient
-from headwater.notify.subscriber import SubscribedCopy, Subscriber
-from headwater.notify.subscriber_hubs import DiscoveredTopic, IntentQuery
+from headwater.notify.subscriber import SubscribedCopy, Subscriber, TopicState
+from headwater.notify.subscriber_hubs import IntentQuery
 from headwater.notify.subscriber_store import SubscriberStore, Subscription, SubscriptionState
 from tests.notify.following.pushing import Hub
 from tests.notify.following.test_subscriber_decisions import HELD, TOPIC
@@ -34,8 +35,9 @@ def test_what_comes_last_is_on_disk_last(tmp_path: Path) -> None:
     """WS-S-06, WS-S-13: a hub verifies while its answer is noted, or denies at once what it has verified."""
     store = SubscriberStore(tmp_path)
     tokens = [f"t{number}" for number in range(_COUNT)]
-    for token in tokens:
-        store.add(msgspec.structs.replace(HELD, token=token))
+    with store.write() as t:
+        for token in tokens:
+            store.add(t, msgspec.structs.replace(HELD, token=token))
 
     async def main() -> list[Subscription]:
         copy = SubscribedCopy(store, lambda: None, lambda _what, _where: None)
@@ -48,7 +50,7 @@ def test_what_comes_last_is_on_disk_last(tmp_path: Path) -> None:
         await asyncio.gather(*(subscriber.verify(token, asked) for token in tokens for asked in (verified, denied)))
         await copy.writer.close()
         client.close()
-        return sorted(copy.held.values(), key=lambda one: one.id)
+        return list(copy.held.values())
 
     held = asyncio.run(main())
     assert {one.state for one in held} == {SubscriptionState.DENIED}
@@ -66,7 +68,8 @@ def test_a_clock_that_is_set_back_delays_no_renewal(
     now = clock() + (day if is_restarted else 0)  # by a clock that was a day ahead
     topic, times = "http://127.0.0.1:1/topic", {"asked_at": now, "next_at": now + 1, "ends_at": now + 900}
     named = {"topic": topic, "channel": topic, "hub": hub.url}
-    store.add(msgspec.structs.replace(HELD, state=SubscriptionState.ACTIVE, **named, **times))
+    with store.write() as t:
+        store.add(t, msgspec.structs.replace(HELD, state=SubscriptionState.ACTIVE, **named, **times))
     channel = NotificationChannel(kind=HELD.kind, identity=HELD.identity, topic=topic, hubs=(hub.url,))
 
     async def main() -> None:
@@ -77,7 +80,7 @@ def test_a_clock_that_is_set_back_delays_no_renewal(
         # after a restart it is the first poll that tells what is wanted
         asyncio.get_running_loop().call_later(0.3 * is_restarted, subscriber.want, copy, [channel])
         await asyncio.sleep(0)
-        copy.discovered[topic] = DiscoveredTopic(topic, (hub.url,))  # nothing but the renewal asks
+        copy.topics[topic] = TopicState(math.inf)  # nothing but the renewal asks
         if not is_restarted:
             monkeypatch.setattr(time, "time", lambda: clock() - day)
         assert not copy.is_pushed(topic, now + 950)
