@@ -151,6 +151,7 @@ def fields(name: str, thing: type[msgspec.Struct]) -> str:
     for one in msgspec.structs.fields(thing):
         default = "" if one.required else f"`{default_of(one)}`"
         kind = outside(str(thing.__annotations__.get(one.name, one.type)))
+        kind = re.sub(r"Annotated\[(\w+), Meta\(.*?\)\]", r"\1", kind)  # what it may be is said by the command
         rows.append(f"| `{one.name}` | `{escaped(kind)}` | {default} | {escaped(meanings.get(one.name, ''))} |")
     return "\n".join(["| field | type | default | |", "|---|---|---|---|", *rows, ""])
 

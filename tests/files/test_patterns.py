@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import Exit
 from headwater.files.patterns import BadPattern, Selection
-from headwater.sync.options import Choice, RememberedChoice, signature_of
+from headwater.sync.options import Choice
 from headwater.sync.options import SyncOptions as SyncOptions
 from headwater.typed_decoding import from_json
 
@@ -108,11 +108,11 @@ def test_patterns_of_addresses(pattern: str, uri: str, expected: bool) -> None:
 
 
 def test_a_copy_made_when_patterns_meant_something_else_is_compared_anew() -> None:
-    before = '[["a/*.xml"],[],[],false]'
-    assert from_json(before, RememberedChoice).include == ("a/*.xml",)
-    assert signature_of(SyncOptions(include=("a/*.xml",))) != before
-    assert from_json(signature_of(SyncOptions(include=("a/*.xml",))), RememberedChoice).choice == Choice(("a/*.xml",))
-    assert signature_of(SyncOptions()) == "[[],[],[],false]"
+    before, now = '[["a/*.xml"],[],[],false]', SyncOptions(include=("a/*.xml",)).choice
+    assert from_json(before, Choice) == Choice(("a/*.xml",))
+    assert now.signature != before
+    assert from_json(now.signature, Choice) == now
+    assert SyncOptions().choice.signature == "[[],[],[],false]"
 
 
 def test_exclude_wins() -> None:

@@ -1,34 +1,45 @@
-"""Options: what a caller asks of a destination, which resources it chooses, and what of it is remembered."""
+"""Options: what a caller asks of a destination, and which resources it chooses, which is remembered."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from headwater.errors import UsageFault
 from headwater.files.patterns import Selection
 from headwater.sync.connection import hosts_of, is_named, origin_of
 from headwater.sync.source_times import moment_of
-from headwater.typed_decoding import from_values
+from headwater.typed_decoding import from_values, in_plain_words
 
 _TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/(?:\*|[a-z0-9!#$&^_.+-]+)\Z")
+_hosts_of = lru_cache(maxsize=32)(hosts_of)
 _fields = lru_cache(msgspec.structs.fields)  # they are found by evaluating annotations, which takes a millisecond
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """`--include` and `--exclude`: patterns of relative paths, or of addresses (`patterns`); and `--skip-host`.
+DIALECT = 2
+"""Of patterns: 1 were globs whose `*` crossed `/`."""
 
-    Without includes everything is chosen; an exclude always wins. What `--only-described` and `--with-metadata` make of
-    that is decided in `metadata`.
+
+class Choice(msgspec.Struct, frozen=True, array_like=True):
+    """What is chosen of the resources of a set, as it is remembered, too (`signature`).
+
+    `include` and `exclude` are patterns of relative paths, or of addresses (`patterns`). Without includes everything is
+    chosen; an exclude always wins. What `--only-described` and `--with-metadata` make of that is decided in `metadata`.
     """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    skip_hosts: frozenset[str] = frozenset()
+    allow_hosts: tuple[str, ...] = ()
+    any_host: bool = False
+    skip_hosts: tuple[str, ...] = ()
+    dialect: int = 1
+    """What patterns meant."""
+
+    prefer_types: tuple[str, ...] = ()
     only_described: bool = False
     with_metadata: bool = False
 
@@ -42,15 +53,25 @@ class Choice(msgspec.Struct, frozen=True):
         """Whether it matters what describes what."""
         return self.only_described or self.with_metadata
 
+    @property
+    def signature(self) -> str:
+        """The choice as it is remembered, as far as it says something.
+
+        A copy that was made when patterns meant something else is compared anew.
+        """
+        said = 6 if self.include or self.exclude else 5 if self.skip_hosts else 4
+        said = 9 if self.is_by_metadata else 7 if self.prefer_types else said
+        return msgspec.json.encode(msgspec.structs.astuple(self)[:said]).decode()
+
     def skips(self, uri: str) -> bool:
         """Whether the resource is on a host that is left out."""
-        return bool(self.skip_hosts) and (origin := origin_of(uri)) is not None and is_named(origin, self.skip_hosts)
+        if not self.skip_hosts or (origin := origin_of(uri)) is None:
+            return False
+        return is_named(origin, _hosts_of(self.skip_hosts))
 
     def takes(self, uri: str, path: bytes) -> bool:
         """Whether hosts and patterns let the resource in. Raises BadPattern."""
-        if self.skips(uri):
-            return False
-        return selection(self.include, self.exclude).takes(path, uri)
+        return not self.skips(uri) and selection(self.include, self.exclude).takes(path, uri)
 
 
 @lru_cache(maxsize=32)
@@ -69,15 +90,15 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Names or Capability List URIs of the sets wanted; empty: all."""
 
     delete: bool = True
-    max_delete: float | None = None
+    max_delete: Annotated[float, Meta(ge=0, le=1)] | None = None
     """The share of the copy (0 to 1) that may be deleted; None: the limit of DST-B4."""
 
     dry_run: bool = False
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    concurrency: int = 64
-    rate: float | None = None
-    bwlimit: int | None = None
+    concurrency: Annotated[int, Meta(ge=1, le=256)] = 64
+    rate: Annotated[float, Meta(gt=0)] | None = None
+    bwlimit: Annotated[int, Meta(gt=0)] | None = None
     """Limit of octets a second, over all transfers together."""
 
     base: str | None = None
@@ -105,22 +126,22 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     backup_dir: str | None = None
     """Keep what is replaced or deleted in this folder, in one subfolder for each run that does so."""
 
-    largest: int = 16 << 30
+    largest: Annotated[int, Meta(ge=1)] = 16 << 30
     """Maximum octets of a resource whose list states no length."""
 
-    keep_free: int | None = None
+    keep_free: Annotated[int, Meta(ge=0)] | None = None
     """Octets that stay free on the disk of the copy; None: 1 GiB, on a small disk a twentieth of it."""
 
-    max_total: int | None = None
+    max_total: Annotated[int, Meta(ge=1)] | None = None
     """Maximum octets of all files of the copy together."""
 
-    stall_seconds: int = 30
+    stall_seconds: Annotated[int, Meta(ge=1)] = 30
     """Time-out: seconds without data after which a request fails."""
 
-    deadline_seconds: float | None = None
+    deadline_seconds: Annotated[float, Meta(gt=0)] | None = None
     """How long the run may take; then it ends with a fault (status 3), what was done holds, and the next goes on."""
 
-    retries: int = 2
+    retries: Annotated[int, Meta(ge=0)] = 2
     """How often a temporary fault is retried before the resource is remembered as failed."""
 
     authorization: str | None = None
@@ -192,8 +213,13 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Retry each failure at a time of its own, as `--follow` does (DST-F6)."""
 
     def __post_init__(self) -> None:
-        for field in _fields(type(self)):
-            _check(self, field.name, field.type)
+        for field in _fields(type(self)):  # a list where a tuple is meant becomes one
+            try:
+                value = from_values(getattr(self, field.name), field.type)
+            except (msgspec.ValidationError, TypeError) as fault:  # it does not say the value, which may be secret
+                what = in_plain_words(str(fault).partition(" - at")[0], [])
+                raise UsageFault(f"{field.name}: {what}", advice=_ADVICE) from None
+            msgspec.structs.force_setattr(self, field.name, value)
         if self.include or self.exclude:
             selection(self.include, self.exclude)  # raises BadPattern here, and not in the midst of a run
         for text in self.prefer_types:
@@ -216,7 +242,9 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def choice(self) -> Choice:
         """Which resources are let in."""
-        return _choice_of(self)
+        hosts = (self.allow_hosts, self.any_host, self.skip_hosts)
+        by_metadata = (self.only_described, self.with_metadata)
+        return Choice(self.include, self.exclude, *hosts, DIALECT, self.prefer_types, *by_metadata)
 
     def __repr__(self) -> str:
         """The fields that are not as they are by themselves; nothing that is secret."""
@@ -225,23 +253,9 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
         return f"SyncOptions({', '.join(told)})"
 
 
-_NUMBER_AT_LEAST_ONE = (1, None)
-BOUNDS: dict[str, tuple[float, float | None]] = {
-    "max_delete": (0, 1),
-    "concurrency": (1, 256),
-    "largest": _NUMBER_AT_LEAST_ONE,
-    "keep_free": (0, None),
-    "max_total": _NUMBER_AT_LEAST_ONE,
-    "stall_seconds": _NUMBER_AT_LEAST_ONE,
-    "retries": (0, None),
-}
-"""The least and the largest value of options that are numbers (None: no bound)."""
-
 SECRETS = frozenset({"authorization", "password", "headers", "proxy", "sparql_authorization"})
 """Options whose values are never shown."""
 
-_ABOVE_ZERO = frozenset({"rate", "bwlimit", "deadline_seconds"})
-_WORDS: dict[Any, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 _ADVICE = "Correct the call; docs/library.md lists every option, its type and what it may be."
 
 
@@ -250,75 +264,3 @@ def given_options(options: SyncOptions | None) -> SyncOptions:
     if options is not None and not isinstance(options, SyncOptions):  # not shown: it may have a password
         raise UsageFault(f"options is a SyncOptions, not of type {type(options).__name__}", advice=_ADVICE)
     return options or SyncOptions()
-
-
-def _check(options: SyncOptions, name: str, kind: Any) -> None:
-    """Hold a field to its type and its bounds; a list where a tuple is meant becomes one. Raises UsageFault."""
-    given = getattr(options, name)
-    try:
-        value = from_values(given, kind)
-    except (msgspec.ValidationError, TypeError):
-        found = "what was given" if name in SECRETS else f"{given!r:.200}"
-        raise UsageFault(f"{name} is {_kind(kind)}, not {found}", advice=_ADVICE) from None
-    if value is not given:
-        msgspec.structs.force_setattr(options, name, value)
-    if value is None:
-        return
-    if name in _ABOVE_ZERO and not value > 0:
-        raise UsageFault(f"{name} is more than 0, not {value}", advice=_ADVICE)
-    least, largest = BOUNDS.get(name, (None, None))
-    if (least is not None and not value >= least) or (largest is not None and not value <= largest):
-        said = f"between {least:,} and {largest:,}" if largest is not None else f"{least:,} or more"
-        raise UsageFault(f"{name} is {said}, not {value}", advice=_ADVICE)
-
-
-def _kind(annotation: Any) -> str:
-    if get_origin(annotation) in (Union, UnionType):
-        return " or ".join("None" if one is type(None) else _kind(one) for one in get_args(annotation))
-    if get_origin(annotation) is Literal:
-        return " or ".join(map(repr, get_args(annotation)))
-    if get_origin(annotation) is tuple:
-        return f'several of them in a tuple or list, as ("{"…"}",)'
-    return _WORDS.get(annotation, str(annotation))
-
-
-DIALECT = 2
-"""Of patterns: 1 were globs whose `*` crossed `/`."""
-
-
-def signature_of(options: SyncOptions) -> str:
-    """What is chosen of the resources of a set, as it is remembered: a `RememberedChoice` as far as it says something.
-
-    A copy that was made when patterns meant something else is compared anew.
-    """
-    by_metadata = (options.only_described, options.with_metadata)
-    chosen = (options.include, options.exclude, options.allow_hosts, options.any_host, options.skip_hosts, DIALECT)
-    said = 6 if options.include or options.exclude else 5 if options.skip_hosts else 4
-    said = 9 if any(by_metadata) else 7 if options.prefer_types else said
-    return msgspec.json.encode((*chosen, options.prefer_types, *by_metadata)[:said]).decode()
-
-
-class RememberedChoice(msgspec.Struct, frozen=True, array_like=True):
-    """The choice of resources that an earlier run has remembered (`signature_of`)."""
-
-    include: tuple[str, ...]
-    exclude: tuple[str, ...]
-    allow_hosts: tuple[str, ...]
-    any_host: bool
-    skip_hosts: tuple[str, ...] = ()
-    dialect: int = 1
-    """What patterns meant."""
-
-    prefer_types: tuple[str, ...] = ()
-    only_described: bool = False
-    with_metadata: bool = False
-
-    @property
-    def choice(self) -> Choice:
-        """Which resources are let in."""
-        return _choice_of(self)
-
-
-def _choice_of(said: SyncOptions | RememberedChoice) -> Choice:
-    hosts = hosts_of(said.skip_hosts)
-    return Choice(said.include, said.exclude, hosts, said.only_described, said.with_metadata)

@@ -27,7 +27,7 @@ from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, any_patches_alone, scope_origins
-from headwater.sync.options import RememberedChoice, SyncOptions, given_options, signature_of
+from headwater.sync.options import Choice, SyncOptions, given_options
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import AuditReport, SetAudit
 from headwater.sync.run import open_transport, recall_public, utcnow
@@ -130,14 +130,14 @@ class _Audit:
     def _set(self, row: SetRow, final: str, others: list[str]) -> SetAudit:
         """The audit of one set, of what the last run has chosen, with the hosts that are let in or left out here."""
         options = self.options
-        chosen = from_json(row.scope or signature_of(SyncOptions()), RememberedChoice)
+        chosen = from_json(row.scope, Choice) if row.scope else SyncOptions().choice
         chosen = msgspec.structs.replace(
             chosen,
             allow_hosts=(*chosen.allow_hosts, *options.allow_hosts),
             any_host=chosen.any_host or options.any_host,
             skip_hosts=(*chosen.skip_hosts, *options.skip_hosts),
         )
-        if self.moment is not None and (chosen.prefer_types or chosen.choice.is_by_metadata):
+        if self.moment is not None and (chosen.prefer_types or chosen.is_by_metadata):
             what = "what was chosen by metadata or by media types is compared with the present alone"
             raise UsageFault(what, where=str(self.root), advice="Leave out --at.")
         origins = scope_origins(self.documents.moved, self.url, final, row.offer.capability_list)
@@ -145,7 +145,7 @@ class _Audit:
         lists = DumpLists(self.documents)
         context = ListContext(lists, self.database, scope, self.listener, chosen.prefer_types, self._restate)
         root = Path(os.path.realpath(self.root))
-        comparison = SetComparison(context, self.documents, row, chosen.choice, root, options, self.moment)
+        comparison = SetComparison(context, self.documents, row, chosen, root, options, self.moment)
         return comparison.run(others)
 
     def _restate(self, t: Transaction, set_id: int) -> None:

@@ -14,7 +14,7 @@ from headwater.errors import SourceFault
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope, Unreachable, cause_of
 from headwater.sync.lists.documents import CAPABILITY_LISTS, MOST_ENTRIES, ConditionalRequest, Documents, offer_of
-from headwater.sync.options import SyncOptions, signature_of
+from headwater.sync.options import SyncOptions
 from headwater.sync.state import SOURCE, Offer, SetRow, Validators, validators
 from headwater.transport.fetch import Fetched
 
@@ -82,7 +82,7 @@ def asked_first(
     """
     if options.baseline or options.repair or options.accept_reset:
         return []
-    signature = signature_of(options)
+    signature = options.choice.signature
     found: list[ConditionalRequest] = []
     for row in rows:
         if row.position is None or row.move is not None or row.scope not in (None, signature):

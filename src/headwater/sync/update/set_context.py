@@ -11,7 +11,6 @@ from headwater.sync.connection import AnotherSet, Scope
 from headwater.sync.linked_resources import forget_statements
 from headwater.sync.lists.entries import ListContext, any_patches, any_patches_alone, keep_dataset_flags, scope_origins
 from headwater.sync.lists.position import Position
-from headwater.sync.options import signature_of
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import SetReport
 from headwater.sync.sets.moved_sets import is_move, moved_elsewhere, take_along
@@ -52,7 +51,7 @@ class SetContext:
 
         self._scope_before = row.scope
         self.choice = context.options.choice
-        self.signature = signature_of(context.options)
+        self.signature = self.choice.signature
         self.statuses: list[int] = []
         self.before = row.position
         """How far changes had been done when they were read last: from there Change Lists are to read on (DST-C10)."""
