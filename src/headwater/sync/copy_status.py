@@ -242,7 +242,7 @@ def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
         refused=refused.refused + refused.skipped,
         newer_than_listed=unconfirmed,
         held_back=held_back,
-        refusals=tuple(what for _, what, _ in refused.sentences()),
+        refusals=tuple(what for _, what, _ in refused.sentences),
         failures=_failures(t, row.id),
         deletions=tuple(
             HeldBackDeletion(uri=uri, path=printable_path(path), deleted_at=from_optional(at))

@@ -333,13 +333,11 @@ def unconfirmed_count(t: Transaction, set_id: int) -> int:
 _SKIPPED = "skipped"
 _MOST_HOSTS = 4
 _KEEP = "INSERT OR REPLACE INTO refusals(set_id, uri, host, reason, count, changed_at) VALUES (?, ?, ?, ?, ?, ?)"
-_BY_HOST = (
-    "SELECT host, count(*), substr(min(uri), 1, 300) FROM refusals WHERE set_id = ? AND host IS NOT NULL"
-    " GROUP BY host ORDER BY count(*) DESC, host LIMIT ?"
+_HOSTS = (
+    "SELECT host FROM refusals WHERE set_id = ? AND host IS NOT NULL GROUP BY host ORDER BY count(*) DESC, host LIMIT ?"
 )
 _BY_REASON = (
-    "SELECT reason, sum(count), substr(min(uri), 1, 300), count(host) FROM refusals WHERE set_id = ?"
-    " GROUP BY reason ORDER BY reason"
+    "SELECT reason, sum(count), substr(min(uri), 1, 300) FROM refusals WHERE set_id = ? GROUP BY reason ORDER BY reason"
 )
 _OF_LISTS = "(?2 IS NULL OR changed_at IS NULL OR changed_at <= ?2)"
 
@@ -347,70 +345,43 @@ Takes = Callable[[str], bool]
 """Whether the user's choice lets a resource in."""
 
 
-class RefusedGroup(msgspec.Struct, frozen=True):
-    """What is refused on one host, or for one reason: how many resources, and the URI of one of them."""
-
-    name: str
-    count: int
-    example: str
-
-
 class RefusedEntries(msgspec.Struct, frozen=True):
-    """What is refused of one set by now: how many resources, of which hosts, and why else; and entries skipped.
+    """What is refused of one set by now: how many resources, and how many entries were skipped.
 
-    `hosts` and `reasons` are each told with how many they are and an example; of many hosts those with most.
+    `sentences`: what a person is told: the rule, what is refused and what to do, and an example.
     """
 
     refused: int = 0
     skipped: int = 0
-    hosts: tuple[RefusedGroup, ...] = ()
-    more_hosts: int = 0
-    """How many resources are on further hosts."""
-
-    reasons: tuple[RefusedGroup, ...] = ()
+    sentences: tuple[tuple[str, str, str | None], ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.refused or self.skipped)
 
-    def sentences(self) -> Iterator[tuple[str, str, str | None]]:
-        """What a person is told: the rule, what is refused and what to do, and an example."""
-        if self.hosts:
-            count = sum(host.count for host in self.hosts) + self.more_hosts
-            names = [host.name for host in self.hosts]
-            where = ", ".join(names) + (" and other hosts" if self.more_hosts else "")
-            allow, skip = (" ".join(f"--{verb}-host {name}" for name in names) for verb in ("allow", "skip"))
-            told = (
-                f"{_resources(count)} refused: on {where}, where the source has no documents; {allow} fetches them,"
-                f" {skip} leaves them out; until then nothing is deleted for being absent from a list"
-            )
-            yield "DST-S12", told, self.hosts[0].example
-        for group in self.reasons:
-            why = Refusal[group.name].value
-            told = f"{_resources(group.count)} refused: {why}. To leave them out, use --exclude"
-            yield "DST-S12", told, group.example
-        if self.skipped:
-            entries = f"{self.skipped:,} entries" if self.skipped != 1 else "1 entry"
-            yield "DST-F5", f"{entries} cannot be used: the list is incomplete, and nothing is deleted by it", None
-
-
-def _resources(count: int) -> str:
-    return f"{count:,} resources are" if count != 1 else "1 resource is"
-
 
 def refused_entries(t: Transaction, set_id: int) -> RefusedEntries:
-    """The refused entries of a set."""
-    if not any_refused(t, set_id):
-        return RefusedEntries()
-    hosts = tuple(RefusedGroup(*row) for row in t.rows(_BY_HOST, (set_id, _MOST_HOSTS)))
-    counts = [(RefusedGroup(*group), on_hosts) for *group, on_hosts in t.rows(_BY_REASON, (set_id,))]
-    skipped = sum(group.count for group, _ in counts if group.name == _SKIPPED)
-    return RefusedEntries(
-        refused=sum(group.count for group, _ in counts) - skipped,
-        skipped=skipped,
-        hosts=hosts,
-        more_hosts=sum(on_hosts for _, on_hosts in counts) - sum(host.count for host in hosts),
-        reasons=tuple(group for group, on_hosts in counts if group.name != _SKIPPED and not on_hosts),
-    )
+    """The refused entries of a set; of many hosts those are named of which most is refused."""
+    counts = {reason: (count, example) for reason, count, example in t.rows(_BY_REASON, (set_id,))}
+    skipped, _ = counts.pop(_SKIPPED, (0, None))
+    sentences: list[tuple[str, str, str | None]] = []
+    for reason, (count, example) in counts.items():
+        resources = f"{count:,} resources are refused" if count != 1 else "1 resource is refused"
+        told = f"{resources}: {Refusal[reason].value}. To leave them out, use --exclude"
+        if reason == Refusal.HOST.name:
+            found = [host for (host,) in t.rows(_HOSTS, (set_id, _MOST_HOSTS + 1))]
+            names = found[:_MOST_HOSTS]
+            where = ", ".join(names) + (" and other hosts" if len(found) > _MOST_HOSTS else "")
+            allow, skip = (" ".join(f"--{verb}-host {name}" for name in names) for verb in ("allow", "skip"))
+            told = (
+                f"{resources}: on {where}, where the source has no documents; {allow} fetches them, {skip} leaves them"
+                " out; until then nothing is deleted for being absent from a list"
+            )
+        sentences.append(("DST-S12", told, example))
+    if skipped:
+        entries = f"{skipped:,} entries" if skipped != 1 else "1 entry"
+        told = f"{entries} cannot be used: the list is incomplete, and nothing is deleted by it"
+        sentences.append(("DST-F5", told, None))
+    return RefusedEntries(sum(count for count, _ in counts.values()), skipped, tuple(sentences))
 
 
 def any_refused(t: Transaction, set_id: int) -> bool:

@@ -232,7 +232,7 @@ class SetComparison:
             self._walk(others)
             self._changed_meanwhile()
             self._tally(proved)
-            for rule, told, where in self._refused.sentences():
+            for rule, told, where in self._refused.sentences:
                 self.context.listener(Notice(rule, told, where))
         judge_set(self._result, self._doubts)
         return self._result

@@ -434,7 +434,7 @@ def summarise(context: SetContext) -> None:
         ]
         refused = refused_entries(t, row.id)
     report.refused, report.skipped = refused.refused, refused.skipped
-    for rule, told, where in refused.sentences():
+    for rule, told, where in refused.sentences:
         context.warn(rule, told, where)
     new = report.updated + (0 if run.options.dry_run else report.created)
     report.unchanged = min(report.unchanged, max(0, report.held - new))  # a baseline and changes see many twice
