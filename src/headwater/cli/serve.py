@@ -43,15 +43,12 @@ from headwater.http.dump_package import PastStates
 from headwater.http.mementos import PastContents, VersionEndpoint
 from headwater.http.metrics import CONTENT_TYPE, MetricsPage, RequestCounters, SharedCounters
 from headwater.http.resources import FileHandler
-from headwater.http.responses import AccessRecord
 from headwater.http.routes import page_of
 from headwater.http.server import address_url, listen, make_server
 from headwater.http.workers import Answers, FirstProcess, ServingProcesses, when_parent_ends
-from headwater.ingest.push.submission import Account
 from headwater.progress import Notice, Progress
 from headwater.source.config import SourceConfig
 from headwater.source.set_folders import names_in_copy
-from headwater.source.set_health import Publication
 from headwater.source.source import ReadOnlySource, Source
 from headwater.typed_decoding import from_json
 
@@ -187,14 +184,14 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
     with ExitStack() as stack:
         stack.enter_context(hangups_noted(log.progress))
         folder = stack.enter_context(TemporaryDirectory(prefix="headwater-")) if how.workers > 1 else None
-        hearers = _Hearers(config, log, folder, quiet=how.quiet)
+        counts = RequestCounters(SharedCounters(Path(folder)) if folder is not None and config.metrics else None)
         source: Source | ReadOnlySource
         if how.alone:
             source = stack.enter_context(Source(config, listener=heard, known_in_copy=how.known))
-            source.events.listen(hearers.published)
+            source.events.listen(_each(log.published, counts.published))
         else:
             source = stack.enter_context(ReadOnlySource(config, listener=log.progress))
-        app, answers = _application(stack, source, config, hearers)
+        app, answers = _application(stack, source, config, log, counts, quiet=how.quiet)
         server = make_server(app, on_ready=announce)
         if folder is not None:
             note = Path(folder) / _CONFIG  # a pipe would block this process when the other dies before it reads all
@@ -214,51 +211,34 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
     return Exit.INTERRUPTED if server.ended_by is signal.SIGINT else Exit.DONE
 
 
-class _Hearers:
-    """Hear of requests, announcements, publications and faults: the log, and what is counted for `/metrics`."""
+def _each(*hearers: Callable[..., object]) -> Callable[..., None]:
+    """A hearer that tells each of these."""
 
-    def __init__(self, config: SourceConfig, log: ServerLog, folder: str | None, *, quiet: bool) -> None:
-        """`folder`: where processes on one socket tell each other their counts. `quiet`: requests are not logged."""
-        self.log = log
-        self.counts = RequestCounters(SharedCounters(Path(folder)) if folder is not None and config.metrics else None)
-        self.is_counting, self._is_quiet = config.metrics, quiet
+    def hear(*heard: object) -> None:
+        for one in hearers:
+            one(*heard)
 
-    @property
-    def on_served(self) -> Callable[[AccessRecord], None] | None:
-        """What hears of each answered request; None where it is neither logged nor counted: that takes time."""
-        return self._served if self.is_counting or not self._is_quiet else None
-
-    def _served(self, request: AccessRecord) -> None:
-        if self.is_counting:
-            self.counts.served(request)
-        if not self._is_quiet:
-            self.log.served(request)
-
-    def published(self, news: Publication) -> None:
-        self.log.published(news)
-        self.counts.published(news)
-
-    def announced(self, name: str, account: Account) -> None:
-        self.log.announced(name, account)
-        self.counts.announced(name, account)
-
-    def fault(self, fault: HeadwaterError | OSError) -> None:
-        self.log.fault(fault)
-        self.counts.fault(fault)
+    return hear
 
 
 def _application(
     stack: ExitStack,
     source: Source | ReadOnlySource,
     config: SourceConfig,
-    hearers: _Hearers,
+    log: ServerLog,
+    counts: RequestCounters,
     first: FirstProcess | None = None,
+    *,
+    quiet: bool,
 ) -> tuple[Application, Answers]:
     """The application, until the end of `stack`, and what it tells other processes on its socket.
 
     With `first`, it is one of these: health and metrics are what the first process says.
     """
-    page = MetricsPage(source, hearers.counts) if hearers.is_counting else None
+    page = MetricsPage(source, counts) if config.metrics else None
+    # who hears of each answered request; nobody where it is neither logged nor counted: that takes time
+    served = [*([counts.served] if config.metrics else ()), *(() if quiet else [log.served])]
+    on_fault = _each(log.fault, counts.fault)
     routes = [page.route()] if page is not None else []
     if first is not None:
         pages = {"health": b"application/json"} | ({"metrics": CONTENT_TYPE} if page is not None else {})
@@ -267,7 +247,7 @@ def _application(
     if targets := source.push_sets.targets():
         from headwater.http.ingest import IngestEndpoint
 
-        ingest = IngestEndpoint(targets, on_fault=hearers.log.fault, on_account=hearers.announced)
+        ingest = IngestEndpoint(targets, on_fault=log.fault, on_account=_each(log.announced, counts.announced))
         stack.callback(ingest.close)
         routes += ingest.routes()
     offers = {one.name: one.dumps for one in source.site.sets if one.dumps is not None}
@@ -282,7 +262,8 @@ def _application(
         from headwater.http.documents import topic_routes
 
         routes += topic_routes(config.notify.hubs)
-    app = Application(source, source.roots, routes=routes, on_served=hearers.on_served, on_fault=hearers.fault)
+    on_served = _each(*served) if served else None
+    app = Application(source, source.roots, routes=routes, on_served=on_served, on_fault=on_fault)
     stack.callback(app.close)
     if ingest is not None:
         app.precedence = ingest.precedence
@@ -303,8 +284,8 @@ def _serve_too(connection: Connection, note: Path, listener: socket.socket, quie
     try:
         with ReadOnlySource(config, listener=log.progress) as source, ExitStack() as stack:
             first = FirstProcess(connection)
-            hearers = _Hearers(config, log, folder, quiet=quiet)
-            server = make_server(_application(stack, source, config, hearers, first)[0])
+            counts = RequestCounters(SharedCounters(Path(folder)) if config.metrics else None)
+            server = make_server(_application(stack, source, config, log, counts, first, quiet=quiet)[0])
             end.append(server.end)
             server.run(sockets=[listener])
     except HeadwaterError as fault:

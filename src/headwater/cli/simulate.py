@@ -35,8 +35,6 @@ from headwater.source.configured_source import CATALOG, DOCUMENTS
 from headwater.source.leadership import StateLock
 from headwater.spec.times import parse_datetime
 
-_LOG_SECONDS = 10.0
-
 
 @click.command()
 @option("--resources N", "Number of resources at first.  [default: 1000]", click.IntRange(0))
@@ -171,18 +169,13 @@ def _serve(simulation: Simulation, listener: Listener, bars: ExitStack, options:
 
 
 def _heard(listener: Listener, log: ServerLog) -> Listener:
-    """Bars until the server answers, lines of the log from then on: now and then one that says how far it has got."""
-    said_at = time.monotonic()
+    """Hears of progress until the server answers, and of notices, which are lines of its log."""
 
     def hear(event: Progress | Notice) -> None:
-        nonlocal said_at
         if isinstance(event, Notice):
             log.progress(event)
         elif event.phase != CHANGES:
             listener(event)
-        elif time.monotonic() - said_at >= _LOG_SECONDS:
-            said_at = time.monotonic()
-            log.event("simulated", f"{event.done:,} changes", changes=event.done)
 
     return hear
 
