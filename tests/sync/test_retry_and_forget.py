@@ -359,7 +359,6 @@ def test_a_person_is_told_what_matters_and_no_terminal_is_steered(
     assert "4 files, 28 B" in out
     assert "1 failed" in out
     assert f"{site.uri('f1.txt')}: red \\x1b[31m (1 try since 20" in out
-    assert "tried by the next run" in out
     assert run(["retry", str(dest)]) == DONE
     assert f"headwater sync {source.base}/ {dest}" in capsys.readouterr().out
     assert run(["forget", str(dest), "--failed"]) == DONE

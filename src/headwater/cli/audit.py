@@ -10,7 +10,16 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from headwater.cli.output import json_document, json_option, listening, printable, sets_to_show
+from headwater.cli.output import (
+    json_document,
+    json_option,
+    lines_of,
+    lines_of_all,
+    listening,
+    sets_to_show,
+    show,
+    show_some,
+)
 from headwater.cli.shared_options import (
     ACCESS_HEADINGS,
     SectionedCommand,
@@ -23,7 +32,6 @@ from headwater.cli.shared_options import (
     with_sparql_user,
 )
 from headwater.cli.stop_signal import terminated
-from headwater.quantities import human_seconds
 from headwater.sync.audit.auditor import audit
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import AuditReport, SetAudit
@@ -78,48 +86,27 @@ def command(url: str, dest: Path, quiet: bool, as_json: bool, **wanted: Any) -> 
 
 def _show(report: AuditReport) -> None:
     telling, rest = sets_to_show(report.sets, _MOST_SETS, lambda one: one.verdict != "in sync")
-    for set_audit in telling:
-        click.echo(f"{printable(set_audit.name)}: {set_audit.verdict}; {_counts([set_audit])}")
-        proofs = [f"{number:,} {how}" for name, how in _PROOFS.items() if (number := getattr(set_audit, name))]
-        if proofs:
-            click.echo(f"  compared: {', '.join(proofs)}")
-        if set_audit.reason:
-            click.echo(f"  because {printable(set_audit.reason)}")
-        for store in set_audit.stores:
-            reason = f" ({printable(store.reason)})" if store.reason else ""
-            click.echo(f"  store {printable(store.store)}: {store.verdict}{reason}")
-        for finding in set_audit.findings[:_SHOWN]:
-            reason = f" ({printable(finding.reason)})" if finding.reason else ""
-            click.echo(f"  {finding.verdict}: {printable(finding.path)}{reason}")
-        if len(set_audit.findings) > _SHOWN or set_audit.findings_are_cut:
-            click.echo("  … and more (--json lists them)")
-        if set_audit.unreadable:
-            click.echo(
-                "  what cannot be read: see to the permissions of the copy, the user who runs this, and the disk;"
-                " `headwater sync --repair` fetches such files again"
-            )
-        if (set_audit.missing or set_audit.different) and report.as_of is None and report.copy_as_of is None:
-            click.echo(
-                "  `headwater sync` fetches what has changed at the source (with `--baseline` also what its"
-                " Resource List alone tells), `headwater sync --repair` also what was lost or altered here"
-            )
     past = report.as_of or report.copy_as_of
+    for one in telling:
+        show(one, "{name}: {verdict}; {counts}", counts=_counts([one]))
+        (proofs,) = lines_of(one, _PROOFS)
+        show(one, "  compared: {proofs}", "  because {reason}", proofs=proofs[2:])
+        for store in one.stores:
+            show(store, "  store {store}: {verdict}[ ({reason})]")
+        lines = lines_of_all(one.findings[:_SHOWN], "{verdict}: {path}[ ({reason})]")
+        count = len(one.findings) + one.findings_are_cut
+        show_some(lines, _SHOWN, count=count, indent="  ", rest=" (--json lists them)")
+        show(one, _UNREADABLE)
+        if (one.missing or one.different) and past is None:
+            click.echo(_TO_REPAIR)
     if past is not None and any(one.missing or one.different for one in report.sets):
-        if report.as_of is None:
-            click.echo(
-                f"  this is a copy as of {past}: `headwater audit --at {past}` compares with that time;"
-                " a plain `headwater sync` brings it up to date"
-            )
-        elif report.as_of == report.copy_as_of:
-            click.echo("  `headwater sync --at` with the same time fetches what the source still has of it")
-        else:
-            kept = f"is as of {report.copy_as_of}" if report.copy_as_of else "is of no time"
-            click.echo(f"  this copy {kept}: `headwater sync --at {past}` makes one of that time, in another folder")
+        is_same = report.as_of == report.copy_as_of
+        kept = f"as of {report.copy_as_of}" if report.copy_as_of else "of no time"
+        show(report, _FETCH_THEN if is_same else _OTHER_TIME if report.as_of else _AS_OF_THEN, kept=kept)
     if rest:
         verdicts = " or ".join(sorted({set_audit.verdict for set_audit in rest}))
         click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {verdicts}; {_counts(rest)}")
-    then = f" as of {report.as_of}" if report.as_of else ""
-    click.echo(f"{report.verdict}{then} ({human_seconds(report.seconds)})")
+    show(report, "{verdict}[ as of {as_of}] ({seconds})")
 
 
 def _counts(sets: list[SetAudit]) -> str:
@@ -128,13 +115,25 @@ def _counts(sets: list[SetAudit]) -> str:
     return ", ".join(told)
 
 
-_PROOFS = {
-    "same_by_hash": "by the source's hash",
-    "same_by_record": "by the copy's own record",
-    "same_by_time": "by length and time alone",
-    "unverifiable": "by nothing",
-}
+_PROOFS = (
+    "[, {same_by_hash} by the source's hash][, {same_by_record} by the copy's own record]"
+    "[, {same_by_time} by length and time alone][, {unverifiable} by nothing]"
+)
 """By what files were found the same, or could not be compared."""
+_UNREADABLE = (
+    "  {unreadable} cannot be read: see to the permissions of the copy, the user who runs this, and the disk;"
+    " `headwater sync --repair` fetches such files again"
+)
+_TO_REPAIR = (
+    "  `headwater sync` fetches what has changed at the source (with `--baseline` also what its"
+    " Resource List alone tells), `headwater sync --repair` also what was lost or altered here"
+)
+_AS_OF_THEN = (
+    "  this is a copy as of {copy_as_of}: `headwater audit --at {copy_as_of}` compares with that time;"
+    " a plain `headwater sync` brings it up to date"
+)
+_FETCH_THEN = "  `headwater sync --at` with the same time fetches what the source still has of it"
+_OTHER_TIME = "  this copy is {kept}: `headwater sync --at {as_of}` makes one of that time, in another folder"
 _ALWAYS = frozenset({"same", "missing", "different", "extra", "unverifiable", "changed_during_audit"})
 _COUNTED = {
     **{name: name for name in ("same", "missing", "different", "extra", "unreadable", "unverifiable")},

@@ -6,16 +6,18 @@ Standard output carries results only; everything else goes to standard error. Te
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
 from headwater.cli.shared_options import option
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
+from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
     from headwater.cli.progress_output import ProgressOutput
@@ -143,9 +145,67 @@ def json_error(error: HeadwaterError, status: int) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: `1 file`, `1,200 files`, `2 patches`."""
-    plural = "es" if noun.endswith("ch") else "s"
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"
+    """A number with its noun: `1 file`, `1,200 files`, `2 patches`, `3 tries`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+_PART = re.compile(r"\[(.*?)\]")
+_FIELD = re.compile(r"\{([\w.]+)(?::([\w ]+))?\}")
+
+
+def lines_of(record: object, *templates: str, **more: object) -> Iterator[str]:
+    """The lines that templates make of a record; what it says is made printable.
+
+    `{name}` stands for a field of the record, or one of `more`; `{last.fault}` for a field of a field. Numbers, times
+    and durations (`float`, in seconds) are written for people; `{size:octets}` is a size, `{files:file}` a number with
+    its noun, a truth value is nothing. A line is left out where its first field is None, 0, False or empty; so is a
+    part of it in brackets, `[, {failed} failed]`.
+    """
+
+    def value(path: str) -> Any:
+        first, *rest = path.split(".")
+        found = more[first] if first in more else getattr(record, first)
+        for name in rest:
+            found = None if found is None else getattr(found, name)
+        return found
+
+    def is_empty(text: str) -> bool:
+        first = _FIELD.search(text)
+        return first is not None and not value(first[1])
+
+    for template in templates:
+        if not is_empty(_PART.sub("", template)):
+            texts = enumerate(_PART.split(template))  # parts in brackets are at the odd places
+            kept = "".join("" if number % 2 and is_empty(text) else text for number, text in texts)
+            yield _FIELD.sub(lambda field: _shown(value(field[1]), field[2]), kept)
+
+
+def lines_of_all(records: Iterable[object], *templates: str) -> list[str]:
+    """The lines that templates make of each of the records."""
+    return [line for one in records for line in lines_of(one, *templates)]
+
+
+def show(record: object, *templates: str, is_fault: bool = False, **more: object) -> None:
+    """Show the lines that templates make of a record on standard output; of a fault, on standard error."""
+    for line in lines_of(record, *templates, **more):
+        click.echo(line, err=is_fault)
+
+
+def _shown(value: Any, form: str) -> str:
+    """A value as a person reads it."""
+    match value:
+        case None | bool():
+            return ""
+        case int() if form == "octets":
+            return human_octets(value)
+        case int():
+            return counted(value, form) if form else f"{value:,}"
+        case float():
+            return human_seconds(value)
+        case dt.datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    return printable(str(value))
 
 
 def show_some(lines: Sequence[str], most: int, *, count: int | None = None, indent: str = "", rest: str = "") -> None:

@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from headwater.cli.catalog_argument import OUTPUT_STATE
-from headwater.cli.output import counted, json_document, json_line, json_option, listening, printable, some_of
+from headwater.cli.output import counted, json_document, json_line, json_option, lines_of, listening, some_of
 from headwater.cli.serve_options import converted, sets_of
 from headwater.cli.server_log import open_log
 from headwater.cli.shared_options import (
@@ -230,29 +230,23 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
 
 
 def dump_lines(status: SourceSetStatus) -> Iterator[str]:
-    """A line for each dump that the set offers, or is about to offer."""
-    name = printable(status.name)
-    if (dump := status.resource_dump) is not None:
-        packages = f"{counted(dump.packages, 'package')}, {human_octets(dump.octets)}"
-        at = f", of {dump.at:%Y-%m-%d %H:%M:%S} UTC" if dump.at else ""
-        waiting = f", {counted(dump.pages_waiting, 'page')} to be packed" if dump.pages_waiting else ""
-        offered = "" if dump.offered else ", not offered yet"
-        lost = f", without {counted(dump.left_out, 'resource')} whose octets could not be had" if dump.left_out else ""
-        yield f"Resource Dump of {name}: {packages}{at}{waiting}{offered}{lost}"
-    if (changes := status.change_dump) is not None:
-        waiting = f", {counted(changes.changes_waiting, 'change')} not packed yet" if changes.changes_waiting else ""
-        packages = f"{counted(changes.packages, 'package')}, {human_octets(changes.octets)}"
-        yield f"Change Dump of {name}: {packages}, from {changes.from_:%Y-%m-%d %H:%M:%S} UTC{waiting}"
-    if (archive := status.archive) is not None:
-        counts = (
-            (archive.resource_lists, "Resource List"),
-            (archive.change_lists, "Change List"),
-            (archive.resource_dumps, "Resource Dump"),
-            (archive.change_dumps, "Change Dump"),
-        )
-        listed = ", ".join(counted(count, title) for count, title in counts if count) or "nothing yet"
-        since = f", from {archive.since:%Y-%m-%d %H:%M:%S} UTC" if archive.since else ""
-        yield f"archive of {name}: {listed}, {human_octets(archive.octets)}{since}"
+    """A line for each dump, and the archive, that the set offers, or is about to offer."""
+    dumps = (status.resource_dump, _RESOURCE_DUMP), (status.change_dump, _CHANGE_DUMP), (status.archive, _ARCHIVE)
+    for dump, template in dumps:
+        yield from lines_of(dump, template, name=status.name) if dump is not None else ()
+
+
+_RESOURCE_DUMP = (
+    "Resource Dump of {name}: {packages:package}, {octets:octets}[, of {at}][, {pages_waiting:page} to be packed]"
+    "[, without {left_out:resource} whose octets could not be had]"
+)
+_CHANGE_DUMP = (
+    "Change Dump of {name}: {packages:package}, {octets:octets}, from {from_}[, {changes_waiting:change} to be packed]"
+)
+_ARCHIVE = (
+    "archive of {name}: {octets:octets}[, {resource_lists:Resource List}][, {change_lists:Change List}]"
+    "[, {resource_dumps:Resource Dump}][, {change_dumps:Change Dump}][, from {since}]"
+)
 
 
 def _told(worked: SetResult, count: int, where: str, seconds: float) -> str:

@@ -23,9 +23,11 @@ from headwater.cli.output import (
     encoded_json,
     json_document,
     json_line,
+    lines_of,
     listening,
     printable,
     sets_to_show,
+    show,
 )
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.quantities import human_octets, human_seconds
@@ -33,7 +35,7 @@ from headwater.quantities import human_octets, human_seconds
 if TYPE_CHECKING:
     from headwater.cli.progress_output import ProgressOutput
     from headwater.progress import Done
-    from headwater.sync.reports import SetReport, SyncReport, TransferWay
+    from headwater.sync.reports import SetReport, SyncReport
 
 
 COLUMNS: Final = ("time", "action", "uri", "path", "octets", "reason", "set")
@@ -217,97 +219,74 @@ def _show(report: SyncReport) -> None:
     telling, rest = sets_to_show(report.sets, _MOST_SETS, lambda one: any(getattr(one, name) for name in told))
     for set_report in telling:
         _show_set(set_report, dry_run=report.dry_run)
-    if report.as_of is not None:
-        click.echo(f"as of {report.as_of}, in {printable(report.destination)}")
     if rest:
         summed = type(rest[0])(name=f"{len(rest):,} {'more sets' if telling else 'sets'}", folder="")
         for name in summed.__struct_fields__:
             if type(getattr(summed, name)) is int:
                 setattr(summed, name, sum(getattr(set_report, name) for set_report in rest))
         _show_set(summed, dry_run=report.dry_run)
-    if report.backup is not None:
-        click.echo(f"{counted(report.backed_up, 'file')} replaced or deleted kept in {printable(report.backup)}")
-    octets = report.total("octets")
-    click.echo(
-        f"{counted(report.requests, 'document request')}, {human_octets(octets)} of content in"
-        f" {human_seconds(report.seconds)}"
-    )
+    show(report, *_RUN)
+    requests, octets = counted(report.requests, "document request"), human_octets(report.total("octets"))
+    click.echo(f"{requests}, {octets} of content in {human_seconds(report.seconds)}")
 
 
-def _show_set(set_report: SetReport, *, dry_run: bool) -> None:
-    deeds = (
-        ("adopt", "adopted", set_report.adopted),
-        ("create", "created", set_report.created - set_report.adopted),
-        ("update", "updated", set_report.updated),
-        ("delete", "deleted", set_report.deleted),
-    )
-    done = [f"would {verb} {number:,}" if dry_run else f"{number:,} {past}" for verb, past, number in deeds if number]
-    if dry_run and any(number for verb, _, number in deeds if verb in ("create", "update")):
-        unmeasured = f" and {counted(set_report.to_fetch_unmeasured, 'file')} of no stated length"
-        octets = human_octets(set_report.to_fetch_octets)
-        done.append(f"would fetch {octets}{unmeasured if set_report.to_fetch_unmeasured else ''}")
-    seen = [
-        f"{number:,} {name.replace('_', ' ')}"
-        for name in ("unchanged", *_WRONG)
-        if (number := getattr(set_report, name))
-    ]
-    left = ["incomplete"] if set_report.fault else []
-    told = [", ".join(done + seen + left) or "nothing to do", f"{counted(set_report.held, 'file')} held"]
-    if set_report.process in _PROCESSES:
-        told.append(_PROCESSES[set_report.process].format(set_report.baseline_by))
-    click.echo(f"{printable(set_report.name)}: {'; '.join(told)}")
-    if set_report.from_mirrors:
-        click.echo(f"  {counted(set_report.from_mirrors, 'resource')} from mirrors")
-    for way in set_report.ways:
-        click.echo(f"  {_way(way, dry_run=dry_run)}")
-    if set_report.patched:
-        saved = f": {human_octets(set_report.octets_saved)} not transferred" if set_report.octets_saved > 0 else ""
-        click.echo(f"  {set_report.patched:,} by patches{saved}")
-    for store in set_report.dataset.stores if set_report.dataset is not None else ():
-        name = printable(store.store)
-        if store.fault is not None:
-            click.echo(f"  store {name}: failed: {printable(store.fault)}", err=True)
-        elif store.done == "loaded":
-            click.echo(f"  store {name}: loaded with {counted(store.added, 'statement')}")
-        elif store.done == "patched":
-            click.echo(f"  store {name}: {store.removed:,} removed, {store.added:,} added")
-    for action in set_report.plan:
-        click.echo(f"  {action.action} {printable(action.path)}")
-    if set_report.plan_is_cut:
-        click.echo("  … and more")
-    if set_report.unverified:
-        versions = counted(set_report.unverified, "version")
-        click.echo(f"  {versions} by TimeGate or TimeMap, not verified: no list tells a hash (--json lists a hundred)")
-    for failed in set_report.failures[:10]:
-        later = f", not to be requested again before {failed.waits_until}" if failed.waits_until else ""
-        click.echo(f"  failed: {printable(failed.uri)}: {printable(failed.reason)}{later}", err=True)
-    if set_report.failed > 10:
-        click.echo(f"  … and {counted(set_report.failed - 10, 'more failure')} (--json lists a hundred)", err=True)
-    if set_report.failed and set_report.process == "past":
+_RUN = (
+    "as of {as_of}, in {destination}",
+    "{backed_up:file} replaced or deleted kept in {backup}",
+)
+
+
+def _show_set(one: SetReport, *, dry_run: bool) -> None:
+    deeds = {"fresh": one.created - one.adopted, "incomplete": bool(one.fault)}
+    (done,) = lines_of(one, (_WOULD_DO if dry_run else _DONE) + _SEEN, **deeds)
+    how = _PROCESSES.get(one.process, "").format(one.baseline_by)
+    show(one, "{name}: {done}; {held:file} held[; {how}]", done=done[2:] or "nothing to do", how=how)
+    show(one, "  {from_mirrors:resource} from mirrors")
+    for way in one.ways:
+        template = _NOT_TAKEN if not way.taken else _WOULD_TAKE if dry_run else _TAKEN
+        name = "packages on demand" if way.way == "on demand" else way.way
+        show(way, template, name=name, count=f"{way.resources:,}")
+    show(one, "  {patched} by patches[: {saved:octets} not transferred]", saved=max(0, one.octets_saved))
+    for store in one.dataset.stores if one.dataset is not None else ():
+        show(store, _STORES[store.done], is_fault=store.done == "failed")
+    for action in one.plan:
+        show(action, "  {action} {path}")
+    show(one, "{plan_is_cut}  … and more", _UNVERIFIED)
+    for failed in one.failures[:_MOST_FAILURES]:
+        show(failed, _FAILED, is_fault=True)
+    show(one, _MORE_FAILED, is_fault=True, more=max(0, one.failed - _MOST_FAILURES))
+    if one.failed and one.process == "past":
         click.echo(f"  {_NOT_KEPT}", err=True)
 
 
-def _way(way: TransferWay, *, dry_run: bool) -> str:
-    """One way beside single requests: what it has brought, or that it was not taken, and why."""
-    name = "packages on demand" if way.way == "on demand" else way.way  # in JSON it is named as it is
-    if not way.taken:
-        return f"not by {name} ({printable(way.why)})"
-    packages, octets = counted(way.packages, "package"), human_octets(way.octets)
-    if dry_run:
-        size = f"{packages} of {octets}, " if way.packages else ""
-        return f"would fetch by {name}: {size}{printable(way.why)}"
-    broken = f"; {printable(way.fault)}" if way.fault else ""
-    if way.packages and not way.resources and not broken:
-        broken = f"; {_NOTHING_BROUGHT.get(way.way, 'by its manifest, too little of it is wanted')}"
-    return f"{way.resources:,} by {name}: {packages} of {octets} ({printable(way.why)}){broken}"
-
-
+_MOST_FAILURES = 10
+_DONE = "[, {adopted} adopted][, {fresh} created][, {updated} updated][, {deleted} deleted]"
+_WOULD_DO = (
+    "[, would adopt {adopted}][, would create {fresh}][, would update {updated}][, would delete {deleted}]"
+    "[, would fetch {to_fetch_octets:octets}][, and {to_fetch_unmeasured:file} of no stated length]"
+)
+_SEEN = (
+    "[, {unchanged} unchanged][, {failed} failed][, {refused} refused][, {skipped} skipped][, {left_out} left out]"
+    "[, {held_back} held back][, {newer_than_listed} newer than listed][, incomplete{incomplete}]"
+)
+_NOT_TAKEN = "  not by {name} ({why})"
+_WOULD_TAKE = "  would fetch by {name}: [{packages:package} of {octets:octets}, ]{why}"
+_TAKEN = "  {count} by {name}: {packages:package} of {octets:octets} ({why})[; {fault}]"
+_STORES = {
+    "unchanged": "{fault}",
+    "loaded": "  store {store}: loaded with {added:statement}",
+    "patched": "  store {store}: {removed} removed, {added} added",
+    "failed": "  store {store}: failed: {fault}",
+}
+_UNVERIFIED = (
+    "  {unverified:version} by TimeGate or TimeMap, not verified: no list tells a hash (--json lists a hundred)"
+)
+_FAILED = "  failed: {uri}: {reason}[, not to be requested again before {waits_until}]"
+_MORE_FAILED = "  … and {more:more failure} (--json lists a hundred)"
 _NOT_KEPT = (
     "only the source can keep earlier states (versions, archives, Change Dumps): where it keeps none there is nothing"
     " to copy; whatever else failed is tried again by the same command"
 )
-_NOTHING_BROUGHT = {"on demand": "nothing that came was as listed"}
-
 _PROCESSES = {
     "baseline": "compared with the {}",
     "increment": "read the changes since last time",

@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -21,9 +21,12 @@ from headwater.cli.output import (
     json_document,
     json_line,
     json_option,
+    lines_of,
+    lines_of_all,
     listening,
     printable,
     sets_to_show,
+    show,
     show_some,
     some_of,
 )
@@ -34,50 +37,75 @@ from headwater.datasets.rows import dataset_statuses
 from headwater.errors import Exit, UsageFault
 from headwater.ingest.copy_intake import copy_lags
 from headwater.ingest.push.ingest_state import unpaired
-from headwater.ingest.set_problems import UnreadableCount, set_problems
+from headwater.ingest.set_problems import set_problems
 from headwater.notify.hub.store import FILE as HUB
 from headwater.notify.subscriber_store import PushStatus, push_status
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.quantities import human_octets, human_seconds
 from headwater.source.configured_source import CATALOG
-from headwater.spec.times import format_datetime
-from headwater.sync.copy_status import LITTLE_ROOM_OCTETS, CopyStatus, SetStatus, copy_status
+from headwater.sync.copy_status import LITTLE_ROOM_OCTETS, CopyStatus, copy_status
 
 _COPY_EXAMPLES = 3
 _MOST_SUBSCRIPTIONS = 20
 _MOST_SETS = 100
+_MORE = " (--json lists them)"
 
 
-def _show_copy(status: CopyStatus, push: PushStatus | None = None) -> None:
-    running = ", a run is in progress" if status.running else ""
-    as_of = f" as of {format_datetime(status.as_of)}" if status.as_of is not None else ""
-    what = printable(status.source or "nothing yet")
-    click.echo(f"copy of {what}{as_of} in {printable(status.destination)}{running}")
-    last_run = "none has come to its end"
-    if (run := status.last_run) is not None:
-        last_run = f"{_at(run.ended_at)} ({_age(status.time - run.ended_at)} ago), exit status {run.exit_status}"
-        if run.fault is not None:
-            often = f"; so since {_at(run.fault_since)}, {run.fault_count:,} times" if run.fault_count > 1 else ""
-            last_run += f": {printable(run.fault)}{often}"
-    click.echo(f"last run: {last_run}")
+def _show_copy(status: CopyStatus, push: PushStatus | None) -> None:
+    """What is known of a copy, set by set: of many sets, those of which more is to be said."""
+    now, run = status.time, status.last_run
+    show(status, _COPY, source=status.source or "nothing yet")
+    if run is None:
+        click.echo("last run: none has come to its end")
+    else:
+        show(run, _LAST_RUN, ago=_ago(run.ended_at, now))
     telling, rest = sets_to_show(status.sets, _MOST_SETS, lambda one: one.exit_status or one.failed or one.held_back)
-    for set_status in telling:
-        _show_set(set_status, status.time, push)
+    for one in telling:
+        reached = None if push is None else push.reached(one.capability_list)
+        is_further = one.position is not None and reached is not None and reached > one.position
+        show(one, *_SET, reached=reached if is_further else None)
+        show_some(one.refusals, len(one.refusals), indent="  ")
+        show(one, _FAILED)
+        failures = lines_of_all(one.failures[:_COPY_EXAMPLES], _FAILURE)
+        show_some(failures, _COPY_EXAMPLES, count=one.failed, indent="    ", rest=_MORE)
+        show(one, _HELD_BACK)
+        kept = [kept.path for kept in one.deletions[:_COPY_EXAMPLES]]
+        show_some(kept, _COPY_EXAMPLES, count=one.held_back, indent="    ", rest=_MORE)
     if rest:
-        files = counted(sum(set_status.files for set_status in rest), "file")
+        files = counted(sum(one.files for one in rest), "file")
         click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {files}")
-    if status.partial_files:
-        what = "in progress" if status.running else "to resume"
-        click.echo(f"{counted(status.partial_files, 'partial file')} {what}, {human_octets(status.partial_octets)}")
-    if status.is_read_only:
-        click.echo("read-only: the disk of the copy cannot be written, so nothing more can be placed")
-    elif status.free_octets < LITTLE_ROOM_OCTETS:
-        click.echo(
-            f"no room: {human_octets(status.free_octets)} left where the copy lies, so nothing more can be placed"
-        )
+    is_full = status.free_octets < LITTLE_ROOM_OCTETS and not status.is_read_only
+    show(status, *_ROOM, is_full=is_full)
     click.echo(f"{counted(status.files, 'file')}, {human_octets(status.octets)}: {_VERDICTS[status.exit_status]}")
+    if push is not None:
+        show(push, _PUSH, way="push" if push.mode == "push" else "polls", ended=push.is_followed is False)
+        lines = lines_of_all(push.subscriptions, _SUBSCRIPTION)
+        show_some(lines, _MOST_SUBSCRIPTIONS, indent="  ", rest=_MORE)
 
 
+_COPY = "copy of {source}[ as of {as_of}] in {destination}[, a run is in progress{running}]"
+_LAST_RUN = (
+    "last run: {ended_at} ({ago}), exit status {exit_status}[: {fault} (since {fault_since}, runs: {fault_count})]"
+)
+_SET = (
+    "{name}: {files:file}, {octets:octets}[; as the source was at {position}][, and {reached} by its notifications]"
+    "[; last run without fault {sound_age_seconds} ago]",
+    "  incomplete: {last.fault}[ (no run without fault since {unsound_since})]",
+    "  {newer_than_listed:file} newer than listed, which no list of the source confirms so far",
+)
+_FAILED = "  {failed} failed; `headwater retry` makes them due, `headwater forget` drops them"
+_FAILURE = "{uri}: {reason} ({tries:try} since {since}[; not again before {waits_until}, as asked])"
+_HELD_BACK = "  {held_back:deletion} held back; `headwater sync --max-delete SHARE` consents"
+_ROOM = (
+    "{partial_files:partial file} in progress or to be resumed, {partial_octets:octets}",
+    "{is_read_only}read-only: the disk of the copy cannot be written, so nothing more can be placed",
+    "{is_full}no room: {free_octets:octets} left where the copy lies, so nothing more can be placed",
+)
+_PUSH = (
+    "[{ended}not followed at present; it was ]followed by {way}[; last notification at {last_delivery}]"
+    "[; {waiting:notification} to be applied]"
+)
+_SUBSCRIPTION = "{channel} at {hub}: {state}[, lease until {lease_ends}][; {fault}]: {topic}"
 _VERDICTS = {
     0: "nothing failed, nothing is held back",
     1: "too old",
@@ -86,74 +114,6 @@ _VERDICTS = {
     5: "no run has come to its end",
     6: "the copy, or a store that follows it, could not be written",
 }
-
-
-def _show_set(set_status: SetStatus, now: dt.datetime, push: PushStatus | None) -> None:
-    told = [f"{counted(set_status.files, 'file')}, {human_octets(set_status.octets)}"]
-    listed, reached = set_status.position, None
-    if push is not None and set_status.capability_list is not None:
-        reached = push.reached(set_status.capability_list)
-    if listed is not None and (reached is None or reached <= listed):
-        told.append(f"as the source was at {_at(listed)}")
-    elif listed is not None:
-        lists = f"(its lists were read up to {_at(listed)})"
-        told.append(f"as the source was at {_at(reached)} by its notifications {lists}")
-    if set_status.sound_at is not None:
-        told.append(f"last run without fault {_age(now - set_status.sound_at)} ago")
-    elif set_status.checked_at is not None:
-        told.append("no run without fault yet")
-    click.echo(f"{printable(set_status.name)}: {'; '.join(told)}")
-    if set_status.last is not None and set_status.last.fault:
-        since = f" (no run without fault since {_at(set_status.unsound_since)})" if set_status.unsound_since else ""
-        click.echo(f"  incomplete: {printable(set_status.last.fault)}{since}")
-    for refusal in set_status.refusals:
-        click.echo(f"  {printable(refusal)}")
-    if set_status.failed:
-        click.echo(f"  {set_status.failed:,} failed; `headwater retry` makes them due, `headwater forget` drops them")
-    failures = []
-    for one in set_status.failures[:_COPY_EXAMPLES]:
-        tries = f"{one.tries:,} {'try' if one.tries == 1 else 'tries'} since {_at(one.since)}"
-        is_asked = one.waits_until is not None and one.waits_until > now
-        again = f"not again before {_at(one.waits_until)}, as asked" if is_asked else "tried by the next run"
-        failures.append(f"{one.uri}: {one.reason} ({tries}; {again})")
-    _show_examples(failures, set_status.failed)
-    if set_status.newer_than_listed:
-        what = counted(set_status.newer_than_listed, "file")
-        click.echo(f"  {what} newer than listed, which no list of the source confirms so far; the next run looks again")
-    if set_status.held_back:
-        what = counted(set_status.held_back, "deletion")
-        click.echo(f"  {what} held back; `headwater sync --max-delete SHARE` consents")
-    _show_examples([kept.path for kept in set_status.deletions[:_COPY_EXAMPLES]], set_status.held_back)
-
-
-def _show_push(push: PushStatus, now: dt.datetime) -> None:
-    told = ["by push" if push.mode == "push" else "by polls"]
-    if push.last_delivery is not None:
-        told.append(f"last notification {_age(now - push.last_delivery)} ago")
-    if push.waiting:
-        told.append(f"{counted(push.waiting, 'notification')} to be applied")
-    followed = "not followed at present; it was followed" if push.is_followed is False else "followed"
-    click.echo(f"{followed} {'; '.join(told)}")
-    lines = []
-    for one in push.subscriptions:
-        state = one.state if one.lease_ends is None else f"{one.state}, lease until {_at(one.lease_ends)}"
-        if one.lease_ends is not None and one.lease_ends <= now:
-            state = f"the lease ended {_at(one.lease_ends)}"
-        fault = f"; {one.fault}" if one.fault else ""
-        lines.append(f"{one.channel} at {one.hub}: {state}{fault}: {printable(one.topic)}")
-    show_some(lines, _MOST_SUBSCRIPTIONS, indent="  ", rest=" (--json lists them)")
-
-
-def _show_examples(lines: Sequence[str], count: int) -> None:
-    show_some(lines, _COPY_EXAMPLES, count=count, indent="    ", rest=" (--json lists them)")
-
-
-def _at(moment: dt.datetime | None) -> str:
-    return "never" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _age(span: dt.timedelta) -> str:
-    return human_seconds(max(0.0, span.total_seconds()))
 
 
 _COLUMNS = (
@@ -250,8 +210,6 @@ def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: flo
         followed = {"running": True} if push is not None and push.is_followed else {}
         if not _told_as_json({**asdict(status), **followed, "push": push}, watch, as_json=as_json):
             _show_copy(status, push)
-            if push is not None:
-                _show_push(push, status.time)
         if watch is None:
             return status.exit_status
         time.sleep(watch)
@@ -307,58 +265,42 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
 def _show(report: dict[str, Any]) -> None:
     from headwater.cli.publish import dump_lines  # with it comes all that a source at work needs
 
-    now, sets, octets = report["time"], report["sets"], report["catalog_octets"]
-    size = f", {human_octets(octets)}" if octets is not None else ""
-    click.echo(f"{printable(report['catalog'])} at {_at(now)}{size}")
+    now, sets = report["time"], report["sets"]
+    show(None, "{catalog} at {time}[, {catalog_octets:octets}]", **report)
     rows = [_COLUMNS, *(_cells(one, now) for one in sets)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = zip(_COLUMNS, row, widths, strict=True)
         aligned = (cell.ljust(width) if name in _LEFT else cell.rjust(width) for name, cell, width in cells)
         click.echo("  ".join(aligned).rstrip())
-    show_some([line for one in sets for line in dump_lines(one)], _EXAMPLES, rest=" (--json lists them)")
-    ahead = [(one.name, one.last_at - now) for one in sets if one.last_at is not None and one.last_at - now > _AHEAD]
-    set_back = "ahead of the clock, which was set back, until it is there"
-    lines = [f"{name}: changes get times {_age(span)} {set_back}" for name, span in ahead]
-    show_some(lines, _EXAMPLES, rest=" (--json has the times)")
-    for key, line in _LINES.items():
-        show_some([f"{one.set}: {line(one)}" for one in report.get(key, ())], _EXAMPLES, rest=" (--json lists them)")
+    show_some([line for one in sets for line in dump_lines(one)], _EXAMPLES, rest=_MORE)
+    ahead = [(one, one.last_at - now) for one in sets if one.last_at is not None and one.last_at - now > _AHEAD]
+    lines = [line for one, span in ahead for line in lines_of(one, _AHEAD_LINE, span=span.total_seconds())]
+    show_some(lines, _EXAMPLES, rest=_MORE)
+    for key, template in _LINES.items():
+        lines = []
+        for one in report.get(key, ()):
+            places = [unquote(place) for place in getattr(one, "examples", ())]
+            lines += lines_of(one, template, places=some_of(places, _PLACES))
+        show_some(lines, _EXAMPLES, rest=_MORE)
     if waiting := report["waiting"]:
         click.echo(f"waiting for first records: {printable(some_of(waiting, _EXAMPLES))}")
     if pairs := report["unpaired"]:
         click.echo("resource documents set aside until their changes come:")
-        lines = []
-        for one in pairs:
-            oldest = one["oldest_seconds"]
-            waited = "" if oldest is None else f", the oldest for {human_seconds(oldest)}"
-            lines.append(f"{one['set']}: {one['count']:,}{waited}")
-        show_some(lines, _EXAMPLES, indent="  ", rest=" (--json lists them)")
+        lines = [line for one in pairs for line in lines_of(None, _UNPAIRED, **one)]
+        show_some(lines, _EXAMPLES, indent="  ", rest=_MORE)
     for folder, free in report.get("no_room", {}).items():
         click.echo(f"no room: {human_octets(free)} left in {printable(folder)}, so nothing more can be recorded")
 
 
-def _unreadable_line(unreadable: UnreadableCount) -> str:
-    places = ", ".join(unquote(one) for one in unreadable.examples[:_PLACES])
-    more = ", …" if len(unreadable.examples) > _PLACES else ""
-    files = f"{counted(unreadable.files, 'file')} cannot be read"
-    return f"{files}, and what is published of them stays: {places}{more}"
-
-
-_LINES: dict[str, Callable[[Any], str]] = {
-    "copies": lambda copy: (
-        f"publishes the copy of {copy.origin} in {copy.copy}: "
-        + (copy.fault or ("to be compared" if copy.waiting is None else f"{copy.waiting:,} changes behind"))
-    ),
-    "datasets": lambda dataset: ", ".join(
-        (
-            counted(dataset.statements, "statement"),
-            human_octets(dataset.octets),
-            counted(dataset.patches, "patch") + (f"; not up to date: {dataset.fault}" if dataset.fault else ""),
-        )
-    ),
-    "held_back": lambda held: f"deletions are held back: {held.reason}",
-    "unreadable": _unreadable_line,
-    "lost_versions": lambda lost: f"the last {counted(lost.count, 'version')} could not be kept: is there room?",
+_AHEAD_LINE = "{name}: changes get times {span} ahead of the clock, which was set back, until it is there"
+_UNPAIRED = "{set}: {count}[, the oldest for {oldest_seconds}]"
+_LINES = {
+    "copies": "{set}: publishes the copy of {origin} in {copy}[; {waiting:change} behind][: {fault}]",
+    "datasets": "{set}: {statements:statement}, {octets:octets}, {patches:patch}[; not up to date: {fault}]",
+    "held_back": "{set}: deletions are held back: {reason}",
+    "unreadable": "{set}: {files:file} cannot be read, and what is published of them stays: {places}",
+    "lost_versions": "{set}: the last {count:version} could not be kept: is there room?",
 }
 """What is told of a set in the parts of the report that not every source has."""
 
