@@ -36,11 +36,11 @@ class StopSignal:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if self._grace_seconds is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         self._put_back()
-        if self._grace_seconds is None:
-            return False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        return self.event.is_set() and isinstance(error, KeyboardInterrupt | Interrupted)
+        is_broken_off = self.event.is_set() and isinstance(error, KeyboardInterrupt | Interrupted)
+        return is_broken_off and self._grace_seconds is not None
 
     def _put_back(self) -> None:
         for number, handler in self._before.items():

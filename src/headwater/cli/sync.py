@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headwater.sync.run import SyncTask
 
 
-GRACE_SECONDS = 1.5
+_GRACE_SECONDS = 1.5
 """How long a run may take to stop by itself, before it is broken off wherever it is."""
 
 
@@ -72,7 +72,7 @@ def follow_pushed(
             json_line({"event": "listening", "callbacks": callbacks, "address": at})
 
     push = PushOptions(listen=address, callback_url=callback_url, on_listening=announce, on_fault=complain)
-    with output.listening() as progress, hangups_noted(progress), StopSignal(GRACE_SECONDS) as stop:
+    with output.listening() as progress, hangups_noted(progress), StopSignal(_GRACE_SECONDS) as stop:
         heard = [replace(task, listener=progress) for task in tasks]
         follow_push(heard, PollInterval(*seconds), output.teller(progress), push, stop=stop.event)
     return stop.exit_status
@@ -246,7 +246,7 @@ def command(
         from headwater.sync.run import follow as follow_source
         from headwater.sync.sets.polling import PollInterval
 
-        with output.listening() as progress, hangups_noted(progress), StopSignal(GRACE_SECONDS) as stop:
+        with output.listening() as progress, hangups_noted(progress), StopSignal(_GRACE_SECONDS) as stop:
             heard, interval = replace(task, listener=progress), PollInterval(follow, longest)
             follow_source(heard, interval, output.teller(progress), stop=stop.event)
         return stop.exit_status

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
@@ -21,7 +22,6 @@ from headwater.http.callbacks import CallbackListener
 from headwater.http.server import AddressInUse, address_url, listen
 from headwater.notify.subscriber import SubscribedCopy
 from headwater.notify.subscriber_store import (
-    FILE,
     MODE,
     ChannelProgress,
     QueuedDelivery,
@@ -30,7 +30,6 @@ from headwater.notify.subscriber_store import (
 from headwater.notify.websub import monotonic_unix_time
 from headwater.progress import Notice
 from headwater.retry import Backoff
-from headwater.spec import uris
 from headwater.spec.kinds import Kind
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.file_tree import DestinationLocked
@@ -106,8 +105,8 @@ class PollSchedule(msgspec.Struct, kw_only=True):
 
 _LOCKED_SECONDS: Final = 0.5
 _REPORT_SECONDS: Final = 1.0
-_TORN_SECONDS: Final = 0.3
-_FAILED_SECONDS: Final = 1.0
+_EARLY_SECONDS: Final = 0.4
+"""How long after something odd the source is polled: its lists may be written a moment after it has told of them."""
 
 
 class PushedCopy:
@@ -193,7 +192,7 @@ class PushedCopy:
                 self._news.clear()
                 if self._subscribed is not None and self._subscribed.needs_poll:
                     self._subscribed.needs_poll = False
-                    self._schedule.ask(time.monotonic(), _TORN_SECONDS)
+                    self._schedule.ask(time.monotonic(), _EARLY_SECONDS)
                 self._apply_all()
             if self._report_at is not None and self._report_at <= time.monotonic():
                 self._report()
@@ -250,7 +249,7 @@ class PushedCopy:
                 found.append(read_payload(one.body, channel.topic, channel.kind, came_at, channel.identity))
             except UnusablePayload as fault:
                 self._notice(f"{fault.what}; {fault.todo}", channel.topic, fault.rule or fault.code)
-                self._schedule.ask(time.monotonic(), _TORN_SECONDS)
+                self._schedule.ask(time.monotonic(), _EARLY_SECONDS)
         return found
 
     def _applied(
@@ -266,16 +265,16 @@ class PushedCopy:
             elif not progress.is_past(one.from_, one.until):
                 joining.append(one)
                 after = after.raised(one.until)
-        delay, failed = _TORN_SECONDS, 0
+        failed = 0
         try:
             if joining:
                 failed = self._live.apply(channel.identity, channel.topic, joining, progress.reached)
         except (SourceFault, KeyError) as fault:  # KeyError: the set has no position yet, or is moving
             if isinstance(fault, SourceFault):
                 self._notice(f"a payload cannot be applied: {fault.what}", channel.topic, fault.rule or fault.code)
-            after, delay = progress.awaiting(joining[-1].changed_at), _FAILED_SECONDS
+            after = progress.awaiting(joining[-1].changed_at)
         if after.needs_poll or failed:
-            self._schedule.ask(time.monotonic(), _FAILED_SECONDS if failed else delay)
+            self._schedule.ask(time.monotonic(), _EARLY_SECONDS)
         return after
 
     def _report(self) -> None:
@@ -323,7 +322,7 @@ class PushedCopy:
             move = before.polled if is_complete else before.raised
             progress = kept[one.changes] = move(one.position.time)
             if progress.needs_poll:
-                wait = self._schedule.interval.seconds if is_complete else _FAILED_SECONDS
+                wait = self._schedule.interval.seconds if is_complete else _EARLY_SECONDS
                 self._schedule.ask(time.monotonic(), wait)
         subscribed.store.keep_progress(kept)
         if self._subscriptions.is_alive:
@@ -385,7 +384,7 @@ _OPEN_COPIES: Final = 16
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where callbacks are listened for, and what hubs are told that they begin with (None: the address itself).
 
-    Without `listen` it is a free port of this machine alone, the same one as the last time where that is free.
+    Without `listen` it is a port of this machine alone, the same one after each start where that is free.
     """
 
     listen: tuple[str, int] | None = None
@@ -445,17 +444,17 @@ def follow_push(
         _follow(copies, busy, stop, woken)
 
 
+_FIRST_PORT: Final = 20_000
+_PORTS: Final = 12_000
+"""Below those from which the system takes ports for connections."""
+
+
 def _listen(push: PushOptions, task: SyncTask) -> socket.socket:
-    """The socket of callbacks; where nothing is said about it, at the port of the last time if that is free."""
+    """The socket of callbacks; where nothing is said about it, at a port that a copy has after each start, if free."""
     if push.listen is not None:
         return listen(*push.listen)
-    folder, port = Path(task.destination) / FOLDER, 0
-    if (folder / FILE).is_file():
-        with contextlib.closing(SubscriberStore(folder)) as store:
-            told = [uris.origin(one.callback) for one in store.subscriptions()]
-        port = next((one.port or 0 for one in reversed(told) if one.host == "127.0.0.1"), 0)
     with contextlib.suppress(AddressInUse):
-        return listen("127.0.0.1", port)
+        return listen("127.0.0.1", _FIRST_PORT + crc32(os.fsencode(task.destination)) % _PORTS)
     return listen("127.0.0.1", 0)
 
 

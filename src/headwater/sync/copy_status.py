@@ -19,7 +19,7 @@ from headwater.spec.times import from_microseconds, from_optional
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import printable_path
-from headwater.sync.reports import LastRun, SetReport, gravest_status, last_run, set_history
+from headwater.sync.reports import LastRun, SetReport, gravest_status, last_run
 from headwater.sync.run import utcnow
 from headwater.sync.sets.selection import pick
 from headwater.sync.state import (
@@ -31,8 +31,8 @@ from headwater.sync.state import (
     held_back_count,
     refused_entries,
     sets,
-    unconfirmed_count,
 )
+from headwater.typed_decoding import from_json
 
 LITTLE_ROOM_OCTETS = 1 << 20
 """With less than that left on its disk nothing more can be placed in a copy."""
@@ -209,22 +209,24 @@ def _verdict(run: LastRun | None, told: tuple[SetStatus, ...], max_age: float | 
     return gravest_status(statuses) or int(Exit.FINDINGS if late else Exit.DONE)
 
 
+_HISTORY = "SELECT checked_at, sound_at, unsound_since_at, report FROM set_history WHERE set_id = ?"
+_HELD = (
+    "SELECT count(*), coalesce(sum(max(size, 0)), 0), count(doomed_at), coalesce(sum(newer), 0) FROM resources"
+    " WHERE set_id = ? AND path IS NOT NULL"
+)
+_DOOMED = (
+    "SELECT uri, path, nullif(doomed_at, 0) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL"
+    " AND path IS NOT NULL ORDER BY path LIMIT ?"
+)
+
+
 def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
-    history = set_history(t, row.id)
-    files, octets = t.one(
-        "SELECT count(*), coalesce(sum(max(size, 0)), 0) FROM resources WHERE set_id = ? AND path IS NOT NULL",
-        (row.id,),
-    ) or (0, 0)
-    failed, held_back = failure_count(t, row.id), held_back_count(t, row.id)
-    refused, unconfirmed = refused_entries(t, row.id), unconfirmed_count(t, row.id)
+    checked_at, sound, unsound_since, report = t.one(_HISTORY, (row.id,)) or (None, None, None, None)
+    files, octets, held_back, unconfirmed = t.one(_HELD, (row.id,)) or (0, 0, 0, 0)
+    failed, refused = failure_count(t, row.id), refused_entries(t, row.id)
     position = from_optional(row.position.time) if row.position else None
-    sound_at = from_optional(history.sound_at) if history else None
-    last = history.report if history else None
-    doomed = t.rows(
-        "SELECT uri, path, nullif(doomed_at, 0) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL"
-        " AND path IS NOT NULL ORDER BY path LIMIT ?",
-        (row.id, _MOST),
-    )
+    sound_at, last = from_optional(sound), None if report is None else from_json(report, SetReport)
+    doomed = t.rows(_DOOMED, (row.id, _MOST))
     return SetStatus(
         name=row.name,
         folder=row.folder,
@@ -232,10 +234,10 @@ def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
         base=row.base,
         position=position,
         position_age_seconds=_age(position, now),
-        checked_at=from_optional(history.checked_at) if history else None,
+        checked_at=from_optional(checked_at),
         sound_at=sound_at,
         sound_age_seconds=_age(sound_at, now),
-        unsound_since=from_optional(history.unsound_since_at) if history else None,
+        unsound_since=from_optional(unsound_since),
         files=files,
         octets=octets,
         failed=failed,

@@ -323,15 +323,6 @@ _KEEP_HISTORY = (
 )
 
 
-class SetHistory(msgspec.Struct, frozen=True):
-    """The history of one set: when it was last polled, when last without fault, since when not, and the last report."""
-
-    checked_at: int
-    sound_at: int | None
-    unsound_since_at: int | None
-    report: SetReport
-
-
 def last_run(t: Transaction) -> LastRun | None:
     """The last run that came to its end, by a fault too; None where there was none."""
     kept = fact(t, _LAST_RUN)
@@ -369,16 +360,6 @@ def keep_fault(database: Database, url: str, began_at: int, now: int, fault: Hea
             keep_fact(t, "url", url)
         status, told = int(known.exit_status), str(known)[:1_000]
         _keep_run(t, LastRun(began_at=began_at, ended_at=now, exit_status=status, fault=told))
-
-
-def set_history(t: Transaction, set_id: int) -> SetHistory | None:
-    """The history of a set; None before the first run has ended."""
-    query = "SELECT checked_at, sound_at, unsound_since_at, report FROM set_history WHERE set_id = ?"
-    row = t.one(query, (set_id,))
-    if row is None:
-        return None
-    checked_at, sound_at, unsound_since_at, encoded = row
-    return SetHistory(checked_at, sound_at, unsound_since_at, from_json(encoded, SetReport))
 
 
 def _keep_run(t: Transaction, run: LastRun) -> None:
