@@ -1,7 +1,7 @@
 """A process that records or loads numbered batches into a cluster catalog, says of each what was accepted, and can be
 held at a named step of its work, to be killed or stopped there.
 
-    python -m tests.catalog.cluster_recorder PLACE WRITER record|record-at-once|load FIRST END [STEP COUNT]
+    python -m tests.catalog.cluster_recorder PLACE WRITER record|load FIRST END [STEP COUNT]
 
 `STEP` is a method of `SetWriter`: at its `COUNT`th call the process says `held` and goes on when it is told a line.
 """
@@ -13,7 +13,6 @@ import sys
 from typing import Any
 
 from headwater.catalog.catalog_url import open_catalog
-from headwater.catalog.cluster import catalog as cluster_batch
 from headwater.catalog.cluster.writer import SetWriter
 from headwater.progress import Notice, Progress
 from headwater.storage import cluster
@@ -64,7 +63,6 @@ def hold(step: str, count: int) -> None:
 
 if __name__ == "__main__":
     cluster.SLICE_COUNT = 10  # a batch of 37 changes takes four requests
-    cluster_batch.MOST_EVENTS = 1_000 if sys.argv[3] == "record-at-once" else 0
     if len(sys.argv) > 6:
         hold(sys.argv[6], int(sys.argv[7]))
     main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))

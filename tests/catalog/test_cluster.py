@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from msgspec.structs import replace
 from tools.engines.engine import Engine
 
 from headwater.catalog.cluster import schema
 from headwater.catalog.cluster.catalog import ClusterCatalog
-from headwater.catalog.cluster.indices import Indices
-from headwater.catalog.cluster.reads import done_by_all
+from headwater.catalog.cluster.documents import RowWrite, change_documents
+from headwater.catalog.cluster.head import Tail, fills_of, log_of, stamped, with_log, with_places, with_rows
 from headwater.catalog.cluster.schema import remove
-from headwater.catalog.interface import Delete, Metadata, Unacceptable
+from headwater.catalog.interface import Delete, Metadata, StateRow, Unacceptable
+from headwater.catalog.page_filling import Places, record
+from headwater.catalog.verify import verify
 from headwater.errors import UsageFault
-from headwater.storage.cluster import Answer, Cluster, ClusterDamaged
+from headwater.storage.cluster import Cluster, ClusterDamaged
 from tests.contract.catalog import CatalogContract, machine_for
 from tests.contract.catalog.cases import START, opened, up
 from tests.support.engines import LAYOUT, ClusterBackend, access, prefix
@@ -159,9 +162,8 @@ def test_nothing_is_created_by_itself(opensearch: Engine, cluster: Cluster) -> N
     catalog = ClusterCatalog(access(opensearch), name, options=LAYOUT)
     opened(catalog)
     cluster.ask("DELETE", f"/{name}-change-v1")
-    assert catalog.record("s", [up("a")], START).last == 1  # the head says it …
     with pytest.raises(ClusterDamaged):
-        catalog.record("s", [up("b")], START)  # … and no other before it is in its place
+        catalog.record("s", [up("a")], START)
     remove(cluster, name)
     with pytest.raises(ClusterDamaged):
         catalog.state("s")
@@ -171,61 +173,6 @@ def test_nothing_is_created_by_itself(opensearch: Engine, cluster: Cluster) -> N
 def test_a_set_has_a_name_that_can_be_sorted_by(on_opensearch: ClusterBackend) -> None:
     with pytest.raises(Unacceptable):
         on_opensearch.fresh().create("n" * 8_001)
-
-
-def test_the_newest_changes_are_seen_by_looking_at_what_was_written(
-    on_opensearch: ClusterBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Thousands of heads are read once; after that those alone that others have written to, hidden ones when shown."""
-    looks: list[int] = []
-    newest = Indices.newest
-
-    def looking(indices: Indices, since: int = -1) -> dict[str, int]:
-        looks.append(since)
-        return newest(indices, since)
-
-    monkeypatch.setattr(Indices, "newest", looking)
-    catalog = on_opensearch.fresh()
-    other = on_opensearch.again(catalog)
-    names = [f"s{number}" for number in range(5)]
-    for name in names:
-        opened(other, name=name)
-    expected = dict.fromkeys(names, 0)
-    assert catalog.newest() == catalog.newest() == expected
-    assert looks == [-1]
-    for number in range(1, 7):
-        name = names[number % 5]
-        expected[name] = other.record(name, [up(f"r{number}")], START).last
-        assert catalog.newest() == expected
-    assert len(looks) == 7
-    assert looks[1:] == sorted(looks[1:])
-    assert looks[1] >= 0
-    catalog.create("loading")
-    assert catalog.newest() == expected
-    catalog.open("loading", START)
-    assert catalog.newest() == {**expected, "loading": 0}
-    on_opensearch.end()
-
-
-@pytest.mark.parametrize(
-    ("stats", "done"),
-    [
-        ({"n1": 7}, 7),
-        ({"n1": 7, "n2": 5}, 5),
-        ({}, -1),
-    ],
-)
-def test_what_not_every_copy_has_done_is_looked_at_again(stats: dict[str, int], done: int) -> None:
-    """The number that an operation was given counts only once all before it are done, on every copy."""
-    copies = [{"routing": {"node": node}, "seq_no": {"local_checkpoint": number}} for node, number in stats.items()]
-    body = {"indices": {"p-set-v1": {"uuid": "u", "shards": {"0": copies}}}} if copies else {}
-
-    class Told:
-        def ask(self, _method: str, path: str, **_options: object) -> Answer:
-            assert "local_checkpoint" in path
-            return Answer(200, json.dumps(body, separators=(",", ":")))
-
-    assert done_by_all(Indices(Told(), "p").checkpoints()) == done  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("engine", ["opensearch", "elasticsearch"])
@@ -256,3 +203,37 @@ def test_templates_of_others_do_not_change_our_indices(
     cluster.ask("DELETE", f"/_index_template/{name}")
     cluster.ask("DELETE", f"/_ingest/pipeline/{name}")
     cluster.close()
+
+
+READS: list[tuple[Callable[[ClusterCatalog], object], object]] = [
+    (lambda catalog: [one.uri for one in catalog.changes("s")], ["new"]),
+    (lambda catalog: [one.uri for one in catalog.resources("s")], ["a", "new"]),
+    (lambda catalog: catalog.get("s", ["new"]).keys(), {"new"}),
+    (lambda catalog: catalog.rows("s", [("k", "r")]), {("k", "r"): StateRow("k", "r", b"1", 3)}),
+    (lambda catalog: catalog.record("s", [Delete("new")], START).last, 2),
+]
+
+
+@pytest.mark.parametrize(("call", "found"), READS)
+def test_what_an_older_version_has_left_in_a_head_alone_is_put_into_its_place(
+    opensearch: Engine, call: Callable[[ClusterCatalog], object], found: object
+) -> None:
+    """It wrote a small batch with the head that committed it, and nowhere else before that."""
+    name = prefix()
+    catalog = ClusterCatalog(access(opensearch), name, options=LAYOUT)
+    opened(catalog, [up("a")])
+    known = catalog._indices.head("s")
+    head, log = known.head, log_of(known.head, catalog.limits)
+    places = Places(catalog.limits, {}, fills_of(head, set()), head.next_slot)
+    record(places, log, [up("new")], 0)
+    changes = tuple(change_documents("s", log.changes, places.outcome(), head.rev + 1))
+    tail = Tail(head.rev + 1, 1, log.last_seq, journal=False, changes=changes)
+    after = replace(with_log(with_places(head, places), log), rev=head.rev + 1, tail=tail)
+    left = with_rows(after, (RowWrite("k", "r", b"1", 3),))
+    assert catalog._indices.put_head(stamped(left, "older.1"), known.version)
+    heir = ClusterCatalog(access(opensearch), name, options=LAYOUT)
+    assert call(heir) == found
+    assert verify(heir, "s") == []
+    remove(heir.cluster, name)
+    heir.close()
+    catalog.close()

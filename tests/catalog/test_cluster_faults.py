@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import catalog as cluster_batch
 from headwater.catalog.cluster import reads as cluster_reads
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import Tail
@@ -39,21 +38,8 @@ def ground(opensearch: Engine) -> Iterator[Ground]:
     ground.remove()
 
 
-WAYS = ["record", "record-at-once"]
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batches of these tests lie in the head that commits them."""
-    monkeypatch.setattr(cluster_batch, "MOST_EVENTS", 1_000)
-
-
-@pytest.mark.parametrize("ways", [("record", "record"), ("record-at-once", "record-at-once"), WAYS])
-def test_two_writers_take_turns_on_one_set(ground: Ground, ways: list[str]) -> None:
-    with (
-        WritingProcess(ground.place, "one", ways[0], end=12) as one,
-        WritingProcess(ground.place, "two", ways[1], end=12) as two,
-    ):
+def test_two_writers_take_turns_on_one_set(ground: Ground) -> None:
+    with WritingProcess(ground.place, "one", end=12) as one, WritingProcess(ground.place, "two", end=12) as two:
         one.until("done")
         two.until("done")
         judge(ground.open(), one, two)
@@ -69,47 +55,6 @@ def test_a_writer_killed_at_any_step_loses_doubles_and_halves_nothing(ground: Gr
     with WritingProcess(ground.place, "w", first=following, end=following + 2) as heir:
         heir.until("done")
         judge(catalog, killed, heir, unsaid=committed)
-    catalog.close()
-
-
-@pytest.mark.parametrize("heirs", WAYS)
-@pytest.mark.parametrize(("step", "committed"), [("put 3", 0), ("apply 4", 1)])
-def test_a_writer_killed_while_it_writes_at_once_loses_doubles_and_halves_nothing(
-    ground: Ground, step: str, committed: int, heirs: str
-) -> None:
-    """Before the head is replaced, and before what it says is in its places: there it is for every reader already."""
-    catalog = ground.open()
-    with WritingProcess(ground.place, "w", "record-at-once", hold=step) as killed:
-        killed.until("held").kill()
-    assert len(killed.said) == 1
-    judge(catalog, killed, unsaid=committed)
-    assert catalog.times({"s": catalog.state("s").last_seq}) == {"s": catalog.changes("s")[-1].at}
-    assert {one.uri for one in catalog.page("s", 0)} <= left_by("w", 1 + committed)
-    assert catalog.get("s", sorted(left_by("w", 2))).keys() == left_by("w", 2) & left_by("w", 1 + committed)
-    following = 1 + committed
-    with WritingProcess(ground.place, "w", heirs, first=following, end=following + 2) as heir:
-        heir.until("done")
-        judge(catalog, killed, heir, unsaid=committed)
-    catalog.close()
-
-
-@pytest.mark.parametrize("others", WAYS)
-@pytest.mark.parametrize("step", ["put 3", "apply 4"])
-def test_who_is_stopped_while_it_writes_at_once_undoes_nothing_newer(ground: Ground, step: str, others: str) -> None:
-    catalog = ground.open()
-    with WritingProcess(ground.place, "slow", "record-at-once", end=2, hold=step) as slow:
-        slow.until("held").signal(signal.SIGSTOP)
-        with WritingProcess(ground.place, "quick", others, end=2) as quick:
-            quick.until("done")
-        before = catalog.changes("s")
-        memos = [(f"slow/0/{number}", b"memo") for number in range(1, 24, 2)]
-        catalog.remember("s", memos)
-        slow.signal(signal.SIGCONT)
-        slow.go_on()
-        slow.until("done")
-        assert catalog.changes("s")[: len(before)] == before
-        judge(catalog, slow, quick)
-        assert {one.memo for one in catalog.get("s", [uri for uri, _ in memos]).values()} == {b"memo"}
     catalog.close()
 
 
@@ -204,39 +149,15 @@ def test_a_read_only_index_is_reported_and_loses_nothing(ground: Ground, kind: s
     catalog.close()
 
 
-@pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize("kind", ["resource", "change"])
-def test_what_a_read_only_index_keeps_out_of_its_place_is_in_the_head(ground: Ground, kind: str) -> None:
-    catalog, other = ground.open(), ground.open()
-    catalog.create("s")
-    catalog.open("s", START)
-    accepted = [catalog.record("s", batch("w", 0), START)]
-    block(ground, kind, "true")
-    accepted.append(catalog.record("s", batch("w", 1), START))
-    for one in (catalog, other):
-        with pytest.raises(ClusterReadOnly, match="read-only"):
-            one.record("s", batch("w", len(accepted)), START)
-        judge(one, Told("w", accepted))
-    other.mark("s", START)
-    block(ground, kind, "null")
-    accepted.append(other.record("s", batch("w", len(accepted)), START))
-    accepted.append(catalog.record("s", batch("w", len(accepted)), START))
-    judge(catalog, Told("w", accepted))
-    assert len([one for one in ground.notices if "to be applied later" in one.message]) == 1
-    for one in (catalog, other):
-        one.close()
-
-
 def block(ground: Ground, kind: str, value: str) -> None:
     body = b'{"index.blocks.read_only_allow_delete": %b}' % value.encode()
     ground.ask("PUT", f"/{ground.prefix}-{kind}/_settings", body)
 
 
-@pytest.mark.parametrize(("seed", "most"), [(1, 0), (2, 1_000)], ids=["in turns", "at once"])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_requests_and_answers_that_are_lost_are_made_up_for(
-    opensearch: Engine, ground: Ground, monkeypatch: pytest.MonkeyPatch, seed: int, most: int
+    opensearch: Engine, ground: Ground, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(cluster_batch, "MOST_EVENTS", most)
     monkeypatch.setattr("headwater.storage.cluster._LONGEST_PAUSE", 0.1)
     ground.open().close()
     with Proxy(opensearch.url, seed) as proxy:
@@ -356,7 +277,6 @@ def test_what_a_call_finds_after_it_was_overtaken_does_not_count(
             paused.append(turn)
             quick.record("s", [Upsert("a", Metadata(length=7))], START)
 
-    monkeypatch.setattr(cluster_batch, "MOST_EVENTS", 0)
     monkeypatch.setattr(SetWriter, "_take", slowly)
     assert call(slow) == said
     assert paused

@@ -10,7 +10,6 @@ from typing import cast
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import catalog as cluster_batch
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import SetHead
 from headwater.catalog.cluster.writer import SetWriter
@@ -95,15 +94,11 @@ def read_while(catalog: Catalog, write: Callable[[int], None], read: Callable[[C
     return seen
 
 
-@pytest.mark.parametrize("most", [0, 1_000], ids=["in turns", "at once"])
 @pytest.mark.parametrize("read", READS)
 def test_a_reader_sees_one_state_while_changes_are_recorded(
     on_opensearch: ClusterBackend,
-    monkeypatch: pytest.MonkeyPatch,
     read: Callable[[Catalog], list[Resource]],
-    most: int,
 ) -> None:
-    monkeypatch.setattr(cluster_batch, "MOST_EVENTS", most)
     catalog = on_opensearch.fresh()
     other = on_opensearch.again(catalog)
     catalog.create("s")

@@ -2,8 +2,8 @@
 
     python -m tests.ingest.cluster_taker PLACE KEY [STEP ...]
 
-`STEP` is `record` of the catalog, `put` or `commit` by which that commits, or `apply`, which follows: there the process
-says `held` and goes on when it is told a line. It ends with `done`, or with the code of what it was refused by.
+`STEP` is `record` of the catalog, `put` or `commit` by which that commits, or `finish`, which follows: there it says
+`held` and goes on when it is told a line. It ends with `done`, or with the code of what it was refused by.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 
 from headwater.catalog.catalog_url import open_catalog
 from headwater.catalog.cluster.catalog import ClusterCatalog
-from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.writer import SetWriter
 from headwater.errors import HeadwaterError
 from headwater.ingest.push.feed import Feed
@@ -25,12 +24,12 @@ from headwater.ingest.push.submission import Submission
 
 COUNT = 3
 MANY = 30
-"""More than a head says at once: such a batch is recorded under the lease."""
+"""Of the submission `many`."""
 WHERE: dict[str, tuple[type, str]] = {
     "record": (ClusterCatalog, "record"),
     "put": (SetWriter, "put"),
     "commit": (SetWriter, "commit"),
-    "apply": (Indices, "apply"),
+    "finish": (SetWriter, "finish"),
 }
 
 

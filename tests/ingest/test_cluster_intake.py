@@ -94,16 +94,16 @@ def take_same(feed: Feed) -> None:
 CASES = [
     # A paused process is found by the others at one step, goes on, and is killed at a later one.
     ("record", look, "put"),
-    ("record", look, "apply"),
+    ("record", look, "finish"),
     ("record", take_same, ""),
-    ("record", take_other, "apply"),
+    ("record", take_other, "finish"),
     ("record", take_other, ""),
-    ("put", look, "apply"),
+    ("put", look, "finish"),
     ("put", take_same, ""),
-    ("put", take_other, "apply"),
-    ("apply", look, ""),
-    ("apply", take_same, ""),
-    ("apply", take_other, ""),
+    ("put", take_other, "finish"),
+    ("finish", look, ""),
+    ("finish", take_same, ""),
+    ("finish", take_other, ""),
 ]
 
 

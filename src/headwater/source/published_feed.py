@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.25
 """Between looks at what others have recorded …"""
-LOOKS: Final = TimeShare(0.02)
+LOOKS: Final = TimeShare(0.05)
 """… but no more than this share of the time."""
 
 

@@ -4,15 +4,13 @@ It reads what a batch concerns, asks `page_filling` what the batch does, and wri
 the set's head makes all of it so (docs/decisions/014-cluster-catalog.md).
 
 New resources of a load go straight to their place: nobody sees them before the head counts their revisions. Whatever
-replaces a document that readers see is written beside it first (the log, or the journal), committed, then applied. For
-a few changes there is a shorter way (`_record_few`).
+replaces a document that readers see is written beside it first (the log, or the journal), committed, then applied.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -28,9 +26,7 @@ from headwater.catalog.cluster.documents import (
     change_operations,
     journal_documents,
     journal_operations,
-    redone_operation,
     resource_operation,
-    to_json,
     writes_in_order,
 )
 from headwater.catalog.cluster.head import (
@@ -41,7 +37,6 @@ from headwater.catalog.cluster.head import (
     segments_of,
     stamped,
     state_of,
-    valid,
     with_log,
     with_places,
     with_rows,
@@ -49,7 +44,7 @@ from headwater.catalog.cluster.head import (
 from headwater.catalog.cluster.indices import Indices
 from headwater.catalog.cluster.reads import ClusterReads
 from headwater.catalog.cluster.schema import prepare
-from headwater.catalog.cluster.writer import Overtaken, RoleLease, SetWriter, Writer
+from headwater.catalog.cluster.writer import RoleLease, SetWriter, Writer
 from headwater.catalog.interface import (
     DEFAULT_OPTIONS,
     NO_UPDATE,
@@ -67,10 +62,10 @@ from headwater.catalog.interface import (
     WrongPhase,
 )
 from headwater.catalog.lease import Lease
-from headwater.catalog.page_filling import Log, Places, check_after, is_text, to_microseconds
-from headwater.progress import Listener, Notice, silent
+from headwater.catalog.page_filling import Places, check_after, is_text, to_microseconds
+from headwater.progress import Listener, silent
 from headwater.spec.times import from_microseconds
-from headwater.storage.cluster import Access, Cluster, ClusterFault
+from headwater.storage.cluster import Access, Cluster
 
 _LONGEST_NAME = 8_000
 """Octets of a set's name: a keyword that is sorted by may have 32,766, an address fewer."""
@@ -146,11 +141,6 @@ class ClusterCatalog(ClusterReads, Catalog):
     ) -> Accepted:
         rows = writes_in_order(page_filling.row_writes(state))
         batch = Batch(events, self.limits.of(name), to_microseconds(now), after, rows, state)
-        if len(events) <= MOST_EVENTS:
-            with self._lock(name):
-                accepted = _record_few(SetWriter(self._writer, name), self._extents, batch)
-            if accepted is not None:
-                return accepted
         return self._turn(name, lambda turn: _record(turn, self._extents, batch))
 
     def fence(self, name: str) -> int:
@@ -246,24 +236,9 @@ def _load(turn: SetWriter, extents: Extents, batch: Batch) -> int:
     turn.write_ahead(turn.indices.resource, (resource_operation(name, put, first + n) for n, put in enumerate(fresh)))
     journal = journal_documents(name, outcome, first + len(fresh))
     after = replace(with_places(turn.head, places), rev=before.rev + len(fresh) + len(journal))
-    if journal:
-        after = _commit_journal(turn, after, journal, batch.rows)
-    else:
-        after = with_rows(after, batch.rows)
-        if turn.commit(replace(after, lease=None)):
-            _apply_or_leave(turn)  # rows, which the head itself says until then
+    after = _commit_journal(turn, after, journal, batch.rows)
     extents.grown(before, after, uris)
     return after.count
-
-
-def _apply_or_leave(turn: SetWriter) -> None:
-    """Put what the head says into its places; what fails here is left to whoever writes next."""
-    try:
-        turn.apply()
-    except ClusterFault as fault:
-        turn.writer.listener(Notice(fault.code, f"{fault.what}; recorded, to be applied later", turn.name))
-    except Overtaken:
-        pass
 
 
 def _record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:
@@ -283,14 +258,8 @@ def _record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:
     snapshot = with_log(with_places(turn.head, places), log)
     after = with_rows(replace(snapshot, rev=before.rev + count, tail=tail), batch.rows_with(log.changes))
     if turn.commit(after):
-        documents = map(after_change, changes)
-        redone = (redone_operation(document) for document in documents if document is not None)
-        turn.finish(chain(redone, _row_operations(turn, after)))
+        turn.finish(filter(None, map(after_change, changes)))
     extents.grown(before, after, uris)
-    return _accepted_of(log, ignored)
-
-
-def _accepted_of(log: Log, ignored: tuple[str, ...]) -> Accepted:
     if not log.changes:
         return Accepted(0, 0, ignored)
     return Accepted(log.changes[0].seq, log.last_seq, ignored)
@@ -298,11 +267,8 @@ def _accepted_of(log: Log, ignored: tuple[str, ...]) -> Accepted:
 
 def _remember(turn: SetWriter, memos: Sequence[tuple[str, bytes]], newest: int | None) -> None:
     head, said = turn.head, dict(memos)
-    held = [
-        document
-        for document in turn.indices.resources_of(turn.name, list(said))
-        if document.live and valid(head, document.rev) and (newest is None or document.seq <= newest)
-    ]
+    found = turn.indices.resources_of(head, list(said))
+    held = [document for document in found if newest is None or document.seq <= newest]
     if not held:
         turn.release()
         return
@@ -316,64 +282,17 @@ def _remember(turn: SetWriter, memos: Sequence[tuple[str, bytes]], newest: int |
 def _commit_journal(
     turn: SetWriter, after: SetHead, journal: list[JournalDocument], rows: tuple[RowWrite, ...] = ()
 ) -> SetHead:
-    turn.write_ahead(turn.indices.change, journal_operations(journal))
-    after = replace(after, stamps=turn.head.stamps, tail=Tail(journal[0].rev, len(journal), 0, journal=True))
+    if journal:
+        turn.write_ahead(turn.indices.change, journal_operations(journal))
+        after = replace(after, tail=Tail(journal[0].rev, len(journal), 0, journal=True))
     after = with_rows(after, rows)
-    if turn.commit(after):
-        redone = (redone_operation(entry.redo) for entry in journal)
-        turn.finish(chain(redone, _row_operations(turn, after)))
+    if turn.commit(after if after.tail is not None else replace(after, lease=None)) and after.tail is not None:
+        turn.finish(entry.redo for entry in journal)
     return after
-
-
-def _row_operations(turn: SetWriter, after: SetHead) -> Iterator[bytes]:
-    return iter(()) if after.tail is None else turn.indices.row_operations(turn.name, after.tail)
 
 
 def _places_of(turn: SetWriter, extents: Extents, uris: list[str], limits: Limits) -> Places:
     head = turn.head
-    found = [] if extents.beyond(head, uris) else turn.indices.resources_of(turn.name, uris)
-    held = {document.uri: document.place for document in found if document.live and valid(head, document.rev)}
+    found = [] if extents.beyond(head, uris) else turn.indices.resources_of(head, uris)
+    held = {document.uri: document.place for document in found}
     return Places(limits, held, fills_of(head, {place.page for place in held.values()}), head.next_slot)
-
-
-MOST_EVENTS = 24
-"""A batch of so many events at most is written with the head that commits it …"""
-MOST_OCTETS = 32_768
-"""… unless it is larger than this: until it is in its places, every head carries it."""
-
-
-def _record_few(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted | None:
-    """Log a few events by one replacement of the head, which says them itself, then put them into their places.
-
-    None, and nothing done, when that takes a lease: too much, or nothing to write. Raises as `record` does.
-    """
-    accepted = Accepted(0, 0)
-    before = after = None
-
-    def change(head: SetHead) -> SetHead:
-        nonlocal accepted, before, after
-        before = after = None
-        check_after(state_of(head), batch.seen)
-        turn.apply()
-        head = turn.head
-        log = log_of(head, batch.limits)
-        places = _places_of(turn, extents, uris, batch.limits)
-        ignored = tuple(page_filling.record(places, log, batch.events, batch.now_us))
-        changes = tuple(change_documents(turn.name, log.changes, places.outcome(), head.rev + 1))
-        rows = batch.rows_with(log.changes)
-        count, written = len(changes), (*changes, *rows)
-        if not written or sum(len(to_json(part)) for part in written) > MOST_OCTETS:
-            return head
-        tail = Tail(head.rev + 1, count, log.last_seq + 1 - count, journal=False, changes=changes)
-        snapshot = with_log(with_places(head, places), log)
-        before, after = head, with_rows(replace(snapshot, rev=head.rev + count, tail=tail), rows)
-        accepted = _accepted_of(log, ignored)
-        return after
-
-    uris = page_filling.uris_of(batch.events)
-    turn.edit(change)
-    if before is None or after is None:
-        return None
-    _apply_or_leave(turn)
-    extents.grown(before, after, uris)
-    return accepted

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -140,24 +140,15 @@ def resource_operation(name: str, put: Put, rev: int) -> bytes:
     return redone_operation(_resource(name, rev, put.seq, put.event, put.place))
 
 
-def redone_operation(document: StoredResource, index: str = "") -> bytes:
+def redone_operation(document: StoredResource) -> bytes:
     """The bulk operation that writes one resource as a change or a journal entry says."""
-    return _operation(short(document.resource_set, document.uri), document.rev, to_json(document), index)
+    return _operation(short(document.resource_set, document.uri), document.rev, to_json(document))
 
 
-def change_operations(documents: Iterable[StoredChange]) -> Iterator[bytes]:
+def change_operations(documents: Iterable[StoredChange], index: str = "") -> Iterator[bytes]:
     """The bulk operations that write changes."""
     for document in documents:
-        yield _operation(change_id(document.resource_set, document.seq), document.rev, to_json(document))
-
-
-def done_operations(changes: Sequence[StoredChange], resource_index: str) -> Iterator[bytes]:
-    """The bulk operations that write changes, and what they make of resources, which lie in another index."""
-    yield from change_operations(changes)
-    for change in changes:
-        document = after_change(change)
-        if document is not None:
-            yield redone_operation(document, resource_index)
+        yield _operation(change_id(document.resource_set, document.seq), document.rev, to_json(document), index)
 
 
 def journal_operations(documents: Iterable[JournalDocument]) -> Iterator[bytes]:

@@ -68,8 +68,8 @@ class RunBook(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Tail(msgspec.Struct, frozen=True):
     """What is committed but perhaps not yet in the resources' documents: `count` entries to be done (again).
 
-    Entry n has revision `rev` + n. In the log (`journal` false) it is change `first` + n, else journal entry n. A small
-    batch lies in the tail itself (`changes`), and perhaps nowhere else yet: who writes next puts it into its places.
+    Entry n has revision `rev` + n. In the log (`journal` false) it is change `first` + n, else journal entry n. Older
+    versions have left small batches in the tail itself (`changes`), and perhaps nowhere else yet.
     """
 
     rev: int
@@ -84,11 +84,6 @@ class Tail(msgspec.Struct, frozen=True):
     def row_rev(self) -> int:
         """The revision of the rows."""
         return self.rev + self.count
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all that is to be done is said here."""
-        return bool(self.changes) or not self.count
 
 
 class SetHead(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -143,31 +138,9 @@ def overtaken(head: SetHead) -> SetHead:
     return replace(head, rev=until, dead=(*dead, (since, until)), lease=None)
 
 
-def applied(head: SetHead) -> int:
-    """The last change that is certainly in the resources' documents."""
-    return head.tail.first - 1 if head.tail is not None and not head.tail.journal else head.last_seq
-
-
 def is_free_head(head: SetHead) -> bool:
-    """Whether anybody may write, with nothing left to do but what the head says itself."""
-    return head.lease is None and (head.tail is None or head.tail.is_whole)
-
-
-def said(head: SetHead, first: int, last: int) -> tuple[StoredChange, ...]:
-    """Those of the changes `first` to `last` that the head itself says: they are the last of them."""
-    if head.tail is None:
-        return ()
-    return tuple(change for change in head.tail.changes if first <= change.seq <= last)
-
-
-def only_recorded(before: SetHead, after: SetHead) -> bool:
-    """Whether nothing but changes of the log, and rows, lies between two states: no load, no memos, no takeover.
-
-    Each change has a revision of its own, and all rows of a batch have one; whatever else is written takes more.
-    """
-    journals = any(head.tail is not None and head.tail.journal for head in (before, after))
-    changes, updates = after.last_seq - before.last_seq, after.state_version - before.state_version
-    return not journals and changes >= 0 and updates >= 0 and after.rev - before.rev == changes + updates
+    """Whether anybody may write, with nothing left to do."""
+    return head.lease is None and head.tail is None
 
 
 def state_of(head: SetHead) -> SetState:
@@ -294,27 +267,18 @@ _OWN: Final = 16
 
 
 class CachedHead(msgspec.Struct, frozen=True):
-    """A head and its version; `is_applied`: what its tail says has been put into its places.
-
-    `is_written`: by this handle, and acknowledged; one that was only read may be lost with the node that showed it.
-    `is_doubted`: there is a newer one, of which nothing else is known.
-    """
+    """A head and its version; `is_doubted`: there is a newer one, of which nothing else is known."""
 
     head: SetHead
     version: Version
-    is_applied: bool = False
-    is_written: bool = False
     is_doubted: bool = False
 
     @property
     def weight(self) -> int:
         """How much of the room it takes."""
-        head = self.head
-        weight = _OWN + len(head.pages) + len(head.runs)
-        if head.tail is not None:
-            rows = sum(len(row.key) + len(row.value or b"") for row in head.tail.rows)
-            weight += 8 * len(head.tail.changes) + len(head.tail.rows) + rows // 200
-        return weight
+        rows = () if self.head.tail is None else self.head.tail.rows
+        octets = sum(len(row.key) + len(row.value or b"") for row in rows)
+        return _OWN + len(self.head.pages) + len(self.head.runs) + len(rows) + octets // 200
 
 
 class KnownHeads:
@@ -332,31 +296,14 @@ class KnownHeads:
             known = self._known.get(name)
         return known if known is not None and not known.is_doubted else None
 
-    def heads(self) -> dict[str, SetHead]:
-        """All heads that are known, by the names of their sets."""
-        with self._lock:
-            return {name: known.head for name, known in self._known.items()}
-
-    def keep(self, head: SetHead, version: Version, *, is_written: bool = False) -> CachedHead:
+    def keep(self, head: SetHead, version: Version) -> CachedHead:
         """This was read or written: what is known of it. What was seen already and is newer stays."""
+        found = CachedHead(head, version)
         with self._lock:
             before = self._known.get(head.resource_set)
-            if before is not None and before.version == version and not before.is_doubted:
-                return before
-            is_applied = False
-            if before is not None and before.is_applied and before.head.tail is not None and head.tail is not None:
-                is_applied = before.head.tail.rev == head.tail.rev  # no two that were committed have one revision
-            found = CachedHead(head, version, is_applied, is_written)
             if before is None or _age(before.version) < _age(version):
                 self._put(head.resource_set, found)
-            return found
-
-    def applied(self, name: str, version: Version) -> None:
-        """What the tail of this head says has been put into its places."""
-        with self._lock:
-            before = self._known.get(name)
-            if before is not None and before.version == version:
-                self._put(name, msgspec.structs.replace(before, is_applied=True))
+        return found
 
     def doubt(self, name: str, version: Version) -> None:
         """There is a newer one than this by now. It stays as a bound: what was read before it comes too late."""

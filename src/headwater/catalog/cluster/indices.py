@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -13,7 +14,6 @@ from headwater.catalog.cluster.documents import (
     StoredChange,
     StoredResource,
     change_id,
-    done_operations,
     journal_id,
     row_operations,
     short,
@@ -26,7 +26,7 @@ from headwater.catalog.page_filling import is_text
 from headwater.storage.cluster import CONFLICT, Cluster, ClusterDamaged, ClusterUnreachable, Reason
 from headwater.typed_decoding import from_json, json_decoder
 
-_FORBIDDEN, _NOT_FOUND = 403, 404
+_NOT_FOUND = 404
 
 T = TypeVar("T")
 
@@ -42,6 +42,7 @@ class _Document(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """What an engine says of one document, wherever it does; no `source` where there is none, or none was asked for."""
 
     source: T | None = msgspec.field(name="_source", default=None)
+    sort: list[object] | None = None
     seq_no: int = msgspec.field(name="_seq_no", default=-1)
     primary_term: int = msgspec.field(name="_primary_term", default=-1)
     error: Reason | None = None
@@ -88,7 +89,6 @@ _GET_SLICE = 5_000
 _WHOLE_HEADS = 200
 """In one answer: the head of a set of 135 million resources has 160 kB."""
 _PARTS = {"excludes": ["pages", "runs", "tail"]}
-_NUMBERS = ["resource_set", "last_seq", "opened_us"]
 
 
 class _Hits(msgspec.Struct, Generic[T], frozen=True):
@@ -151,35 +151,16 @@ class Indices:
         """Every set's head in the order of their names, without pages and segments unless it is to be whole."""
         return self._heads(True, _WHOLE_HEADS) if whole else self._heads(_PARTS, 1_000)  # noqa: FBT003 (a value of the query)
 
-    def newest(self, since: int = -1) -> dict[str, int]:
-        """The number of the newest change of every open set whose head was written by an operation after `since`."""
-        heads = self._heads(_NUMBERS, WINDOW, [{"range": {"_seq_no": {"gt": since}}}] if since >= 0 else [])
+    def newest(self) -> dict[str, int]:
+        """The number of the newest change of every open set."""
+        heads = self._heads(["resource_set", "last_seq", "opened_us"], WINDOW)
         return {head.resource_set: head.last_seq for head in heads if head.opened_us is not None}
 
-    def _heads(self, parts: object, size: int, wanted: Sequence[dict[str, Any]] = ()) -> Iterator[SetHead]:
+    def _heads(self, parts: object, size: int) -> Iterator[SetHead]:
         self.refresh(self.set)
-        after: list[object] | None = None
-        filters = [{"exists": {"field": "resource_set"}}, *wanted]
-        while True:
-            query = _query(filters, {"resource_set": "asc"}, after, size)
-            found = self._search(self.set, {**query, "_source": parts}, SetHead)
-            yield from found
-            if len(found) < size:
-                return
-            after = [found[-1].resource_set]
-
-    def checkpoints(self) -> str:
-        """Up to which operation each copy of the heads' index has done everything; nothing where we may not ask.
-
-        The text is another one when a head was written. Numbers can be compared as long as all else in it is the same:
-        index, shards and nodes. The highest number that was given out tells less: that operation may be seen later.
-        """
-        shards = "indices.*.shards.*"
-        only = f"indices.*.uuid,{shards}.routing.node,{shards}.seq_no.local_checkpoint"
-        answer = self.cluster.ask(
-            "GET", f"/{self.set}/_stats/docs?level=shards&filter_path={only}", accept=(_FORBIDDEN,)
-        )
-        return "" if answer.status == _FORBIDDEN else answer.body
+        filters = [{"exists": {"field": "resource_set"}}]
+        order = [{"resource_set": "asc"}]
+        return self._walk(self.set, SetHead, filters, order, size=size, parts=parts)
 
     def create_head(self, head: SetHead) -> None:
         """Write the head of a set that is not there yet; nothing happens to one that is."""
@@ -191,7 +172,7 @@ class Indices:
         if written is None:
             self.known.doubt(head.resource_set, version)
             return None
-        return self.known.keep(head, written, is_written=True)
+        return self.known.keep(head, written)
 
     def refresh(self, index: str) -> None:
         """Make searches see what was written before."""
@@ -199,15 +180,17 @@ class Indices:
         while failed := from_json(self.cluster.ask("POST", f"/{index}/_refresh").body, _Refreshed).shards.failed:
             patience.wait(ClusterUnreachable(f"{failed} shards could not be refreshed", where=index))
 
-    def resources_of(self, name: str, uris: Sequence[str]) -> list[StoredResource]:
-        """The documents of these URIs as they are now, deleted and uncommitted ones, too."""
+    def resources_of(self, head: SetHead, uris: Sequence[str]) -> list[StoredResource]:
+        """The live resources among these URIs."""
         wanted = [uri for uri in dict.fromkeys(uris) if uri and is_text(uri)]
-        ids = [short(name, uri) for uri in wanted]
-        found = self._get(self.resource, ids, StoredResource)
+        found = self._get(self.resource, [short(head.resource_set, uri) for uri in wanted], StoredResource)
         return [
             document
             for uri, document in zip(wanted, found, strict=True)
-            if document is not None and document.location.value == uri and document.resource_set == name
+            if document is not None
+            and (document.resource_set, document.uri) == (head.resource_set, uri)
+            and document.live
+            and valid(head, document.rev)
         ]
 
     def changes_of(self, name: str, first: int, last: int) -> list[StoredChange | None]:
@@ -219,15 +202,9 @@ class Indices:
         ids = [change_id(name, seq) for name, seq in wanted.items()]
         return [found for found in self._get(self.change, ids, StoredChange) if found is not None]
 
-    def apply(self, name: str, tail: Tail) -> None:
-        """Put what a tail says into its places: log, resources and rows; what is newer stays as it is."""
-        operations = [*done_operations(tail.changes, self.resource), *self.row_operations(name, tail)]
-        if operations:
-            self.cluster.bulk(self.change, operations)
-
-    def row_operations(self, name: str, tail: Tail) -> Iterator[bytes]:
+    def row_operations(self, name: str, tail: Tail | None) -> Iterator[bytes]:
         """The bulk operations that put the rows of a tail into their places."""
-        return row_operations(name, tail.rows, tail.row_rev, self.state)
+        return iter(()) if tail is None else row_operations(name, tail.rows, tail.row_rev, self.state)
 
     def rows_by_key(self, head: SetHead, keys: Sequence[RowKey]) -> list[StateRow]:
         """The rows of a set that are in their places now."""
@@ -242,19 +219,21 @@ class Indices:
         ]
 
     def rows_in_order(
-        self, head: SetHead, kind: str, after: StateRow | None, until: int | None, size: int, *, descending: bool
+        self, head: SetHead, kind: str, after: StateRow | None, until: int | None, limit: int, *, descending: bool
     ) -> list[StateRow]:
-        """Up to `size` rows of a kind by rank and key, or in the opposite order, as of the last refresh."""
-        bound, order = ("gte", "desc") if descending else ("lte", "asc")
+        """Up to `limit` rows of a kind by rank and key, or in the opposite order."""
+        self.refresh(self.state)
+        bound, direction = ("gte", "desc") if descending else ("lte", "asc")
         wanted = _valid_rows(head, [{"term": {"kind": kind}}])
         if until is not None:
             wanted.append({"range": {"rank": {bound: until}}})
-        query = _query(wanted, {"rank": order}, None if after is None else [after.rank, after.key], size)
-        query["sort"].append({"key": order})
-        return [found.row for found in self._search(self.state, query, RowDocument)]
+        order, begin = [{"rank": direction}, {"key": direction}], None if after is None else [after.rank, after.key]
+        rows = self._walk(self.state, RowDocument, wanted, order, begin, size=limit)
+        return [found.row for found in islice(rows, limit)]
 
     def row_counts(self, head: SetHead) -> dict[str, int]:
-        """How many rows of each kind the set has, as of the last refresh."""
+        """How many rows of each kind the set has."""
+        self.refresh(self.state)
         return self._counted("kind", _valid_rows(head, []))
 
     def sets_with_rows(self, kind: str, until: int | None) -> dict[str, int]:
@@ -274,26 +253,56 @@ class Indices:
         """The entries of a journal as they are now; None for one that is not there."""
         return self._get(self.change, [journal_id(name, number) for number in range(tail.count)], JournalDocument)
 
-    def by_uri(self, name: str, after: str, size: int) -> list[StoredResource]:
-        """Up to `size` live resources in the order of their URIs, as of the last refresh."""
-        query = _query(_live(name), {"location.value": "asc"}, [after] if after else None, size)
-        return self._search(self.resource, query, StoredResource)
+    def by_uri(self, head: SetHead, after: str, limit: int) -> list[StoredResource]:
+        """Up to `limit` live resources in the order of their URIs."""
+        found = self._live(head, [], {"location.value": "asc"}, [after] if after else None, size=limit)
+        return list(islice(found, limit))
 
-    def on_page(self, name: str, number: int) -> list[StoredResource]:
-        """The live resources of a page in slot order, as of the last refresh."""
-        found: list[StoredResource] = []
-        after: list[object] | None = None
+    def on_page(self, head: SetHead, number: int) -> list[StoredResource]:
+        """The live resources of a page in slot order."""
+        return list(self._live(head, [{"term": {"page": number}}], {"slot": "asc"}))
+
+    def _live(
+        self,
+        head: SetHead,
+        wanted: Sequence[dict[str, Any]],
+        order: dict[str, str],
+        after: Sequence[object] | None = None,
+        *,
+        size: int = WINDOW,
+    ) -> Iterator[StoredResource]:
+        self.refresh(self.resource)
+        filters: list[dict[str, Any]] = [
+            {"term": {"resource_set": head.resource_set}},
+            {"term": {"live": True}},
+            *wanted,
+        ]
+        found = self._walk(self.resource, StoredResource, filters, [order], after, size=size)
+        return (document for document in found if valid(head, document.rev))
+
+    def _walk(
+        self,
+        index: str,
+        kind: type[T],
+        filters: Sequence[dict[str, Any]],
+        order: Sequence[dict[str, str]],
+        after: Sequence[object] | None = None,
+        *,
+        size: int,
+        parts: object = True,
+    ) -> Iterator[T]:
+        """Documents in an order, from behind the place `after`, `size` at a time; as of the last refresh."""
+        size = min(size, WINDOW)
+        query = {"query": {"bool": {"filter": filters}}, "sort": order, "size": size, "track_total_hits": False}
+        query["_source"] = parts
         while True:
-            query = _query([*_live(name), {"term": {"page": number}}], {"slot": "asc"}, after, WINDOW)
-            more = self._search(self.resource, query, StoredResource)
-            found += more
-            if len(more) < WINDOW:
-                return found
-            after = [found[-1].slot]
-
-    def _search(self, index: str, query: dict[str, Any], kind: type[T]) -> list[T]:
-        found: _Found[T] = from_json(self._asked(index, query), _Found[kind])  # type: ignore[valid-type]
-        return [hit.source for hit in found.hits.hits if hit.source is not None]
+            asked = query if after is None else {**query, "search_after": after}
+            answer: _Found[T] = from_json(self._asked(index, asked), _Found[kind])  # type: ignore[valid-type]
+            found = answer.hits.hits
+            yield from (hit.source for hit in found if hit.source is not None)
+            if len(found) < size:
+                return
+            after = found[-1].sort
 
     def _asked(self, index: str, query: dict[str, Any]) -> str:
         path = f"/{index}/_search?allow_partial_search_results=false"
@@ -323,14 +332,3 @@ def _valid_rows(head: SetHead, wanted: list[dict[str, Any]]) -> list[dict[str, A
     dead = [{"range": {"rev": {"gt": after, "lt": until}}} for after, until in head.dead]
     mine: list[dict[str, Any]] = [{"term": {"resource_set": head.resource_set}}, {"range": {"rev": {"lte": head.rev}}}]
     return [*wanted, *mine, {"bool": {"must_not": dead}}] if dead else [*wanted, *mine]
-
-
-def _live(name: str) -> list[dict[str, Any]]:
-    return [{"term": {"resource_set": name}}, {"term": {"live": True}}]
-
-
-def _query(
-    filters: list[dict[str, Any]], sort: dict[str, str], after: list[object] | None, size: int
-) -> dict[str, Any]:
-    query = {"query": {"bool": {"filter": filters}}, "sort": [sort], "size": size, "track_total_hits": False}
-    return query if after is None else {**query, "search_after": after}

@@ -11,15 +11,22 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import TypeVar
 from uuid import uuid4
 
 import msgspec
 from msgspec.structs import replace
 
-from headwater.catalog.cluster.documents import after_change, redone_operation, short
+from headwater.catalog.cluster.documents import (
+    StoredResource,
+    after_change,
+    change_operations,
+    redone_operation,
+    short,
+)
 from headwater.catalog.cluster.head import CachedHead, SetHead, Tail, is_free_head, overtaken, stamped, valid
 from headwater.catalog.cluster.indices import Indices, VersionedDocuments
 from headwater.catalog.lease import (
@@ -154,28 +161,19 @@ class SetWriter:
             raise
         return True
 
-    def finish(self, operations: Iterator[bytes]) -> None:
-        """Apply what is committed and give the lease back. What fails here is left to whoever comes next."""
+    def finish(self, documents: Iterable[StoredResource] = ()) -> None:
+        """Put what is committed, these and the rows, into its place, and give the lease back.
+
+        What fails here is left to whoever comes next.
+        """
+        operations = map(redone_operation, documents)
         try:
-            self.write(self.indices.resource, operations)
+            self.write(self.indices.resource, chain(operations, self.indices.row_operations(self.name, self.head.tail)))
             self.release()
         except Overtaken:
             return  # who overtook us has done it
         except ClusterFault as fault:
             self.writer.listener(Notice(fault.code, f"{fault.what}; recorded, to be applied later", self.name))
-
-    def apply(self) -> None:
-        """Put what the head itself says of changes into its places, unless it is there. Raises Overtaken, ClusterFault.
-
-        What was read may not be acknowledged: nothing of it goes anywhere before our own write over it was.
-        """
-        tail = self.head.tail
-        if tail is not None and tail.is_whole and not self._now.is_applied:
-            if not self._now.is_written:
-                self.put(self.head)
-            self.indices.apply(self.name, tail)
-            self._now = replace(self._now, is_applied=True)
-            self.indices.known.applied(self.name, self._now.version)
 
     def release(self) -> None:
         """Give the lease back with nothing left to do. Raises Overtaken: what was read meanwhile may be of no state.
@@ -190,8 +188,6 @@ class SetWriter:
 
     def put(self, head: SetHead) -> None:
         """Write the head over the one that was last read or written. Raises Overtaken, with `head` the one found."""
-        if self._now.is_applied and head.tail is self.head.tail:
-            head = replace(head, tail=None)
         version, before = self._now.version, self.head.stamps[-1]
         new = stamped(head, self.writer.stamp())
         tried = {new.stamps[-1]}
@@ -232,8 +228,7 @@ class SetWriter:
                 self._free(started)
             self._wrote = False
             try:
-                self.apply()
-                self.put(replace(self.head, lease=self._lease(), tail=None))
+                self.put(replace(self.head, lease=self._lease()))
             except Overtaken:
                 is_recalled = False
                 continue
@@ -270,13 +265,14 @@ class SetWriter:
     def _left(self, tail: Tail) -> Iterator[bytes]:
         """The operations that a tail says are to be done, which nobody may do without a lease."""
         yield from self.indices.row_operations(self.name, tail)
+        yield from change_operations(tail.changes, self.indices.change)
         if tail.journal:
             for number, entry in enumerate(self.indices.journal_of(self.name, tail)):
                 if entry is None or entry.rev != tail.rev + number:
                     raise self._damage(f"entry {number} of the journal is missing")
                 yield redone_operation(entry.redo)
             return
-        changes = self.indices.changes_of(self.name, tail.first, tail.first + tail.count - 1)
+        changes = tail.changes or self.indices.changes_of(self.name, tail.first, tail.first + tail.count - 1)
         for number, change in enumerate(changes):
             if change is None or change.rev != tail.rev + number:
                 raise self._damage(f"change {tail.first + number} is missing")
