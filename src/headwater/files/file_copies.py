@@ -18,6 +18,8 @@ from collections.abc import Callable
 from io import FileIO
 from typing import Final
 
+from headwater.files.nofollow import open_unlinked
+
 _USUALLY_FREE: Final = 1 << 30
 """So many octets a copy leaves free on its disk unless it is told otherwise, on a small disk a twentieth of it."""
 
@@ -138,17 +140,12 @@ def _link(descriptor: int, aside: bytes) -> bool:
     return True
 
 
-def _aside(place: bytes) -> bytes:
-    """A name beside `place` for a half-placed file, in a folder that exists when this returns."""
-    _room(place)
-    return os.path.join(os.path.dirname(place), os.fsencode(_PLACING + secrets.token_hex(8)))
-
-
 def _room(place: bytes) -> None:
-    """Make sure `place` lies in a folder: a file that stands in its way (it has become a folder) is removed."""
+    """Make sure `place` lies in a folder: a file or link in its stead is removed, a link further up is not followed."""
     folder = os.path.dirname(place)
     try:
         try:
+            os.close(open_unlinked(os.path.dirname(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
             os.mkdir(folder)
         except FileExistsError:
             if not stat.S_ISDIR(os.lstat(folder).st_mode):
@@ -183,7 +180,8 @@ class Placement:
     def __init__(self, descriptor: int, place: bytes, source: os.stat_result, mode: str | None) -> None:
         self._place = place
         self._source = source
-        self._aside = _aside(place)
+        _room(place)
+        self._aside = os.path.join(os.path.dirname(place), os.fsencode(_PLACING + secrets.token_hex(8)))
         self._file: FileIO | None = None
         self.is_link = mode == LINK and _link(descriptor, self._aside)
         if not self.is_link:

@@ -139,9 +139,9 @@ class PublishedCopy(Intake, ChangeRecorder):
         if self._tree is None:
             return 0
         root = os.fsencode(self._copy / self._folder)
-        self._tree.begin()
         placed, left = self._tree.complete(lambda: Walk(root, Selection()))
-        self._tree.settle(root)
+        if placed:
+            self._tree.settle(root)
         if left:
             text = f"{left:,} files of the copy are not as they were placed: they are not put into the tree"
             self._context.listener(Notice("HW-CPY-12", f"{self.name}: {text}", os.fsdecode(root)))

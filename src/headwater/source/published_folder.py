@@ -6,7 +6,6 @@ import math
 import os
 import threading
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -57,8 +56,7 @@ class PublishedFolder(Intake):
         self._rescan_seconds = rescan_seconds
         self._fence: int | None = None
         if folder.place is not None:
-            note = context.state / f"{name}.placed"
-            self._tree = SetTree(context.catalog, name, Path(os.fsdecode(folder.place)), folder.place_mode, note)
+            self._tree = SetTree(context.catalog, name, folder.place, folder.place_mode)
 
         self._scanner = FolderScanner(
             context.catalog,
@@ -68,7 +66,7 @@ class PublishedFolder(Intake):
             listener=of_set(context.listener, name),
             stop=stop or (lambda: False),
             breathe=lambda: self.breathe(),
-            before_change=self._before_change,
+            before_change=context.may_record,
             seen=self._seen,
             kept=kept,
         )
@@ -129,7 +127,8 @@ class PublishedFolder(Intake):
         if self._tree is not None:
             if self._verifies:
                 placed, _left = self._tree.complete(self._folder.walk)
-            self._tree.settle(self._folder.root)
+            if placed or looked.scanned.read:
+                self._tree.settle(self._folder.root)
         return placed
 
     def _note_problems(self, scanned: ScanResult, *, is_whole: bool, is_unreadable_known: bool) -> None:
@@ -145,11 +144,6 @@ class PublishedFolder(Intake):
             if update is not None:
                 self._context.may_record()
                 catalog.record(name, (), self._context.clock(), after=self._seen(), state=update)
-
-    def _before_change(self) -> None:
-        self._context.may_record()
-        if self._tree is not None:
-            self._tree.begin()
 
     def _seen(self) -> SetState | None:
         if self._fence is None:

@@ -131,7 +131,7 @@ def scan_settings(config: SetConfig, site: Site, tree: StaticTree | None, whole:
     if tree is not None:
         ours.append(os.path.realpath(os.fsencode(tree.folder)))
         if tree.mode is not None:
-            place = os.path.join(ours[-1], os.fsencode(config.name), b"resources")
+            place = os.path.realpath(os.path.join(ours[-1], os.fsencode(config.name), b"resources"))
             if root == place or root.startswith(place + b"/"):
                 raise FolderOverlap("the folder is where its own files would be placed", where=config.files)
     _refuse_state(root, ours, config.files)

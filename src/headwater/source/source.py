@@ -341,8 +341,8 @@ class Source(ConfiguredSource):
 
             tree = None
             if self._tree is not None and self._tree.mode is not None:
-                files, note = self._tree.folder / name / "resources", context.state / f"{name}.placed"
-                tree = SetTree(context.catalog, name, files, self._tree.mode, note)
+                place = os.path.realpath(os.fsencode(self._tree.folder / name / "resources"))
+                tree = SetTree(context.catalog, name, place, self._tree.mode)
             copy = PublishedCopy(context, config, self.copy_folders[name], stop or (lambda: False), tree)
             copy.keep_versions(self.kept_of(config), self.contents, self._listener)
             return copy

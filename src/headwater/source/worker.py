@@ -172,11 +172,7 @@ class Intake:
 
     def withdraw(self, looked: Looked) -> int:
         """Remove the files from it that are published no longer, at the end of a look; how many."""
-        if self._tree is None or self._is_looking:
-            return 0
-        removed = self._tree.sweep()
-        self._tree.end()
-        return removed
+        return 0 if self._tree is None or self._is_looking else self._tree.sweep()
 
     def tear(self) -> None:
         """Believe nothing of the tree: a look has failed, and may have placed what it did not record."""

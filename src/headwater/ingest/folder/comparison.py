@@ -77,13 +77,13 @@ def settled_note(mark: int, state: Sequence[int], read_at_ns: int, changed_ns: i
     return pack(mark, size, mtime_ns, ctime_ns, inode)
 
 
-def is_outlined(memo: bytes, stat: os.stat_result, *, by_inode: bool) -> bool:
-    """Whether a placed file is the one of a note: the same inode (`by_inode`) or a copy with its time; and its size."""
+def likeness(memo: bytes, stat: os.stat_result) -> tuple[bool, bool]:
+    """Whether a file has the inode, and whether it has the time, of a note; neither where the size is another."""
     if len(memo) != _LAYOUT.size or memo[0] != _VERSION:
-        return False
+        return False, False
     size, mtime_ns, _ctime_ns, inode = _STATE.unpack_from(memo, _STATE_AT)
-    is_same = (by_inode and inode == stat.st_ino) or mtime_ns == stat.st_mtime_ns & _BITS
-    return bool(size == stat.st_size and is_same)
+    is_as_long = size == stat.st_size
+    return is_as_long and inode == stat.st_ino, is_as_long and mtime_ns == stat.st_mtime_ns & _BITS
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):

@@ -1,87 +1,49 @@
 """The static tree of a set: a link or a copy of every file of the set.
 
 New and changed files get their places when they were read (`reading`), before a list can name them; deleted ones leave
-theirs after no list names them any more. A note in the state folder says for which mode and place, and as of which
-change, that was last completed. It is taken away before anything changes and written again at the end: a run that was
-killed leaves a tree without a note, and the next one compares the whole tree and takes away every file that is no
-resource. A tree with a note is not believed either: others may have removed or damaged what lies in it, so each run
-looks at every place once.
+theirs after no list names them any more. Nothing is noted of the tree: others may have removed or damaged what lies in
+it, and a run may have been killed, so each process looks at every place, and takes away every file that is no resource.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
-import msgspec
-
-from headwater.catalog.interface import Catalog, UnknownSet
+from headwater.catalog.interface import Catalog
 from headwater.files import hashing
 from headwater.files.file_copies import COPY
 from headwater.files.nofollow import open_unlinked
 from headwater.files.patterns import Selection
-from headwater.ingest.folder.comparison import is_outlined, memos_of
+from headwater.ingest.folder.comparison import likeness, memos_of
 from headwater.ingest.folder.file_events import place_fault
 from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
 from headwater.spec.records import ChangeKind
-from headwater.storage.durable import replace_file, sync_folder
-from headwater.typed_decoding import from_json
-
-
-class _Completed(msgspec.Struct, frozen=True):
-    """What the note says: for which place and mode the tree was complete, as of which change, made when."""
-
-    place: str
-    mode: str
-    seq: int
-    at: dt.datetime | None = None
 
 
 class SetTree:
-    """One set's resources below `place`. `note` is a file in the state folder."""
+    """One set's resources below `place`, each as `mode` says."""
 
-    def __init__(self, catalog: Catalog, name: str, place: Path, mode: str, note: Path) -> None:
+    def __init__(self, catalog: Catalog, name: str, place: bytes, mode: str) -> None:
         self._catalog = catalog
         self._name = name
-        self._note = note
-        self._absolute = str(place.absolute())
-        self.place = os.fsencode(place)
-        self.mode = mode
-        self._begun = False
+        self._place = place
+        self._mode = mode
         self._seq: int | None = None
-        """As of which change the tree was complete; None: it is torn."""
-        with suppress(FileNotFoundError, msgspec.DecodeError, UnknownSet):
-            found = from_json(note.read_bytes(), _Completed)
-            is_ours = (found.place, found.mode) == (self._absolute, mode)
-            if is_ours and found.at is not None and found.at == self._made_at(found.seq):
-                self._seq = found.seq
-
-    def begin(self) -> None:
-        """Something is about to change: until `end`, the tree counts as torn. Cheap when it was said before."""
-        if not self._begun:
-            self._begun = True
-            self._note.unlink(missing_ok=True)
-            sync_folder(self._note.parent)
+        """Up to which change files of deleted resources were taken away; None: there may be others as well."""
 
     def tear(self) -> None:
-        """What was placed since the tree was complete may be no resource: the next `sweep` compares all."""
+        """What was placed lately may be no resource: the next `sweep` compares all."""
         self._seq = None
-
-    def _made_at(self, seq: int) -> dt.datetime | None:
-        """When this change was made: a catalog that was lost or restored has another one of this number."""
-        found = self._catalog.changes(self._name, seq - 1, 1)
-        return found[0].at if found and found[0].seq == seq else self._catalog.state(self._name).opened_at
 
     def complete(self, begin_walk: Callable[[], Walk]) -> tuple[int, int]:
         """Place what has no place yet, or the wrong one; how many files that were, and how many are not as recorded.
 
         The latter are not placed. Only files that are in the catalog are looked at: all others have just been placed by
-        the scan, or wait for the next one. Of a tree that was complete each place is looked at, and the file itself
-        only where the catalog does not agree. Raises HW-ING-30.
+        the scan, or wait for the next one. The file itself is looked at only where its place is not as the catalog has
+        it. Raises HW-ING-30.
         """
         placed = left = 0
         walk: Walk | None = None
@@ -89,45 +51,49 @@ class SetTree:
             walk = begin_walk()
         for uri, memo in memos_of(self._catalog, self._name):
             with suppress(OSError):
-                there = os.lstat(self.place + b"/" + path_of(uri))
-                is_right = stat.S_ISREG(there.st_mode) and is_outlined(memo, there, by_inode=self.mode != COPY)
-                if is_right and self._seq is not None:
+                there = os.lstat(self._place + b"/" + path_of(uri))
+                if stat.S_ISREG(there.st_mode) and self._is_right(likeness(memo, there)):
                     continue
             file = None if walk is None else next(walk.at(path_of(uri)), None)
-            if isinstance(file, FileEntry) and file.uri == uri and is_outlined(memo, file.stat, by_inode=False):
+            if isinstance(file, FileEntry) and file.uri == uri and likeness(memo, file.stat)[1]:
                 placed += self._check(file)
             else:
                 left += 1
         return placed, left
 
+    def _is_right(self, found: tuple[bool, bool]) -> bool:
+        """Whether a file may stay that is the recorded one, or one of its size and time: a link may be a copy."""
+        is_same, is_alike = found
+        return is_alike and not is_same if self._mode == COPY else is_same or is_alike
+
     def _check(self, one: FileEntry) -> bool:
-        place = os.path.join(self.place, path_of(one.uri))
+        place = os.path.join(self._place, path_of(one.uri))
         with suppress(OSError):
             there = os.lstat(place)
-            same = (there.st_dev, there.st_ino) == (one.stat.st_dev, one.stat.st_ino)
-            alike = (there.st_size, there.st_mtime_ns) == (one.stat.st_size, one.stat.st_mtime_ns)
-            if same != (self.mode == COPY) and (same or alike):
+            is_alike = (there.st_size, there.st_mtime_ns) == (one.stat.st_size, one.stat.st_mtime_ns)
+            if stat.S_ISREG(there.st_mode) and self._is_right((os.path.samestat(there, one.stat), is_alike)):
                 return False
-        self.begin()
-        outcome, error, *_rest = hashing.read_file((one.path, (), place), hashing.ReadOptions(self.mode))
+        outcome, error, *_rest = hashing.read_file((one.path, (), place), hashing.ReadOptions(self._mode))
         if outcome == hashing.UNPLACED:
             raise place_fault(place, error)
         return outcome == hashing.READ
 
     def sweep(self) -> int:
-        """Take away the files of deleted resources, of a torn tree every file that is no resource; how many that were.
+        """Take away the files of resources that were deleted since the last time, the first time every file that is no
+        resource; how many that were.
 
         A symbolic link is never ours, nor is what lies behind it.
         """
-        root = os.path.realpath(self.place)
-        seq, removed = self._seq, 0
-        if seq is None:
-            return sum(_remove(root, path) for path in self._strays(root))
-        while changes := self._catalog.changes(self._name, seq):
-            seq = changes[-1].seq
+        root, removed = os.path.realpath(self._place), 0
+        seq = self._catalog.state(self._name).last_seq
+        if self._seq is None:
+            removed = sum(_remove(root, path) for path in self._strays(root))
+        while self._seq is not None and (changes := self._catalog.changes(self._name, self._seq)):
+            self._seq = seq = changes[-1].seq
             gone = {one.uri for one in changes if one.change is ChangeKind.DELETED}
             absent = gone - self._catalog.get(self._name, list(gone)).keys()
             removed += sum(_remove(root, path_of(uri)) for uri in absent)
+        self._seq = seq
         return removed
 
     def _strays(self, root: bytes) -> Iterator[bytes]:
@@ -140,20 +106,10 @@ class SetTree:
                 if isinstance(one, FileEntry) and uri != one.uri:
                     yield path_of(one.uri)
 
-    def end(self) -> None:
-        """The tree is complete."""
-        seq = self._catalog.state(self._name).last_seq
-        if self._begun or self._seq != seq:
-            told = _Completed(self._absolute, self.mode, seq, self._made_at(seq))
-            replace_file(self._note, [msgspec.json.encode(told)], f"{self._note.name}-")
-        self._begun, self._seq = False, seq
-
     def settle(self, root: bytes) -> None:
         """Bring copies to the disk before a list that is synced names them; links go there with the list itself."""
-        if not self._begun:
-            return
         with suppress(OSError):
-            if self.mode == COPY or os.stat(self.place).st_dev != os.stat(root).st_dev:
+            if self._mode == COPY or os.stat(self._place).st_dev != os.stat(root).st_dev:
                 os.sync()
 
 
