@@ -16,7 +16,7 @@ from headwater.notify.websub import PostOutcome, outcome_of, pause_seconds, payl
 from headwater.publish.notifications import PAYLOAD_OCTETS, change_payload
 from headwater.publish.site import SetSettings, Site
 from headwater.source.config import read_config
-from headwater.source.notifier import HubPosition, batch_pause, chain_begin
+from headwater.source.notifier import HubPosition, chain_begin
 from headwater.source.set_health import Publication
 from headwater.spec.records import Link
 from tests.support.documents import read_bytes
@@ -46,19 +46,10 @@ def test_a_new_hub_hears_of_what_comes() -> None:
     assert chain_begin(None, VISIBLE) == 9
 
 
-@pytest.mark.parametrize(
-    ("waiting", "since", "pause"),
-    [(1, 0.0, 2.0), (1, 1.5, 0.5), (1, float("inf"), 0.0), (10, 0.0, 0.0), (99, 0.0, 0.0)],
-)
-def test_how_long_a_notification_waits_for_more(waiting: int, since: float, pause: float) -> None:
-    assert batch_pause(waiting, since, batch_count=10, batch_seconds=2.0) == pause
-
-
 def test_what_an_answer_means() -> None:  # RS-NT-06, AMB-31
     taken = [one for one in range(100, 600) if outcome_of(one) is PostOutcome.TAKEN]
     assert taken == list(range(200, 300))
     assert {one for one in range(300, 500) if outcome_of(one) is PostOutcome.FAILED} == {408, 425, 429}
-    assert outcome_of(413) is PostOutcome.TOO_LARGE
     assert all(outcome_of(one) is PostOutcome.FAILED for one in range(500, 600))
 
 

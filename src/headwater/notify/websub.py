@@ -31,6 +31,8 @@ _LONGEST_ASKED_SECONDS: Final = 3_600.0
 _PASSING: Final = frozenset({408, 425, 429})
 NOT_UNDERSTOOD: Final = frozenset({400, 405, 411, 415, 422, 501})
 """A hub that answers a payload with one of these may be one that takes none: it fetches what has changed."""
+TOO_LARGE: Final = 413
+"""One that answers this fetches what it does not take: it may take more of what it asks for itself."""
 
 
 class PostOutcome(Enum):
@@ -41,8 +43,6 @@ class PostOutcome(Enum):
     """It may well be taken when it is sent again."""
     REFUSED = auto()
     """It is not taken until somebody changes something."""
-    TOO_LARGE = auto()
-    """Something shorter may be taken."""
 
 
 def payload_head(hub: str, topic: str, capability_list: str, token: str | None) -> bytes:
@@ -63,8 +63,6 @@ def outcome_of(status: int) -> PostOutcome:
     """What an answer with this status means: any 2xx is success (AMB-31), redirects are not followed."""
     if 200 <= status < 300:
         return PostOutcome.TAKEN
-    if status == 413:
-        return PostOutcome.TOO_LARGE
     return PostOutcome.REFUSED if 300 <= status < 500 and status not in _PASSING else PostOutcome.FAILED
 
 

@@ -20,9 +20,9 @@ import datetime as dt
 import math
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -31,6 +31,7 @@ from headwater.errors import HeadwaterError, SourceFault
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
 from headwater.notify.websub import (
     NOT_UNDERSTOOD,
+    TOO_LARGE,
     PostOutcome,
     outcome_of,
     pause_seconds,
@@ -40,7 +41,6 @@ from headwater.notify.websub import (
 from headwater.progress import Listener
 from headwater.publish.capabilities import CHANGE_CHANNEL, FRAMEWORK_CHANNEL, RESOURCE_DUMP, Channel
 from headwater.publish.notifications import (
-    PAYLOAD_OCTETS,
     FrameworkDocument,
     change_payload,
     document_changes,
@@ -62,24 +62,21 @@ from headwater.typed_decoding import from_json
 from headwater.version import __version__
 
 
-class LastPayload(msgspec.Struct, frozen=True, kw_only=True):
-    """The octets of the last notification of a channel, none before the first; it was taken if `is_taken`."""
+class HubPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """A hub was told, or is being told, of a channel up to `until`.
+
+    `payload` are the octets of the last notification, none before the first; it was taken if `is_taken`. Of changes of
+    a history it was told up to `seq`, and the last notification tells of what follows the change `after`. Of
+    `documents` it was told that they have these digests.
+    """
 
     until: dt.datetime
     payload: bytes = b""
     is_taken: bool = True
-
-
-class HubPosition(LastPayload, frozen=True, kw_only=True):
-    """A hub was told, or is being told, of the changes of a history up to `seq`, of times up to `until`.
-
-    The last notification tells of what follows the change `after`, of times from `since` on.
-    """
-
-    history: int
-    after: int
-    seq: int
-    since: dt.datetime | None = None
+    history: int = 0
+    after: int = 0
+    seq: int = 0
+    documents: dict[str, str] = msgspec.field(default_factory=dict)
 
     def waiting(self, visible: Publication) -> int:
         """How many changes are visible that the hub has not taken."""
@@ -99,17 +96,6 @@ def chain_begin(position: HubPosition | None, visible: Publication) -> int | Non
     return visible.history_first - 1 if position.history != visible.history else None
 
 
-def batch_pause(waiting: int, since_last: float, *, batch_count: int, batch_seconds: float) -> float:
-    """For how many seconds a notification of so many `waiting` changes still waits for more; 0: it is sent.
-
-    The last one of the set was begun `since_last` seconds ago: one that comes after a quiet time does not wait.
-    """
-    return 0.0 if waiting >= batch_count else max(0.0, batch_seconds - since_last)
-
-
-P = TypeVar("P", bound=LastPayload)
-
-
 def latest_payload(catalog: Catalog, name: str, channel: Channel, hubs: Iterable[str]) -> bytes:
     """The octets of the newest notification of a channel, as a hub gets it; none before the first (RS-NT-03).
 
@@ -119,12 +105,8 @@ def latest_payload(catalog: Catalog, name: str, channel: Channel, hubs: Iterable
         rows = catalog.rows(name, [(channel.capability, hub) for hub in hubs])
     except UnknownSet:
         return b""
-    told = [one for row in rows.values() if (one := from_json(row.value, LastPayload)).payload]
+    told = [one for row in rows.values() if (one := from_json(row.value, HubPosition)).payload]
     return max(told, key=lambda one: one.until).payload if told else b""
-
-
-LEAST_OCTETS: Final = 4_096
-"""A hub that takes no payload of this size is not offered smaller ones."""
 
 
 class NotifyContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,16 +126,14 @@ class NotifyContext(msgspec.Struct, frozen=True, kw_only=True):
     settings: NotifyConfig
 
 
-class NotificationStream(Generic[P]):
-    """What all streams have in common. `next_payload` and `taken` wait for the catalog and raise its faults."""
+class NotificationStream:
+    """What one hub is told on one channel of a set. `next_payload` and `taken` wait for the catalog."""
 
     channel: Channel
-    kind: type[P]
 
     def __init__(self, name: str, hub: str, context: NotifyContext) -> None:
         self.name = name
-        self.position: P | None = None
-        self.most_octets = PAYLOAD_OCTETS
+        self.position: HubPosition | None = None
         self._key = (self.channel.capability, hub)
         """Of the row of the position."""
         self._context = context
@@ -166,18 +146,34 @@ class NotificationStream(Generic[P]):
         """How often in a row its payload was refused, or could not be made."""
 
     def pause(self, since_last: float) -> float:
-        """For how many seconds the next payload still waits for more; the last was made `since_last` seconds ago."""
+        """For how many seconds the next payload still waits for more; the last was made `since_last` seconds ago.
+
+        One that comes after a quiet time does not wait.
+        """
+        if self.position is None or not self.position.is_taken:
+            return 0.0
+        return max(0.0, self._interval - since_last)
+
+    @property
+    def _interval(self) -> float:
+        """Seconds from one payload to the next."""
         raise NotImplementedError
+
+    @property
+    def _history(self) -> int:
+        """Of what it tells now."""
+        return 0
 
     def next_payload(self) -> bytes | None:
         """What is to be sent now; None: nothing. New octets are kept before they are returned."""
         if not self._is_read:
             row = self._context.catalog.rows(self.name, [self._key]).get(self._key)
-            self._hold(None if row is None else from_json(row.value, self.kind))
+            self._hold(None if row is None else from_json(row.value, HubPosition))
             self._is_read = True
-        if self.position is not None and not self.position.is_taken and self._holds(self.position):
-            return self.position.payload
-        made = self._made(self.position)
+        position = self.position
+        if position is not None and not position.is_taken and position.history == self._history:
+            return position.payload
+        made = self._made(position)
         if made is None:
             return None
         self._write(made)
@@ -188,45 +184,27 @@ class NotificationStream(Generic[P]):
         assert self.position is not None
         self._write(msgspec.structs.replace(self.position, is_taken=True))
 
-    def _hold(self, position: P | None) -> None:
+    def _hold(self, position: HubPosition | None) -> None:
         """Keep in mind where the hub is; a payload that was taken is in its row alone: there are thousands of sets."""
         if position is not None and position.is_taken:
             position = msgspec.structs.replace(position, payload=b"")
         self.position = position
 
-    def too_large(self) -> bool:
-        """The hub takes no payload of this size: make a smaller one, which tells of less; False: it cannot be."""
-        position = self.position
-        before = None if position is None or len(position.payload) <= LEAST_OCTETS else self._before(position)
-        if position is None or before is None:
-            return False
-        self.most_octets = max(len(position.payload) // 2, LEAST_OCTETS)
-        self.position = before
-        return True
-
-    def _holds(self, position: P) -> bool:
-        return bool(position.payload)
-
-    def _made(self, position: P | None) -> P | None:
+    def _made(self, position: HubPosition | None) -> HubPosition | None:
         """The position with the next payload; None: there is nothing to tell."""
         raise NotImplementedError
 
-    def _before(self, position: P) -> P | None:
-        """The position before the last payload, which was not taken; None where that is not known."""
-        raise NotImplementedError
-
-    def _write(self, position: P) -> None:
+    def _write(self, position: HubPosition) -> None:
         self._context.may_send()
         update = StateUpdate([StateRow(*self._key, msgspec.json.encode(position))])
         self._context.catalog.record(self.name, [], self._context.clock(), state=update)
         self._hold(position)
 
 
-class ChangeStream(NotificationStream[HubPosition]):
+class ChangeStream(NotificationStream):
     """Those of one set; `visible` is what is published of it."""
 
     channel = CHANGE_CHANNEL
-    kind = HubPosition
 
     def __init__(self, visible: Publication, hub: str, context: NotifyContext) -> None:
         super().__init__(visible.name, hub, context)
@@ -239,17 +217,14 @@ class ChangeStream(NotificationStream[HubPosition]):
         """How many visible changes the hub has not taken."""
         return 0 if self.position is None else self.position.waiting(self.visible)
 
-    def pause(self, since_last: float) -> float:
-        """Nothing, unless there are only few changes, and the last were told just now."""
-        if self.position is None or not self.position.is_taken or not self.waiting:
-            return 0.0
+    @property
+    def _interval(self) -> float:
         settings = self._context.settings
-        return batch_pause(
-            self.waiting, since_last, batch_count=settings.batch_count, batch_seconds=settings.batch_seconds
-        )
+        return settings.batch_seconds if 0 < self.waiting < settings.batch_count else 0.0
 
-    def _holds(self, position: HubPosition) -> bool:
-        return position.history == self.visible.history
+    @property
+    def _history(self) -> int:
+        return self.visible.history
 
     def _made(self, position: HubPosition | None) -> HubPosition | None:
         visible = self.visible
@@ -273,100 +248,62 @@ class ChangeStream(NotificationStream[HubPosition]):
             after=position.seq,
             last=visible.last,
             most=self._context.settings.batch_count,
-            most_octets=self.most_octets,
         )
         return HubPosition(
             history=visible.history,
             after=position.seq,
-            since=position.until,
             seq=payload.last,
             until=payload.until,
             payload=payload.octets,
             is_taken=False,
         )
 
-    def _before(self, position: HubPosition) -> HubPosition | None:
-        if position.since is None:
-            return None
-        return msgspec.structs.replace(position, seq=position.after, until=position.since, is_taken=True)
 
-
-class FrameworkPosition(LastPayload, frozen=True, kw_only=True):
-    """A hub was told, or is being told, of `documents`, which had these digests."""
-
-    documents: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class FrameworkStream(NotificationStream[FrameworkPosition]):
+class FrameworkStream(NotificationStream):
     """Those of one set. One that `is_gone` is no longer a set of the source; that is told once."""
 
     channel = FRAMEWORK_CHANNEL
-    kind = FrameworkPosition
 
     def __init__(self, name: str, hub: str, context: NotifyContext, *, is_gone: bool = False) -> None:
         super().__init__(name, hub, context)
         self._is_gone = is_gone
         self._is_waited_for = True
         """Whether something was written that is told at once."""
-        self.has_news = True
-        """Whether the documents may be others than when they were looked at."""
-        self._told_before: Mapping[str, str] = {}
 
     def wrote(self, names: Iterable[str]) -> bool:
         """These documents were written; whether the stream is to be looked at."""
         told = {} if self.position is None else self.position.documents
         ours = [one for one in (document_named(self.name, name) for name in names) if one is not None]
-        self.has_news = self.has_news or bool(ours)
         self._is_waited_for = self._is_waited_for or any(one.is_waited_for or one.name not in told for one in ours)
         return bool(ours)
 
-    def pause(self, since_last: float) -> float:
-        """Nothing after a quiet time; lists that go on changing are told of now and then."""
-        if self.position is None or not self.position.is_taken or not self.has_news:
-            return 0.0
-        context = self._context
-        seconds = context.settings.batch_seconds if self._is_waited_for else context.settings.framework_seconds
-        return batch_pause(0, since_last, batch_count=1, batch_seconds=seconds)
+    @property
+    def _interval(self) -> float:
+        """Lists that go on changing are told of now and then."""
+        settings = self._context.settings
+        return settings.batch_seconds if self._is_waited_for else settings.framework_seconds
 
-    def taken(self) -> None:
-        """The hub has taken the payload."""
-        super().taken()
-        self._told_before = {}
-
-    def _made(self, position: FrameworkPosition | None) -> FrameworkPosition | None:
-        if not self.has_news:
-            return None
-        self.has_news = self._is_waited_for = False
+    def _made(self, position: HubPosition | None) -> HubPosition | None:
         context, name = self._context, self.name
+        if not self._is_gone and not context.is_shown(name):
+            return None
+        self._is_waited_for = False
         there: dict[FrameworkDocument, str] = {}
         if not self._is_gone:
-            if not context.is_shown(name):
-                self.has_news = True
-                return None
             etags = {one: context.store.noted_etag(one.name) for one in framework_documents(name, self._names())}
             there = {one: etag for one, etag in etags.items() if etag is not None}
         told = {} if position is None else position.documents
         changes = document_changes(told, there, name)
         if not changes:
             return None
-        payload = framework_payload(context.site, name, changes, self._changed_at, self.most_octets)
+        payload = framework_payload(context.site, name, changes, self._changed_at)
         documents = {one.name: digest for one, digest in there.items()}
-        if len(payload.changes) < len(changes):  # else it stays as it is: more may have been written meanwhile
-            self.has_news = self._is_waited_for = True
+        if len(payload.changes) < len(changes):
+            self._is_waited_for = True
             gone = {one.document.name for one in payload.changes if one.kind is ChangeKind.DELETED}
             more = {one.document.name: there[one.document] for one in payload.changes if one.document in there}
             documents = {one: digest for one, digest in {**told, **more}.items() if one not in gone}
-        self._told_before = told
-        return FrameworkPosition(
-            documents=documents,
-            until=context.clock(),
-            payload=payload.octets,
-            is_taken=False,
-        )
-
-    def _before(self, position: FrameworkPosition) -> FrameworkPosition:
-        self.has_news = self._is_waited_for = True
-        return msgspec.structs.replace(position, documents=dict(self._told_before), is_taken=True)
+        return HubPosition(documents=documents, until=context.clock(), payload=payload.octets, is_taken=False)
 
     def _names(self) -> Iterator[str]:
         """The documents that are published: what the catalog has noted after they and their indexes were written."""
@@ -411,8 +348,6 @@ _SAID_OCTETS: Final = 400
 _ANSWER_OCTETS: Final = 1 << 20
 _BOUNDS: Final = AnswerBounds(seconds=REQUEST_SECONDS, max_octets=_ANSWER_OCTETS)
 
-AnyStream = ChangeStream | FrameworkStream
-
 
 class HubHealth(FailureState, kw_only=True):
     """How a hub is: how many changes it has not taken, how many notifications it has, when the last, what fails."""
@@ -433,7 +368,7 @@ class HubSender:
         self._client = client
         self._changes: dict[str, ChangeStream] = {}
         self._frameworks: dict[str, FrameworkStream] = {}
-        self._tasks: dict[AnyStream, asyncio.Task[None]] = {}
+        self._tasks: dict[NotificationStream, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(STREAMS_AT_ONCE)
         self._probe = asyncio.Lock()
         self._takes_no_payloads = False
@@ -454,8 +389,7 @@ class HubSender:
         framework = self._frameworks.get(name)
         if framework is None:
             framework = self._frameworks[name] = FrameworkStream(name, self._hub, self._context)
-        if framework.has_news:
-            self._has_news(framework)
+        self._has_news(framework)
 
     def wrote(self, name: str | None, documents: Sequence[str]) -> None:
         """These documents of a set, or (None) of the source were written."""
@@ -469,7 +403,7 @@ class HubSender:
         stream = self._frameworks[name] = FrameworkStream(name, self._hub, self._context, is_gone=True)
         self._has_news(stream)
 
-    def _has_news(self, stream: AnyStream) -> None:
+    def _has_news(self, stream: NotificationStream) -> None:
         stream.news.set()
         if stream not in self._tasks:
             self._tasks[stream] = asyncio.get_running_loop().create_task(self._follow(stream))
@@ -485,7 +419,7 @@ class HubSender:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _follow(self, one: AnyStream) -> None:
+    async def _follow(self, one: NotificationStream) -> None:
         """Send what there is to tell of a stream, and what comes meanwhile; whatever fails is tried again."""
         loop, is_more = asyncio.get_running_loop(), True
         try:
@@ -512,7 +446,7 @@ class HubSender:
         finally:  # without waiting, so that no news comes in between
             del self._tasks[one]
 
-    async def _step(self, one: AnyStream) -> bool:
+    async def _step(self, one: NotificationStream) -> bool:
         """Send the next payload of a stream; False: there is none. While the hub fails, one request at a time asks."""
         loop = asyncio.get_running_loop()
         at = loop.time()
@@ -530,7 +464,7 @@ class HubSender:
             await asyncio.to_thread(one.taken)
         return True
 
-    async def _post(self, one: AnyStream, payload: bytes) -> bool:
+    async def _post(self, one: NotificationStream, payload: bytes) -> bool:
         self._context.may_send()
         failures = self._failures
         site, token = self._context.site, self._context.token
@@ -538,12 +472,13 @@ class HubSender:
         head = payload_head(self._hub, topic, capability_list, token)
         ask = partial(self._client.request, "POST", self._hub, _BOUNDS)
         answer = None if self._takes_no_payloads else await ask(head, payload)
-        is_refused = isinstance(answer, HttpAnswer) and answer.status in NOT_UNDERSTOOD
-        self._takes_payloads |= isinstance(answer, HttpAnswer) and answer.ok
-        if answer is None or (is_refused and not self._takes_payloads):
+        status = answer.status if isinstance(answer, HttpAnswer) else 0
+        self._takes_payloads |= 200 <= status < 300
+        if answer is None or status == TOO_LARGE or (status in NOT_UNDERSTOOD and not self._takes_payloads):
             pinged = await ask(*ping(topic, token))
-            self._takes_no_payloads = isinstance(pinged, HttpAnswer) and pinged.ok
-            answer = pinged if answer is None or self._takes_no_payloads else answer
+            is_pinged = isinstance(pinged, HttpAnswer) and pinged.ok
+            self._takes_no_payloads = is_pinged and status != TOO_LARGE
+            answer = pinged if answer is None or is_pinged else answer
         if isinstance(answer, HttpFailure):
             outcome, said, asked = PostOutcome.FAILED, answer.text, 0.0
         else:
@@ -556,7 +491,7 @@ class HubSender:
         self._judge(one, outcome, said, asked)
         return outcome is PostOutcome.TAKEN
 
-    def _judge(self, one: AnyStream, outcome: PostOutcome, said: str, asked: float) -> None:
+    def _judge(self, one: NotificationStream, outcome: PostOutcome, said: str, asked: float) -> None:
         message = f"the notifications of {one.name!r} wait, and are sent again"
         if outcome is PostOutcome.FAILED:
             self._failures += 1
@@ -565,8 +500,6 @@ class HubSender:
             self.health.add(HubUnreachable(said, where=self._hub), self._context.listener, message)
             return
         self._failures = 0
-        if outcome is PostOutcome.TOO_LARGE and one.too_large():
-            return
         if outcome is not PostOutcome.TAKEN:
             one.refusals += 1
             self.health.add(HubRefuses(said, where=self._hub), self._context.listener, message)
@@ -574,7 +507,7 @@ class HubSender:
         one.refusals = 0
         self.health.sent += 1
         self.health.sent_at = self._context.clock()
-        streams: list[AnyStream] = [*self._changes.values(), *self._frameworks.values()]
+        streams: list[NotificationStream] = [*self._changes.values(), *self._frameworks.values()]
         if not any(other.refusals for other in streams):
             self.health.clear()
 
