@@ -40,7 +40,7 @@ LINES = {
     "packages": 1_213,
     "patches": 463,
     "processes": 338,
-    "publish": 6_013,
+    "publish": 5_974,
     "rdf": 2_101,
     "simulate": 917,
     "source": 4_989,

@@ -12,7 +12,6 @@ from headwater.catalog.interface import Page, Segment
 from headwater.publish.plan import (
     DUTY,
     Refresh,
-    adjusted_to_clock,
     affordable_pages,
     expired,
     is_period_over,
@@ -245,24 +244,12 @@ def test_change_lists_due() -> None:
     ("last", "seconds", "closes"), [(0, 10.0, False), (3, 10.0, True), (3, 101.0, False), (3, None, False)]
 )
 def test_period_of_a_segment(last: int, seconds: float | None, closes: bool) -> None:
-    assert is_period_over(segment(0, 1, last, closed=False), shown(), seconds, NOW) is closes
+    assert is_period_over(segment(0, 1, last, closed=False), seconds, NOW) is closes
 
 
 def test_grace_of_retired_documents() -> None:
     assert expired([("a", ago(3599)), ("b", ago(3600))], NOW) == ("b",)
     assert with_retired(shown(), {"a"}, set(), NOW) == (("a", NOW),)
-
-
-def test_a_clock_that_was_set_back_and_is_soon_put_right_leaves_everything_as_it_was() -> None:
-    """What is to come counts from the moment since when the clock has been behind, once that is an hour ago."""
-    note = PublicationState(shown=((ago(0), ago(60)),), retired=(("a", ago(0)), ("b", ago(90_000))))
-    open_one = segment(0, 1, 3, closed=False)
-    behind = adjusted_to_clock(note, open_one, ago(80_000))
-    assert (behind.shown, behind.retired) == (note.shown, note.retired)
-    assert behind.behind is not None
-    assert adjusted_to_clock(adjusted_to_clock(behind, open_one, ago(76_401)), open_one, NOW) == note
-    later = adjusted_to_clock(behind, open_one, ago(76_400))
-    assert (later.shown, later.retired) == (((ago(80_000), ago(60)),), (("a", ago(80_000)), ("b", ago(90_000))))
 
 
 def test_note_survives_writing_and_what_is_no_note_is_none() -> None:

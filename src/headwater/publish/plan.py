@@ -26,7 +26,7 @@ from enum import Enum, auto
 import msgspec
 
 from headwater.catalog.interface import Page, Segment, SetState
-from headwater.publish.publication_state import ClockBehind, OpenList, PageRound, PublicationState
+from headwater.publish.publication_state import OpenList, PageRound, PublicationState
 from headwater.publish.site import SetSettings
 from headwater.retry import TimeShare
 
@@ -38,9 +38,6 @@ SLICE_SECONDS = 1.0
 
 GRACE_SECONDS = 3_600.0
 """How long a document stays that nothing names any more, for readers that hold an older index (AMB-63)."""
-
-SURELY_BEHIND_SECONDS = 3_600.0
-"""A clock that was set back for so long is not about to be put right."""
 
 SHOWN_STEP = 1 / 16
 """Of the retention time: so often, at most, it is noted what the Resource List shows."""
@@ -297,36 +294,12 @@ def with_shown(
     return msgspec.structs.replace(publication, shown=(*over[-1:], *publication.shown[len(over) :], (now, min(known))))
 
 
-def adjusted_to_clock(publication: PublicationState, segment: Segment, now: dt.datetime) -> PublicationState:
-    """The note by a clock that may have been set back.
-
-    Once it has been for `SURELY_BEHIND_SECONDS`, what waits since a moment that is to come waits since it was: a clock
-    that is soon put right leaves everything as it was.
-    """
-    shown, retired, behind = publication.shown, publication.retired, publication.behind
-    if max((segment.from_, *(at for at, _ in shown), *(at for _, at in retired))) <= now:
-        return publication if behind is None else msgspec.structs.replace(publication, behind=None)
-    if behind is None or max(behind.since, behind.segment_since) > now:
-        behind = ClockBehind(now, segment.number, now)
-    elif behind.segment != segment.number:
-        behind = ClockBehind(behind.since, segment.number, now)
-    if (now - behind.since).total_seconds() >= SURELY_BEHIND_SECONDS:
-        shown = tuple((min(since, behind.since), at) for since, at in shown)
-        retired = tuple((name, min(since, behind.since)) for name, since in retired)
-    return msgspec.structs.replace(publication, behind=behind, shown=shown, retired=retired)
-
-
-def is_period_over(segment: Segment, publication: PublicationState, seconds: float | None, now: dt.datetime) -> bool:
+def is_period_over(segment: Segment, seconds: float | None, now: dt.datetime) -> bool:
     """Whether the open segment has lasted its period. An empty one never has: nobody would gain from closing it.
 
-    What it states to begin with never goes back, if the clock does.
+    What it states to begin with never goes back, if the clock does: then its period begins when the clock is there.
     """
-    if seconds is None or segment.last < segment.first:
-        return False
-    behind, since = publication.behind, segment.from_
-    if since > now and behind is not None and behind.segment == segment.number:
-        since = behind.segment_since
-    return (now - since).total_seconds() >= seconds
+    return seconds is not None and segment.last >= segment.first and (now - segment.from_).total_seconds() >= seconds
 
 
 def is_over(since: dt.datetime, now: dt.datetime) -> bool:

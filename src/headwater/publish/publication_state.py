@@ -108,15 +108,6 @@ class PagePackages(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     packed_at: dt.datetime | None = None
 
 
-class ClockBehind(msgspec.Struct, frozen=True, array_like=True):
-    """A clock that was set back: since when it has been behind, and since when the open segment has been seen, both by
-    that clock."""
-
-    since: dt.datetime
-    segment: int
-    segment_since: dt.datetime
-
-
 class ResourceDumpState(msgspec.Struct, frozen=True, kw_only=True):
     """The Resource Dump of a set as it lies in the store.
 
@@ -276,8 +267,6 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The segment that the Change Lists had to begin anew with, when they last had to (`publish/history_reset.py`)."""
     shown: tuple[tuple[dt.datetime, dt.datetime], ...] = ()
     """Since when the earliest `at` of Resource List and Resource Dump has been what; as far back as retention needs."""
-    behind: ClockBehind | None = None
-    """Where the clock was set back behind a moment that is noted."""
     resource_dump: ResourceDumpState | None = None
     """None: the set has none."""
     change_dump: ChangeDumpState | None = None

@@ -254,7 +254,7 @@ class Publisher:
             now = self._context.clock()
             if publication.is_first or not segments:
                 return None
-            if not plan.is_period_over(segments[-1], publication, settings.rotation_seconds, now):
+            if not plan.is_period_over(segments[-1], settings.rotation_seconds, now):
                 return None
             pending = tuple(sorted({*publication.pending, *publication.listed}))
             publication = msgspec.structs.replace(publication, pending=pending, round=None)
@@ -346,10 +346,9 @@ class Publisher:
         newest = snapshot.segments[-1]
         # A Change Dump begins with a segment of which there are no changes whose octets were not kept.
         begins_dump = settings.change_dump and publication.change_dump is None and newest.last >= newest.first
-        if begins_dump or plan.is_period_over(newest, publication, settings.segment_seconds, now):
+        if begins_dump or plan.is_period_over(newest, settings.segment_seconds, now):
             context.catalog.close_segment(settings.name, now)
             snapshot = context.catalog.snapshot_of(settings.name)
-        publication = plan.adjusted_to_clock(publication, snapshot.segments[-1], now)
         publication = plan.with_shown(publication, snapshot.segments, snapshot.pages, settings, now)
         first = plan.first_retained(snapshot.segments, publication, settings, now)
         if is_other:

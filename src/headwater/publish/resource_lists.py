@@ -102,7 +102,7 @@ class ResourceLists:
         if waits or not plan.rewrite:
             self.left = len(plan.render) + len(plan.drop) + len(plan.left)
             seconds, newest = job.settings.rotation_seconds, job.snapshot.segments[-1]
-            self.left += waits and is_period_over(newest, job.publication, seconds, job.now)
+            self.left += waits and is_period_over(newest, seconds, job.now)
         else:
             self._plan, self.left = plan, len(plan.left)
             if plan.goes_on and job.publication.round is not None:
