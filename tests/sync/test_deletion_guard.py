@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-from headwater.sync.copy_status import forget, held_back
+from headwater.sync.copy_status import forget
 from headwater.sync.state import measure
 from tests.support.copying import DONE, FAILED, go, tree
 from tests.support.fake_source import Reply, Site, Source
@@ -70,7 +70,7 @@ def test_what_was_forgotten_is_no_measure_any_more(source: Source, site: Site, d
     go(source.base, dest)
     with writable_state(DestinationFolder(dest)) as database, database.write() as t:
         assert measure(t, 1)[0] == 5
-        forget(t, held_back(t))
+        forget(t, (), failed=False, held_back=True)
         assert measure(t, 1)[0] is None
 
 

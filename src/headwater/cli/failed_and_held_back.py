@@ -81,9 +81,7 @@ def forget(
                     gone = pick(sets(t), names, str(copy))
                     done = remembered.forget_sets(t, gone)
                 else:
-                    meant = [*uris, *(remembered.failing(t) if failed else ())]
-                    meant += remembered.held_back(t) if held_back else ()
-                    done = remembered.forget(t, list(dict.fromkeys(meant)))
+                    done = remembered.forget(t, uris, failed=failed, held_back=held_back)
                 if dry_run:
                     raise _DryRun
                 for row in gone:

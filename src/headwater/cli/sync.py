@@ -210,8 +210,6 @@ def command(
         raise click.UsageError("--at excludes --follow, --moved and --prefer-type")
     if wanted["accept_reset"] and (follow is not None or wanted["at"] is not None):
         raise click.UsageError("--accept-reset excludes --follow and --at: it is for one run")
-    if (wanted["only_described"] or wanted["with_metadata"]) and (wanted["at"] is not None or wanted["prefer_types"]):
-        raise click.UsageError("--only-described and --with-metadata exclude --at and --prefer-type")
     if not push and (callback_url or listen or also):
         raise click.UsageError("--callback-url, --listen and --also go with --push")
     if push and (follow is None or wanted["dry_run"]):

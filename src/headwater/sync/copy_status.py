@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -321,7 +321,7 @@ def _is_running(lock: Path) -> bool | None:
 # `headwater retry` and `headwater forget`
 
 _MOST_SHOWN = 100
-_OF_ANY_SET = "set_id IN (SELECT id FROM sets) AND uri = ?"  # by the index, whose first column is the set
+_IS_HELD_BACK = "doomed_at IS NOT NULL AND path IS NOT NULL"
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
@@ -342,49 +342,45 @@ def make_due(t: Transaction, uris: Sequence[str]) -> int:
 
     Returns how many. Raises UsageFault.
     """
-    known = _failing(t, uris)
-    _check_known(uris, known)
     clear = "UPDATE failures SET next_at = 0, wait_until = NULL"
     if not uris:
         return t.run(clear)
-    t.many(clear + " WHERE uri = ?", [(uri,) for uri in uris])
-    return sum(known.values())
+    return sum(_known(uri, t.run(f"{clear} WHERE uri = ?", (uri,))) for uri in dict.fromkeys(uris))
 
 
-def forget(t: Transaction, uris: Sequence[str]) -> Forgotten:
-    """Forget failures and deletions held back, by URI. No file is removed.
+def forget(t: Transaction, uris: Sequence[str], *, failed: bool, held_back: bool) -> Forgotten:
+    """Forget failures and deletions held back: those of these URIs, and all that failed or are held back, if wanted.
 
-    A resource whose transfer failed is fetched again when the source lists or changes it the next time. A file whose
-    deletion was held back stays where it is and no longer belongs to the copy. Raises UsageFault.
+    No file is removed. A resource whose transfer failed is fetched again when the source lists or changes it the next
+    time. A file whose deletion was held back stays where it is and no longer belongs to the copy. Raises UsageFault.
     """
-    known = _failing(t, uris)
-    doomed = f"SELECT path FROM resources WHERE {_OF_ANY_SET} AND doomed_at IS NOT NULL AND path IS NOT NULL"  # noqa: S608
-    kept = {uri: path for uri in uris for (path,) in t.rows(doomed, (uri,))}
-    _check_known(uris, known.keys() | kept.keys())
-    for uri in uris:
-        t.run(
-            f"UPDATE resources SET size = -1, digest = NULL, listed_hash = NULL WHERE {_OF_ANY_SET}"  # noqa: S608
-            " AND path IS NOT NULL AND EXISTS (SELECT 1 FROM failures f WHERE f.set_id = resources.set_id"
-            " AND f.uri = resources.uri)",
-            (uri,),
-        )  # the file may be damaged: the next comparison must not take it for whole
-        t.run("DELETE FROM failures WHERE uri = ?", (uri,))
-        t.run(
-            "UPDATE resources SET path = NULL, size = NULL, digest = NULL, etag = NULL, newer = 0,"  # noqa: S608
-            " changed_at = coalesce(doomed_at, changed_at, 0), doomed_at = NULL"
-            f" WHERE {_OF_ANY_SET} AND doomed_at IS NOT NULL",
-            (uri,),
-        )
+    failing = "SELECT set_id, uri FROM failures"
+    kept = f"SELECT set_id, uri FROM resources WHERE {_IS_HELD_BACK}"  # noqa: S608
+    of_any_set = "set_id IN (SELECT id FROM sets)"  # by the index, whose first column is the set
+    named = f"{failing} WHERE uri = ?1 UNION {kept} AND {of_any_set} AND uri = ?1"
+    t.run("CREATE TEMP TABLE meant(set_id INTEGER, uri TEXT, PRIMARY KEY(set_id, uri))")
+    for uri in dict.fromkeys(uris):
+        _known(uri, t.run(f"INSERT INTO meant {named}", (uri,)))
+    for query in (*([failing] if failed else ()), *([kept] if held_back else ())):
+        t.run(f"INSERT OR IGNORE INTO meant {query}")
+    are_meant = "(set_id, uri) IN (SELECT set_id, uri FROM meant)"
+    paths = f"SELECT path FROM resources WHERE {are_meant} AND {_IS_HELD_BACK} ORDER BY path LIMIT {_MOST_SHOWN}"  # noqa: S608
+    released = tuple(printable_path(path) for (path,) in t.rows(paths))
+    t.run(
+        f"UPDATE resources SET size = -1, digest = NULL, listed_hash = NULL WHERE {are_meant} AND path IS NOT NULL"  # noqa: S608
+        f" AND (set_id, uri) IN ({failing})"
+    )  # the file may be damaged: the next comparison must not take it for whole
+    failures = t.run(f"DELETE FROM failures WHERE {are_meant}")  # noqa: S608
+    files = t.run(
+        "UPDATE resources SET path = NULL, size = NULL, digest = NULL, etag = NULL, newer = 0,"  # noqa: S608
+        " changed_at = coalesce(doomed_at, changed_at, 0), doomed_at = NULL"
+        f" WHERE {are_meant} AND {_IS_HELD_BACK}"
+    )
+    t.run("DROP TABLE meant")
     for row in sets(t):
         if not held_back_count(t, row.id):
             forget_measure(t, row.id)
-    released = [printable_path(path) for path in kept.values()]
-    return Forgotten(
-        failures=sum(known.values()),
-        deletions=len(kept),
-        files=len(released),
-        released=tuple(released[:_MOST_SHOWN]),
-    )
+    return Forgotten(failures=failures, deletions=files, files=files, released=released)
 
 
 _OF_A_SET = (
@@ -418,23 +414,9 @@ def forget_sets(t: Transaction, gone: Sequence[SetRow]) -> Forgotten:
     )
 
 
-def failing(t: Transaction) -> list[str]:
-    """The URIs of all failures that are remembered."""
-    return [uri for (uri,) in t.rows("SELECT DISTINCT uri FROM failures")]
-
-
-def held_back(t: Transaction) -> list[str]:
-    """The URIs of all files whose deletion is held back."""
-    query = "SELECT DISTINCT uri FROM resources WHERE doomed_at IS NOT NULL AND path IS NOT NULL"
-    return [uri for (uri,) in t.rows(query)]
-
-
-def _failing(t: Transaction, uris: Sequence[str]) -> dict[str, int]:
-    counts = {uri: int(t.value("SELECT count(*) FROM failures WHERE uri = ?", (uri,))) for uri in uris}
-    return {uri: number for uri, number in counts.items() if number}
-
-
-def _check_known(uris: Sequence[str], known: Container[str]) -> None:
-    if (unknown := next((uri for uri in uris if uri not in known), None)) is not None:
+def _known(uri: str, count: int) -> int:
+    """How many there are. Raises UsageFault where there is none."""
+    if not count:
         what = "the copy remembers no failure and no deletion held back for this URI"
-        raise UsageFault(what, code="HW-SYN-21", where=unknown)
+        raise UsageFault(what, code="HW-SYN-21", where=uri)
+    return count
