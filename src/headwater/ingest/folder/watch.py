@@ -18,7 +18,6 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final
 
 from headwater.errors import StoreFault
@@ -132,17 +131,11 @@ _READ_OCTETS: Final = 1 << 18
 _PASSED_OVER: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
+_MOST_MOVES: Final = 100
+
+
 class WatchLost(Exception):
     """The kernel had more to tell than it keeps: what happened, and which folders came, is not known."""
-
-
-@dataclass(slots=True, eq=False)
-class _Node:
-    """A watched folder: its relative path, and the watched folders in it by their names."""
-
-    number: int
-    path: bytes
-    below: dict[bytes, _Node] = field(default_factory=dict)
 
 
 class FolderWatch:
@@ -155,7 +148,8 @@ class FolderWatch:
     def __init__(self, base: bytes, stop: Callable[[], bool] = lambda: False, wake: int | None = None) -> None:
         self._base = base
         self._stop = stop
-        self._nodes: dict[int, _Node] = {}
+        self._paths: dict[int, bytes] = {}
+        """Of the watched folders, by the numbers of their watches; that of the folder itself is empty."""
         self.closed: set[bytes] = set()
         """Folders that are not watched because they cannot be read, as relative paths."""
         self.unclosed: set[bytes] = set()
@@ -167,8 +161,8 @@ class FolderWatch:
         if wake is not None:
             self._poll.register(wake, select.POLLIN)
         try:
-            self._root = self._watch(b"")
-            self._descend(self._root)
+            self._watch(b"")
+            self._descend(b"")
         except BaseException:
             self.close()
             raise
@@ -191,6 +185,7 @@ class FolderWatch:
         Raises WatchLost, and OSError where a folder that has come cannot be watched.
         """
         found: set[bytes] = set()
+        self._moves = 0
         data, start = b"", 0
         if self._poll.poll(seconds * 1000):
             with suppress(BlockingIOError):
@@ -204,16 +199,16 @@ class FolderWatch:
     def _take(self, number: int, mask: int, name: bytes, found: set[bytes]) -> None:
         if mask & _OVERFLOW:
             raise WatchLost
-        node = self._nodes.get(number)
-        if node is None:  # told before its watch was ended
+        above = self._paths.get(number)
+        if above is None:  # told before its watch was ended
             return
         if not name:
-            if mask & _GONE and node is self._root:
+            if mask & _GONE and not above:
                 found.add(b"")
             if mask & _IGNORED:
-                self._end(node)
+                del self._paths[number]
             return
-        path = node.path + b"/" + name if node.path else name
+        path = above + b"/" + name if above else name
         if mask & _IS_FOLDER and is_reserved(name):
             return
         found.add(path)
@@ -224,26 +219,26 @@ class FolderWatch:
                 self.unclosed.discard(path)
             return
         if mask & (_MOVED_FROM | _DELETE):
-            self._end(node.below.get(name))
+            if mask & _MOVED_FROM:
+                self._forget(path)
             self.closed = {one for one in self.closed if one != path and not one.startswith(path + b"/")}
         if mask & ~_ATTRIB & _ASKED or path in self.closed:  # another may be in the place of one that has gone
             self.closed.discard(path)
-            if (node := self._attempt(path)) is not None:
-                self._descend(node)
+            if self._attempt(path):
+                self._descend(path)
 
-    def _attempt(self, path: bytes) -> _Node | None:
-        """The watch of the folder at `path`; None when there is none, or it has one already, or it cannot be read."""
+    def _attempt(self, path: bytes) -> bool:
+        """Watch the folder at `path`; False where there is none, or it is watched already, or it cannot be read."""
         try:
-            node = self._watch(path)
+            return self._watch(path)
         except OSError as cause:
             if cause.errno in (errno.EACCES, errno.EPERM):
                 self.closed.add(path)
             elif cause.errno not in _PASSED_OVER:
                 raise
-            return None
-        return node if node.path == path and not node.below else None
+            return False
 
-    def _watch(self, path: bytes) -> _Node:
+    def _watch(self, path: bytes) -> bool:
         full = os.path.join(self._base, path) if path else self._base
         folder = open_unlinked(full, _NAME)  # a name in the path may have become a link since we were told of it
         try:
@@ -252,55 +247,40 @@ class FolderWatch:
             )
         finally:
             os.close(folder)
-        known = self._nodes.get(number)
-        if known is not None:
-            if known.path == path or not known.path or path.startswith(known.path + b"/"):  # a folder in itself
-                return known
-            self._end(known)  # it has moved here, which is yet to be told
-            return self._watch(path)
-        node = self._nodes[number] = _Node(number, path)
-        above, _, name = path.rpartition(b"/")
-        parent = self._find(above) if path else None
-        if parent is not None:
-            parent.below[name] = node
-        return node
+        known = self._paths.get(number)
+        if known is not None and (known == path or not known or path.startswith(known + b"/")):  # a folder in itself
+            return False
+        self._paths[number] = path  # where it was known by another, it has moved here, which is yet to be told
+        return True
 
-    def _find(self, path: bytes) -> _Node | None:
-        node: _Node | None = self._root
-        for name in path.split(b"/") if path else ():
-            node = node.below.get(name) if node is not None else None
-        return node
-
-    def _descend(self, top: _Node) -> None:
+    def _descend(self, top: bytes) -> None:
         waiting = [top]
         while waiting and not self._stop():
-            node, names = waiting.pop(), list[bytes]()
+            path, names = waiting.pop(), list[bytes]()
             with suppress(OSError):  # gone, or closed again: whoever scans it says so
-                descriptor = open_unlinked(os.path.join(self._base, node.path) if node.path else self._base, _LIST)
+                descriptor = open_unlinked(os.path.join(self._base, path) if path else self._base, _LIST)
                 try:
                     with os.scandir(descriptor) as entries:
                         names = [os.fsencode(one.name) for one in entries if one.is_dir(follow_symlinks=False)]
                 finally:
                     os.close(descriptor)
             for name in names:
-                below = node.path + b"/" + name if node.path else name
-                if not is_reserved(name) and (watched := self._attempt(below)) is not None:
-                    waiting.append(watched)
+                below = path + b"/" + name if path else name
+                if not is_reserved(name) and self._attempt(below):
+                    waiting.append(below)
 
-    def _end(self, top: _Node | None) -> None:
-        """A folder has gone from its path: with it the watches in it, which would tell of it by an old name."""
-        if top is None:
-            return
-        above, _, name = top.path.rpartition(b"/")
-        parent = self._find(above)
-        if parent is not None and parent.below.get(name) is top:
-            del parent.below[name]
-        waiting = [top]
-        while waiting:
-            node = waiting.pop()
-            self._nodes.pop(node.number, None)
-            self._libc.inotify_rm_watch(self._descriptor, node.number)
-            waiting += node.below.values()
+    def _forget(self, path: bytes) -> None:
+        """A folder has moved from its path: with it the watches in it, which would tell of it by an old name.
+
+        Each time all watches are looked through, so after many moves at once all is watched anew.
+        """
+        self._moves += 1
+        if self._moves > _MOST_MOVES:
+            raise WatchLost
+        below = path + b"/"
+        for number in [number for number, one in self._paths.items() if one == path or one.startswith(below)]:
+            del self._paths[number]
+            self._libc.inotify_rm_watch(self._descriptor, number)
 
 
 def _checked(result: int, path: bytes) -> int:
