@@ -126,13 +126,13 @@ REASONS = [
     ({"path": "a", "tipe": "x"}, "unknown field: tipe (did you mean type?)"),
     ({"path": "a", "tags": 1}, "unknown field: tags"),
     ({"path": "a", "length": "4"}, "length: expected a whole number, or null, got text"),
-    ({"path": "a", "change": "removed"}, "change: 'removed' is none of created, updated, deleted"),
+    ({"path": "a", "change": "removed"}, "change: invalid enum value 'removed'"),
     ({"path": "a", "links": [{"rel": "up"}]}, "links[0]: the field href is missing"),
-    (b'[{"path":"a"}]', "expected an object, got a list: each line is one object"),
-    (b'{"path":"a"}{"path":"b"}', "more than one JSON text in a line: the second begins at octet 13; end each with"),
-    (b'{"path":"a"', "the JSON text is cut off, or has half a surrogate pair"),
-    (rb'{"path":"\ud83d"}', "the JSON text is cut off, or has half a surrogate pair"),
-    (b'{"path":"\xff"}', "the line is not UTF-8"),
+    (b'[{"path":"a"}]', "expected an object, got a list"),
+    (b'{"path":"a"}{"path":"b"}', "JSON is malformed: trailing characters (byte 13)"),
+    (b'{"path":"a"', "input data was truncated"),
+    (rb'{"path":"\ud83d"}', "input data was truncated"),
+    (b'{"path":"\xff"}', "'utf-8' codec can't decode"),
 ]
 
 

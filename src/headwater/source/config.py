@@ -11,9 +11,8 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from enum import Enum, EnumType
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
 
@@ -386,27 +385,13 @@ def _read(data: object, kind: type[Config], where: str) -> Config:
 
 
 def _refusal(words: str, kind: type[msgspec.Struct]) -> str:
-    """What was wrong with a table, in the words of its writer: the key first, and the one that was probably meant."""
+    """What was wrong with a table: the key first, and the one that was probably meant."""
     what, _, place = words.partition(" - at `$.")
-    *tables, last = re.findall(r"[a-z]\w*", place) or [""]
-    key = re.sub(r"\[(\d+)\]", lambda index: f" {int(index[1]) + 1}", place.rstrip("`").replace("[...]", ""))
-    of_table = next((_TABLES[one] for one in (last, *reversed(tables)) if one in _TABLES), kind)
-    if what.startswith("Invalid enum"):
-        types = [one.type for one in msgspec.structs.fields(of_table) if one.encode_name == last]
-        what = f"{what.replace('enum ', '')}, expected one of {', '.join(_values(types[0]) if types else ())}"
-    elif key == "set" and what.endswith("got `object`"):
-        what = "write [[set]], in double brackets: there may be several"
-    elif what == "Object missing required field `set`":
-        what = "there is no [[set]] table"
+    key = place.rstrip("`").replace("[...]", "")
+    of_table = next((_TABLES[one] for one in reversed(re.findall(r"[a-z]\w*", key)) if one in _TABLES), kind)
     fields = [one.encode_name for one in msgspec.structs.fields(of_table)]
     what = in_plain_words(what, fields, "key").replace("an object", "a table")
     return f"{key}: {what}" if key else what
-
-
-def _values(kind: object) -> list[str]:
-    if isinstance(kind, EnumType):
-        return [str(one.value) for one in list[Enum](kind)]
-    return [text for one in get_args(kind) for text in ([one] if get_origin(kind) is Literal else _values(one))]
 
 
 def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:

@@ -7,7 +7,6 @@ refuses the line (BadEvent) and says why. docs/ingest.md describes it.
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Final
 
@@ -22,24 +21,10 @@ from headwater.spec.records import ChangeKind, Link, parse_hash
 from headwater.spec.times import Leniency, from_microseconds, parse_datetime, to_microseconds
 from headwater.typed_decoding import in_plain_words, json_decoder
 
-_TRAILING = re.compile(r"JSON is malformed: trailing characters \(byte (\d+)\)")
-
 
 def _complaint(words: str) -> str:
     what, _, place = words.partition(" - at `$.")
     fields = [one.encode_name for one in msgspec.structs.fields(Announcement)] if not place else []
-    if trailing := _TRAILING.match(what):
-        what = f"more than one JSON text in a line: the second begins at octet {trailing[1]}; end each with"
-        what += " a line feed (curl keeps them with --data-binary, not with -d)"
-    elif what == "Input data was truncated":
-        what = "the JSON text is cut off, or has half a surrogate pair"
-    elif what.startswith("'utf-8' codec"):
-        what = "the line is not UTF-8"
-    elif what.startswith("Invalid enum value "):
-        values = ", ".join(one.value for one in ChangeKind)
-        what = f"{what.removeprefix('Invalid enum value ')} is none of {values}"
-    elif not place and what.startswith("Expected `object`"):
-        what = f"{what}: each line is one object"
     place = place.rstrip("`").replace("[...]", "")
     return f"{place}: {in_plain_words(what, fields)}" if place else in_plain_words(what, fields)
 
