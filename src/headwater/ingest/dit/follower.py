@@ -104,6 +104,8 @@ def _counts(pages: Sequence[ShardPage], until: dt.datetime) -> list[int]:
                 counts[one] = place
             elif at is not None:
                 break
+    if any(page.is_cut for page in pages):  # a deletion that came before a resource may lie beyond a page
+        return counts
     rest = [told for page, count in zip(pages, counts, strict=True) for told in page.parsed[count:]]
     waiting = {told.location for told in rest if isinstance(told, ChangeDocument) and told.at is not None}
     for one, page in enumerate(pages):
