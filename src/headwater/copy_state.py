@@ -184,8 +184,7 @@ CREATE TABLE listing(
 ) WITHOUT ROWID;
 CREATE TABLE released(set_id INTEGER NOT NULL, uri TEXT NOT NULL, PRIMARY KEY(set_id, uri)) WITHOUT ROWID;
 """
-"""For sets of which resources are chosen by metadata records (`sync/linked_resources.py`): which record describes
-what, and which of the two says so; what is listed, chosen or not; what is held and was chosen once."""
+"""For sets of which resources are chosen by links (`sync/linked_resources.py`): what is listed, chosen or not."""
 
 _DELETED = "CREATE INDEX resources_deleted ON resources(set_id, changed_at) WHERE path IS NULL"
 """What was deleted is counted and forgotten without a look at what is held."""
@@ -209,6 +208,15 @@ ALTER TABLE sets DROP COLUMN hole_until;
 """
 """An offer is a mapping by capability; gaps that were passed over are none: the copy is where it was before."""
 
+_LISTING_ALONE = """
+DROP TABLE representations;
+DROP TABLE descriptions;
+DROP TABLE released;
+UPDATE sets SET scope = scope || ' ' WHERE json_array_length(scope) = 7;
+"""
+"""Where alternates are preferred all is read anew, because what is listed was not remembered: of a choice that is not
+written as before another one holds. Which record describes what `listing` tells."""
+
 SCHEMA = Schema(
     0x48577331,
     (
@@ -228,6 +236,7 @@ SCHEMA = Schema(
         _NO_PUSHED,
         _ONE_FORM,
         "DROP TABLE partials",
+        _LISTING_ALONE,
     ),
 )
 """A row of `resources` with `path` NULL is a tombstone (DST-B2): its URI was deleted at `changed_at`."""

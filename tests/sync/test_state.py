@@ -12,6 +12,7 @@ from headwater.spec.times import parse_datetime
 from headwater.storage.database import Database, Schema
 from headwater.sync.lists import entries
 from headwater.sync.lists.entries import kept_links, links_of
+from headwater.sync.options import SyncOptions, signature_of
 from headwater.sync.state import CHANGE_LIST, RESOURCE_LIST, Offer, sets
 
 BEFORE = {
@@ -37,7 +38,7 @@ def test_an_offer_of_two_lists_and_others_is_a_mapping_and_a_gap_is_where_the_co
     """Written before an offer was a mapping by capability, and by versions that passed over gaps."""
     kept = Offer(identity="4", name="4", documents={CHANGE_LIST: "c", "changedump": "d"}, hubs={CHANGE_LIST: ("h",)})
     offers = [BEFORE, BEFORE, {"identity": "3", "name": "3"}, msgspec.to_builtins(kept)]
-    before = Schema(SCHEMA.application_id, SCHEMA.migrations[:-2])
+    before = Schema(SCHEMA.application_id, SCHEMA.migrations[:-3])
     with Database(tmp_path / "state.sqlite", before) as database, database.write() as t:
         t.many(SETS, [(n, json.dumps(one), 12 if n in (2, 3) else None) for n, one in enumerate(offers, 1)])
         t.run(GAP)
@@ -54,6 +55,21 @@ def test_a_document_of_an_offer_is_replaced_or_taken_out() -> None:
     assert offer.with_document(RESOURCE_LIST, "s").documents == {RESOURCE_LIST: "s", "resourcedump": "d"}
     assert offer.with_document(RESOURCE_LIST, None).documents == {"resourcedump": "d"}
     assert offer.with_document(CHANGE_LIST, "c").change_list == "c"
+
+
+def test_a_choice_by_alternates_reads_its_list_anew(tmp_path: Path) -> None:
+    """Written when alternates were remembered, and not what is listed: the choice is the same, and seems new."""
+    choices = [
+        signature_of(SyncOptions(**one)) for one in ({}, {"prefer_types": ("text/html",)}, {"only_described": True})
+    ]
+    before = Schema(SCHEMA.application_id, SCHEMA.migrations[:-1])
+    with Database(tmp_path / "state.sqlite", before) as database, database.write() as t:
+        insert = "INSERT INTO sets(name, folder, identity, offer, scope) VALUES (?1, ?1, ?1, '{}', ?2)"
+        t.many(insert, enumerate(choices))
+    with Database(tmp_path / "state.sqlite", SCHEMA) as database, database.read() as t:
+        found = [text for (text,) in t.rows("SELECT scope FROM sets ORDER BY id")]
+    assert [one == now for one, now in zip(choices, found, strict=True)] == [True, False, True]
+    assert [json.loads(one) for one in choices] == [json.loads(one) for one in found]
 
 
 def test_mirrors_of_a_failure_are_links_by_now(tmp_path: Path) -> None:

@@ -384,8 +384,7 @@ def forget(t: Transaction, uris: Sequence[str], *, failed: bool, held_back: bool
 
 
 _OF_A_SET = (
-    "resources", "failures", "documents", "intents", "refusals", "set_history", "representations",
-    "descriptions", "listing", "released",
+    "resources", "failures", "documents", "intents", "refusals", "set_history", "listing",
 )  # fmt: skip
 
 

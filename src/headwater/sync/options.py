@@ -28,7 +28,7 @@ class Choice(msgspec.Struct, frozen=True, array_like=True):
     """What is chosen of the resources of a set, as it is remembered, too (`signature`).
 
     `include` and `exclude` are patterns of relative paths, or of addresses (`patterns`). Without includes everything is
-    chosen; an exclude always wins. What `--only-described` and `--with-metadata` make of that is decided in `metadata`.
+    chosen; an exclude always wins. What `--only-described` and `--with-metadata` make of that is decided in `linked_resources`.
     """
 
     include: tuple[str, ...] = ()
@@ -52,6 +52,11 @@ class Choice(msgspec.Struct, frozen=True, array_like=True):
     def is_by_metadata(self) -> bool:
         """Whether it matters what describes what."""
         return self.only_described or self.with_metadata
+
+    @property
+    def by_links(self) -> bool:
+        """Whether it matters what is linked (`linked_resources`)."""
+        return self.is_by_metadata or bool(self.prefer_types)
 
     @property
     def signature(self) -> str:

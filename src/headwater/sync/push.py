@@ -27,7 +27,6 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import backup_of
-from headwater.sync.linked_resources import keep_representations
 from headwater.sync.lists.change_lists import ChangeListReader
 from headwater.sync.lists.documents import MOST_ENTRIES, DocumentRead, Documents, EntryConsumer, Probe, take_whole
 from headwater.sync.lists.entries import ListContext
@@ -280,9 +279,7 @@ class LiveCopy:
             found = self._contexts[row.id] = (held, Applier(held))
         held, applier = found
         set_id = held.row.id
-        lists = ListContext(
-            PayloadList(payloads), database, held.scope, self._task.listener, self._task.options.prefer_types
-        )
+        lists = ListContext(PayloadList(payloads), database, held.scope, self._task.listener, held.choice)
         offer = held.offer.with_document(CHANGE_LIST, topic)
         reading = ChangeListReader(lists, set_id, offer, Position(time=since)).read()
         before, began = held.report.failed, context.now()
@@ -292,7 +289,6 @@ class LiveCopy:
 
             Nor do they go by what a payload has told: they decide once more.
             """
-            difference.restate_by_changes(t)
             note_payload(t, set_id)
             difference.increment(t)
 
@@ -300,7 +296,6 @@ class LiveCopy:
             held.report_process("push")
             applier.carry_out(plan, table="changed", retry_queue=False)
             with database.write() as t:
-                keep_representations(t, set_id, whole=False)
                 bound_times(t, set_id, began)
                 if held.report.failed > before:
                     t.run(_FORGET, (set_id, began))

@@ -194,7 +194,6 @@ BY_HASH, BY_RECORD, BY_TIME = "same_by_hash", "same_by_record", "same_by_time"
 """What proves that a file is the same: a hash of the source, the copy's own record, length and time alone."""
 NORMALISED = "same after normalisation"
 UNREADABLE, UNVERIFIABLE, CHANGED = "unreadable", "unverifiable", "changed during audit"
-TOLD_NO_MORE = "told no more"
 
 IN_SYNC, NOT_IN_SYNC, UNDETERMINED = "in sync", "not in sync", "undetermined"
 

@@ -49,13 +49,16 @@ CREATE TEMP TABLE IF NOT EXISTS work(
 );
 CREATE INDEX IF NOT EXISTS temp.work_path ON work(path);
 CREATE INDEX IF NOT EXISTS temp.work_round ON work(round) WHERE round > 0;
-CREATE TEMP TABLE IF NOT EXISTS represented(generic TEXT PRIMARY KEY, uri TEXT, n INTEGER);
-CREATE INDEX IF NOT EXISTS temp.represented_uri ON represented(uri);
-CREATE INDEX IF NOT EXISTS temp.represented_n ON represented(n);
-CREATE TEMP TABLE IF NOT EXISTS described(
-  content TEXT, record TEXT, by_record INTEGER, PRIMARY KEY(content, record, by_record)
-) WITHOUT ROWID;
-CREATE TEMP TABLE IF NOT EXISTS restated(uri TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS present(
+  n INTEGER PRIMARY KEY, {LISTED}, refused INTEGER, at INTEGER, latest INTEGER, exact INTEGER, is_change INTEGER,
+  is_news INTEGER, UNIQUE(uri)
+);
+CREATE TEMP TABLE IF NOT EXISTS copied(
+  n INTEGER, {LISTED}, refused INTEGER, at INTEGER, latest INTEGER, exact INTEGER, is_change INTEGER,
+  is_news INTEGER, is_link INTEGER, UNIQUE(uri)
+);
+CREATE TEMP TABLE IF NOT EXISTS described(content TEXT, record TEXT, PRIMARY KEY(content, record)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS temp.described_record ON described(record);
 CREATE TEMP TABLE IF NOT EXISTS aside(uri TEXT PRIMARY KEY, kept BLOB, work BLOB) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS tried(uri TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS folders(path BLOB PRIMARY KEY) WITHOUT ROWID;

@@ -137,13 +137,13 @@ class _Audit:
             any_host=chosen.any_host or options.any_host,
             skip_hosts=(*chosen.skip_hosts, *options.skip_hosts),
         )
-        if self.moment is not None and (chosen.prefer_types or chosen.is_by_metadata):
+        if self.moment is not None and chosen.by_links:
             what = "what was chosen by metadata or by media types is compared with the present alone"
             raise UsageFault(what, where=str(self.root), advice="Leave out --at.")
         origins = scope_origins(self.documents.moved, self.url, final, row.offer.capability_list)
         scope = Scope(origins, hosts_of(chosen.allow_hosts), chosen.any_host)
         lists = DumpLists(self.documents)
-        context = ListContext(lists, self.database, scope, self.listener, chosen.prefer_types, self._restate)
+        context = ListContext(lists, self.database, scope, self.listener, chosen, self._restate)
         root = Path(os.path.realpath(self.root))
         comparison = SetComparison(context, self.documents, row, chosen, root, options, self.moment)
         return comparison.run(others)

@@ -30,7 +30,7 @@ from headwater.storage.transaction import Row, Transaction
 from headwater.sync.audit.findings import ExpectedFile, FoundFile, difference, judge_file, judge_set, proof_of
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.linked_resources import keep_representations, restate_by_changes, restate_by_list
+from headwater.sync.linked_resources import keep_listing, put_listed
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, canonical_hash_of
@@ -47,7 +47,6 @@ from headwater.sync.reports import (
     EXTRA,
     MISSING,
     SAME,
-    TOLD_NO_MORE,
     UNREADABLE,
     UNVERIFIABLE,
     ContentVerdict,
@@ -85,7 +84,6 @@ CREATE TEMP TABLE IF NOT EXISTS expected(
   verdict TEXT, errno INTEGER, digests TEXT
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TEMP TABLE IF NOT EXISTS told_no_more(uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS surplus(path BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 """`expected`: what is listed of each file, then the copy's own record of what was placed, then the verdict, where it is
@@ -130,17 +128,15 @@ _LEAVE_OPEN = (
 
 _EXPECTED = (
     "SELECT uri, path, length, hash, lastmod, type, extra, undone, newer, mtime_ns, placed_lastmod, known_at, digest"  # noqa: S608
-    f" FROM temp.expected WHERE uri > ? AND {{}} ORDER BY uri LIMIT {_CHUNK}"
+    f" FROM temp.expected WHERE uri > ? ORDER BY uri LIMIT {_CHUNK}"
 )
 _ANY_UNHASHED = (
     "SELECT 1 FROM temp.expected e JOIN resources r ON r.set_id = ? AND r.uri = e.uri"
     " WHERE coalesce(e.hash, '') NOT LIKE '%:%' LIMIT 1"
 )
-_EVERY, _RECEIVED = "TRUE", "uri IN (SELECT uri FROM temp.told_no_more WHERE path IS NOT NULL)"
 _JUDGE = "UPDATE temp.expected SET verdict = ?, errno = ?, digests = ? WHERE uri = ?"
 _TOLD_NO_MORE = """
-INSERT INTO temp.told_no_more SELECT r.uri, r.path, r.size, r.digest
-FROM resources r JOIN sets s ON s.id = r.set_id LEFT JOIN temp.expected e ON e.uri = r.uri
+SELECT count(*) FROM resources r JOIN sets s ON s.id = r.set_id LEFT JOIN temp.expected e ON e.uri = r.uri
 WHERE r.set_id = ?1 AND iif(r.changed_at = 0, s.baseline_at >= ?2, r.changed_at > ?2)
   AND NOT r.newer AND r.doomed_at IS NULL
   AND iif(r.path IS NULL, e.verdict = ?3, e.uri IS NULL OR e.verdict = ?4)
@@ -153,14 +149,6 @@ WHERE r.set_id = ?1 AND iif(r.changed_at = 0, s.baseline_at >= ?2, r.changed_at 
 
 A deletion that was told without a time (0) is later than the last baseline."""
 
-_EXPECT_TOLD = (
-    "UPDATE temp.expected SET verdict = ? WHERE uri IN (SELECT uri FROM temp.told_no_more WHERE path IS NULL)",
-    """
-INSERT INTO temp.expected(uri, path, length, hash, verdict)
-  SELECT uri, path, length, hash, ?1 FROM temp.told_no_more WHERE path IS NOT NULL
-ON CONFLICT(uri) DO UPDATE SET
-  length = excluded.length, hash = excluded.hash, lastmod = NULL, newer = 0, undone = 0, verdict = ?1""",
-)
 _KEEP_SURPLUS = """
 INSERT OR IGNORE INTO temp.surplus(path) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.path = ?1)
 AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = ?1)"""
@@ -227,8 +215,8 @@ class SetComparison:
                 transport, name = self.documents.transport, self.options.dataset
                 self._content = audit_dataset(self.context, self.row.id, transport, self.root, name)
             with closing(self._fixity):
-                proved = self._compare(_EVERY)
-                self._told_no_more()
+                proved = self._compare()
+            self._count_told_no_more()
             self._walk(others)
             self._changed_meanwhile()
             self._tally(proved)
@@ -261,6 +249,10 @@ class SetComparison:
         if not isinstance(snapshot, ResourceListRead):
             where = offer.baseline_document or offer.identity
             raise Undetermined(lack, code="HW-SYN-12", where=where, rule="DST-Q")
+        if self.choice.by_links:
+            with self._database.write() as t:
+                put_listed(t, self.row.id, None, self.choice.prefer_types, self.context.scope, complete=True)
+                keep_listing(t, self.row.id)  # in our private copy of the state
         self._take_along()
         self._result.at = format_micros(snapshot.at)
         if not snapshot.complete or not snapshot.settled:
@@ -269,10 +261,7 @@ class SetComparison:
         with self._database.write() as t:
             for statement in _EXPECT_LISTED:
                 t.run(statement)
-            keep_representations(t, self.row.id, whole=True)  # of our private copy of the state
             paths = self._paths(t)
-            if self.choice.is_by_metadata:
-                restate_by_list(t, self.row.id, paths.takes, snapshot.at, complete=True)
             _, self._result.left_out = keep_listed(
                 t, self.row.id, snapshot.at, paths.takes_refused, complete=True, skipped=snapshot.skipped
             )
@@ -290,12 +279,10 @@ class SetComparison:
         since = start.done_until
         with self._database.write() as t:
             paths = self._paths(t)
-            if self.choice.is_by_metadata:
-                restate_by_changes(t, self.row.id, paths.takes, paths.path)
             for statement in _EXPECT_CHANGED:
                 t.run(statement)
             t.run(_UNDONE_YET, (self.row.id,))
-            if since is not None and not self.context.types:
+            if since is not None and not self.choice.prefer_types:
                 # what the list has otherwise than changes of before its `at` is neither expected nor one too many
                 told = {uri for _, uri in contradicted(t, since) if paths.takes_refused(uri)}
                 t.many("DELETE FROM temp.expected WHERE uri = ?", ((uri,) for uri in told))
@@ -370,7 +357,7 @@ class SetComparison:
         held = "SELECT uri, path FROM resources WHERE set_id = ? AND path IS NOT NULL"
         gone = " AND uri NOT IN (SELECT uri FROM temp.expected)"
         spared = {uri: path for uri, path in t.rows(held, (self.row.id,)) if not paths.takes(uri, path)}
-        if spared and self.choice.is_by_metadata:  # what the choice has brought is to go with its resource
+        if spared and self.choice.is_by_metadata:  # what the source has deleted is to go, described or not
             for uri, path in t.fetch(held + gone, (self.row.id,)):
                 if paths.takes_deletion(uri, path):
                     spared.pop(uri, None)
@@ -381,8 +368,8 @@ class SetComparison:
 
     # the files
 
-    def _compare(self, which: str) -> Counter[str]:
-        """Hash the files of a query and note the verdicts on those that are not the same; counts what proves others."""
+    def _compare(self) -> Counter[str]:
+        """Hash what is expected and note the verdicts on what is not the same; counts what proves the rest."""
         proved, done, processes = Counter[str](), 0, min(processors(), 8)
         pool = HashPool(processes=processes if processes > 1 else 0)
 
@@ -391,7 +378,7 @@ class SetComparison:
             digests = digests_of(wanted.hash) or digests_of(wanted.digest)
             return self._file(wanted.path), tuple(digest.algorithm for digest in digests), None
 
-        for block, results in pool.read(self._wanted(which), request):
+        for block, results in pool.read(self._wanted(), request):
             judged = []
             for wanted, result in zip(block, results, strict=True):
                 found = _found_file(result)
@@ -408,12 +395,12 @@ class SetComparison:
             self.context.listener(Progress("hashing", done))
         return proved
 
-    def _wanted(self, which: str) -> Iterator[ExpectedFile]:
-        """The rows of a query, some thousand to a transaction: none stays open while files are read."""
+    def _wanted(self) -> Iterator[ExpectedFile]:
+        """What is expected, some thousand to a transaction: none stays open while files are read."""
         last = ""
         while True:
             with self._database.write() as t:
-                rows = t.fetch(_EXPECTED.format(which), (last,))
+                rows = t.fetch(_EXPECTED, (last,))
             if not rows:
                 return
             last = rows[-1][0]
@@ -454,20 +441,17 @@ class SetComparison:
         is_same = fixity is DocumentFixity.NOTHING and verdict == SAME
         return SAME if is_same else UNVERIFIABLE, BY_RECORD if is_recorded else BY_TIME
 
-    def _told_no_more(self) -> None:
-        """Compare with what was received what a list has told and none tells by now: nobody can say whether it holds.
+    def _count_told_no_more(self) -> None:
+        """Count what a list has told and none tells by now: nobody can say whether it holds.
 
-        A Change List may drop what is old (AMB-22); what is not even as it was received stays a finding.
+        A Change List may drop what is old (AMB-22).
         """
         if self._as_of is None:
             return
         with self._database.write() as t:
             t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
-            t.run("DELETE FROM temp.told_no_more")
-            t.run(_TOLD_NO_MORE, (self.row.id, self._as_of, MISSING, DIFFERENT))
-            for statement in _EXPECT_TOLD:
-                t.run(statement, (TOLD_NO_MORE,))
-        self._compare(_RECEIVED)
+            count = t.value(_TOLD_NO_MORE, (self.row.id, self._as_of, MISSING, DIFFERENT))
+        self._result.told_no_more = int(count)
 
     def _walk(self, others: list[str]) -> None:
         """Have every file below the folder of the set in `surplus` that is neither in `expected` nor in `spared`.
@@ -532,7 +516,7 @@ class SetComparison:
             for path, uri in t.rows(_EXTRA, (_MOST_FINDINGS,)):
                 result.findings.append(Finding(EXTRA, uri, _shown(path), "" if uri else "not from the source"))
         total = result.missing + result.different + result.extra + result.unreadable + result.unverifiable
-        total += result.changed_during_audit + result.told_no_more
+        total += result.changed_during_audit
         result.findings_are_cut = total > len(result.findings)
 
     def _finding(self, row: Row) -> Finding:

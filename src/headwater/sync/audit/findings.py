@@ -141,14 +141,18 @@ def _judge_time(lastmod: int, mtime_ns: int, placed: ExpectedFile) -> str:
 def judge_set(result: SetAudit, doubts: list[str]) -> None:
     """Set the verdict on one set: doubt counts before whatever was found, a change meanwhile only after it.
 
-    Where entries are refused or skipped nothing is one too many for certain, and nothing is in sync (DST-S12). Of a
+    Where entries are refused or skipped nothing is one too many for certain, and nothing is in sync (DST-S12). What no
+    list tells any more is among what differs, and only what differs beside it is certain. Of a
     file that cannot be read nobody knows whether it is what is listed. Files of which nothing comparable is listed are
     told; where nothing at all could be compared nothing is known to be in sync.
     """
     partial = bool(result.refused or result.skipped or result.contradicted or result.told_no_more)
+    certain = result.missing + result.different - result.told_no_more
+    if not (result.refused or result.skipped):
+        certain += result.extra
     if doubts:
         result.verdict, result.reason = UNDETERMINED, "; ".join(doubts)
-    elif result.missing or result.different or (result.extra and not (result.refused or result.skipped)):
+    elif certain > 0:
         result.verdict, result.reason = NOT_IN_SYNC, None
     elif partial or result.unreadable:
         result.verdict, result.reason = UNDETERMINED, "; ".join(_uncertain(result))

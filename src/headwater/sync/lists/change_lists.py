@@ -16,7 +16,7 @@ import msgspec
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
 from headwater.sync.connection import Unreachable, WrongDocument
-from headwater.sync.linked_resources import represent_changed
+from headwater.sync.linked_resources import put_changed
 from headwater.sync.lists.archives import shortfall
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union, offer_of
 from headwater.sync.lists.entries import ChangeListStaging, EntryFilter, ListContext, fold, set_apart
@@ -140,7 +140,7 @@ class ChangeListReader:
         `chain`: archived lists, which are read instead; each must tell of all that its archive promises (RS-ARC-27).
         """
         with self._database.write() as t:
-            for table in ("changed", "refused", "represented"):
+            for table in ("changed", "refused"):
                 t.run(f"DELETE FROM temp.{table}")  # noqa: S608  our own names
             t.run("DROP INDEX IF EXISTS temp.changed_uri")
         if chain is not None:
@@ -185,7 +185,8 @@ class ChangeListReader:
             if self.context.restate is not None:
                 self.context.restate(t, self.set_id)
             fold(t, [numbers[uri] for uri in self._listed if uri in numbers], len(numbers))
-            represent_changed(t, self.set_id, self.context.types, self._scope)
+            if self.context.choice.by_links:
+                put_changed(t, self.set_id, self.context.choice.prefer_types, self._scope)
             reading.refused_count = set_apart(t)
             reading.pending_count = int(t.value("SELECT count(*) FROM temp.changed WHERE pending"))
         return reading

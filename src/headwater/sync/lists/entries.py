@@ -39,6 +39,7 @@ from headwater.sync.lists.position import (
     kept_bound,
     mark_of,
 )
+from headwater.sync.options import Choice
 from headwater.sync.source_times import micros
 from headwater.typed_decoding import json_decoder
 
@@ -99,9 +100,7 @@ class ListContext(msgspec.Struct, frozen=True):
     database: Database
     scope: Scope
     listener: Listener
-    types: tuple[str, ...] = ()
-    """Media types of alternates that are copied in place of their resources (DST-S3)."""
-
+    choice: Choice = Choice()
     restate: Callable[[Transaction, int], None] | None = None
     """Puts changes of a set into another form after they are staged, and before they are folded."""
 

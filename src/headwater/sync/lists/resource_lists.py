@@ -23,7 +23,6 @@ from headwater.spec.times import to_microseconds
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Unreachable, WrongDocument
-from headwater.sync.linked_resources import represent_listed
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
 from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, ListContext
 from headwater.sync.source_times import FUTURE, SECOND, believed_at, last_micros, micros
@@ -344,7 +343,6 @@ class ResourceListReader(msgspec.Struct, frozen=True):
     def _finish(self, snapshot: ResourceListRead) -> ResourceListRead:
         with self.context.database.write() as t:
             t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
-            represent_listed(t, self.context.types, self.context.scope)
             doubled = int(t.value("SELECT count(*) - count(DISTINCT uri) FROM temp.listed"))
             if doubled:
                 what = "1 entry lists a URI" if doubled == 1 else f"{doubled:,} entries list URIs"

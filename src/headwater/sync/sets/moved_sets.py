@@ -75,17 +75,11 @@ _FAILURES = f"""
 UPDATE OR REPLACE failures SET uri = :new || substr(uri, :size + 1), loc = :new || substr(uri, :size + 1)
 WHERE set_id = :set AND {_GOES_ALONG.format("failures")}"""  # noqa: S608  our own names
 
-_CHOSEN_BY = tuple(
-    f"UPDATE OR REPLACE {table} SET {name} = :new || substr({name}, :size + 1)"  # noqa: S608  our own names
-    f" WHERE set_id = :set AND substr({name}, 1, :size) = :old"
-    for table, name in (
-        ("descriptions", "content"),
-        ("descriptions", "record"),
-        ("listing", "uri"),
-        ("released", "uri"),
-    )
+_LISTED_BEFORE = (
+    "UPDATE OR REPLACE listing SET uri = :new || substr(uri, :size + 1)"
+    " WHERE set_id = :set AND substr(uri, 1, :size) = :old",
+    "UPDATE OR IGNORE temp.present SET uri = :new || substr(uri, :size + 1) WHERE substr(uri, 1, :size) = :old",
 )
-"""What has chosen what is held: the list at the new place is compared with it."""
 
 
 class UriPrefixes(msgspec.Struct, frozen=True):
@@ -196,7 +190,7 @@ def rename(t: Transaction, row: SetRow, offer: Offer, prefixes: UriPrefixes | No
         t.run("UPDATE resources SET uri = char(1) || id WHERE id IN (SELECT id FROM temp.renamed)")
         t.run("UPDATE resources SET uri = n.uri FROM temp.renamed n WHERE n.id = resources.id")
         t.run(_FAILURES, names)
-        for statement in _CHOSEN_BY:
+        for statement in _LISTED_BEFORE:
             t.run(statement, names)
         if base and base.startswith(prefixes.old):
             base = prefixes.new + base[len(prefixes.old) :]

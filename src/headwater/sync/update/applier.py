@@ -13,7 +13,7 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, stamp
-from headwater.sync.linked_resources import hold_needed
+from headwater.sync.linked_resources import hold_needed, keep_listing, recall_listing
 from headwater.sync.lists.position import NEVER
 from headwater.sync.reports import PlannedAction
 from headwater.sync.state import (
@@ -144,6 +144,8 @@ class Applier:
             if not self._begun:
                 t.run("DELETE FROM temp.tried")  # those of the set before
                 self._begun = True
+            if table is None and self._set.choice.by_links:
+                recall_listing(t, self._set.row.id)
             paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table), t, folds=folds)
             objection = self._set.scope.objection if context.options.patches != "off" else None
             step(t, Difference(self._set.row, paths, report, context.tree, objection))
@@ -179,6 +181,9 @@ class Applier:
             self._delete(context.tree)
         elif deletions:
             self._hold_back()
+        if table is not None and self._set.choice.by_links:
+            with context.database.write() as t:
+                keep_listing(t, self._set.row.id)
 
     def _stamp(self, tree: FileTree) -> None:
         """Give files whose content is what is listed the time that is listed, some hundred at a time."""
@@ -220,7 +225,7 @@ class Applier:
         held, options = self._set, self._run.options
         if table == "listed" and options.patches == "all":
             self._bring_dataset()
-        for _ in _stages(self._run.database, held.row.id) if options.with_metadata else (None,):
+        for _ in _stages(self._run.database) if options.with_metadata else (None,):
             transfer = ResourceTransfer(
                 self._run, held.row, held.report, self.unconfirmed, held.warn, held.scope.objection
             )
@@ -345,9 +350,9 @@ class Applier:
         The notes of what is removed are kept until the disk has it, so that a power loss brings none of it back.
         """
         database, report, last = self._run.database, self._set.report, 0
-        if self._run.options.prefer_types:
+        if types := self._run.options.prefer_types:
             with database.write() as t:
-                hold_needed(t, self._set.row.id)
+                hold_needed(t, self._set.row.id, types)
         if tree.folds:
             with database.write() as t:
                 fold_held(t, without_deletions=True)
@@ -441,33 +446,22 @@ class Applier:
 
 # the order in which metadata records and what they describe are fetched (DST-S5)
 
-_MOST_STAGES = 8
-"""So many transfers are made one after another for records of records; what waits still is fetched at once then."""
-
-_RECORD_IN_WORK = """EXISTS (SELECT 1 FROM descriptions d JOIN temp.work o ON o.uri = d.record
-WHERE d.set_id = ?1 AND d.content = work.uri AND o.round = {})"""
-_AWAITED = f"""EXISTS (SELECT 1 FROM descriptions d JOIN temp.work o ON o.uri = d.content
-WHERE d.set_id = ?1 AND d.record = work.uri AND o.round = {WAITING_ROUND})"""  # noqa: S608
-
-_HOLD_WAITING = f"UPDATE temp.work SET round = {WAITING_ROUND} WHERE round = 0 AND {_RECORD_IN_WORK.format(0)}"  # noqa: S608
-_FREE_WAITING = f"UPDATE temp.work SET round = 0 WHERE round = {WAITING_ROUND}"  # noqa: S608
-_NEXT_STAGE = (f"{_FREE_WAITING} AND NOT {_RECORD_IN_WORK.format(WAITING_ROUND)}", f"{_FREE_WAITING} AND {_AWAITED}")
-"""What waits for nothing; of a circle, what others wait for."""
+_HOLD_CONTENTS = f"""
+UPDATE temp.work SET round = {WAITING_ROUND} WHERE round = 0
+AND uri IN (SELECT d.content FROM temp.described d JOIN temp.work o ON o.uri = d.record)
+AND uri NOT IN (SELECT d.record FROM temp.described d JOIN temp.work o ON o.uri = d.content)"""  # noqa: S608  our own number
 
 
-def _stages(database: Database, set_id: int) -> Iterator[None]:
-    """Yields once for each transfer that is to be made: what may not be fetched yet is in no round until then.
+def _stages(database: Database) -> Iterator[None]:
+    """Yields once for each transfer that is to be made: that of metadata records, then that of what they describe.
 
-    What describes what is in no list is not waited for, nor is a record that is held already or has failed.
+    A record that is held already, has failed, or is in no list is not waited for; nor are records for their records.
     """
     with database.write() as t:
-        t.run(_HOLD_WAITING, (set_id,))
-    for stage in range(_MOST_STAGES):
-        if stage:
-            with database.write() as t:
-                t.run(f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE round >= 0")  # noqa: S608  no round meets it
-                last = stage == _MOST_STAGES - 1
-                freed = t.run(_FREE_WAITING) if last else any(t.run(statement, (set_id,)) for statement in _NEXT_STAGE)
-            if not freed:
-                return
+        is_held = t.run(_HOLD_CONTENTS) > 0
+    yield
+    if is_held:
+        with database.write() as t:
+            t.run(f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE round >= 0")  # noqa: S608  no round meets it
+            t.run(f"UPDATE temp.work SET round = 0 WHERE round = {WAITING_ROUND}")  # noqa: S608
         yield

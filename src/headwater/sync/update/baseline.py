@@ -8,7 +8,7 @@ from headwater.errors import SourceFault, Undetermined
 from headwater.spec.kinds import Kind
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import IncompleteList, MovedElsewhere, RedirectRefused, Unreachable, WrongDocument
-from headwater.sync.linked_resources import keep_later_choices, keep_representations
+from headwater.sync.linked_resources import forget_listing, put_listed, release_alternates
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import MissingDocument
 from headwater.sync.lists.entries import BY_URI
@@ -157,6 +157,9 @@ class Baseline:
 
     def _apply(self, snapshot: ResourceListRead) -> None:
         self._set.look_for_move()
+        is_anew = self._set.rescoped or self.decides
+        is_doubtful = self.decides and not self._is_usable(snapshot)
+        self._put_listed(snapshot, None if is_anew or self._set.move is not None else snapshot.at)
         try:
             self._set.take_along(LISTED)
         except MovedElsewhere as cause:
@@ -180,16 +183,18 @@ class Baseline:
         self._set.report_process("baseline")
         self._set.report.baseline_by = snapshot.title
         self._set.report.at = format_micros(snapshot.at)
-        may_remove, is_anew = snapshot.complete and snapshot.settled, self._set.rescoped or self.decides
-        is_doubtful = self.decides and not self._is_usable(snapshot)
+        may_remove = snapshot.complete and snapshot.settled
         again = not is_anew and self._set.row.baseline_done and snapshot.stated_at == self._set.row.baseline_at
 
         def plan(t: Transaction, difference: Difference) -> None:
             let_list_decide(t, self._set.row.id)
-            keep_later_choices(t, self._set.row.id, self._run.options.prefer_types, snapshot.at)
             was_whole = not any_refused(t, self._set.row.id)
             complete, skipped = snapshot.complete, snapshot.skipped
-            whole = difference.baseline(t, snapshot.at, complete=complete, skipped=skipped, anew=is_anew)
+            if self._set.rescoped:
+                release_alternates(t, self._set.row.id)
+            if is_anew and not self._set.choice.by_links:
+                forget_listing(t, self._set.row.id)
+            whole = difference.baseline(t, snapshot.at, complete=complete, skipped=skipped)
             if may_remove and whole:
                 difference.gone(t, snapshot.at, again=again and was_whole)
             if is_doubtful:
@@ -202,8 +207,6 @@ class Baseline:
         self._applier.carry_out(plan, table="listed")
         if self._run.options.dry_run:
             return
-        with self._run.database.write() as t:
-            keep_representations(t, self._set.row.id, whole=snapshot.complete, at=snapshot.at)
         if not snapshot.complete:
             if self._set.row.position is None and self._set.offer.changes_document is not None:
                 with self._run.database.write() as t:
@@ -221,6 +224,13 @@ class Baseline:
             self._ask_source(snapshot)
         self._keep_baseline(snapshot)
         self._set.is_listed = True
+
+    def _put_listed(self, snapshot: ResourceListRead, at: int | None) -> None:
+        """Have `temp.listed` in terms of what is copied; `at`: of when later changes are later than."""
+        if self._set.choice.by_links:
+            types, scope = self._run.options.prefer_types, self._set.scope
+            with self._run.database.write() as t:
+                put_listed(t, self._set.row.id, at, types, scope, complete=snapshot.complete)
 
     def _is_usable(self, snapshot: ResourceListRead) -> bool:
         """Whether the list, with the changes after it, has all that the copy knows of (DST-C10).

@@ -17,7 +17,7 @@ from headwater.spec.kinds import PATCH
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.held_files import digest_of_path, is_intact
-from headwater.sync.linked_resources import forget_statements, restate_by_changes, restate_by_list
+from headwater.sync.linked_resources import add_chosen
 from headwater.sync.lists.entries import BY_URI, IS_FOLLOWED
 from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.reports import SetReport
@@ -130,17 +130,11 @@ class Difference(msgspec.Struct, frozen=True):
         *,
         complete: bool,
         skipped: tuple[tuple[str, int], ...],
-        anew: bool = False,
     ) -> bool:
         """Plan from `temp.listed`, which is as of `at`: what is new, what differs, what is the same.
 
-        Remembered is what it states of metadata records, where these choose (RS-DST-16; `anew`: and nothing of before),
-        and what it has that is refused. Returns whether the list is whole without (DST-S12).
+        Remembered is what it has that is refused. Returns whether the list is whole without (DST-S12).
         """
-        if self.paths.is_by_metadata:
-            restate_by_list(t, self.row.id, self.paths.takes, at, complete=complete, anew=anew)
-        elif anew:
-            forget_statements(t, self.row.id)
         t.many(ADD_WORK, self._listed(t, at))
         whole, left_out = keep_listed(t, self.row.id, at, self.paths.takes_refused, complete=complete, skipped=skipped)
         self.counts.left_out += left_out
@@ -232,13 +226,13 @@ class Difference(msgspec.Struct, frozen=True):
 
     # an increment
 
-    def restate_by_changes(self, t: Transaction) -> None:
-        """Remember what pending changes state of metadata records, and add what these choose; before `increment`."""
-        if self.paths.is_by_metadata:
-            restate_by_changes(t, self.row.id, self.paths.takes, self.paths.path)
-
     def increment(self, t: Transaction) -> None:
-        """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (DST-5.3)."""
+        """Plan from the pending rows of `temp.changed`, folded to the last change of each URI (DST-5.3).
+
+        To these is added what they choose by the metadata records that they state (RS-DST-16).
+        """
+        if self.paths.is_by_metadata:
+            add_chosen(t, self.row.id, self.paths.takes, self.paths.path)
         t.many(ADD_WORK, self._changed(t))
         t.many(
             "INSERT OR REPLACE INTO temp.deletions(id, at) VALUES (?, ?)",

@@ -89,8 +89,9 @@ class PathConflicts:
         return self._own(uri, path) if self._described is None else self._described.takes(uri, path)
 
     def takes_deletion(self, uri: str, path: bytes) -> bool:
-        """Whether what is held is deleted with the resource: also what the choice has brought, and takes no more."""
-        return self.takes(uri, path) or (self._described is not None and self._described.was_taken(uri))
+        """Whether what is held is deleted with the resource: where hosts and patterns let it in, described or not, and
+        any that may be a record that `--with-metadata` has brought."""
+        return (self._choice.with_metadata and not self._choice.skips(uri)) or self._own(uri, path)
 
     def _own(self, uri: str, path: bytes | None) -> bool:
         """Whether hosts and patterns let the resource in."""

@@ -8,7 +8,7 @@ from headwater.errors import HeadwaterError
 from headwater.progress import each_of_set
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import AnotherSet, Scope
-from headwater.sync.linked_resources import forget_statements
+from headwater.sync.linked_resources import forget_listing
 from headwater.sync.lists.entries import ListContext, any_patches, any_patches_alone, keep_dataset_flags, scope_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.packages.dump_documents import DumpLists
@@ -72,9 +72,7 @@ class SetContext:
     def lists(self) -> ListContext:
         """The context in which lists of the set are read."""
         documents = DumpLists(self.run.documents, None if self.run.options.dry_run else self.run.temp)
-        return ListContext(
-            documents, self.run.database, self.scope, self.run.listener, self.run.options.prefer_types, self._restate
-        )
+        return ListContext(documents, self.run.database, self.scope, self.run.listener, self.choice, self._restate)
 
     def _restate(self, t: Transaction, set_id: int) -> None:
         """Changes that are told by their patches alone are those of the dataset (TIM-A1)."""
@@ -134,7 +132,7 @@ class SetContext:
         """Without a Resource List only the changes themselves tell what another choice lets in: all are read again."""
         with self.run.database.write() as t:
             forget_documents(t, self.row.id)
-            forget_statements(t, self.row.id)
+            forget_listing(t, self.row.id)
             keep_position(t, self.row.id, Position())
             if self.run.options.accept_reset:
                 t.run("UPDATE resources SET changed_at = NULL WHERE set_id = ?", (self.row.id,))

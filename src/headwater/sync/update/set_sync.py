@@ -17,7 +17,6 @@ from headwater.errors import Exit, HeadwaterError, SourceFault, Undetermined
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import AnotherSet, IncompleteList, MovedElsewhere, RedirectRefused, Scope, Unreachable
 from headwater.sync.copy.held_files import find_damage
-from headwater.sync.linked_resources import keep_representations
 from headwater.sync.lists.archives import CHANGE_LIST_ARCHIVE, lists_over_gap
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import IndexedList, Position
@@ -333,7 +332,8 @@ class SetSync:
                 has_refused = any_refused(t, self._set.row.id)
         if reading.pending_count or has_refused:
             self._set.report_process("increment")
-            self._applier.carry_out(lambda t, difference: self._plan(t, difference, reading), table="changed")
+            table = "changed" if reading.pending_count or reading.refused_count else None
+            self._applier.carry_out(lambda t, difference: self._plan(t, difference, reading), table=table)
             with self._run.database.write() as t:
                 is_asked = t.one("SELECT 1 FROM temp.changed WHERE pending AND asked IS NOT NULL LIMIT 1") is not None
             if is_asked and not self._run.options.dry_run:  # (AMB-25)
@@ -355,7 +355,6 @@ class SetSync:
         return reading
 
     def _plan(self, t: Transaction, difference: Difference, reading: ChangeListReading) -> None:
-        difference.restate_by_changes(t)
         self._is_push_contradicted |= let_changes_decide(t, self._set.row.id, reading.position.time)
         difference.increment(t)
         takes, reached, skipped = difference.paths.takes_refused, reading.position.time, tuple(reading.skipped)
@@ -384,7 +383,6 @@ class SetSync:
             if not is_again or (whole and reading.position.lists):
                 keep_position(t, row.id, reading.position)
             if whole:
-                keep_representations(t, row.id, whole=False)
                 for uri, etag, modified in reading.documents:
                     keep_validators(t, row.id, uri, etag, modified)
                 if is_again:
