@@ -12,7 +12,7 @@ from headwater.spec.times import parse_datetime
 from headwater.storage.database import Database, Schema
 from headwater.sync.lists import entries
 from headwater.sync.lists.entries import kept_links, links_of
-from headwater.sync.options import SyncOptions, signature_of
+from headwater.sync.options import SyncOptions
 from headwater.sync.state import CHANGE_LIST, RESOURCE_LIST, Offer, sets
 
 BEFORE = {
@@ -60,7 +60,7 @@ def test_a_document_of_an_offer_is_replaced_or_taken_out() -> None:
 def test_a_choice_by_alternates_reads_its_list_anew(tmp_path: Path) -> None:
     """Written when alternates were remembered, and not what is listed: the choice is the same, and seems new."""
     choices = [
-        signature_of(SyncOptions(**one)) for one in ({}, {"prefer_types": ("text/html",)}, {"only_described": True})
+        SyncOptions(**one).choice.signature for one in ({}, {"prefer_types": ("text/html",)}, {"only_described": True})
     ]
     before = Schema(SCHEMA.application_id, SCHEMA.migrations[:-1])
     with Database(tmp_path / "state.sqlite", before) as database, database.write() as t:

@@ -10,7 +10,6 @@ follows when all that a list or changes said is done (`keep_listing`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from headwater.spec.records import Link
 from headwater.spec.uris import normalise
@@ -295,39 +294,16 @@ LEFT JOIN resources r ON r.set_id = ? AND r.uri = d.content WHERE d.record = ?""
 
 
 def is_chosen(
-    choice: Choice, *, own: bool, is_described: Callable[[], bool], describes_chosen: Callable[[], bool]
+    t: Transaction, set_id: int, choice: Choice, own: Callable[[str, bytes | None], bool], uri: str, path: bytes
 ) -> bool:
-    """Whether a resource is copied.
+    """Whether a resource is copied, by what is listed now.
 
-    `own`: the patterns let it in; `is_described`: some record describes it; `describes_chosen`: it is a record of a
-    resource that is chosen for itself. A record of a record is not chosen by this, so that circles choose nothing.
+    `own` says whether the patterns let one in, whose path is None where it has none yet. A record of what is chosen for
+    itself is chosen with it. A record of a record is not chosen by this, so that circles choose nothing.
     """
-    if own and (not choice.only_described or is_described()):
+    if choice.skips(uri):
+        return False
+    is_own = own(uri, path)
+    if is_own and (not choice.only_described or t.one(_IS_DESCRIBED, (uri,)) is not None):
         return True
-    return (own or choice.with_metadata) and describes_chosen()
-
-
-@dataclass
-class DescribedChoice:
-    """Asks, within one transaction, what the links of what is listed now say.
-
-    `own`: whether the patterns let a resource in; its path is None where it has none yet.
-    """
-
-    t: Transaction
-    set_id: int
-    choice: Choice
-    own: Callable[[str, bytes | None], bool]
-
-    def takes(self, uri: str, path: bytes) -> bool:
-        """Whether the resource is copied."""
-        if self.choice.skips(uri):
-            return False
-        return is_chosen(
-            self.choice,
-            own=self.own(uri, path),
-            is_described=lambda: self.t.one(_IS_DESCRIBED, (uri,)) is not None,
-            describes_chosen=lambda: any(
-                self.own(content, held) for content, held in self.t.rows(_CONTENTS, (self.set_id, uri))
-            ),
-        )
+    return (is_own or choice.with_metadata) and any(own(*content) for content in t.rows(_CONTENTS, (set_id, uri)))

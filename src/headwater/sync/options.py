@@ -28,7 +28,7 @@ class Choice(msgspec.Struct, frozen=True, array_like=True):
     """What is chosen of the resources of a set, as it is remembered, too (`signature`).
 
     `include` and `exclude` are patterns of relative paths, or of addresses (`patterns`). Without includes everything is
-    chosen; an exclude always wins. What `--only-described` and `--with-metadata` make of that is decided in `linked_resources`.
+    chosen; an exclude always wins. `linked_resources` decides what `--only-described` and `--with-metadata` make of it.
     """
 
     include: tuple[str, ...] = ()

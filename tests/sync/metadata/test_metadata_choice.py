@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import Exit, UsageFault
-from headwater.sync.linked_resources import is_chosen
-from headwater.sync.options import Choice, SyncOptions
+from headwater.sync.options import SyncOptions
 from tests.support.copying import check, go, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, at, ln, sha, url
 
@@ -284,23 +283,6 @@ def test_a_long_chain_of_records_ends(library: Library, dest: Path) -> None:
     order = Order(library)
     assert library.run(dest, with_metadata=True).status == Exit.DONE
     assert [n for n in range(1, 40) if not order.is_before(f"n{n}", "n0")] == []
-
-
-CASES = [  # let in by patterns, described, record of what is chosen: with no option, each, and both
-    (True, True, False, (True, True, True, True)),
-    (True, False, False, (True, False, True, False)),
-    (True, False, True, (True, True, True, True)),
-    (False, True, False, (False, False, False, False)),
-    (False, False, True, (False, False, True, True)),
-]
-
-
-@pytest.mark.parametrize(("own", "described", "record", "chosen"), CASES)
-def test_the_rule(own: bool, described: bool, record: bool, chosen: tuple[bool, ...]) -> None:
-    options = ((False, False), (True, False), (False, True), (True, True))
-    choices = [Choice(only_described=only, with_metadata=records) for only, records in options]
-    asked = {"own": own, "is_described": lambda: described, "describes_chosen": lambda: record}
-    assert tuple(is_chosen(choice, **asked) for choice in choices) == chosen  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("other", [{"prefer_types": ("text/html",)}, {"at": "2026-01-01"}])

@@ -11,7 +11,7 @@ from headwater.files.folder_marks import folded
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.copy.file_names import common_folder, escaped_path, natural_path, resources_folder
 from headwater.sync.copy.held_files import fold_held
-from headwater.sync.linked_resources import DescribedChoice
+from headwater.sync.linked_resources import is_chosen
 from headwater.sync.options import Choice
 from headwater.sync.state import SetRow
 
@@ -75,8 +75,7 @@ class PathConflicts:
         """Whether it matters what describes what."""
 
         self._prefix = row.folder.encode() + b"/" if row.folder else b""
-        by_metadata = choice.is_by_metadata and not choice.takes_all
-        self._described = DescribedChoice(t, row.id, choice, self._own) if by_metadata else None
+        self._t = t
 
     def path(self, uri: str) -> bytes:
         """The path, relative to the destination, that the rule gives a URI when nothing else claims it."""
@@ -86,7 +85,9 @@ class PathConflicts:
         """Whether the user's choice lets the resource in."""
         if self._choice.takes_all:
             return True
-        return self._own(uri, path) if self._described is None else self._described.takes(uri, path)
+        if self.is_by_metadata:
+            return is_chosen(self._t, self._set.id, self._choice, self._own, uri, path)
+        return self._own(uri, path)
 
     def takes_deletion(self, uri: str, path: bytes) -> bool:
         """Whether what is held is deleted with the resource: where hosts and patterns let it in, described or not, and
