@@ -168,7 +168,6 @@ CREATE TABLE representations(
 ) WITHOUT ROWID;
 CREATE INDEX representations_uri ON representations(set_id, uri);
 """
-"""Which alternate is copied in place of a resource; with `generic` = `uri` it has an entry of its own."""
 
 _DESCRIPTIONS = """
 CREATE TABLE descriptions(
@@ -209,13 +208,10 @@ ALTER TABLE sets DROP COLUMN hole_until;
 """An offer is a mapping by capability; gaps that were passed over are none: the copy is where it was before."""
 
 _LISTING_ALONE = """
-DROP TABLE representations;
-DROP TABLE descriptions;
-DROP TABLE released;
+DROP TABLE representations; DROP TABLE descriptions; DROP TABLE released;
 UPDATE sets SET scope = scope || ' ' WHERE json_array_length(scope) = 7;
 """
-"""Where alternates are preferred all is read anew, because what is listed was not remembered: of a choice that is not
-written as before another one holds. Which record describes what `listing` tells."""
+"""Where alternates are preferred all is read anew, as by another choice: what is listed was not remembered."""
 
 SCHEMA = Schema(
     0x48577331,
@@ -358,14 +354,9 @@ def noted_after(t: Transaction, seq: int, limit: int) -> list[tuple[int, int, by
     return t.fetch("SELECT seq, set_id, path FROM journal WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit))
 
 
-def sets_noted_after(t: Transaction, seq: int) -> frozenset[int]:
-    """The sets that entries of the journal after one are of."""
-    return frozenset(number for (number,) in t.rows("SELECT DISTINCT set_id FROM journal WHERE seq > ?", (seq,)))
-
-
-def count_noted_after(t: Transaction, set_id: int, seq: int) -> int:
-    """How many entries of the journal after one are of a set."""
-    return int(t.value("SELECT count(*) FROM journal WHERE seq > ? AND set_id = ?", (seq, set_id)))
+def noted_counts(t: Transaction, seq: int) -> dict[int, int]:
+    """The sets that entries of the journal after one are of, and how many these are."""
+    return dict(t.rows("SELECT set_id, count(*) FROM journal WHERE seq > ? GROUP BY set_id", (seq,)))
 
 
 def files_after(t: Transaction, set_id: int, uri: str, limit: int) -> list[CopiedFile]:

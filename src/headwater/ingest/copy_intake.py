@@ -21,8 +21,8 @@ from headwater.copy_state import (
     CopiedSet,
     CopyStateReader,
     JournalEnd,
-    count_noted_after,
     journal_end,
+    noted_counts,
     path_noted,
 )
 from headwater.errors import HeadwaterError, StoreFault
@@ -262,7 +262,7 @@ def copy_lags(catalog: Catalog, names: Collection[str] = ()) -> Iterator[CopyLag
         try:
             with closing(CopyStateReader(position.place)) as state, state.read() as t:
                 if leads_on(position, journal_end(t), path_noted(t, position.seq)):
-                    lag = msgspec.structs.replace(lag, waiting=count_noted_after(t, position.set_id, position.seq))
+                    lag = msgspec.structs.replace(lag, waiting=noted_counts(t, position.seq).get(position.set_id, 0))
         except HeadwaterError as fault:
             lag = msgspec.structs.replace(lag, fault=fault.what)
         yield lag

@@ -34,8 +34,8 @@ from headwater.copy_state import (
     files_at,
     journal_end,
     noted_after,
+    noted_counts,
     path_noted,
-    sets_noted_after,
 )
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.files.patterns import Selection
@@ -375,7 +375,7 @@ class CopyWatch:
             end = journal_end(t)
             journal, seq = self._journal
             is_whole = journal != end.id or end.last < seq or end.first > seq + 1
-            noted = sets_noted_after(t, seq) if not is_whole and end.last > seq else frozenset()
+            noted = noted_counts(t, seq) if not is_whole and end.last > seq else {}
         self._journal = end.id, end.last
         for one in self._sets:
             if is_whole or one.is_unsettled or self._copies[one.name].set_id in noted:
