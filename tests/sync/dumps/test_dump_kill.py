@@ -8,8 +8,6 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.support.copying import DONE, check, is_clean, tree
 from tests.support.fake_dumps import Dumps
 from tests.support.fake_source import Site, Source, at
@@ -39,9 +37,7 @@ def publish(dumps: Dumps, chance: random.Random) -> None:
     site.publish_capabilities("resourcedump", "changedump")
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["run", "process"])
-def test_killed_again_and_again_while_dumps_are_read(source: Source, dest: Path, beside: bool) -> None:
-    """The run, which places what comes itself, or has a process beside it that does."""
+def test_killed_again_and_again_while_dumps_are_read(source: Source, dest: Path) -> None:
     chance = random.Random(20260203)
     site = Site(source)
     dumps = Dumps(site)
@@ -54,7 +50,7 @@ def test_killed_again_and_again_while_dumps_are_read(source: Source, dest: Path,
     for _ in range(KILLS):
         publish(dumps, chance)
         source.forget()
-        process = start(source.base, dest, process=beside)
+        process = start(source.base, dest)
         until(lambda running=process: running.poll() is not None or is_fetching(source), 120)  # type: ignore[misc]
         time.sleep(chance.random() * 0.4)  # whenever that is, it must do no harm
         process.send_signal(signal.SIGKILL)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from headwater.progress import Done, Progress, ignored
 from headwater.retry import Backoff
 from headwater.storage.transaction import Row, Transaction
@@ -68,7 +70,7 @@ _PLACED = _upsert(
 _FAILED = _upsert("failures", _FAILURE_COLUMNS, kept="first_at")
 SETTLED_ROUND = -1
 _COUNTS = f"SELECT count(*), count(*) FILTER (WHERE round = {SETTLED_ROUND}), coalesce(max(round), -1) FROM temp.work"  # noqa: S608
-_TAKE = f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE n = ?"  # noqa: S608
+_TAKE = f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE n IN (SELECT value FROM json_each(?))"  # noqa: S608
 _LEAVE = "UPDATE temp.work SET round = 0 WHERE n = ?"
 
 _CONFIRMED = (
@@ -121,16 +123,11 @@ class ResultLog:
             self._write(t)
             rows = t.fetch(query, values)
             intent = intend(t, self._set, [(row[_URI], row[_PATH]) for row in rows]) if rows else 0
-            t.many(_TAKE, [(row[_N],) for row in rows])
+            t.run(_TAKE, (msgspec.json.encode([row[_N] for row in rows]).decode(),))
         if rows:
             self._open[intent] = len(rows)
         self._written()
         return [Work(*(*row, intent)) for row in rows]
-
-    @property
-    def is_any_open(self) -> bool:
-        """Whether nothing is known yet of some that was taken."""
-        return any(self._open.values())
 
     def left(self, work: Work) -> None:
         """Nothing has come of it by this way: it waits for another one."""
