@@ -1,14 +1,13 @@
-"""Patches by media type (RS-REL-04): what makes and applies them, for which resources, and within which bounds.
+"""Patches by media type (RS-REL-04): what makes them, for which resources, and within which bounds.
 
 One more kind of patch is one more row here: a media type, the media types of the resources that it fits, a suffix for
-files, and two functions. Those of N-Quads Unified Diff are here (NQUD-A4, NQUD-A5): only resources whose statements
-are canonical, in order and without blank nodes have such patches, for of those alone the statements tell the octets.
-Datasets of any size are patched from file to file (`headwater.rdf.unified_diff`).
+files, and what makes one. Those of N-Quads Unified Diff are made here (NQUD-A4, NQUD-A5): only resources whose
+statements are canonical, in order and without blank nodes have such patches, for of those alone the statements tell the
+octets. They are applied from file to file, as those of datasets are (`headwater.rdf.unified_diff`), of any size.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -33,8 +32,8 @@ class PatchRefused(Exception):
 class PatchFormat(NamedTuple):
     """A kind of patch. `name` is what settings call it, `media_type` that of the patches.
 
-    `make(old, new)` gives a patch smaller than `new`, or None; `apply(old, patch)` the new octets exactly, or raises
-    PatchRefused. Both are bounded in size, depth, values and operations.
+    `make(old, new)` gives a patch smaller than `new` that leads from the old octets exactly to the new ones, or None.
+    It is bounded in size, depth, values and operations.
     """
 
     name: str
@@ -44,7 +43,6 @@ class PatchFormat(NamedTuple):
     """Media types of resources; one that begins with `+` is a structured syntax suffix (RFC 6838, 4.2.8)."""
 
     make: Callable[[bytes, bytes], bytes | None]
-    apply: Callable[[bytes, bytes], bytes]
 
     def fits(self, media_type: str) -> bool:
         """Whether patches of this kind are for resources of a media type."""
@@ -58,14 +56,8 @@ def _make_json(old: bytes, new: bytes) -> bytes | None:
     return json_patch.make(old, new)
 
 
-def _apply_json(old: bytes, patch: bytes) -> bytes:
-    from headwater.patches import json_patch
-
-    return json_patch.apply(old, patch)
-
-
 def _make_nquads(old: bytes, new: bytes) -> bytes | None:
-    """A patch smaller than `new` that `_apply_nquads` makes `new` of `old` by; None where there is none."""
+    """A patch smaller than `new` that makes `new` of `old`; None where there is none."""
     try:
         before, after = _statements(old), _statements(new)
     except PatchRefused:
@@ -73,23 +65,6 @@ def _make_nquads(old: bytes, new: bytes) -> bytes | None:
     removed, added = (sorted(one) for one in (before - after, after - before))
     patch = b"".join([b"-%s\n" % line for line in removed] + [b"+%s\n" % line for line in added])
     return patch if len(patch) < len(new) else None
-
-
-def _apply_nquads(old: bytes, patch: bytes) -> bytes:
-    """What a patch makes of the octets, in order. Raises PatchRefused."""
-    from headwater.rdf import BadRdf, RdfBounds
-    from headwater.rdf.unified_diff import read_patch
-
-    statements = _statements(old)
-    try:
-        for line in read_patch(io.BytesIO(patch), strict=True, bounds=RdfBounds(octets=LARGEST)):
-            (statements.add if line.sign == "+" else statements.discard)(line.statement[:-1])
-    except BadRdf as cause:
-        raise PatchRefused(str(cause)) from cause
-    new = b"".join([line + b"\n" for line in sorted(statements)])
-    if len(new) > LARGEST:
-        raise PatchRefused("it makes too much")
-    return new
 
 
 def _statements(octets: bytes) -> set[bytes]:
@@ -109,12 +84,12 @@ def _statements(octets: bytes) -> set[bytes]:
 
 
 JSON: Final = PatchFormat(
-    "json", "application/json-patch+json", "json", ("application/json", "text/json", "+json"), _make_json, _apply_json
+    "json", "application/json-patch+json", "json", ("application/json", "text/json", "+json"), _make_json
 )
 N_QUADS_DIFF: Final = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
 """N-Quads Unified Diff (NQUD-03); destinations apply it to files of any size (`headwater.rdf.unified_diff`)."""
 N_QUADS: Final = PatchFormat(
-    "nquads", N_QUADS_DIFF, "nqud", ("application/n-quads", "application/n-triples"), _make_nquads, _apply_nquads
+    "nquads", N_QUADS_DIFF, "nqud", ("application/n-quads", "application/n-triples"), _make_nquads
 )
 FORMATS: Final = {one.media_type: one for one in (JSON, N_QUADS)}
 NAMES: Final = tuple(one.name for one in FORMATS.values())
