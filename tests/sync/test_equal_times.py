@@ -21,7 +21,7 @@ from headwater.sync.connection import Scope
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import DocumentRead, EntryConsumer, MissingDocument, UnchangedDocument
 from headwater.sync.lists.entries import ListContext
-from headwater.sync.lists.position import Position, is_past, mark_of
+from headwater.sync.lists.position import Position, is_past
 from headwater.sync.state import TEMPORARY, Offer, Validators
 from tests.support.copying import DONE, go, tree
 from tests.support.examples import examples
@@ -47,13 +47,6 @@ SECOND = 1_000_000
 def test_what_lies_before_t(moment: int, since: int, *, past: bool) -> None:
     """DST-5.2, AMB-06: a source that writes whole seconds has not said which moment of them."""
     assert is_past(moment, since) is past
-
-
-def test_what_tells_changes_apart() -> None:
-    told: list[tuple[str, str, str | None, int | None]]
-    told = [("x", "updated", None, None), ("x", "deleted", None, None), ("y", "updated", None, None)]
-    told += [("x", "updated", "md5:1", None), ("x", "updated", "md5:2", None), ("x", "updated", None, 3)]
-    assert len({mark_of(*one) for one in told}) == len(told)
 
 
 # the law: a source of coarse times, read by what reads real ones

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.sync.lists.position import (
+    NEVER,
     ChangeListFingerprint,
     IndexedList,
-    Interval,
     Position,
-    Style,
     Times,
-    advance,
-    closedness,
     effective,
     is_bound,
     is_gap,
     is_past,
     kept_bound,
-    mark_of,
+    leaves_gap,
     not_back,
     position_of_list,
-    select,
-    told_until,
-    unprocessed,
+    touching,
 )
 from headwater.sync.source_times import DAY, SECOND
-from tests.support.examples import examples
 
 NOW = 1_000
 
@@ -73,9 +67,9 @@ SELECTIONS = [
 
 @pytest.mark.parametrize(("what", "parts", "since", "uris", "gap"), SELECTIONS)
 def test_select(what: str, parts: list[IndexedList], since: int | None, uris: list[str], gap: bool) -> None:
-    chosen, is_torn = select(parts, None, since)
+    chosen = touching(parts, -NEVER if since is None else since, NEVER)
     assert [part.uri for part in chosen] == uris, what
-    assert is_torn is gap, what
+    assert leaves_gap(chosen, None, since) is gap, what
 
 
 def test_gap() -> None:
@@ -86,161 +80,50 @@ def test_gap() -> None:
 
 
 EFFECTIVE = [
-    ("explicit", exact(1, 2), Style.DATETIME, [(1, 1, True), (2, 2, True)], []),
+    ("explicit", exact(1, 2), [(1, 1, True), (2, 2, True)], []),
     (
         "unknown lies between its neighbours",
         exact(1, None, 3),
-        Style.DATETIME,
         [(1, 1, True), (1, 3, False), (3, 3, True)],
         [],
     ),
-    ("unknown at the ends", exact(None, 2, None), Style.DATETIME, [(0, 2, False), (2, 2, True), (2, NOW, False)], []),
-    ("backwards is unknown (DST-C9)", exact(5, 2), Style.DATETIME, [(5, 5, True), (5, NOW, False)], [1]),
+    ("unknown at the ends", exact(None, 2, None), [(0, 2, False), (2, 2, True), (2, NOW, False)], []),
+    ("backwards is unknown (DST-C9)", exact(5, 2), [(5, 5, True), (5, NOW, False)], [1]),
     (
         "backwards after a coarse time that reaches back",
         [Times(5, 5), Times(1, 9), Times(3, 3)],
-        Style.DATETIME,
         [(5, 5, True), (1, 9, False), (5, NOW, False)],
         [2],
     ),
-    ("far future is unknown (AMB-27)", exact(5, NOW + 2 * DAY), Style.DATETIME, [(5, 5, True), (5, NOW, False)], [1]),
-    ("a coarse time is an interval", [Times(5, 9)], Style.DATETIME, [(5, 9, False)], []),
-    ("lastmod, 1.0", [Times(None, None, 4)], Style.LASTMOD, [(4, 4, True)], []),
+    ("far future is unknown (AMB-27)", exact(5, NOW + 2 * DAY), [(5, 5, True), (5, NOW, False)], [1]),
+    ("a coarse time is an interval", [Times(5, 9)], [(5, 9, False)], []),
+    ("lastmod, 1.0", [Times(None, None, 4)], [(4, 4, True)], []),
     (
         "lastmod never beside datetime (AMB-18)",
         [Times(None, None, 4), *exact(5)],
-        Style.DATETIME,
         [(0, 5, False), (5, 5, True)],
         [],
     ),
-    ("no style", [Times(None, None, 4)], Style.NONE, [(0, NOW, False)], []),
+    ("no time", [Times()], [(0, NOW, False)], []),
 ]
 
 
-@pytest.mark.parametrize(("what", "times", "style", "intervals", "odd"), EFFECTIVE)
-def test_effective(
-    what: str, times: list[Times], style: Style, intervals: list[tuple[int, int, bool]], odd: list[int]
-) -> None:
-    found = effective(times, style, 0, None, NOW)
+@pytest.mark.parametrize(("what", "times", "intervals", "odd"), EFFECTIVE)
+def test_effective(what: str, times: list[Times], intervals: list[tuple[int, int, bool]], odd: list[int]) -> None:
+    found = effective(times, 0, None, NOW)
     assert [(i.low, i.high, i.exact) for i in found.intervals] == intervals, what
-    assert found.odd == odd, what
+    assert found.odd_count == len(odd), what
     assert found.fallen == ([] if "future" in what else odd), what
 
 
-STYLES = [
-    ([Times(1, 1, 1)], Style.DATETIME),
-    ([Times(None, None, 1), Times(None, None, 1)], Style.LASTMOD),
-    ([Times(None, None, 2), Times(None, None, 1)], Style.NONE),
-    ([Times(None, None, 99)], Style.NONE),
-    ([Times(None, None, 1), Times(None, None, None)], Style.LASTMOD),
-    ([Times(None, None, 1), Times(3, 3, None)], Style.DATETIME),
-    ([Times()], Style.NONE),
-]
-
-
-@pytest.mark.parametrize(("times", "style"), STYLES)
-def test_style(times: list[Times], style: Style) -> None:
-    assert Style.of(times, 0, 10) is style
-
-
-UNPROCESSED = [
-    ("earlier is done", [Interval(4, 4, True)], None, []),
-    ("later is not", [Interval(6, 6, True)], None, [0]),
-    ("at T is done again", [Interval(5, 5, True)] * 2, None, [0, 1]),
-    ("unknown that may be later", [Interval(1, 5, False)], None, [0]),
-    ("unknown that cannot be", [Interval(1, 4, False)], None, []),
-    ("known, and nothing of it is done", [Interval(1, 1, True)], 0, [0]),
-    ("known front is done whatever its time", [Interval(9, 9, True), Interval(1, 1, True)], 1, [1]),
-]
-
-
-@pytest.mark.parametrize(("what", "intervals", "done", "left"), UNPROCESSED)
-def test_unprocessed(what: str, intervals: list[Interval], done: int | None, left: list[int]) -> None:
-    assert unprocessed(intervals, Position(time=5), done) == left, what
-
-
-def test_t_never_goes_back() -> None:
-    """DST-F12; the marks are those of T, and only of T."""
-    position = Position(time=5, at_time={"a": 1})
-    assert advance(position, [Interval(3, 3, True)], ["b"]) == (5, {"a": 1})
-    assert advance(position, [Interval(5, 5, True)], ["b"]) == (5, {"a": 1, "b": 1})
-    assert advance(position, [Interval(5, 5, True)], ["a"]) == (5, {"a": 1})
-    assert advance(position, [Interval(7, 7, True), Interval(7, 7, True)], ["b", "b"]) == (7, {"b": 1})
-    assert advance(position, [Interval(6, 9, False)], ["b"]) == (6, {})
-
-
-CLOSES = [
-    ((0, None), False, False, False),
-    ((0, 6), False, True, False),
-    ((0, NOW + DAY), False, False, True),
-    ((7, 6), False, False, True),
-    ((0, 4), True, False, True),
-]
-
-
-@pytest.mark.parametrize(("values", "has_later", "is_closed", "is_odd"), CLOSES)
-def test_closedness(values: tuple[int, int | None], has_later: bool, is_closed: bool, is_odd: bool) -> None:
-    """DST-C7."""
-    found, remark = closedness(*values, NOW, has_later=has_later)
-    assert found is is_closed
-    assert (remark is not None) is is_odd
-
-
-class Log:
-    """A list that grows, read as the destination reads it. There are two resources."""
-
-    def __init__(self, times: list[int | None]) -> None:
-        self.times = times
-        self.names = [str(n % 2) for n in range(len(times))]
-        self.position = Position(time=0)
-        self.done: list[int] = []
-
-    def poll(self, count: int, *, known: bool) -> None:
-        seen = [Times(t, t) for t in self.times[:count]]
-        marks = [mark_of(name, "updated") for name in self.names[:count]]
-        uri, from_ = ("list", 0) if known else (f"list{count}", None)
-        fingerprint = ChangeListFingerprint(self.position, uri, from_)
-        for number in range(count):
-            fingerprint.see(self.names[number], "updated", self.times[number], None, None)
-        intervals = effective(seen, Style.DATETIME, 0, None, 10_000).intervals
-        self.done += unprocessed(intervals, self.position, fingerprint.done)
-        time, at_time = advance(self.position, intervals, marks)
-        self.position = Position(
-            time=time,
-            at_time=at_time,
-            list_uri=uri,
-            list_from=from_,
-            count=count,
-            fingerprint=fingerprint.hexdigest(),
-            open=True,
-        )
-
-
-@settings(max_examples=examples(300))
-@given(
-    st.lists(st.one_of(st.none(), st.integers(1, 30)), max_size=25),
-    st.lists(st.integers(0, 25), max_size=6),
+@pytest.mark.parametrize(
+    ("lastmods", "is_time"),
+    [((1, 1), True), ((2, 1), False), ((99,), False), ((1, None), True), ((None,), False)],
 )
-def test_a_known_list_is_done_once(times: list[int | None], stops: list[int]) -> None:
-    """Every entry exactly once, whatever times it has or lacks, in whatever steps the list grows."""
-    log = Log(times)
-    for stop in sorted(min(stop, len(times)) for stop in stops):
-        log.poll(stop, known=True)
-    log.poll(len(times), known=True)
-    assert log.done == list(range(len(times)))
-
-
-@settings(max_examples=examples(300))
-@given(st.lists(st.one_of(st.none(), st.integers(1, 30)), max_size=25), st.lists(st.integers(0, 25), max_size=6))
-def test_a_list_that_moves_loses_nothing(times: list[int | None], stops: list[int]) -> None:
-    """Under ever new addresses only the times count: nothing is lost, though it may be done again, harmlessly."""
-    known = [t for t in times if t is not None]
-    ordered = iter(sorted(known))
-    log = Log([None if t is None else next(ordered) for t in times])
-    for stop in sorted(min(stop, len(times)) for stop in stops):
-        log.poll(stop, known=False)
-    log.poll(len(times), known=False)
-    assert set(log.done) == set(range(len(times)))
+def test_a_lastmod_in_order_and_of_the_period_is_the_time(lastmods: tuple[int | None, ...], is_time: bool) -> None:
+    """AMB-21: a list of ResourceSync 1.0 has no other time of its changes."""
+    found = effective([Times(None, None, one) for one in lastmods], 0, 10, NOW)
+    assert found.intervals[0].exact is is_time
 
 
 @pytest.mark.parametrize(
@@ -255,19 +138,21 @@ def test_a_list_that_moves_loses_nothing(times: list[int | None], stops: list[in
 def test_what_has_no_time_lies_between_its_neighbours_and_never_backwards(
     times: list[int | None], from_: int | None, read_at: int, expected: list[tuple[int | None, int | None]]
 ) -> None:
-    intervals = effective(exact(*times), Style.DATETIME, from_, None, read_at).intervals
+    intervals = effective(exact(*times), from_, None, read_at).intervals
     assert [(one.low, one.high) for one in intervals] == expected
 
 
-@pytest.mark.parametrize(
-    ("told", "newest", "time", "expected"),
-    [(None, 5, 9, 5), (7, 5, 9, 7), (None, 9, 9, None), (9, 5, 9, None), (None, None, 9, None), (None, 5, None, None)],
-)
-def test_told_is_before_t_or_says_nothing(
-    told: int | None, newest: int | None, time: int | None, expected: int | None
-) -> None:
-    """Else entries that are done are taken for new, or new ones for done (DST-4.5)."""
-    assert told_until(Position(), Position(told=told, list_uri="a"), newest, time) == expected
+def test_the_last_entry_is_known_again_in_another_list() -> None:
+    """DST-C10: by all that it states; in a list that was read before the digest of its front counts."""
+    first = ChangeListFingerprint(Position(), "a", 1)
+    for number in range(2):
+        first.see("uri", "updated", number, None, None)
+    before = Position(list_uri="a", list_from=1, count=2, fingerprint=first.hexdigest(), last=first.last)
+    for uri, from_, times, is_known in (("b", 2, (1, 5), True), ("b", 2, (0, 5), False), ("a", 1, (0, 1), False)):
+        again = ChangeListFingerprint(before, uri, from_)
+        for number in times:
+            again.see("uri", "updated", number, None, None)
+        assert again.has_last is is_known
 
 
 @pytest.mark.parametrize(
@@ -322,10 +207,11 @@ def test_what_is_past_for_certain(moment: int, since: int, past: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "claimed", "told"),
-    [(5, 9, 5), (9, 9, None), (10, 9, None), (None, 9, None), (5, None, None), (None, None, None)],
+    ("at", "claimed", "time", "reach"),
+    [(5, 9, 5, 9), (9, 9, 9, 9), (10, 9, 10, 10), (None, 9, None, None), (5, None, 5, 5), (None, None, None, None)],
 )
 def test_a_list_that_claims_more_than_it_can_know_is_believed_up_to_then(
-    at: int | None, claimed: int | None, told: int | None
+    at: int | None, claimed: int | None, time: int | None, reach: int | None
 ) -> None:
-    assert position_of_list(at, claimed) == Position(time=claimed, told=told)
+    found = position_of_list(at, claimed)
+    assert (found.time, found.done_until, found.reach) == (time, time, reach)

@@ -94,7 +94,7 @@ def hold(t: Transaction, base: str, *uris: str, names: str | None = None, delete
             (row.id, uri, path, digest(uri), digest(uri)),
         )
     t.run("UPDATE sets SET base = ? WHERE id = ?", (base if names is None else names, row.id))
-    keep_position(t, row.id, Position(time=7, list_uri=f"{base}chl.xml", count=3, at_time={"x": 1}))
+    keep_position(t, row.id, Position(time=7, list_uri=f"{base}chl.xml", count=3, last="x"))
     return one_set(t, row.id)
 
 

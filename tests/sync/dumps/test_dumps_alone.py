@@ -11,7 +11,7 @@ from headwater.copy_state import SCHEMA
 from headwater.storage.database import Database
 from headwater.sync.lists.position import Position
 from headwater.sync.state import sets
-from tests.support.copying import DONE, FAILED, SOURCE, check, go, tree
+from tests.support.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
 from tests.support.fake_dumps import Dumps
 from tests.support.fake_source import at, document, url
 
@@ -357,6 +357,10 @@ def test_dumps_that_were_set_back(dumps: Dumps, dest: Path, *, since: str) -> No
         site.put("d1/f1.txt", b"since\n")
         site.put("other.txt", b"since\n")
     dumps.publish_change_packages(0, 100, *([200] if since == "other changes" else []))
+    for _ in range(2):
+        assert go(site.source.base, dest).status == UNDETERMINED
+    site.clock = 300.0
+    publish(dumps, 0, 100, 300)
     for _ in range(2):
         ran = go(site.source.base, dest)
         assert (ran.status, tree(dest)) == (DONE, site.files)

@@ -21,27 +21,27 @@ from headwater.sync.lists.archives import shortfall
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union, offer_of
 from headwater.sync.lists.entries import ChangeListStaging, EntryFilter, ListContext, fold, set_apart
 from headwater.sync.lists.position import (
+    NEVER,
     Break,
     ChangeListFingerprint,
+    ChangeTimes,
     IndexedList,
     Interval,
     Position,
-    Style,
-    advance,
-    closedness,
     is_gap,
     is_past,
-    select,
-    supported,
-    told_until,
-    unprocessed,
+    leaves_gap,
+    touching,
 )
-from headwater.sync.source_times import last_micros, micros, source_clock
+from headwater.sync.source_times import SECOND, micros, source_clock
 from headwater.sync.state import CHANGE_LIST, Offer, validators
 from headwater.transport.scheduler import RETRIED_STATUSES
 
 _MOST_LISTS = 1_000
 """Of an index without times, in which every list reaches as far as T; those beyond are judged by times alone."""
+
+_SLACK = 5 * SECOND
+"""An `until` up to this far beyond the answer's clock (whole seconds, some skew) is taken as now."""
 
 _DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 
@@ -111,28 +111,16 @@ class ChangeListReader:
         self._is_chain = False
         """Whether archived lists are read in the place of the Change List."""
 
-        self._reads_on = not self._before.lists
-        """Whether a list that was read before is known again."""
+        self._is_first = not (self._before.last or any(one.count for one in self._before.lists))
+        """Whether no change was read before: whatever lists tell, they read on."""
 
-        self._covers = False
-        """Whether the lists tell of the time up to which changes were done."""
+        self._reads_on = self._is_first
+        """Whether a list that was read before is known again, or another one has what was read last."""
 
-        self._told: set[str] = set()
-        """Marks of the changes that they tell of that time."""
-
-        self._begins: dict[str, int | None] = {}
-        """The lists that were read, in their order, and where each begins, as it says itself."""
+        self._read_lists: dict[str, IndexedList] = {}
+        """The lists that were read, in their order, each with its period as it says itself."""
 
         self._listed: list[str] = []
-        self._clock = 0
-        self._promised: int | None = None
-        """The `until` of a list that was read in this run, where by `Date` it lies in the future (DST-C7)."""
-
-    @property
-    def reaches_back(self) -> bool:
-        """Whether the lists state that they tell of everything since the position: not just that they state nothing."""
-        begins = [one for one in self._begins.values() if one is not None]
-        return 0 < len(begins) == len(self._begins) and not is_gap(min(begins), self._start.time)
 
     def read(self, chain: Sequence[IndexedList] | None = None) -> ChangeListReading:
         """Read from where the position says: the known open list if there is one (RS-DST-09), else from the top.
@@ -156,9 +144,6 @@ class ChangeListReader:
             if self._reading.outcome is ReadingOutcome.MISSING:
                 self._reading.outcome = ReadingOutcome.UNCHANGED  # the known list is gone: back to the top (DST-C5)
                 self._visited.discard(position.list_uri)  # it was not read: an index that names it has a hole there
-                self._start = msgspec.structs.replace(position, list_uri=top)  # it may go on under another address
-                if self._before.lists:
-                    self._before = msgspec.structs.replace(self._before, list_uri=top)
             elif not self.also_top or self._reading.outcome is not ReadingOutcome.UNCHANGED:
                 return self._finish()
         if top is not None:
@@ -166,20 +151,12 @@ class ChangeListReader:
         return self._finish()
 
     def _finish(self) -> ChangeListReading:
-        reading, before = self._reading, self._before
-        if reading.outcome is ReadingOutcome.READ:
-            # of the `until` of a list nothing need be told: another list that covers it is not known by that
-            is_until = not before.at_time and any(one.until == before.time for one in before.lists)
-            is_last_told = not is_until and before.at_time.keys() <= self._told
-            if self._covers and not (self._reads_on or is_last_told):  # all are others than before
-                self._elsewhere(Break.LAST)
-        if reading.outcome is ReadingOutcome.ELSEWHERE:
+        reading = self._reading
+        if reading.outcome is ReadingOutcome.READ and not self._reads_on:  # all are others than before
+            self._elsewhere(Break.LAST)
+        if reading.outcome is ReadingOutcome.ELSEWHERE or not self._intake.has_staged:
             return reading
-        if reading.outcome is ReadingOutcome.READ:
-            reading.position = supported(reading.position, self._start, self._clock)
-        if not self._intake.has_staged:
-            return reading
-        numbers = {uri: number for number, uri in enumerate(self._begins)}
+        numbers = {uri: number for number, uri in enumerate(self._read_lists)}
         with self._database.write() as t:
             t.run("DELETE FROM temp.changed WHERE list >= ?", (len(numbers),))  # of one that could not be read
             if self.context.restate is not None:
@@ -207,12 +184,11 @@ class ChangeListReader:
             reached, named_by = self._reading.position, self.offer.capability_list
             if part is not None:
                 return True
-            self._promised = reached.closed_at if reached.list_uri == uri and reached.open else None
             grows = reached.open and reached.closed_at is None
             if reached.list_uri != uri or grows or named_by is None:
                 return True
             return self._follow_named(named_by)  # that is closed, or says so: it may have a successor (DST-C2)
-        document, start = answer.document, self._start
+        document = answer.document
         if part is not None and self._is_chain and (fault := shortfall(part, document, staged.parts)) is not None:
             return self._broken(uri, fault)
         if document.kind is Kind.CHANGE_LIST_INDEX and depth < _DEEPEST:
@@ -223,15 +199,12 @@ class ChangeListReader:
             return self._broken(uri, Unreachable(what, where=uri, rule="DST-A7"))
         if not self._is_read_on(answer, staged):
             return False
-        from_ = micros(document.from_)
         if part is not None:
-            is_later = part.from_ is not None and from_ is not None and from_ > part.from_
-            if is_later and is_gap(from_, self._reach()):
-                return self._gap(from_, "a Change List begins later than its index says")
             return self._list(answer, staged)
-        same = (start.list_uri, start.list_from) == (uri, from_)  # with coarse times T may lie before its list
-        if not same and is_gap(staged.begins(from_, start.time), self._reach()):
+        from_ = micros(document.from_)
+        if is_gap(staged.begins(from_, self._start.time), self._reading.position.reach):
             return self._moved(answer)
+        self._reads_on = self._reads_on or (from_ is not None and from_ == self._before.time)  # all is to be done
         return self._list(answer, staged) and self._successor(answer)
 
     def _is_new(self, uri: str) -> bool:
@@ -242,18 +215,18 @@ class ChangeListReader:
     def _is_read_on(self, answer: DocumentRead, staged: ChangeListStaging) -> bool:
         """Whether no list that was read begins earlier by now, or not with what it told then."""
         from_ = micros(answer.document.from_)
-        before = self._before.list_before(answer.uri, from_)
-        if before is None or before.from_ == from_:
-            seen = staged.print if staged.marks else ChangeListFingerprint(self._before, answer.uri, from_)
-            self._reads_on = self._reads_on or before is not None
-            return not seen.rewritten or self._elsewhere(Break.REWRITTEN)
-        is_later = from_ is not None and before.from_ is not None and from_ > before.from_
-        if is_later and is_union(self.offer.changes_document or ""):
-            return self._elsewhere(Break.LATER)  # of others the position may be further
-        if is_later or (from_ is not None and not any(one.count for one in self._before.lists)):
-            self._reads_on = self._reads_on or not is_later  # from before all that was read: nothing is left out
+        if self._is_first and from_ is not None:
             return True
-        return self._elsewhere(Break.EARLIER)
+        before = self._before.list_before(answer.uri, from_)
+        seen = staged.print if staged.times else ChangeListFingerprint(self._before, answer.uri, from_)
+        if before is None or seen.comparable:
+            self._reads_on = self._reads_on or seen.matches or seen.has_last
+            return seen.matches or not seen.comparable or self._elsewhere(Break.REWRITTEN)
+        is_later = from_ is not None and before.from_ is not None and from_ > before.from_
+        if not is_later or is_union(self.offer.changes_document or ""):  # of others the position may be further
+            return self._elsewhere(Break.LATER if is_later else Break.EARLIER)
+        self._reads_on = self._reads_on or seen.has_last
+        return True
 
     def _is_last_elsewhere(self) -> bool:
         """Whether the last list that told of changes is another by now: the one that is polled may have none yet."""
@@ -268,17 +241,6 @@ class ChangeListReader:
         if not isinstance(answer, DocumentRead) or answer.document.kind is not Kind.CHANGE_LIST:
             return False
         return not self._is_read_on(answer, staged)
-
-    def _see(self, answer: DocumentRead, staged: ChangeListStaging, intervals: Sequence[Interval]) -> None:
-        """Take what a list tells of the time at which the copy was, where none is known again."""
-        time, from_ = self._before.time, answer.document.from_
-        if self._reads_on or time is None:
-            return
-        begins = min((one.low for one in intervals if one.low is not None), default=None)
-        begins = staged.begins(begins if from_ is None else last_micros(from_), time)
-        self._covers = self._covers or (begins is not None and begins < time)
-        at_time = [mark for one, mark in zip(intervals, staged.marks, strict=True) if one.exact and one.low == time]
-        self._told.update(at_time)
 
     def _end(self, outcome: ReadingOutcome, reason: str, fault: SourceFault | None = None) -> bool:
         self._reading.outcome, self._reading.reason, self._reading.fault = outcome, reason, fault
@@ -298,7 +260,7 @@ class ChangeListReader:
         """The document behind `uri`, and what it told. Raises SourceFault."""
         with self._database.read() as t:
             held = None if self.fresh or self._is_chain else validators(t, self.set_id, uri)
-        staged = ChangeListStaging(self.context, self._intake, self._start, self._before, len(self._begins), uri)
+        staged = ChangeListStaging(self.context, self._intake, self._start, self._before, len(self._read_lists), uri)
         objection = self._scope.objection
         return self._documents.read(uri, staged, held, fresh=self.fresh, objection=objection), staged
 
@@ -333,20 +295,12 @@ class ChangeListReader:
                     return False
         return self._gap(micros(answer.document.from_))
 
-    def _reach(self) -> int | None:
-        """Up to which time changes were told, by the source's own word: T, or the `until` that its clock has reached.
-
-        A clock that is ahead of `Date` closes lists at times that seem to come yet, and goes on from there in the next.
-        """
-        time = self._reading.position.time
-        return time if time is None or self._promised is None else max(time, self._promised)
-
     def _index(self, answer: DocumentRead, staged: ChangeListStaging, depth: int = 1) -> bool:
-        reading, read = self._reading, len(self._begins)
+        reading, read = self._reading, len(self._read_lists)
         if not self._parts(staged.parts, micros(answer.document.from_), depth):
             return False
         if is_union(answer.uri):
-            reading.outcome = ReadingOutcome.READ if len(self._begins) > read else ReadingOutcome.UNCHANGED
+            reading.outcome = ReadingOutcome.READ if len(self._read_lists) > read else ReadingOutcome.UNCHANGED
         elif depth == 1 and self._indexes.isdisjoint(part.uri for part in staged.parts):
             reading.documents.append((answer.uri, answer.etag, answer.last_modified))
         return True  # of an index of indexes 304 says nothing: what is new is in those (AMB-65)
@@ -356,16 +310,13 @@ class ChangeListReader:
 
         `from_`: where the index that names them begins, as it says.
         """
-        reading = self._reading
-        _, is_torn = select(parts, from_, reading.position.time)
-        chosen, _ = select(parts, None, self._start.done_until)
-        known = [part.from_ for part in parts if part.from_ is not None]
-        if is_torn:
-            earliest = min(known) if known else from_
-            return self._gap(earliest, "the Change Lists leave out changes after the position")
-        if parts and not chosen and self._before.lists:
-            return self._elsewhere(Break.SHORT)
-        reading.outcome, begins = ReadingOutcome.READ, len(self._begins)
+        reading, reach, done_until = self._reading, self._reading.position.reach, self._start.done_until
+        chosen = touching(parts, -NEVER if done_until is None else done_until, NEVER)
+        earliest = min((part.from_ for part in parts if part.from_ is not None), default=from_)
+        left_out = "the Change Lists leave out changes after the position"
+        if leaves_gap(chosen, from_, reach):
+            return self._gap(earliest, left_out)
+        reading.outcome = ReadingOutcome.READ
         for part in chosen:
             self._listed.append(part.uri)
             if part.uri in self._indexes:
@@ -375,10 +326,9 @@ class ChangeListReader:
             if not is_read:
                 reading.position = self._start  # whatever was read is done once more with what was not
                 return False
-        stated = [one for one in list(self._begins.values())[begins:] if one is not None]
-        if not known and len(stated) == len(parts) and is_gap(min(stated, default=None), self._start.time):
-            reading.position = self._start
-            return self._gap(min(stated))
+        if leaves_gap([self._read_lists.get(part.uri, part) for part in chosen], from_, reach):
+            reading.position = self._start  # as the lists themselves say
+            return self._gap(earliest, left_out)
         return True
 
     def _successor(self, answer: DocumentRead) -> bool:
@@ -419,80 +369,89 @@ class ChangeListReader:
     def _list(self, answer: DocumentRead, staged: ChangeListStaging) -> bool:
         """Mark the entries of one list that are to be done, and move the provisional position over it (DST-5.2).
 
-        False where some time from the first entry after T on is earlier than one before it: then the list is not
-        followed (DST-C10).
+        False where times fall: then the list is not followed (DST-C10).
         """
         reading, start, document = self._reading, self._start, answer.document
-        from_, until, times = micros(document.from_), micros(document.until), staged.times
-        stated = max((one.low for one in times if one.low is not None), default=None)
+        from_, until = micros(document.from_), micros(document.until)
+        begins = staged.begins(from_, start.time)
+        stated = max((one.low for one in staged.times if one.low is not None), default=None)
         clock = source_clock(micros(answer.read_at) or 0, start.time, from_, stated)
-        order = staged.changes(staged.begins(from_, start.time), clock)
+        order = staged.changes(begins, clock)
         intervals = order.intervals
-        done = staged.print.done if start.lists else None
-        if done is None and start.done_until is not None:  # what a baseline was made after is done, in whatever order
-            for n in order.fallen:
-                at = times[n].lastmod if times[n].high is None else times[n].high
-                if at is not None and is_past(at, start.done_until):
-                    intervals[n] = Interval(at, at, exact=True)
-        pending = unprocessed(intervals, start, done)
-        had = start.time, start.done_until  # of these times a list may tell what a baseline has
-        first = next(
-            (n for n in pending if done is not None or not intervals[n].exact or intervals[n].low not in had), None
-        )
-        if first is not None and any(n >= first for n in order.fallen):
+        pending = self._pending(staged, order)
+        if pending is None:
             return self._elsewhere(Break.FALLEN)
-        self._see(answer, staged, intervals)
-        end = None if document.until is None else last_micros(document.until)
-        has_later = any(one.exact and end is not None and (one.low or 0) > end for one in intervals)
-        is_closed, doubt = closedness(from_, until, clock, has_later=has_later)
-        is_timeless = order.style is Style.NONE and bool(intervals)
-        odd = "1 change has" if len(order.odd) == 1 else f"{len(order.odd):,} changes have"
-        for rule, remark in (
-            ("DST-C9", f"{odd} a time that cannot be right" if order.odd else None),
-            ("AMB-17", "changes without a time: their place in the list decides" if is_timeless else None),
-            ("DST-C7", doubt),
-        ):
-            if remark:
-                self._documents.warn(rule, remark, answer.final)
+        newest = max((time for time in (begins, *(one.low for one in intervals)) if time is not None), default=None)
+        is_closed = until is not None and (newest or 0) <= until <= clock + _SLACK
+        if order.odd_count:
+            odd = "1 change has" if order.odd_count == 1 else f"{order.odd_count:,} changes have"
+            self._documents.warn("DST-C9", f"{odd} a time that cannot be right", answer.final)
+        if until is not None and not is_closed:
+            self._documents.warn("DST-C7", "`until` lies in the future, or before what the list tells", answer.final)
         if staged.rows:
             with self._database.write() as t:
                 staged.mark(t, intervals, set(pending))
-        reading.position = self._after(answer, staged, intervals, until if is_closed else None)
-        self._promised = None if is_closed else until
-        if answer.own_kind is Kind.CHANGE_DUMP_MANIFEST:
-            reading.position = msgspec.structs.replace(reading.position, open=False)  # new changes: in new packages
+        newest = until if is_closed else newest  # which it is no later than
+        is_open = not is_closed and answer.own_kind is not Kind.CHANGE_DUMP_MANIFEST  # new changes: in new packages
+        self._read_lists[answer.uri] = IndexedList.of(answer.uri, document)
+        last = reading.position.last
+        if intervals:  # an entry without a moment of its own may be told again for another change
+            last = staged.print.last if intervals[-1].exact else ""
+        reading.position = self._after(answer, staged, newest, last, is_open=is_open)
         reading.documents.append((answer.uri, answer.etag, answer.last_modified))
         reading.outcome = ReadingOutcome.READ
-        self._clock = max(self._clock, micros(answer.read_at) or 0)
-        self._begins[answer.uri] = from_
         return True
 
+    def _pending(self, staged: ChangeListStaging, order: ChangeTimes) -> list[int] | None:
+        """The ordinals of the entries that are to be done; None where a time behind the first of them falls.
+
+        What the digest knows is done, and all behind it is not, whatever its time (DST-C9). Of a list that was not read
+        before the time decides; at T itself all is done again, for the hash decides (DST-5.2). What a baseline was made
+        after is done, in whatever order; of the very time of one a list may tell what the baseline has.
+        """
+        start, intervals = self._start, order.intervals
+        done, done_until = staged.print.done if start.lists else None, start.done_until
+        if done is not None:
+            return None if any(n >= done for n in order.fallen) else list(range(done, len(intervals)))
+        for n in order.fallen:
+            own = staged.times[n]
+            at = own.lastmod if own.high is None else own.high
+            if at is not None and done_until is not None and is_past(at, done_until):
+                intervals[n] = Interval(at, at, exact=True)
+        pending = [n for n, one in enumerate(intervals) if done_until is None or not is_past(one.high, done_until)]
+        later = (n for n in pending if not intervals[n].exact or intervals[n].low not in (start.time, done_until))
+        first = next(later, len(intervals))
+        return None if any(n >= first for n in order.fallen) else pending
+
     def _after(
-        self, answer: DocumentRead, staged: ChangeListStaging, intervals: list[Interval], closed_at: int | None
+        self, answer: DocumentRead, staged: ChangeListStaging, newest: int | None, last: str, *, is_open: bool
     ) -> Position:
-        """The position once all entries of a list are done."""
-        reached, uri, from_ = self._reading.position, answer.uri, micros(answer.document.from_)
-        time, at_time = advance(reached, intervals, staged.marks)
-        if closed_at is not None and (time is None or closed_at > time):
-            time, at_time = closed_at, {}
-        moments = [*(one.low for one in intervals), from_, closed_at]
-        newest = max((moment for moment in moments if moment is not None), default=None)
+        """The position once all entries of a list, of which `newest` is the latest time, are done.
+
+        T never goes back (DST-F12). After a baseline only that is certain to be done which was told until then: a list
+        may tell later what was before its `at` (DST-4.5).
+        """
+        reached, uri = self._reading.position, answer.uri
+        from_, until = micros(answer.document.from_), micros(answer.document.until)
+        done_until = None if reached.list_uri is None else reached.done_until
+        told = max((one for one in (done_until, newest) if one is not None), default=None)
+        time = max((one for one in (reached.time, told) if one is not None), default=None)
         # the lists to be known again beside this one are those that the next reading may come to (DST-C10); where this
         # one has nothing yet by which it is known, the last one that had something is among them
         here = reached.list_before(uri, from_)
-        others = [one for one in reached.lists if one.uri != uri and (one != here or one.uri in self._begins)]
-        kept = [one for one in others if one.until is None or time is None or not is_past(one.until, time)]
+        others = [one for one in reached.lists if one.uri != uri and (one != here or one.uri in self._read_lists)]
+        kept = [one for one in others if one.until is None or told is None or not is_past(one.until, told)]
         if not staged.print.count and not any(one.count for one in kept):
             kept += [one for one in others if one.count][:1]
         return Position(
             time=time,
-            at_time=at_time,
+            told=told if told is not None and time is not None and told < time else None,
             list_uri=uri,
             list_from=from_,
             count=staged.print.count,
             fingerprint=staged.print.hexdigest(),
-            open=closed_at is None,
-            closed_at=micros(answer.document.until),
+            last=last,
+            open=is_open,
+            closed_at=until,
             others=kept[:_MOST_LISTS],
-            told=told_until(self._start, reached, newest, time),
         )

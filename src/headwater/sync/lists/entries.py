@@ -33,11 +33,9 @@ from headwater.sync.lists.position import (
     IndexedList,
     Interval,
     Position,
-    Style,
     Times,
     effective,
     kept_bound,
-    mark_of,
 )
 from headwater.sync.options import Choice
 from headwater.sync.source_times import micros
@@ -221,7 +219,7 @@ _DIFF = N_QUADS_DIFF.rpartition(".")[2]
 
 
 class ChangeListStaging:
-    """Stages one document: of a Change List the times and the mark of every entry are kept here.
+    """Stages one document: of a Change List the times of every entry are kept here.
 
     Entries get rows, but for those at the front of a list that was read before: they are done, or the list is not
     followed (DST-C10).
@@ -235,7 +233,6 @@ class ChangeListStaging:
         self._listener = context.listener
         self._intake = intake
         self._position = position
-        self._done_until = -NEVER if position.time is None else position.time
         self._before = before
         self._number = number
         self._uri = uri
@@ -243,13 +240,12 @@ class ChangeListStaging:
 
     def _clear(self) -> None:
         self.parts: list[IndexedList] = []
-        self.marks: list[str] = []
         self.rows = array("q")
         self.print = ChangeListFingerprint(self._before, self._uri, None)
         self.times: list[Times] = []
         """The times that the entries state, in document order."""
 
-        self._bounds: tuple[int | None, int | None] = None, None
+        self._until: int | None = None
         self._is_known = False
         """Whether changes are read from where the list was left, and not again from an earlier time."""
 
@@ -271,9 +267,8 @@ class ChangeListStaging:
                 raise SourceFault("an index of too many Change Lists", rule="RS-LIM-04")
         if document.kind is not Kind.CHANGE_LIST:
             return
-        if not self.marks:
-            from_ = micros(document.from_)
-            self._bounds = from_, micros(document.until)
+        if not self.times:
+            from_, self._until = micros(document.from_), micros(document.until)
             self.print = ChangeListFingerprint(self._before, self._uri, from_)
             self._is_known = bool(self._position.lists) and self.print.comparable
         rows = [row for row in map(self._change, entries) if row is not None]
@@ -281,11 +276,11 @@ class ChangeListStaging:
             self._intake.has_staged = True
             with self._database.write() as t:
                 t.many(_INSERT, rows)
-        self._listener(Progress("reading changes", len(self.marks)))
+        self._listener(Progress("reading changes", len(self.times)))
 
     def _change(self, entry: Entry) -> Row | None:
         """The staged row of one entry; None for one that is done."""
-        ordinal = len(self.marks)
+        ordinal = len(self.times)
         change = (entry.change or ChangeKind.UPDATED).value  # AMB-35: GET decides
         times = Times.of(entry)
         self.times.append(times)
@@ -297,16 +292,10 @@ class ChangeListStaging:
                 self._of_dataset = True
         is_done = self._is_known and not self.print.beyond
         self.print.see(entry.loc, change, times.low, times.lastmod, entry.hash)
-        if is_done and times.low is not None and times.low < self._done_until:
-            self.marks.append("")  # at T alone they are looked at
-            return None
-        staged = self._intake.row(entry)
-        mark = mark_of(staged.uri, change, entry.hash, entry.length)
-        self.marks.append(mark)
         if is_done:
             return None
         self.rows.append(ordinal)
-        return self._number, ordinal, *staged, change
+        return self._number, ordinal, *self._intake.row(entry), change
 
     def begins(self, from_: int | None, since: int | None) -> int | None:
         """Where the list begins: its `from`, unless it is one of an RDF dataset in which that cannot be (TIM-A4).
@@ -323,7 +312,7 @@ class ChangeListStaging:
 
     def changes(self, from_: int | None, clock: int) -> ChangeTimes:
         """When each change was, in a list that begins at `from_` and was read at `clock`."""
-        return effective(self.times, Style.of(self.times, *self._bounds), from_, self._bounds[1], clock)
+        return effective(self.times, from_, self._until, clock)
 
     def mark(self, t: Transaction, intervals: Sequence[Interval], pending: Collection[int]) -> None:
         """Give the rows of the list their times; those whose ordinals are in `pending` are to be done."""

@@ -1,8 +1,8 @@
 """The position with one set (DST-5.2): when each change was, how far a copy is, whether Change Lists read on.
 
 Pure rules over values. All times are source times (DST-C8) in whole microseconds (`source_times`). A *position* is a
-time T, the changes already applied exactly at T, and how much of which list has been processed. What
-decides where Change Lists do not read on, `Invariant` says (DST-C10).
+time T, and how much of which list has been processed. What decides where Change Lists do not read on, `Invariant` says
+(DST-C10).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.spec.records import Document, Entry
 from headwater.spec.times import Coarse
-from headwater.sync.source_times import DATE_LAG, FUTURE, SECOND, last_micros, micros
+from headwater.sync.source_times import FUTURE, SECOND, last_micros, micros
 
 
 class ReadList(msgspec.Struct, frozen=True, array_like=True):
@@ -34,31 +34,35 @@ class ReadList(msgspec.Struct, frozen=True, array_like=True):
 class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The durable position with one set.
 
-    `time` T; None: nothing is known, every entry is unprocessed. `at_time` has the marks of changes applied exactly
-    at T. `list_uri`, `list_from`, `count`, `fingerprint`: the last list read and its first `count` entries, all done.
-    `others`: the lists that were read beside it and reach as far as T.
-    `open`: that list can still grow, so it is what is polled (RS-DST-09); `closed_at`: its `until`, which an open one
-    has where that is in doubt (DST-C7).
-    `told`: where T is the `at` of a Resource List, the time up to which changes were
-    told when it was read, if that is earlier; those between that are told later are new. Before a Change List was read
-    it is the `Date` of that list, where `at` is ahead of it.
+    `time` T; None: nothing is known, every entry is unprocessed. `told`: before which time every change is done, if
+    that is earlier than T, which is the `at` of a Resource List or the `until` of a Change List then.
+    `list_uri`, `list_from`, `count`, `fingerprint`: the last list read and its first `count` entries, all done.
+    `last`: the digest of the entry that was read last, in whatever list.
+    `others`: the lists that were read beside it and reach as far.
+    `open`: that list can still grow, so it is what is polled (RS-DST-09); `closed_at`: its `until`, or what the `at` of
+    a Resource List claims, by which a list that follows begins, though it seems to lie in the future (DST-C7, DST-C8).
     """
 
     time: int | None = None
-    at_time: dict[str, int] = {}
+    told: int | None = None
     list_uri: str | None = None
     list_from: int | None = None
     count: int = 0
     fingerprint: str = ""
+    last: str = ""
     open: bool = False
     closed_at: int | None = None
     others: list[ReadList] = []
-    told: int | None = None
 
     @property
     def done_until(self) -> int | None:
         """Before which time every change is done, whatever list tells it."""
         return self.time if self.told is None else self.told
+
+    @property
+    def reach(self) -> int | None:
+        """Up to which time the source says that it has told of changes: a list that begins later leaves a gap."""
+        return self.time if self.time is None or self.closed_at is None else max(self.time, self.closed_at)
 
     @property
     def lists(self) -> list[ReadList]:
@@ -99,63 +103,43 @@ class Interval(msgspec.Struct, frozen=True, gc=False):
     exact: bool
 
 
-class Style(Enum):
-    """What gives the entries of one document their effective times (DST-5.2, AMB-18, AMB-21)."""
-
-    DATETIME = "datetime"
-    LASTMOD = "lastmod"
-    NONE = "none"
-
-    @classmethod
-    def of(cls, times: Sequence[Times], from_: int | None, until: int | None) -> Style:
-        """The style of a document with these entries; one of ResourceSync 1.0 may have the change time in `lastmod`."""
-        if any(one.low is not None for one in times):
-            return cls.DATETIME
-        told = [one.lastmod for one in times if one.lastmod is not None]
-        inside = all((from_ is None or at >= from_) and (until is None or at <= until) for at in told)
-        return cls.LASTMOD if told and inside and told == sorted(told) else cls.NONE
-
-
 class ChangeTimes(msgspec.Struct, frozen=True):
-    """The effective time of each entry of one document, and what is wrong with those that are stated.
+    """The effective time of each entry of one document.
 
-    `odd`: the ordinals whose stated time cannot be right; `fallen`: those of them that are earlier than one before.
+    `odd_count`: how many stated times cannot be right; `fallen`: the ordinals of those that are before an earlier one.
     """
 
-    style: Style
     intervals: list[Interval]
-    odd: list[int]
+    odd_count: int
     fallen: list[int]
 
 
-def effective(times: Sequence[Times], style: Style, from_: int | None, until: int | None, read_at: int) -> ChangeTimes:
-    """The effective time of each entry of one document (DST-5.2).
+def effective(times: Sequence[Times], from_: int | None, until: int | None, read_at: int) -> ChangeTimes:
+    """The effective time of each entry of one document that tells of changes from `from_` on (DST-5.2).
 
     A time that goes backwards, lies before the list begins (DST-C7) or far in the future (AMB-27) is as good as
-    unknown: the entry lies between its neighbours.
+    unknown: the entry lies between its neighbours. Without any `datetime` a `lastmod` is the time (AMB-18, AMB-21).
     """
+    spans = [(one.low, one.high) for one in times]
+    if all(low is None for low, _ in spans) and _is_of_changes([one.lastmod for one in times], from_, until):
+        spans = [(one.lastmod, one.lastmod) for one in times]
     stated: list[tuple[int, int] | None] = []
-    odd: list[int] = []
+    odd_count, newest = 0, None
     fallen: list[int] = []
-    newest: int | None = None
-    for ordinal, entry in enumerate(times):
-        low, high = (entry.low, entry.high) if style is Style.DATETIME else (entry.lastmod, entry.lastmod)
-        span = None if style is Style.NONE or low is None or high is None else (low, high)
-        if span is not None and newest is not None and is_past(span[1], newest):
+    for ordinal, (low, high) in enumerate(spans):
+        span = None
+        if low is None or high is None:
+            pass
+        elif newest is not None and is_past(high, newest):
             fallen.append(ordinal)
-            odd.append(ordinal)
-            span = None
-        if span is not None and span[0] > read_at + FUTURE:
-            odd.append(ordinal)
-            span = None
-        if span is not None and from_ is not None and span[1] < from_:
-            if is_past(span[1], from_):
-                odd.append(ordinal)
-            span = None
-        if span is not None:
-            newest = span[0] if newest is None else max(newest, span[0])
-            if from_ is not None and span[0] < from_:
-                span = from_, span[1]  # a day, of which the list tells the rest
+            odd_count += 1
+        elif low > read_at + FUTURE:
+            odd_count += 1
+        elif from_ is not None and high < from_:
+            odd_count += is_past(high, from_)
+        else:
+            newest = low if newest is None else max(newest, low)
+            span = low if from_ is None else max(low, from_), high  # of a day the list tells the rest
         stated.append(span)
     upper = read_at if until is None else min(until, read_at)
     highs: list[int] = []
@@ -170,7 +154,14 @@ def effective(times: Sequence[Times], style: Style, from_: int | None, until: in
         else:
             intervals.append(Interval(*span, exact=span[0] == span[1]))
             lower = span[0] if lower is None else max(lower, span[0])
-    return ChangeTimes(style, intervals, odd, fallen)
+    return ChangeTimes(intervals, odd_count, fallen)
+
+
+def _is_of_changes(lastmods: Sequence[int | None], from_: int | None, until: int | None) -> bool:
+    """Whether times of modification may be those of changes: in order, and of the period of the list."""
+    stated = [one for one in lastmods if one is not None]
+    is_inside = all((from_ is None or one >= from_) and (until is None or one <= until) for one in stated)
+    return is_inside and stated == sorted(stated)
 
 
 def kept_bound(high: int) -> int:
@@ -188,25 +179,12 @@ def is_past(moment: int, since: int) -> bool:
     return moment < since and not (moment % SECOND == 0 and since - moment < SECOND)
 
 
-def unprocessed(intervals: Sequence[Interval], position: Position, done: int | None) -> list[int]:
-    """The ordinals of the entries still to be done, in document order (DST-5.2).
-
-    `done` entries at the front are known to be done because the stored fingerprint still matches; then everything
-    behind them is not, whatever its time (DST-C9). With None times decide: earlier than T is done, what may lie at or
-    after T (or after what was `told`) is not. To do a change of T itself again does no harm: the hash decides.
-    """
-    if done is not None:
-        return list(range(done, len(intervals)))
-    until = position.done_until
-    return [number for number, one in enumerate(intervals) if until is None or not is_past(one.high, until)]
-
-
 def position_of_list(at: int | None, claimed: int | None) -> Position:
     """The position of a Resource List that can be of no later moment than `at`, and states `claimed` (DST-4.5).
 
     Its Change List may well begin at what it states; which changes it has is only certain of those before `at`.
     """
-    return Position(time=claimed, told=at if at is not None and claimed is not None and at < claimed else None)
+    return Position(time=at, closed_at=claimed if at is not None and claimed is not None and claimed > at else None)
 
 
 def not_back(position: Position, before: Position | None) -> Position:
@@ -216,51 +194,6 @@ def not_back(position: Position, before: Position | None) -> Position:
     if position.time == before.time:
         return msgspec.structs.replace(position, told=before.told)  # what was changed at T itself is read again
     return before
-
-
-def told_until(start: Position, reached: Position, newest: int | None, time: int | None) -> int | None:
-    """`told` of the position after one list, of which `newest` is the latest time, and T is `time` (DST-4.5).
-
-    A list that is read after one that has brought us to T says nothing new of what was told.
-    """
-    if time is None or newest is None or (start.list_uri is not None and start.told is None):
-        return None
-    before = [one.told for one in (start, reached) if one.list_uri is not None and one.told is not None]
-    told = max([newest, *before])
-    return told if told < time else None
-
-
-def supported(position: Position, start: Position, clock: int) -> Position:
-    """The position after all lists: T is no `at` of the future that no change and no `from` comes near (AMB-27).
-
-    Such an `at` would hide every gap until then. With T are the changes that were told, and the `Date` of the list.
-    """
-    if position.told is None or position.time is None or position.time <= clock + DATE_LAG:
-        return position
-    first = start.told if start.list_uri is None and start.told is not None else position.told
-    time = max(first, position.told)
-    told = position.told if position.told < time else None
-    return msgspec.structs.replace(position, time=time, told=told, at_time={})
-
-
-def advance(
-    position: Position, intervals: Iterable[Interval], marks: Sequence[str]
-) -> tuple[int | None, dict[str, int]]:
-    """T, and the marks of what was changed at T, after every entry of one list is done. T never goes back (DST-F12)."""
-    time = position.time
-    at_time = dict(position.at_time)
-    for interval, mark in zip(intervals, marks, strict=True):
-        if interval.low is not None and (time is None or interval.low > time):
-            time, at_time = interval.low, {}
-        if interval.exact and interval.low == time:
-            at_time[mark] = 1
-    return time, at_time
-
-
-def mark_of(uri: str, change: str, hash_text: str | None = None, length: int | None = None) -> str:
-    """What tells one change from another at the same moment: URI, nature and what is listed, in 16 characters."""
-    text = f"{change} {uri} {hash_text} {length}"
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 class IndexedList(msgspec.Struct, frozen=True):
@@ -344,41 +277,19 @@ class ToldPeriods(msgspec.Struct, frozen=True):
         return cls.of((one.from_, one.end) for one in lists if one.from_ is not None)
 
 
-def select(
-    parts: Sequence[IndexedList], index_from: int | None, since: int | None
-) -> tuple[Sequence[IndexedList], bool]:
-    """Every list whose interval can hold changes at or after T (DST-5.1, AMB-11), in document order, whatever its name;
-    and whether some moment after T is in none of them, up to where they end (AMB-23)."""
-    if since is None:
-        return parts, False
-    chosen = touching(parts, since, NEVER)
-    if not parts or any(part.from_ is None for part in parts):
-        return chosen, is_gap(index_from, since)
-    end = max((part.end for part in chosen), default=since - 1)
-    return chosen, ToldPeriods.of_lists(chosen).hole(since - 1, end) is not None
+def leaves_gap(lists: Sequence[IndexedList], index_from: int | None, since: int | None) -> bool:
+    """Whether some moment after `since` is in none of the lists that may tell of it, up to where they end (AMB-23).
+
+    Where one does not say from when on it tells, only the begin of their index counts.
+    """
+    if since is None or not lists or any(one.from_ is None for one in lists):
+        return is_gap(index_from, since)
+    return ToldPeriods.of_lists(lists).hole(since - 1, max(one.end for one in lists)) is not None
 
 
 def is_gap(from_: int | None, since: int | None) -> bool:
     """Whether a list that starts at `from_` leaves out changes after T; without a `from` nothing can be said."""
     return from_ is not None and since is not None and from_ > since
-
-
-def closedness(from_: int | None, until: int | None, read_at: int, *, has_later: bool) -> tuple[bool, str | None]:
-    """Whether a list is closed (DST-5.4), and why its `until` is in doubt, which leaves it open (DST-C7).
-
-    `has_later`: whether a change in it is later than its `until`.
-    """
-    if until is None:
-        return False, None
-    if until > read_at + SLACK:
-        return False, "`until` lies in the future"
-    if from_ is not None and until < from_:
-        return False, "`until` is earlier than `from`"
-    return not has_later, "an entry is later than `until`" if has_later else None
-
-
-SLACK = 5_000_000
-"""An `until` up to this far beyond the answer's clock (whole seconds, some skew) is taken as now."""
 
 
 # whether Change Lists read on from where the copy was (DST-C10)
@@ -408,7 +319,6 @@ class Break(Enum):
     LATER = "a Change List begins later than it did"
     REWRITTEN = "what was read of the Change List is not there any more"
     LAST = "the Change Lists do not have the changes any more that were done last"
-    SHORT = "no Change List reaches as far any more as they were read"
     FALLEN = "the times of the Change List fall"
 
 
@@ -417,20 +327,34 @@ class ChangeListFingerprint:
 
     def __init__(self, position: Position, uri: str, from_: int | None) -> None:
         known = position.list_before(uri, from_)
-        self.comparable = known is not None and known.from_ == from_
-        """Whether the list is one that was read before."""
-
-        self._known: ReadList | None = known if self.comparable else None
+        self._known = known if known is not None and known.from_ == from_ else None
         self._digest = blake2b(digest_size=16)
+        self._last_before = position.last
+        self._line = b""
         self.count = 0
         self.matches = self._known is not None and self._known.count == 0
+        self.has_last = False
+        """Whether the entry that was read last before is here, in a list that was not read before."""
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the list is one that was read before."""
+        return self._known is not None
 
     def see(self, uri: str, change: str, low: int | None, lastmod: int | None, hash_text: str | None) -> None:
         """Take one entry, in document order."""
-        self._digest.update(f"{uri}\0{change}\0{low}\0{lastmod}\0{hash_text}\n".encode("utf-8", "surrogatepass"))
+        self._line = f"{uri}\0{change}\0{low}\0{lastmod}\0{hash_text}\n".encode("utf-8", "surrogatepass")
+        self._digest.update(self._line)
         self.count += 1
-        if self._known is not None and self.count == self._known.count:
+        if self._known is None:
+            self.has_last = self.has_last or (self._last_before != "" and self.last == self._last_before)
+        elif self.count == self._known.count:
             self.matches = self._digest.hexdigest() == self._known.fingerprint
+
+    @property
+    def last(self) -> str:
+        """The digest of the entry seen last; where there is none, of that of before."""
+        return blake2b(self._line, digest_size=8).hexdigest() if self._line else self._last_before
 
     @property
     def done(self) -> int | None:
@@ -441,11 +365,6 @@ class ChangeListFingerprint:
     def beyond(self) -> bool:
         """Whether the next entry is behind those of the list that were there before."""
         return self._known is not None and self.count >= self._known.count
-
-    @property
-    def rewritten(self) -> bool:
-        """Whether the list is the one we know, and what was read of it is not at its beginning any more."""
-        return self.comparable and not self.matches
 
     def hexdigest(self) -> str:
         """The digest over all entries seen."""

@@ -11,8 +11,7 @@ from headwater.sync.connection import IncompleteList, MovedElsewhere, RedirectRe
 from headwater.sync.linked_resources import forget_listing, put_listed, release_alternates
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import MissingDocument
-from headwater.sync.lists.entries import BY_URI
-from headwater.sync.lists.position import Position, mark_of, not_back, position_of_list
+from headwater.sync.lists.position import Position, not_back, position_of_list
 from headwater.sync.lists.resource_lists import (
     CompletedBaseline,
     Component,
@@ -26,7 +25,6 @@ from headwater.sync.sets.moved_sets import LISTED
 from headwater.sync.source_times import FUTURE, format_micros
 from headwater.sync.state import (
     CHANGE_LIST,
-    LISTED_COLUMNS,
     RESOURCE_DUMP,
     RESOURCE_LIST,
     SetRow,
@@ -39,7 +37,7 @@ from headwater.sync.state import (
     validators,
 )
 from headwater.sync.update.applier import Applier
-from headwater.sync.update.difference import Difference, delete_what_is_gone, forget_pushed, let_list_decide
+from headwater.sync.update.difference import Difference, forget_pushed, let_list_decide
 from headwater.sync.update.set_context import SetContext
 from headwater.typed_decoding import from_json
 
@@ -50,44 +48,18 @@ ACCEPT = (
     "Run the same command again when there is a newer list; where the source was really set back, run it with"
     " --accept-reset."
 )
-_TOLD_TIME = (
-    "SELECT max(iif(c.exact, c.at, coalesce(c.latest, c.at))) FROM temp.changed c"
-    " WHERE c.uri = {uri} AND (c.pending OR c.folded)"
-)
-_UNTOLD = f"""
-INSERT OR IGNORE INTO temp.untold(uri) SELECT k.uri FROM (
-  SELECT uri, changed_at FROM resources WHERE set_id = ?1
+_UNTOLD = """
+SELECT 1 FROM (
+  SELECT uri, changed_at AS at FROM resources WHERE set_id = ?1
   UNION ALL SELECT uri, doomed_at FROM resources WHERE set_id = ?1
   UNION ALL SELECT uri, changed_at FROM failures WHERE set_id = ?1) AS k
-WHERE k.changed_at > ?2 AND k.changed_at > coalesce(({_TOLD_TIME.format(uri="k.uri")}), ?2)"""  # noqa: S608
+WHERE k.at > ?2 AND k.at > coalesce(
+  (SELECT max(iif(c.exact, c.at, coalesce(c.latest, c.at))) FROM temp.changed c WHERE c.uri = k.uri), ?2) LIMIT 1"""
 _FORGET = (
-    "UPDATE resources SET changed_at = NULL WHERE set_id = ?1 AND (?2 IS NULL OR uri IN (SELECT uri FROM temp.untold))",
-    "DELETE FROM failures WHERE set_id = ?1 AND uri IN (SELECT uri FROM temp.untold) AND uri NOT IN"
-    " (SELECT uri FROM temp.listed) AND ?2 IS ?2",
+    "UPDATE resources SET changed_at = NULL, doomed_at = NULL WHERE set_id = ?",
+    "DELETE FROM failures WHERE set_id = ?",
 )
-_SPARED = """
-DELETE FROM temp.deletions WHERE id IN (
-  SELECT id FROM resources WHERE set_id = ? AND uri IN (SELECT uri FROM temp.untold))"""
-_NO_NEW_FAILURES = """
-DELETE FROM failures WHERE set_id = ? AND first_at >= ? AND uri IN (SELECT uri FROM temp.untold)"""
-_TOLD_AT = "SELECT uri, change, hash, length FROM temp.changed WHERE stated = ?"
-# of the changes since the list the last of each resource is left, and none of these is done; then what is held, and by
-# these is not there, is asked for
-_LAST_TOLD = (
-    "DELETE FROM temp.changed WHERE n NOT IN (SELECT max(n) FROM temp.changed WHERE pending OR folded GROUP BY uri)",
-    "UPDATE temp.changed SET pending = 0, asked = NULL, folded = 1",
-)
-_ASK_UNTOLD = (
-    f"INSERT INTO temp.changed(list, ordinal, {LISTED_COLUMNS}, change, pending, asked, at, exact)"  # noqa: S608
-    " SELECT -1, row_number() OVER (), uri, loc, lastmod, listed_length, listed_hash, type, encoding, links, extra,"
-    " 'updated', 1, 'held', ?2, 0 FROM resources r WHERE set_id = ?1 AND path IS NOT NULL"
-    " AND uri IN (SELECT uri FROM temp.untold) AND coalesce("
-    "(SELECT c.change = 'deleted' FROM temp.changed c WHERE c.uri = r.uri), uri NOT IN (SELECT uri FROM temp.listed))"
-)
-_UNCONFIRMED = """
-SELECT 1 FROM temp.untold u LEFT JOIN failures f ON f.set_id = ? AND f.uri = u.uri
-WHERE CASE (SELECT max(c.pending) FROM temp.changed c WHERE c.uri = u.uri)
-  WHEN 1 THEN coalesce(f.status, 0) NOT IN (404, 410) WHEN 0 THEN 0 ELSE f.uri IS NOT NULL END LIMIT 1"""
+"""Where the user says that the source was set back, nothing of what was done later counts."""
 
 
 class Baseline:
@@ -97,7 +69,6 @@ class Baseline:
         self._set = context
         self._run = context.run
         self._applier = applier
-        self._began = context.run.now()
         self.tried = False
         self.applied = False
         self.decides = False
@@ -157,8 +128,10 @@ class Baseline:
 
     def _apply(self, snapshot: ResourceListRead) -> None:
         self._set.look_for_move()
-        is_anew = self._set.rescoped or self.decides
-        is_doubtful = self.decides and not self._is_usable(snapshot)
+        is_anew, is_accepted = self._set.rescoped or self.decides, self._run.options.accept_reset
+        if self.decides and not is_accepted and not self._is_usable(snapshot):
+            what = f"the {snapshot.title} of {format_micros(snapshot.at)} is older than what changes had told"
+            raise Undetermined(what, code="HW-SYN-11", where=snapshot.uri, rule="DST-C10")
         self._put_listed(snapshot, None if is_anew or self._set.move is not None else snapshot.at)
         try:
             self._set.take_along(LISTED)
@@ -187,6 +160,8 @@ class Baseline:
         again = not is_anew and self._set.row.baseline_done and snapshot.stated_at == self._set.row.baseline_at
 
         def plan(t: Transaction, difference: Difference) -> None:
+            for forget in _FORGET if self.decides and is_accepted else ():
+                t.run(forget, (self._set.row.id,))
             let_list_decide(t, self._set.row.id)
             was_whole = not any_refused(t, self._set.row.id)
             complete, skipped = snapshot.complete, snapshot.skipped
@@ -197,8 +172,6 @@ class Baseline:
             whole = difference.baseline(t, snapshot.at, complete=complete, skipped=skipped)
             if may_remove and whole:
                 difference.gone(t, snapshot.at, again=again and was_whole)
-            if is_doubtful:
-                t.run(_SPARED, (self._set.row.id,))
 
         if (since := self._again_since(snapshot)) is not None and not self._run.options.dry_run:
             # a run that is killed, or whose Change List cannot be read, leaves failures that only these changes settle
@@ -220,8 +193,6 @@ class Baseline:
                 where=snapshot.uri,
                 rule="DST-F13",
             )
-        if is_doubtful:
-            self._ask_source(snapshot)
         self._keep_baseline(snapshot)
         self._set.is_listed = True
 
@@ -235,60 +206,25 @@ class Baseline:
     def _is_usable(self, snapshot: ResourceListRead) -> bool:
         """Whether the list, with the changes after it, has all that the copy knows of (DST-C10).
 
-        A new list that was made after all that is usable. With another the changes since have to tell again, as late
-        as before, of every resource of which a later change is known, and what was done last; a user's word
-        (`accept_reset`) stands for that. What they do not tell is then in `temp.untold`: the source is asked for it,
-        if its lists state that they tell of everything else. Raises Undetermined otherwise.
+        A new list that was made after all that is usable. With another the changes since have to state again what was
+        read last, and of every resource of which a later change is known one that is as late.
         """
-        since, before, accepted = self._position_of(snapshot), self._set.before, self._run.options.accept_reset
-        with self._run.database.write() as t:
-            for table in ("untold", "changed"):
-                t.run(f"DELETE FROM temp.{table}")  # noqa: S608  our own names
-        if before is None or before.time is None or since.time is None:
+        since, before = self._position_of(snapshot), self._set.before
+        reached = None if before is None else before.done_until
+        if before is None or reached is None or since.time is None:
             return True
         with self._run.database.read() as t:
-            is_new = not is_completed(snapshot.stated_at, snapshot.print, baseline_done(t, self._set.row))
-        if not accepted and is_new and (since.done_until or 0) >= before.time:
+            is_known = is_completed(snapshot.stated_at, snapshot.print, baseline_done(t, self._set.row))
+        if since.time >= reached and not is_known:
             return True
-        outcome, reaches_back = ReadingOutcome.READ, True
-        if self._set.offer.changes_document is not None:
-            reader = ChangeListReader(self._set.lists, self._set.row.id, self._set.offer, since, fresh=True)
-            outcome, reaches_back = reader.read().outcome, reader.reaches_back
-        with self._run.database.write() as t:
-            told = {mark_of(*one) for one in t.rows(_TOLD_AT, (before.time,))}
-            t.run(_UNTOLD, (self._set.row.id, since.time))
-            is_last_told = before.at_time.keys() <= told and (is_new or bool(before.at_time))
-            is_any_untold = t.one("SELECT 1 FROM temp.untold LIMIT 1") is not None
-        is_read = outcome in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED)
-        if accepted or (is_read and is_last_told and not is_any_untold):
-            return True
-        if is_read and is_any_untold and reaches_back:
+        if not before.last or since.time > reached or self._set.offer.changes_document is None:
             return False
-        raise self._older_than_changes(snapshot)
-
-    def _ask_source(self, snapshot: ResourceListRead) -> None:
-        """Delete what is gone if the source serves the older state of all in `temp.untold`; else raise Undetermined.
-
-        So a source shows that it was set back: what is listed was fetched by its hash, and what is not listed, or told
-        to be deleted, is asked for first (AMB-35).
-        """
-        number = self._set.row.id
+        reader = ChangeListReader(
+            self._set.lists, self._set.row.id, self._set.offer, since, before=Position(last=before.last), fresh=True
+        )
+        is_read = reader.read().outcome is ReadingOutcome.READ
         with self._run.database.write() as t:
-            for statement in (BY_URI, *_LAST_TOLD):
-                t.run(statement)
-            t.run(_ASK_UNTOLD, (number, snapshot.at))
-        self._applier.carry_out(lambda t, difference: difference.increment(t), retry_queue=False)
-        with self._run.database.write() as t:
-            is_unconfirmed = t.one(_UNCONFIRMED, (number,)) is not None
-            if is_unconfirmed:
-                t.run(_NO_NEW_FAILURES, (number, self._began))
-        if is_unconfirmed:
-            raise self._older_than_changes(snapshot)
-        self._applier.carry_out(lambda t, _: delete_what_is_gone(t, number), retry_queue=False)
-
-    def _older_than_changes(self, snapshot: ResourceListRead) -> Undetermined:
-        what = f"the {snapshot.title} of {format_micros(snapshot.at)} is older than what changes had told"
-        return Undetermined(what, code="HW-SYN-11", where=snapshot.uri, rule="DST-C10")
+            return is_read and t.one(_UNTOLD, (self._set.row.id, since.time)) is None
 
     def _keep_baseline(self, snapshot: ResourceListRead) -> None:
         """The position after a baseline: T is the snapshot's `at` (DST-4.5), and goes back only for another choice.
@@ -305,8 +241,6 @@ class Baseline:
             self._set.before = None
         again = self._again_since(snapshot)
         with self._run.database.write() as t:
-            for forget in _FORGET if self.decides else ():
-                t.run(forget, (row.id, since.time))
             forget_documents(t, row.id)
             forget_pushed(t, row.id)
             if snapshot.settled:

@@ -29,27 +29,20 @@ from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PatchAtt
 from headwater.sync.update.path_conflicts import PathConflicts
 from headwater.transport.fetch import Objection
 
-_UNTOLD = "IN (SELECT uri FROM temp.untold)"
-
 _CONFIRM = (
     "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, newer = 0, doomed_at = NULL,"
     " recovered = 0, loc = ?, type = ?, encoding = ?, links = ?, extra = ?,"
     " changed_at = nullif(max(coalesce(changed_at, 0), coalesce(?, 0)), 0) WHERE id = ?"
 )
-_NOT_LATER = f"""(?2 IS NULL OR (changed_at IS NULL AND NOT ?3) OR uri {_UNTOLD}
+_NOT_LATER = f"""(?2 IS NULL OR (changed_at IS NULL AND NOT ?3)
   OR (changed_at <= ?2 AND NOT (changed_at % {SECOND} = 0 AND changed_at < ?2 AND ?2 - changed_at < {SECOND})))"""
 """Not changed after the list's `at`: a whole second that `at` lies within may be later (AMB-06)."""
-
-_CHANGED_AT = f"iif(r.uri {_UNTOLD}, NULL, r.changed_at)"
-_DOOMED_AT = f"iif(r.uri {_UNTOLD}, NULL, r.doomed_at)"
-_FAILED_AT = f"iif(f.uri {_UNTOLD}, NULL, f.changed_at)"
-"""When a resource was changed; nobody knows of changes that a source which was set back tells no more (DST-C10)."""
 
 _SETTLED = "DELETE FROM failures WHERE set_id = ? AND uri = ? AND coalesce(changed_at <= ?, 1)"
 """What is held is what the list or change says: an earlier state that could not be had is not wanted any more."""
 
 _LOCAL_COLUMNS = (
-    f"r.id, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, {_CHANGED_AT}, r.newer, r.etag, r.last_modified,"
+    "r.id, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer, r.etag, r.last_modified,"
     " f.tries"
 )
 """Those that `_LocalColumns` adds, in its order."""
@@ -157,7 +150,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     def _listed(self, t: Transaction, at: int | None) -> Iterator[Row]:
         query = f"""
-            SELECT {listed_columns("l")}, {_LOCAL_COLUMNS}, r.path, {_DOOMED_AT}, r.listed_length, {_FAILED_AT},
+            SELECT {listed_columns("l")}, {_LOCAL_COLUMNS}, r.path, r.doomed_at, r.listed_length, f.changed_at,
                 r.recovered, {_STATED_COLUMNS}
             FROM temp.listed l LEFT JOIN resources r ON r.set_id = :set AND r.uri = l.uri
             LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri

@@ -168,8 +168,6 @@ class SetSync:
             ) from fault
         finally:
             self._baseline.decides = False
-            with self._run.database.write() as t:
-                t.run("DELETE FROM temp.untold")
         if not self._run.options.dry_run and self._set.offer.changes_document is not None:
             self._reading = self._increment()
 
@@ -364,7 +362,7 @@ class SetSync:
         held, row = self._set, self._set.row
         position = row.position or Position()
         if (since := held.again_since) is not None:  # whatever was done of the lists
-            position = Position(time=position.time, at_time=position.at_time, told=since)
+            position = Position(time=position.time, told=since)
         before = held.before if archived is None and not held.is_bridged else None
         if archived is not None:
             position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
