@@ -46,7 +46,7 @@ LINES = {
     "source": 4_974,
     "spec": 3_791,
     "storage": 2_096,
-    "sync": 16_552,
+    "sync": 16_549,
     "top": 1_432,
     "transport": 2_141,
     "triplestores": 998,

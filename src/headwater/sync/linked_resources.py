@@ -80,17 +80,19 @@ def put_changed(t: Transaction, set_id: int, types: Sequence[str], scope: Scope)
     nothing else is.
     """
     recall_listing(t, set_id)
-    formers = [(uri,) for uri in _formers(t, types)]
+    formers = _formers(t, types)
     t.run(_TAKE_CHANGED)
     t.run(_ADD_CHANGED)
     if not types:
         _describe(t)
         return
     _represent(t, types, scope, with_changes=True)
-    t.many("UPDATE temp.copied SET is_news = 1, exact = 0 WHERE uri = ? AND NOT is_news", formers)
+    news = "UPDATE temp.copied SET is_news = 1, exact = 0 WHERE uri = ? AND NOT is_news"
+    t.many(news, ((uri,) for uri in formers))
     for statement in _PUT_COPIED:
         t.run(statement)
-    t.many(_PUT_FORMER, formers)
+    last = t.value("SELECT max(coalesce(at, latest)) FROM temp.changed")  # as far as anybody knows
+    t.many(_PUT_FORMER, ((uri, last) for uri in formers))
 
 
 def keep_listing(t: Transaction, set_id: int) -> None:
@@ -171,11 +173,10 @@ _PUT_COPIED = (
     f" SELECT {LISTED_COLUMNS}, 'updated', at, latest, exact, refused, 1 FROM temp.copied"
     f" WHERE is_news AND uri NOT IN ({_NAMED}) ORDER BY n",
 )
-_PUT_FORMER = f"""
-INSERT INTO temp.changed(uri, change, at, exact, refused, pending)
-SELECT ?1, 'deleted', (SELECT max(coalesce(at, latest)) FROM temp.changed), 0, 0, 1
-WHERE ?1 NOT IN (SELECT uri FROM temp.copied) AND ?1 NOT IN ({_NAMED})"""  # noqa: S608
-"""A former alternate is gone since the last of the changes that were read, as far as anybody knows."""
+_PUT_FORMER = """
+INSERT INTO temp.changed(uri, change, at, exact, refused, pending) SELECT ?1, 'deleted', ?2, 0, 0, 1
+WHERE NOT EXISTS (SELECT 1 FROM temp.copied WHERE uri = ?1)
+AND NOT EXISTS (SELECT 1 FROM temp.changed WHERE uri = ?1 AND pending)"""
 
 
 def _formers(t: Transaction, types: Sequence[str]) -> list[str]:
@@ -251,7 +252,7 @@ _DESCRIBING = """SELECT uri, links FROM temp.present WHERE NOT refused AND links
 _UNNAMED = f"""
 SELECT p.n, p.uri, p.refused, r.path FROM temp.present p
 LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = p.uri AND r.path IS NOT NULL
-WHERE p.n > ?2 AND NOT p.is_news AND p.uri NOT IN ({_NAMED})
+WHERE p.n > ?2 AND NOT p.is_news AND NOT EXISTS (SELECT 1 FROM temp.changed c WHERE c.uri = p.uri AND c.pending)
 AND NOT EXISTS (SELECT 1 FROM failures f WHERE f.set_id = ?1 AND f.uri = p.uri)
 AND NOT coalesce(r.listed_hash IS p.hash AND r.listed_length IS p.length AND r.lastmod IS p.lastmod
   AND r.path IS NOT NULL, 0) ORDER BY p.n LIMIT {_CHUNK}"""  # noqa: S608

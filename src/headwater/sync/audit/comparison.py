@@ -120,6 +120,10 @@ _SPARE_REFUSED = (
     f"{_SPARE} SELECT r.path FROM resources r JOIN refusals f ON f.set_id = r.set_id AND f.uri = r.uri"  # noqa: S608
     " WHERE r.set_id = ? AND r.path IS NOT NULL"
 )
+_KNOWN = """
+SELECT uri, path, 1 FROM temp.expected UNION ALL
+SELECT r.uri, r.path, 0 FROM resources r WHERE r.set_id = ? AND r.path IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.uri = r.uri)"""
 _DOUBTFUL = f"uri IN (SELECT uri FROM temp.past WHERE state IN ({UNKNOWN}, {EXISTED}))"  # noqa: S608  our own numbers
 _LEAVE_OPEN = (
     f"{_SPARE} SELECT path FROM temp.expected WHERE {_DOUBTFUL}",  # noqa: S608
@@ -353,18 +357,16 @@ class SetComparison:
             t.run("CREATE INDEX IF NOT EXISTS temp.expected_path ON expected(path)")
 
     def _leave_out(self, t: Transaction, paths: PathConflicts) -> None:
-        """What the filters of the last run leave out is neither expected nor, where a file is held, one too many."""
-        held = "SELECT uri, path FROM resources WHERE set_id = ? AND path IS NOT NULL"
-        gone = " AND uri NOT IN (SELECT uri FROM temp.expected)"
-        spared = {uri: path for uri, path in t.rows(held, (self.row.id,)) if not paths.takes(uri, path)}
-        if spared and self.choice.is_by_metadata:  # what the source has deleted is to go, described or not
-            for uri, path in t.fetch(held + gone, (self.row.id,)):
-                if paths.takes_deletion(uri, path):
-                    spared.pop(uri, None)
-        left = {uri: path for uri, path in t.rows("SELECT uri, path FROM temp.expected") if not paths.takes(uri, path)}
-        t.many(f"{_SPARE} VALUES (?)", ((path,) for path in (spared | left).values()))
-        t.many("DELETE FROM temp.expected WHERE uri = ?", ((uri,) for uri in left))
-        self._result.left_out += len(spared | left)
+        """What the filters of the last run leave out is neither expected nor, where a file is held, one too many.
+
+        What the source has deleted is to go, described by a record or not.
+        """
+        for uri, path, is_expected in t.rows(_KNOWN, (self.row.id,)):
+            goes = self.choice.is_by_metadata and not is_expected and paths.takes_deletion(uri, path)
+            if not (goes or paths.takes(uri, path)):
+                t.run(f"{_SPARE} VALUES (?)", (path,))
+                self._result.left_out += 1
+        t.run("DELETE FROM temp.expected WHERE path IN (SELECT path FROM temp.spared)")
 
     # the files
 
@@ -480,7 +482,6 @@ class SetComparison:
         """Look once more: what has changed since the audit began is no finding (DST-Q). The past does not change."""
         with self._database.write() as t:
             suspicious = t.one("SELECT 1 FROM temp.expected WHERE verdict IN (?, ?) LIMIT 1", (MISSING, DIFFERENT))
-            suspicious = suspicious or t.one("SELECT 1 FROM temp.surplus LIMIT 1")
         if suspicious is None or self.moment is not None or self.row.offer.changes_document is None:
             return
         before = self._position
@@ -491,11 +492,6 @@ class SetComparison:
                     "UPDATE temp.expected SET verdict = ? WHERE verdict IS NOT NULL AND uri IN"
                     " (SELECT uri FROM temp.changed WHERE pending)",
                     (CHANGED,),
-                )
-                t.run(
-                    "DELETE FROM temp.surplus WHERE path IN (SELECT r.path FROM resources r JOIN temp.changed c"
-                    " ON c.uri = r.uri WHERE r.set_id = ? AND c.pending AND r.path IS NOT NULL)",
-                    (self.row.id,),
                 )
 
     def _tally(self, proved: Counter[str]) -> None:
