@@ -88,11 +88,17 @@ def _patch(base: Path, old: Path, new: Path, quads: int, lines: int) -> Row:
 
 def _whole_run(base: Path, quads: int, lines: int) -> Row:
     """With the two files compared, as a run does it."""
-    kept = KeptStates(base)
-    began = time.perf_counter()
-    state = KeptState("", f"{1:064x}", quads)
+    kept, places = KeptStates(base / "kept"), []
+    for number in range(2):
+        path = base / f"{number:064x}.nq"
+        with path.open("rb") as file:
+            places.append(StorePosition(_URI, hashlib.file_digest(file, "sha256").hexdigest(), quads))
+        kept.path(places[-1].sha256).hardlink_to(path)
     store = EmbeddedStore(base / "store")
-    told = bring_up(store, store.state(), kept, state, _position(1, quads), name="store")
+    store.load(base / f"{0:064x}.nq", places[0])
+    began = time.perf_counter()
+    state = KeptState("", places[1].sha256, quads)
+    told = bring_up(store, store.state(), kept, state, places[1], name="store")
     seconds = time.perf_counter() - began
     assert (told.done, told.removed + told.added) == ("patched", lines)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

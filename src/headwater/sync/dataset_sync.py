@@ -11,7 +11,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.patches import N_QUADS_DIFF
 from headwater.progress import Progress
-from headwater.rdf.canonical import LABELS_KEPT, BlankNodes, DatasetSummary, RdfOptions, write_canonical
+from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.syntaxes import (
     N_QUADS,
     NoSingleDataset,
@@ -46,7 +45,7 @@ from headwater.storage.transaction import Row, Transaction
 from headwater.sync.connection import netrc_authorization
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.held_files import digest_of_file
-from headwater.sync.lists.entries import ListContext, all_links, encode_links
+from headwater.sync.lists.entries import ListContext, encode_links
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import (
     DIFFERENT,
@@ -120,27 +119,6 @@ _RESTATE: Final = (
 )
 
 
-_WITH_PATCH: Final = (
-    "SELECT c.n, c.links, r.links, c.hash IS NOT NULL AND c.hash = r.listed_hash FROM temp.changed c"
-    " JOIN resources r ON r.set_id = ? AND r.uri = c.uri AND r.links IS NOT NULL WHERE c.pending AND c.links LIKE ?"
-)
-
-
-def keep_links(t: Transaction, set_id: int) -> None:
-    """Have changes of datasets say what is held of them: they have one link, to the patch (TIM-A2).
-
-    What a link said of another state than this one, its hash for instance, is left out.
-    """
-    found = []
-    for n, links, held, same in t.rows(_WITH_PATCH, (set_id, f"%{N_QUADS_DIFF}%")):
-        told = all_links(links)
-        if all(link.rel == PATCH for link in told):
-            kept = (link for link in all_links(held) if link.rel != PATCH)
-            told += [link if same else Link(rel=link.rel, href=link.href, type=link.type) for link in kept]
-            found.append((encode_links(told), n))
-    t.many("UPDATE temp.changed SET links = ? WHERE n = ?", found)
-
-
 def restate_patches(t: Transaction, set_id: int, wanted: str | None, *, listed: bool = False) -> None:
     """Make staged changes of patches those of the dataset of the set, which is fetched whole where no hash tells what
     a patch leads to. Where no dataset is held, or `listed`, they stay what they are: files.
@@ -162,24 +140,8 @@ def restate_patches(t: Transaction, set_id: int, wanted: str | None, *, listed: 
 # the states of the dataset that are kept for one store
 
 _NOTE: Final = "state.json"
-_NEXT: Final = "next"
-_CHANGES: Final = "changes.nqud"
-_LEFT_BEHIND: Final = (_NEXT, f".{_NEXT}.*.part", "rdf-*", ".state-*", _CHANGES, "oxigraph.new", "oxigraph.old")
+_LEFT_BEHIND: Final = ("rdf-*", ".state-*", "oxigraph.new", "oxigraph.old", "next", ".next.*.part", "changes.nqud")
 """Names of what a killed run may have left."""
-
-
-class CountedState(msgspec.Struct, frozen=True):
-    """How many statements a store had when it was left in the state with this SHA-256.
-
-    They are fewer than the dataset has where the store takes two forms of a literal for one.
-    """
-
-    sha256: str
-    count: int
-    at: float = 0.0
-    """When they were counted, in seconds since 1970, and how long that took."""
-
-    seconds: float = 0.0
 
 
 class KeptState(msgspec.Struct, frozen=True):
@@ -193,8 +155,6 @@ class KeptState(msgspec.Struct, frozen=True):
 
     dataset: str = ""
     """The URI of the dataset, by which a store may have it."""
-
-    counted: CountedState | None = None
 
 
 def blank_nodes_of(dataset: RdfFile) -> BlankNodes:
@@ -246,38 +206,24 @@ class KeptStates:
         if noted is not None and dataset.digest and noted.source_digest == dataset.digest and noted.sha256 in self:
             state = noted
         else:
-            aside, source = self._folder / _NEXT, input_of(dataset, root)
-            options = RdfOptions(blank_nodes_of(dataset))
-            try:
-                made = write_canonical([source], aside, scratch=self._folder, options=options)
-                state = KeptState(dataset.digest, made.sha256, made.quads)
-                if dataset.digest != f"sha-256:{made.sha256}":  # a patched one is: these are the octets of the file
+            source, options = input_of(dataset, root), RdfOptions(blank_nodes_of(dataset))
+            with self.scratch() as folder:
+                aside = Path(folder, "next")
+                try:
+                    made = write_canonical([source], aside, scratch=Path(folder), options=options)
+                    state = KeptState(dataset.digest, made.sha256, made.quads)
+                    if dataset.digest != f"sha-256:{made.sha256}":  # a patched one is: these are the octets of the file
+                        _check(source.path, dataset.digest)
+                except SourceFault:
                     _check(source.path, dataset.digest)
+                    raise
                 aside.rename(self.path(state.sha256))
-            except SourceFault:
-                _check(source.path, dataset.digest)
-                raise
-            finally:
-                aside.unlink(missing_ok=True)
             sync_folder(self._folder)
-        state = msgspec.structs.replace(state, copy=self._copy, dataset=dataset.uri, counted=self.counted)
+        state = msgspec.structs.replace(state, copy=self._copy, dataset=dataset.uri)
         if state != noted:
-            self._write_note(state)
+            self._noted = state
+            replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], ".state-")
         return state
-
-    def _write_note(self, state: KeptState) -> None:
-        self._noted = state
-        replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], ".state-")
-
-    @property
-    def counted(self) -> CountedState | None:
-        """What was counted in the store when it was left; None: nobody has."""
-        return None if self._noted is None else self._noted.counted
-
-    def remember(self, counted: CountedState) -> None:
-        """Remember what was counted in the store."""
-        if self._noted is not None:
-            self._write_note(msgspec.structs.replace(self._noted, counted=counted))
 
     def scratch(self) -> tempfile.TemporaryDirectory[str]:
         """A folder for temporary files."""
@@ -286,13 +232,11 @@ class KeptStates:
     @contextmanager
     def changes(self, before: str, after: str) -> Iterator[tuple[Path, PatchSummary]]:
         """What leads from one state that is kept to another, removals and then additions, in a file of a while."""
-        path = self._folder / _CHANGES
-        try:
+        with self.scratch() as folder:
+            path = Path(folder, "changes")
             with path.open("wb") as file:
                 summary = write_patch(self.path(before), self.path(after), file)
             yield path, summary
-        finally:
-            path.unlink(missing_ok=True)
 
     def keep_only(self, sha256: str) -> None:
         """Remove the files of other states."""
@@ -344,93 +288,57 @@ def wanted_stores(options: SyncOptions, set_name: str, root: Path) -> list[Wante
     return stores
 
 
-_RARELY: Final = 100
-"""Where nothing has changed, a count that took more than a second is made again after so many times as long."""
-
-
 def compared(store: FollowingStore, published: Path, sha256: str, scratch: Path) -> tuple[str, DatasetSummary]:
     """Whether a store holds what a file of canonical N-Quads has, whose SHA-256 this is: `SAME`, `NORMALISED` (with
     literals in other forms) or `DIFFERENT`; and what it holds. Raises StoreFault."""
     with (scratch / "raw").open("wb") as raw:
         store.write_statements(raw)
-    held = _canonical(scratch / "raw", scratch / "held")
+    held = _canonical(RdfInput(scratch / "raw", N_QUADS), scratch / "held")
     if held.sha256 == sha256:
         return SAME, held
     sums = set()
     for path in (scratch / "held", published):
         write_normalised(path, scratch / "forms")
-        sums.add(_canonical(scratch / "forms", scratch / "normalised").sha256)
+        sums.add(_canonical(RdfInput(scratch / "forms", N_QUADS), scratch / "normalised").sha256)
     return NORMALISED if len(sums) == 1 else DIFFERENT, held
 
 
-def _canonical(source: Path, target: Path) -> DatasetSummary:
-    inputs = [RdfInput(source, N_QUADS)]
-    return write_canonical(inputs, target, scratch=target.parent, options=LABELS_KEPT, durable=False)
-
-
-def is_altered(store: FollowingStore, state: StoreState, kept: KeptStates, wanted: KeptState, *, proved: bool) -> bool:
-    """Whether a store does not hold what it was left with: seen by the number of its statements, or, where that is
-    another or what is there is to be `proved`, by all of them. One that is on its way, or that no run knows, is not."""
-    held, counted = state.position, kept.counted
-    if held is None or state.under_way is not None or held.sha256 not in kept:
-        return False
-    if counted is None or counted.sha256 != held.sha256:
-        counted = CountedState(held.sha256, held.quads)  # of an earlier version, or a killed run
-    rests = held.sha256 == wanted.sha256 and counted.seconds > 1 and not proved
-    if rests and time.time() - counted.at < _RARELY * counted.seconds:
-        return False
-    found = _count(store, held.sha256)
-    if proved or found.count != counted.count:
-        with kept.scratch() as folder:
-            if compared(store, kept.path(held.sha256), held.sha256, Path(folder))[0] == DIFFERENT:
-                return True
-    kept.remember(found)
-    return False
-
-
-def _count(store: FollowingStore, sha256: str) -> CountedState:
-    began = time.monotonic()
-    count = store.count()
-    return CountedState(sha256, count, time.time(), time.monotonic() - began)
+def _canonical(source: RdfInput, target: Path, blank_nodes: BlankNodes = BlankNodes.KEPT) -> DatasetSummary:
+    options = RdfOptions(blank_nodes)
+    return write_canonical([source], target, scratch=target.parent, options=options, durable=False)
 
 
 def bring_up(
     store: FollowingStore, state: StoreState, kept: KeptStates, wanted: KeptState, place: StorePosition, *, name: str
 ) -> StoreReport:
-    """Bring a store from its state to one that is kept. `place` is the position that it gets."""
-    report = StoreReport(store=name)
-    held = state.position
-    if held is not None and held.dataset != iri_text(place.dataset):
+    """Bring a store from its state to one that is kept. `place` is the position that it gets.
+
+    By what differs, where the state that it says that it has is kept, and it is on its way to no other one: of such a
+    state it has some already.
+    """
+    report, held = StoreReport(store=name), state.position
+    is_known = held is not None and held.dataset == iri_text(place.dataset) and held.sha256 in kept
+    if not is_known or state.under_way not in (None, wanted.sha256):
         held = None
-    begun, way = state.under_way, [wanted.sha256]
-    if begun is not None and begun != wanted.sha256:
-        way.insert(0, begun)  # what was begun is done first: the store may have some of it already
-    if held is None or held.sha256 not in kept or (begun is not None and begun not in kept):
-        held = None  # it has some of a state that nobody has kept, whatever it says that it had
-    for target in way:
-        if held is None or (begun is None and held.sha256 == target):
-            break
-        position = place if target == wanted.sha256 else StorePosition(place.dataset, target, 0)
-        changes = _patched(store, kept, held.sha256, position, min(store.most_changes, max(wanted.quads, 1000)))
-        if changes is None:
-            held = None
-            break
-        held = position
-        report.done = "patched"
-        report.removed, report.added = changes.removed, changes.added
-    if held is None or held.sha256 != wanted.sha256:
+    if held is not None and held.sha256 == wanted.sha256 and state.under_way is None:
+        kept.keep_only(wanted.sha256)
+        return report
+    most = min(store.most_changes, max(wanted.quads, 1000))
+    if held is not None and (changes := _patched(store, kept, held.sha256, place, most)) is not None:
+        report.done, report.removed, report.added = "patched", changes.removed, changes.added
+    else:
         store.load(kept.path(wanted.sha256), place)
         report.done, report.removed, report.added = "loaded", 0, wanted.quads
     kept.keep_only(wanted.sha256)
-    if report.done != "unchanged":
-        kept.remember(_count(store, wanted.sha256))
     return report
 
 
 def _patched(
     store: FollowingStore, kept: KeptStates, before: str, position: StorePosition, most: int
 ) -> PatchSummary | None:
-    """Apply what differs between two states; None where that is too much."""
+    """Apply what differs between two states; None where that is too much, or the file of the first is damaged."""
+    if digest_of_file(lambda: os.open(kept.path(before), os.O_RDONLY | os.O_CLOEXEC), "sha-256") != before:
+        return None
     with kept.changes(before, position.sha256) as (path, changes):
         if changes.removed + changes.added > most:
             return None
@@ -488,23 +396,36 @@ class DatasetSync:
         URI that its own dataset had before the address of the source changed."""
         self.context.listener(Progress(f"store of {self.row.name}", 0))
         with closing(wanted.opened(dataset.uri)) as store:
-            place, former = store.state().position, kept.former_uri()
-            if place is not None and place.dataset != iri_text(dataset.uri) and former is None:
-                what = f"the store holds another dataset: {place.dataset[:200]}"
+            held, former = store.state(), kept.former_uri()
+            before = held.position
+            if before is not None and before.dataset != iri_text(dataset.uri) and former is None:
+                what = f"the store holds another dataset: {before.dataset[:200]}"
                 raise StoreFault(what, code="HW-TRI-02", where=wanted.name)
             if former and former != dataset.uri:
                 store.leave(former)
-        state = kept.state_of(dataset, Path(self.context.destination))
-        told.sha256, told.quads = state.sha256, state.quads
-        place = StorePosition(dataset.uri, state.sha256, state.quads, format_micros(dataset.changed_at))
-        options = self.context.options
-        with closing(wanted.opened(dataset.uri)) as store:
-            held = store.state()
-            if is_altered(store, held, kept, state, proved=options.repair or options.baseline):
+            state = kept.state_of(dataset, Path(self.context.destination))
+            told.sha256, told.quads = state.sha256, state.quads
+            place = StorePosition(dataset.uri, state.sha256, state.quads, format_micros(dataset.changed_at))
+            if self._is_altered(store, held, kept, state):
                 held = StoreState(None)
                 what = "the store does not hold what the last run left there: the dataset is loaded anew"
                 self.context.documents.warn("DST-C10", what, wanted.name)
             told.stores.append(bring_up(store, held, kept, state, place, name=wanted.name))
+
+    def _is_altered(self, store: FollowingStore, state: StoreState, kept: KeptStates, wanted: KeptState) -> bool:
+        """Whether a store does not hold what it was left with: seen by the number of its statements, or, where that is
+        another or what is there is to be proved, by all of them. One that is on its way, or that no run knows, is not;
+        a service that follows asks only before it changes the store."""
+        held, options = state.position, self.context.options
+        is_proved = options.repair or options.baseline
+        if held is None or state.under_way is not None or held.sha256 not in kept:
+            return False
+        if options.patient and not is_proved and held.sha256 == wanted.sha256:
+            return False
+        if not is_proved and store.count() == held.quads:
+            return False
+        with kept.scratch() as folder:
+            return compared(store, kept.path(held.sha256), held.sha256, Path(folder))[0] == DIFFERENT
 
     def _tell(self, fault: HeadwaterError) -> None:
         self.report.complete = False
@@ -519,7 +440,7 @@ class DatasetSync:
 
 _LARGEST: Final = 1 << 40
 _HELD: Final = (
-    "SELECT e.hash, r.etag, r.digest, coalesce(r.loc, r.uri) FROM temp.expected e JOIN resources r"
+    "SELECT e.hash, coalesce(r.loc, r.uri) FROM temp.expected e JOIN resources r"
     " ON r.set_id = ? AND r.uri = e.uri WHERE e.uri = ?"
 )
 
@@ -541,46 +462,37 @@ def audit_dataset(
         row = t.one(_HELD, (set_id, dataset.uri))
     if row is None or digests_of(row[0]):
         return None
-    _, etag, digest, loc = row
     try:
         with FileTree(root, None) as tree, os.fdopen(tree.open(dataset.path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            held = f"sha-256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+            held = hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return None
     except OSError as cause:
         return ContentVerdict(dataset.uri, UNREADABLE, cause.strerror or str(cause))
-    known = etag if etag and not etag.startswith("W/") and digest == held else None
     with tempfile.TemporaryDirectory(prefix="headwater-audit-") as scratch:
         sent = Path(scratch, "sent")
         fetch = Fetch(
-            loc,
-            headers=(("Accept-Encoding", "identity"), *((("If-None-Match", known),) if known else ())),
+            row[1],
+            headers=(("Accept-Encoding", "identity"),),
             into=str(sent),
             algorithms=("sha-256",),
             max_octets=octet_limit(size, _LARGEST),
             objection=context.scope.objection,
         )
         answer = transport.one(fetch)
-        if answer.status == 304 and known is not None:
-            return ContentVerdict(dataset.uri, SAME, "")
         if not answer.ok:
             why = answer.failure.text if answer.failure else f"HTTP status {answer.status}"
             return ContentVerdict(dataset.uri, UNVERIFIABLE, f"no hash is listed, and it was not sent: {why:.300}")
-        is_same = f"sha-256:{answer.digests['sha-256']}" == held
+        is_same = answer.digests["sha-256"] == held
         with suppress(SourceFault):  # octets that differ may be the same dataset, in another order or syntax
             here = input_of(dataset, root)
-            there = RdfInput(sent, here.syntax, here.base, here.name)
-            is_same = is_same or _canonical_sum(here, dataset, sent) == _canonical_sum(there, dataset, sent)
+            both = (here, RdfInput(sent, here.syntax, here.base, here.name))
+            made = {_canonical(one, sent.with_name("canonical"), blank_nodes_of(dataset)).sha256 for one in both}
+            is_same = is_same or len(made) == 1
     if is_same:
         return ContentVerdict(dataset.uri, SAME, "")
     return ContentVerdict(dataset.uri, DIFFERENT, "no hash is listed; the source sends other statements")
-
-
-def _canonical_sum(source: RdfInput, dataset: RdfFile, beside: Path) -> str:
-    """The SHA-256 of the canonical form of a dataset. Raises SourceFault."""
-    options = RdfOptions(blank_nodes_of(dataset))
-    return write_canonical([source], beside.with_name("canonical"), scratch=beside.parent, options=options).sha256
 
 
 def audit_stores(t: Transaction, row: SetRow, root: Path, options: SyncOptions) -> list[StoreAudit]:
@@ -595,8 +507,7 @@ def audit_stores(t: Transaction, row: SetRow, root: Path, options: SyncOptions) 
             return []
         with tempfile.TemporaryDirectory(prefix="headwater-audit-") as scratch:
             folder = Path(scratch)
-            how = RdfOptions(blank_nodes_of(dataset))
-            published = write_canonical([input_of(dataset, root)], folder / "published", scratch=folder, options=how)
+            published = _canonical(input_of(dataset, root), folder / "published", blank_nodes_of(dataset))
             return [_audited(store, dataset, published, folder) for store in wanted]
     except SourceFault as fault:
         return [StoreAudit(store=store.name, verdict=UNREADABLE, reason=str(fault)) for store in wanted]

@@ -130,7 +130,7 @@ def test_many_lines_at_one_place_take_bounded_memory(tmp_path: Path, name: str, 
             write_patched(base, [patch], tmp_path / "made", lambda made: True)
         else:
             for _block in unified_diff.patched_blocks(
-                [base.read_bytes()], steps.statements(), unified_diff.EffectCounts()
+                [base.read_bytes()], steps.statements(), unified_diff.AppliedSummary()
             ):
                 pass
         peak = tracemalloc.get_traced_memory()[1]

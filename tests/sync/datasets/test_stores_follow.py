@@ -102,6 +102,18 @@ def test_a_store_that_was_removed_or_is_foreign_is_loaded_again(site: Site, dest
     assert in_store(stores / "set") == normalised(STATES[0])
 
 
+def test_a_kept_state_that_a_disk_has_damaged_is_not_gone_by(site: Site, dest: Path, tmp_path: Path) -> None:
+    """What differs from it would not be what differs from the store: the dataset is loaded anew."""
+    stores = tmp_path / "stores"
+    go(site.source.base, dest, store=str(stores))
+    (kept,) = (stores / "set").glob("*.nq")
+    kept.write_bytes(b"".join(kept.read_bytes().splitlines(keepends=True)[:-3]))
+    site.put("dataset.nq", text_of(STATES[1]))
+    site.publish()
+    assert go(site.source.base, dest, store=str(stores)).one.dataset.stores[0].done == "loaded"
+    assert in_store(stores / "set") == normalised(STATES[1])
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["loaded", "patched"])
 @pytest.mark.parametrize("algorithm", ["sha256", "md5"])
 def test_a_store_follows_no_file_that_was_altered(
@@ -497,7 +509,8 @@ def test_a_store_that_somebody_else_has_altered_is_loaded_anew(
     stores: dict[str, Any] = {
         "store": str(tmp_path / "s"), "sparql": server.update_url, "sparql_query": server.query_url,
     }  # fmt: skip
-    state = STATES[0] | {f"<urn:{n}> <urn:p> <urn:o> <urn:g> .\n".encode() for n in range(8)}
+    state = {one for one in STATES[0] if b"XMLSchema" not in one}  # else all statements are compared in each run
+    state |= {f"<urn:{n}> <urn:p> <urn:o> <urn:g> .\n".encode() for n in range(8)}
     site.put("dataset.nq", text_of(state))
     site.publish()
     assert go(site.source.base, dest, **stores).status == DONE

@@ -332,10 +332,25 @@ def any_patches_alone(t: Transaction) -> bool:
     return t.one(_PATCHES_ALONE, (f"{N_QUADS_DIFF}%",)) is not None
 
 
-def any_patches(t: Transaction) -> bool:
-    """Whether there are pending changes with patches of datasets."""
-    query = "SELECT 1 FROM temp.changed WHERE pending AND links LIKE ? LIMIT 1"
-    return t.one(query, (f"%{N_QUADS_DIFF}%",)) is not None
+_WITH_PATCH = (
+    "SELECT c.n, c.links, r.links, c.hash IS NOT NULL AND c.hash = r.listed_hash FROM temp.changed c"
+    " JOIN resources r ON r.set_id = ? AND r.uri = c.uri AND r.links IS NOT NULL WHERE c.pending AND c.links LIKE ?"
+)
+
+
+def keep_links(t: Transaction, set_id: int) -> None:
+    """Have changes of datasets say what is held of them: they have one link, to the patch (TIM-A2).
+
+    What a link said of another state than this one, its hash for instance, is left out.
+    """
+    found = []
+    for n, links, held, same in t.rows(_WITH_PATCH, (set_id, f"%{N_QUADS_DIFF}%")):
+        told = all_links(links)
+        if all(link.rel == PATCH for link in told):
+            kept = (link for link in all_links(held) if link.rel != PATCH)
+            told += [link if same else Link(rel=link.rel, href=link.href, type=link.type) for link in kept]
+            found.append((encode_links(told), n))
+    t.many("UPDATE temp.changed SET links = ? WHERE n = ?", found)
 
 
 _FLAG_KEPT = """

@@ -37,6 +37,7 @@ UPDATE temp.work AS w SET changed_at = (SELECT max(s.low) FROM temp.stated s
   WHERE s.uri = w.uri AND s.change IS NOT NULL AND s.high <= ? AND s.hash IS w.hash)
 WHERE round = 0 AND changed_at IS NULL"""
 _PLAN = "UPDATE temp.work SET round = 1, attempt_json = ? WHERE n = ?"
+_BY_PATCHES = f"UPDATE temp.work SET round = {_WAITS}, attempt_json = ? WHERE n = ?"  # noqa: S608
 
 
 class _WantedRow(msgspec.Struct, frozen=True, gc=False):
@@ -74,12 +75,14 @@ class _VersionApplier(Applier):
         transfer.moment = self._evidence.moment
         transfer.take_what_is_here()
         self._set_apart()
-        # a source of a dataset keeps no earlier states, but all patches: what they make waits aside for the first round
+        # a source of a dataset keeps no earlier states, but all patches: for what they make no package is fetched
         with self._run.database.write() as t:
-            unversioned = {row.n for row in self._wanted(t) if row.has_no_version and row.hash is not None}
-        if unversioned and self._run.options.patches != "off":
-            self._bring_dataset(unversioned)  # (TIM-A6)
-            self._set_apart()
+            unversioned = {row.n: row for row in self._wanted(t) if row.has_no_version and row.hash is not None}
+        first = self._first_patches(unversioned) if unversioned and self._run.options.patches != "off" else None
+        if first is not None:  # (TIM-A6)
+            n, patches = first
+            with self._run.database.write() as t:
+                t.run(_BY_PATCHES, (encode_attempts((patches, *self._attempts(unversioned[n]))), n))
         offer = held.offer
         if offer.on_demand is not None and offer.on_demand.past and self._is_wanted():
             self._by_package_transfer(self._run, offer, format_micros(self._evidence.moment))
@@ -96,7 +99,7 @@ class _VersionApplier(Applier):
             self.unanswered = transfer.unanswered
 
     def _set_apart(self) -> None:
-        """Have what is still as it was, or was made from patches, wait, so that no dump is fetched for it."""
+        """Have what is still as it was wait, so that no dump is fetched for it."""
         with self._run.database.write() as t:
             t.run(_SET_APART)
 

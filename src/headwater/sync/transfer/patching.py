@@ -1,7 +1,8 @@
 """Patches in the place of whole resources (DST-S1): which are asked for, and their execution.
 
-Nothing is believed but the hash that the list states of the result. Whatever else comes of a patch, the resource is
-fetched whole.
+All patches of a resource are fetched together and executed one after the other: on the copy, or for the first import
+of a dataset on nothing (TIM-A6). Nothing is believed but the hash that the list states of the result. Whatever else
+comes of a patch, the resource is fetched whole.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -21,7 +23,7 @@ from headwater.spec.kinds import PATCH
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.entries import links_of
 from headwater.sync.transfer.verification import digests_of, strongest_of
-from headwater.sync.transfer.work_queue import PatchAttempt, PatchStep, RunContext, Work
+from headwater.sync.transfer.work_queue import PatchAttempt, PatchStep, RunContext, Work, encode_attempts
 from headwater.transport.fetch import Fetch, Fetched, Objection
 
 LARGEST_OF_DATASET: Final = 256 << 20
@@ -30,10 +32,11 @@ LARGEST_OF_DATASET: Final = 256 << 20
 # which patches are asked for
 
 MOST_STEPS: Final = 20
-"""So many patches, one after the other, are asked for at most: each is a request that waits for the one before. Of
-datasets there is no such limit where their octets are stated: while they change, the whole is newer than any list."""
-_MOST_WRITTEN: Final = 16 << 30
-"""Octets that so many patches of a dataset may have written: each writes the whole."""
+"""So many patches are asked for at most. Of datasets there are more where their octets are stated: while they change,
+the whole is newer than any list."""
+_MOST_OF_DATASET: Final = 100_000
+_MOST_OCTETS: Final = 64 << 30
+"""Of the patches of a first import together."""
 
 PENDING_CHANGES = (
     "SELECT change, coalesce(stated, at), hash, length, links FROM temp.changed WHERE uri = ? AND (pending OR folded)"
@@ -63,49 +66,78 @@ class HeldState(NamedTuple):
     is_previous: bool
 
 
-def planned_patches(
-    held: HeldState, pending: Sequence[PendingChange], objection: Objection
-) -> tuple[PatchAttempt, ...]:
-    """The patches that lead from the copy to the last of these changes; none: it is fetched whole.
+def planned_patches(held: HeldState, pending: Sequence[PendingChange], objection: Objection) -> PatchAttempt | None:
+    """The patches that lead from the copy to the last of these changes; None: it is fetched whole.
 
     1. The copy is exactly a state that the changes tell of, or else the one before all of them (`is_previous`).
-    2. Each change after it is an update with a hash, and has a patch of a known type within the scope.
+    2. Each change after it is an update, and has a patch of a known type within the scope; the last has a hash.
     3. Together they are fewer octets than the resource, and no more than `MOST_STEPS`, but of a dataset.
     """
-    changes = [  # lists that overlap tell one change twice
-        one
-        for one, later in zip(pending, (*pending[1:], None), strict=True)
-        if later is None or one.at is None or one[:3] != later[:3]
-    ]
+    changes = _told_once(pending)
     states = [n + 1 for n, one in enumerate(changes) if one.leaves((held.digest,))]
-    start = states[-1] if states else 0 if held.is_previous else len(changes)
-    steps = [_step(one, objection) for one in changes[start:]]
-    found = [one for one in steps if one is not None]
-    if not found or len(found) < len(steps):
-        return ()
-    of_dataset = all(is_of_dataset(one.type) for one in found)
-    whole, octets = changes[-1].length, sum(one.length or 0 for one in found)
-    is_stated = all(one.length is not None for one in found)
+    changes = changes[states[-1] if states else 0 if held.is_previous else len(changes) :]
+    steps = tuple(step for one in changes if (step := _step(one, objection)) is not None)
+    if not steps or len(steps) < len(changes) or any(one.change != "updated" for one in changes):
+        return None
+    if strongest_of(changes[-1].hash) is None:
+        return None
+    of_dataset = _are_of_dataset(steps)
+    whole, octets = changes[-1].length, sum(one.length or 0 for one in steps)
+    is_stated = all(one.length is not None for one in steps)
     if held.octets > LARGEST and not of_dataset:
-        return ()
-    if whole is not None and (octets >= whole or not (of_dataset or is_stated or len(found) == 1)):
-        return ()
-    is_fewer = is_stated and octets < held.octets
-    if len(found) > MOST_STEPS and not (of_dataset and is_fewer and len(found) * held.octets <= _MOST_WRITTEN):
-        return ()
-    return (PatchAttempt(found[0], held.digest), *map(PatchAttempt, found[1:]))
+        return None
+    if whole is not None and (octets >= whole or not (of_dataset or is_stated or len(steps) == 1)):
+        return None
+    if len(steps) > (_MOST_OF_DATASET if of_dataset and is_stated and octets < held.octets else MOST_STEPS):
+        return None
+    return PatchAttempt(steps, held.digest)
+
+
+def patches_from_nothing(
+    hash_: str | None, known_at: int | None, changes: Sequence[PendingChange], objection: Objection
+) -> PatchAttempt:
+    """The patches that make a dataset with this hash of nothing, or what is told up to the time of its list (TIM-08).
+
+    Raises PatchRefused, which says why there are none.
+    """
+    wanted = set(map(str, digests_of(hash_)))
+    if not wanted:
+        raise PatchRefused("the Resource List states no hash of it")
+    changes = _told_once(changes)
+    changes = changes[max((n + 1 for n, one in enumerate(changes) if one.change == "deleted"), default=0) :]
+    if ends := [n + 1 for n, one in enumerate(changes) if one.leaves(wanted)]:
+        changes = changes[: ends[-1]]
+    elif known_at is not None:
+        changes = [one for one in changes if one.at is None or one.at <= known_at]
+    if not changes:
+        raise PatchRefused("the Change List has none of its changes")
+    if changes[0].change != "created" and changes[0].hash is not None:  # of a patch at `loc` nobody knows the rest
+        raise PatchRefused("the first change that is listed did not create it")
+    steps = tuple(step for one in changes if (step := _step(one, objection)) is not None)
+    if len(steps) < len(changes) or not _are_of_dataset(steps):
+        raise PatchRefused("a change has no patch")
+    if len(steps) > _MOST_OF_DATASET or sum(one.length or 0 for one in steps) > _MOST_OCTETS:
+        raise PatchRefused("its changes are too many, or too large")
+    return PatchAttempt(steps)
+
+
+def _told_once(changes: Sequence[PendingChange]) -> list[PendingChange]:
+    """Changes without those that lists that overlap tell again."""
+    pairs = zip(changes, (*changes[1:], None), strict=True)
+    return [one for one, later in pairs if later is None or one.at is None or one[:3] != later[:3]]
 
 
 def _step(change: PendingChange, objection: Objection) -> PatchStep | None:
-    result = strongest_of(change.hash)
-    if change.change != "updated" or result is None:
-        return None
     for link in links_of(change.links, PATCH):
         is_small = format_of_patch(link.type) is not None and (link.length or 0) <= LARGEST
         if (is_of_dataset(link.type) or is_small) and not link.encoding and objection(link.href) is None:
             hash_ = str(digest) if (digest := strongest_of(link.hash)) is not None else None
-            return PatchStep(link.href, link.type or "", link.length, hash_, str(result), change.length)
+            return PatchStep(link.href, link.type or "", link.length, hash_)
     return None
+
+
+def _are_of_dataset(steps: Sequence[PatchStep]) -> bool:
+    return all(is_of_dataset(one.type) for one in steps)
 
 
 # their execution
@@ -115,14 +147,20 @@ MOST_WASTED_SECONDS: Final = 60.0
 
 
 class PatchResult(NamedTuple):
-    """What the patches so far have made: its octets and digest, and how many octets of patches have come for it.
-
-    It is in the temporary file of the work.
-    """
+    """What patches have made, in the temporary file of the work: its octets and digest, and how many octets came."""
 
     octets: int
     digest: str
     received: int
+
+
+@dataclass
+class _Arrivals:
+    """What has come of the patches of one resource: how many, their octets, and why one is of no use, if one is."""
+
+    count: int = 0
+    octets: int = 0
+    refused: str = ""
 
 
 class Patching:
@@ -132,117 +170,117 @@ class Patching:
         self._context = context
         self._tree = tree
         self._temp = temp
-        self._received: dict[int, int] = {}
-        self.refusal = ""
-        """Why the last patch of a dataset was of no use."""
+        self._came: dict[int, _Arrivals] = {}
 
     def or_whole(self, work: Work) -> Work:
         """The work with the attempt that is made now: with no patch when too much time has gone into others."""
         if not isinstance(work.attempt, PatchAttempt) or self._context.wasted_seconds <= MOST_WASTED_SECONDS:
             return work
-        self._tree.discard(f"{work.n}-patched")
-        return msgspec.structs.replace(work, attempt_json=None)
+        return msgspec.structs.replace(work, attempt_json=encode_attempts(work.attempts[1:]))
 
-    def fetch(self, work: Work, attempt: PatchAttempt, objection: Objection) -> Fetch:
-        """The request for the next patch: not for more octets than the link states, or the resource has (or the copy,
+    def fetches(self, work: Work, attempt: PatchAttempt, objection: Objection) -> Iterator[Fetch]:
+        """The requests for all patches: not for more octets than the link states, or the resource has (or the copy,
         where neither is stated)."""
-        step = attempt.step
-        wanted = strongest_of(step.hash)
-        most = LARGEST_OF_DATASET if is_of_dataset(step.type) else LARGEST
-        if work.length is None and step.length is None:
-            found = self._tree.stat(work.path)
-            most = min(most, max(LARGEST, found.st_size if found is not None else 0))
-        return Fetch(
-            step.href,
-            into=f"{self._temp}/{work.name}",
-            holds_small=True,
-            algorithms=(wanted.algorithm if wanted else "sha-256",),
-            max_octets=min(one for one in (most, work.length, step.length) if one is not None),
-            key=(work, wanted),
-            objection=objection,
-            retries=0,
-        )
+        of_dataset, from_nothing = _are_of_dataset(attempt.steps), attempt.base is None
+        most = min(LARGEST_OF_DATASET if of_dataset else LARGEST, _MOST_OCTETS // len(attempt.steps))
+        if not from_nothing:
+            found = self._tree.stat(work.path) if work.length is None else None
+            most = min(most, work.length or max(LARGEST, found.st_size if found is not None else 0))
+        for number, step in enumerate(attempt.steps):
+            wanted = strongest_of(step.hash)
+            yield Fetch(
+                step.href,
+                into=f"{self._temp}/{_name(work, number)}",
+                algorithms=(wanted.algorithm if wanted else "sha-256",),
+                max_octets=most if step.length is None else min(most, step.length),
+                key=(work, number),
+                objection=objection,
+                retries=None if from_nothing else 0,
+            )
 
     def result(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> PatchResult | None:
-        """What the patch makes, verified by the hash of the change that it is of; None: it is of no use.
+        """What the patches make once the last of them has come; None: others are still to come.
 
-        What is not the end is kept for the next patch.
+        Raises PatchRefused where they are of no use.
         """
-        received = self._received.pop(work.n, 0) + fetched.octets
-        self.refusal = ""
-        made_before = f"{work.n}-patched"  # of the patch before
-        is_dataset = is_of_dataset(attempt.step.type)
-        began = time.process_time()
+        came = self._came.setdefault(work.n, _Arrivals())
+        came.count += 1
+        came.octets += fetched.octets
+        _, number = cast("tuple[Work, int]", fetched.fetch.key)
+        came.refused = came.refused or _fault(attempt.steps[number], fetched)
+        if came.count < len(attempt.steps):
+            return None
+        del self._came[work.n]
+        began, names = time.process_time(), [_name(work, number) for number in range(came.count)]
+        paths, wanted = [Path(self._temp, name) for name in names], str(strongest_of(work.hash))
         try:
+            if came.refused:
+                raise PatchRefused(came.refused)
             if self._context.wasted_seconds > MOST_WASTED_SECONDS:
                 raise PatchRefused("too much time has gone into others")
-            patch = self._patch(work, attempt, fetched)
-            octets = (self._apply_to_dataset if is_dataset else self._apply)(work, attempt, patch, made_before)
+            of_dataset = _are_of_dataset(attempt.steps)
+            octets = (self._apply_to_dataset if of_dataset else self._apply)(work, attempt, paths, wanted)
+            if work.length not in (None, octets):
+                raise PatchRefused("it leads to something else")
         except (PatchRefused, OSError) as cause:
             self._context.wasted_seconds += time.process_time() - began
             self._tree.discard(work.name)
-            self.refusal = str(cause) if is_dataset else ""
-            return None
+            raise PatchRefused(str(cause)) from cause
         finally:
-            self._tree.discard(made_before)
-        if len(work.attempts) > 1:
-            self._received[work.n] = received
-            self._tree.rename(work.name, made_before)
-        return PatchResult(octets, attempt.step.result, received)
+            for name in names:
+                self._tree.discard(name)
+        return PatchResult(octets, wanted, came.octets)
 
-    def _patch(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> bytes:
-        if not fetched.ok:
-            raise PatchRefused(fetched.failure.text if fetched.failure else f"HTTP status {fetched.status}")
-        body = fetched.body
-        if not fetched.held:
-            body = Path(self._temp, work.name).read_bytes()
-            self._tree.discard(work.name)
-        step = attempt.step
-        if fetched.status not in (200, 203) or fetched.headers.get("content-encoding", "identity") != "identity":
-            raise PatchRefused("it is not what was asked for")
-        if step.length not in (None, len(body)) or (step.hash is not None and not _has(body, step.hash)):
-            raise PatchRefused("it is not what its link states")
-        return body
-
-    def _apply_to_dataset(self, work: Work, attempt: PatchAttempt, patch: bytes, made_before: str) -> int:
-        """Make the dataset that a patch leads to: as canonical N-Quads, which the source's has to be."""
+    def _apply_to_dataset(self, work: Work, attempt: PatchAttempt, patches: Sequence[Path], wanted: str) -> int:
+        """Make the dataset that patches lead to: as canonical N-Quads, which the source's has to be."""
         from headwater.rdf import BadRdf
         from headwater.rdf.unified_diff import write_patched  # takes the RDF library along
 
-        step, target, diff = attempt.step, Path(self._temp, work.name), Path(self._temp, f"{work.name}-diff")
+        target, base = Path(self._temp, work.name), None
+        if attempt.base is not None:
+            os.close(self._tree.open(work.path))  # raises where it is no ordinary file
+            base = Path(os.fsdecode(self._tree.root), os.fsdecode(work.path))
+            if not _file_has(base, attempt.base):
+                raise PatchRefused("the copy is not the state before")
         try:
-            diff.write_bytes(patch)
-            base = Path(self._temp, made_before)
-            if attempt.base is not None:
-                os.close(self._tree.open(work.path))  # raises where it is no ordinary file
-                base = Path(os.fsdecode(self._tree.root), os.fsdecode(work.path))
-                if not _file_has(base, attempt.base):
-                    raise PatchRefused("the copy is not the state before")
-            made = write_patched(base, [diff], target, lambda made: _is_made(target, made.sha256, step.result))
-            if made is None or step.result_length not in (None, made.octets):
-                raise PatchRefused("it leads to something else")
-            return made.octets
+            made = write_patched(base, patches, target, lambda made: _is_made(target, made.sha256, wanted))
         except BadRdf as cause:
             raise PatchRefused(cause.what) from cause
-        finally:
-            diff.unlink(missing_ok=True)
+        if made is None:
+            raise PatchRefused("it leads to something else")
+        return made.octets
 
-    def _apply(self, work: Work, attempt: PatchAttempt, patch: bytes, made_before: str) -> int:
-        """Make the content that a patch leads to, from the copy, or from what the patch before has made."""
-        tree, step = self._tree, attempt.step
-        opened = tree.open_temporary(made_before) if attempt.base is None else tree.open(work.path)
-        with os.fdopen(opened, "rb") as file:
-            base = file.read(LARGEST + 1)
-        if len(base) > LARGEST or (attempt.base is not None and not _has(base, attempt.base)):
+    def _apply(self, work: Work, attempt: PatchAttempt, patches: Sequence[Path], wanted: str) -> int:
+        """Make the content that patches lead to, in memory."""
+        with os.fdopen(self._tree.open(work.path), "rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST or attempt.base is None or not _has(content, attempt.base):
             raise PatchRefused("the copy is not the state before")
-        if format_of_patch(step.type) is not JSON:
-            raise PatchRefused("it is of an unknown type")
+        if any(format_of_patch(step.type) is not JSON for step in attempt.steps):
+            raise PatchRefused("one is of another type")
         from headwater.patches import json_patch  # imported where it is used: most runs meet no patch
 
-        content = json_patch.apply(base, patch)
-        if not _has(content, step.result) or step.result_length not in (None, len(content)):
+        for path in patches:
+            content = json_patch.apply(content, path.read_bytes())
+        if not _has(content, wanted):
             raise PatchRefused("it leads to something else")
-        return tree.write(work.name, content, None)[0]
+        return self._tree.write(work.name, content, None)[0]
+
+
+def _name(work: Work, number: int) -> str:
+    return f"{work.n}-patch-{number}"
+
+
+def _fault(step: PatchStep, fetched: Fetched) -> str:
+    """Why an answer is not the patch that its link states; empty where it is."""
+    if not fetched.ok:
+        return fetched.failure.text if fetched.failure else f"HTTP status {fetched.status}"
+    if fetched.status not in (200, 203) or fetched.headers.get("content-encoding", "identity") != "identity":
+        return "it is not what was asked for"
+    algorithm, _, wanted = (step.hash or "").partition(":")
+    if step.length not in (None, fetched.octets) or (wanted and fetched.digests[algorithm] != wanted):
+        return "it is not what its link states"
+    return ""
 
 
 def _is_made(path: Path, sha256: str, digest: str) -> bool:

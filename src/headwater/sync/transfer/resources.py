@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from headwater.files.folder_marks import has_reserved
+from headwater.patches import PatchRefused, is_of_dataset
 from headwater.spec.records import Digest
 from headwater.sync.connection import origin_of
 from headwater.sync.copy.destination_folder import PARTIAL_PREFIX
@@ -171,7 +172,10 @@ class ResourceTransfer:
                 ready := context.mirrors.ready(work, context.options, context.transport.options.monotonic())
             ) is None:
                 yield None
-            yield self._fetch(ready)
+            if isinstance(ready.attempt, PatchAttempt):
+                yield from self._patching.fetches(ready, ready.attempt, self._objection)
+            else:
+                yield self._fetch(ready)
 
     def _adopted(self, work: Work) -> bool:
         """Whether the file in its place is what is listed; then it is recorded."""
@@ -205,8 +209,6 @@ class ResourceTransfer:
         return True
 
     def _fetch(self, work: Work) -> Fetch:
-        if isinstance(work.attempt, PatchAttempt):
-            return self._patching.fetch(work, work.attempt, self._objection)
         wanted = strongest_of(work.hash)
         headers = request_headers(work)
         if self._negotiated and work.attempt.of_source and work.hash is None and work.length is None:
@@ -258,20 +260,24 @@ class ResourceTransfer:
             self._next(work, reason, fetched, mismatch=False)
 
     def _patched(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> None:
-        """Place what the last patch makes, ask for the next one, or for the resource as if there were none."""
-        result = self._patching.result(work, attempt, fetched)
-        if result is None:
-            why = f" ({self._patching.refusal:.200})" if self._patching.refusal else ""
-            self._note(work, "DST-S1", f"a patch was of no use{why}: the resource is fetched whole")
-            self._results.again(work, (), self._round + 1, work.reason or "")
-        elif len(work.attempts) > 1:
+        """Place what patches make when the last of them has come, or ask for the resource as if there were none."""
+        try:
+            result = self._patching.result(work, attempt, fetched)
+        except PatchRefused as cause:
+            if attempt.base is None:
+                self._note(work, "TIM-A6", f"the dataset is fetched, not made from its changes: {cause!s:.300}")
+            else:
+                why = f" ({cause!s:.200})" if is_of_dataset(attempt.steps[0].type) else ""
+                self._note(work, "DST-S1", f"a patch was of no use{why}: the resource is fetched whole")
             self._results.again(work, work.attempts[1:], self._round + 1, work.reason or "")
-        else:
-            octets, nothing_told = result.octets, Fetched(fetched.fetch, status=200)
-            if self._place(work, nothing_told, ReceivedContent(work.name, octets, result.digest)):
-                self._counts.patched += 1
-                self._counts.octets += result.received - octets
-                self._counts.octets_saved += octets - result.received
+            return
+        if result is None:
+            return
+        nothing_told = Fetched(fetched.fetch, status=200)
+        if self._place(work, nothing_told, ReceivedContent(work.name, result.octets, result.digest)):
+            self._counts.patched += 1
+            self._counts.octets += result.received - result.octets
+            self._counts.octets_saved += max(0, result.octets - result.received)
 
     def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched, before: UnconfirmedFile | None) -> None:
         """Judge an answer: place it, put it aside until a list confirms it (DST-5.3), or try the next way."""

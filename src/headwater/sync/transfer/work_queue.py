@@ -126,29 +126,27 @@ def past_attempts(ways: tuple[Way, ...], known: KnownOfState, doubt: str | None 
 
 
 class PatchStep(msgspec.Struct, frozen=True, array_like=True):
-    """One patch: where it is, and what is stated of it and of its result (digests as `algorithm:hex`)."""
+    """One patch: where it is, and what is stated of it (its digest as `algorithm:hex`)."""
 
     href: str
     type: str
     length: int | None
     hash: str | None
-    result: str
-    result_length: int | None
 
 
 class PatchAttempt(msgspec.Struct, frozen=True, tag="patch", omit_defaults=True):
-    """Asks for one of the patches that lead from the copy to what is listed; they are the first attempts of all."""
+    """Asks for the patches that lead, one by one, from the copy to what is listed: the first attempt of all."""
 
-    step: PatchStep
+    steps: tuple[PatchStep, ...]
     base: str | None = None
-    """The digest of the copy that they start from; None: it starts from what the patch before has made."""
+    """The digest of the copy that they start from; None: they start from nothing."""
 
     of_source: ClassVar[bool] = True
 
     @property
     def href(self) -> str:
-        """What is asked for."""
-        return self.step.href
+        """What is asked for first."""
+        return self.steps[0].href
 
 
 Attempt = LocAttempt | MirrorAttempt | PatchAttempt | PastAttempt

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 
-from headwater.errors import Exit, StoreFault, UsageFault
+import msgspec
+
+from headwater.errors import Exit, SourceFault, StoreFault, UsageFault
 from headwater.files.folder_marks import has_reserved
+from headwater.patches import PatchRefused
 from headwater.progress import Done, Progress
 from headwater.quantities import consent_for, human_octets, needs_consent
 from headwater.storage.database import Database
@@ -14,7 +17,8 @@ from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, flush, printable_path
 from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, stamp
 from headwater.sync.linked_resources import hold_needed, keep_listing, recall_listing
-from headwater.sync.lists.position import NEVER
+from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
+from headwater.sync.lists.position import NEVER, Position
 from headwater.sync.reports import PlannedAction
 from headwater.sync.state import (
     Offer,
@@ -27,6 +31,7 @@ from headwater.sync.state import (
     one_set,
 )
 from headwater.sync.transfer.content_at_hand import UnconfirmedContent, fitting_base, listed_file
+from headwater.sync.transfer.patching import PENDING_CHANGES, PendingChange, patches_from_nothing
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.result_log import SETTLED_ROUND
 from headwater.sync.transfer.work_queue import (
@@ -34,8 +39,10 @@ from headwater.sync.transfer.work_queue import (
     LEAST_RESOURCES,
     WAITING_ROUND,
     ListedColumns,
+    PatchAttempt,
     RunContext,
     clear_plan,
+    encode_attempts,
     listed_columns,
 )
 from headwater.sync.update.difference import Difference
@@ -86,6 +93,7 @@ _HELD_AND_GONE = (
     "SELECT count(path), count(*) FILTER (WHERE path IS NULL AND changed_at > ?2) FROM resources WHERE set_id = ?1"
 )
 
+_FIRST = "SELECT n, uri, hash, known_at FROM temp.work WHERE uri = ? AND held IS NULL"
 _NEXT_DELETIONS = (
     "SELECT d.id, r.uri, r.path, d.at FROM temp.deletions d JOIN resources r ON r.id = d.id"
     " WHERE d.id > ? AND r.path IS NOT NULL ORDER BY d.id LIMIT ?"
@@ -223,8 +231,9 @@ class Applier:
     def bring(self, table: str | None) -> None:
         """Fetch, verify and place what is planned; metadata records first, where they are asked for (DST-S5)."""
         held, options = self._set, self._run.options
-        if table == "listed" and options.patches == "all":
-            self._bring_dataset()
+        if table == "listed" and options.patches == "all" and (first := self._first_patches()) is not None:
+            with self._run.database.write() as t:
+                t.run("UPDATE temp.work SET attempt_json = ? WHERE n = ?", (encode_attempts((first[1],)), first[0]))
         for _ in _stages(self._run.database) if options.with_metadata else (None,):
             transfer = ResourceTransfer(
                 self._run, held.row, held.report, self.unconfirmed, held.warn, held.scope.objection
@@ -238,12 +247,37 @@ class Applier:
                     self._run.documents.ask_for_pace(found[0])
             transfer.run()
 
-    def _bring_dataset(self, among: Container[int] | None = None) -> None:
-        """Make a dataset that is not held yet from its changes (TIM-A6), if its row of `temp.work` is `among` these."""
-        from headwater.sync.update.first_import import FirstImport  # few ask for it
+    def _first_patches(self, among: Container[int] | None = None) -> tuple[int, PatchAttempt] | None:
+        """The row of `temp.work` of a dataset that is to be fetched for the first time, and the patches that make it of
+        nothing (TIM-A6). None where there is none `among` these rows, or no such patches, which is told."""
+        from headwater.rdf.syntaxes import NoSingleDataset  # takes the RDF library along, as the next
+        from headwater.sync.dataset_sync import listed_dataset, restate_patches
 
-        held = self._set
-        FirstImport(self._run, held.row, held.lists, self.unconfirmed).bring(held.report, held.warn, among)
+        held, database, name = self._set, self._run.database, self._run.options.dataset
+        with database.write() as t:
+            try:
+                dataset = listed_dataset(t, name)
+            except NoSingleDataset:
+                return None
+            row = None if dataset is None else t.one(_FIRST, (dataset.uri,))
+        if row is None or (among is not None and row[0] not in among):
+            return None
+        n, uri, hash_, known_at = row
+        lists = msgspec.structs.replace(
+            held.lists, restate=lambda t, set_id: restate_patches(t, set_id, name, listed=True)
+        )
+        try:
+            reading = ChangeListReader(lists, held.row.id, held.offer, Position()).read()
+            if reading.outcome is not ReadingOutcome.READ:
+                raise PatchRefused(reading.reason or "the Change List cannot be read")
+            with database.write() as t:
+                changes = [PendingChange(*one) for one in t.rows(PENDING_CHANGES, (uri,))]
+                t.run("DELETE FROM temp.changed")
+            return n, patches_from_nothing(hash_, known_at, changes, held.scope.objection)
+        except (PatchRefused, SourceFault) as cause:
+            what = cause.what if isinstance(cause, SourceFault) else str(cause)
+            held.warn("TIM-A6", f"the dataset is fetched, not made from its changes: {what:.300}", uri)
+            return None
 
     def _by_packages(self) -> None:
         """Have packages bring what they can, or tell in a dry run what they would."""

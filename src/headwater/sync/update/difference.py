@@ -300,7 +300,8 @@ class Difference(msgspec.Struct, frozen=True):
         listed = map(str, digests_of(row.listed_hash))
         is_previous = bool(row.exact) and not row.newer and row.tries is None and row.digest in listed
         pending = [PendingChange(*one) for one in t.rows(PENDING_CHANGES, (row.uri,))]
-        return planned_patches(HeldState(row.digest, row.size, is_previous), pending, self.objection)
+        attempt = planned_patches(HeldState(row.digest, row.size, is_previous), pending, self.objection)
+        return () if attempt is None else (attempt,)
 
 
 # changes of before a Resource List's `at` that it does not have: that `at` is false then, or the list is (AMB-25)

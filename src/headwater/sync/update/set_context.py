@@ -9,7 +9,7 @@ from headwater.progress import each_of_set
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import AnotherSet, Scope
 from headwater.sync.linked_resources import forget_listing
-from headwater.sync.lists.entries import ListContext, any_patches, any_patches_alone, keep_dataset_flags, scope_origins
+from headwater.sync.lists.entries import ListContext, any_patches_alone, keep_dataset_flags, keep_links, scope_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import SetReport
@@ -86,10 +86,7 @@ class SetContext:
             what = f"the Resource List does not have {len(found):,} changes of before its `at`: the source is asked"
             self.warn("AMB-25", what, self.offer.baseline_document)
         ask_for_old_deletions(t, set_id)
-        if any_patches(t):
-            from headwater.sync.dataset_sync import keep_links
-
-            keep_links(t, set_id)
+        keep_links(t, set_id)
         keep_dataset_flags(t, set_id)
 
     @property
