@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from headwater.errors import StoreFault
 from headwater.triplestores.sparql_endpoint import (
-    BadRow,
     EndpointAddress,
     SparqlEndpoint,
     rows,
@@ -176,5 +176,7 @@ def test_who_does_not_speak_tls_is_asked_once(server: SparqlServer) -> None:
 def test_numbers_may_be_abbreviated() -> None:
     lines = [b"?a\t?b\t?c\n", b"-5\t1.0e6\t\n"]
     assert list(rows(lines)) == [(f'"-5"^^<{XSD}integer>', f'"1.0e6"^^<{XSD}double>', None)]
-    with pytest.raises(BadRow):
+    with pytest.raises(SyntaxError):
         list(rows([b"?a\n", b"5 apples\n"]))
+    with pytest.raises(MemoryError):
+        list(rows(itertools.chain([b'?a\n"'], itertools.repeat(b"x" * (1 << 20)))))

@@ -1,22 +1,23 @@
 """The client of a SPARQL 1.1 endpoint: updates and queries by POST, within bounds.
 
 An update is sent again where no answer came: whoever calls sends only such as do no harm when they are done twice.
-No redirect is followed, so that credentials go to the endpoint alone. Rows of answers come as TSV, with every term as
-N-Triples has it.
+No redirect is followed, so that credentials go to the endpoint alone. Rows of answers come as TSV, of at most 16 MiB a
+row, with every term as N-Triples has it.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from typing import Final
+from typing import IO, Final, cast
 from urllib.parse import urlsplit
 
 import msgspec
+from pyoxigraph import QueryResultsFormat, QuerySolutions, parse_query_results
 
 from headwater.errors import StoreFault, UsageFault
+from headwater.rdf.statements import OctetStream
 from headwater.retry import LONGEST_WAIT_SECONDS, Backoff
 from headwater.transport.access import SignInCredentials
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
@@ -25,17 +26,6 @@ from headwater.transport.transport import StreamBroken, Transport
 Row = tuple[str | None, ...]
 """A term for each variable; None where it is unbound."""
 
-_XSD: Final = "http://www.w3.org/2001/XMLSchema#"
-_LITERAL = re.compile(r'"[^"\\\n\r]*+(?:\\.[^"\\\n\r]*+)*+"(?:@[A-Za-z0-9-]+|\^\^<[^<>"{}|^`\\\x00-\x20]+>)?')
-_IRI = re.compile(r'<[^<>"{}|^`\x00-\x20]*>')
-_BLANK = re.compile(r"_:\S+")
-_ABBREVIATED = (
-    (re.compile(r"[+-]?[0-9]+"), "integer"),
-    (re.compile(r"[+-]?[0-9]*\.[0-9]+"), "decimal"),
-    (re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]+"), "double"),
-    (re.compile(r"true|false"), "boolean"),
-)
-
 
 class UpdateTooLarge(StoreFault):
     """The SPARQL endpoint, or a proxy before it, takes no request of this size."""
@@ -43,44 +33,20 @@ class UpdateTooLarge(StoreFault):
     code = "HW-SPQ-06"
 
 
-class BadRow(ValueError):
-    """A line is no row of the TSV format."""
-
-
-def rows(lines: Iterable[bytes]) -> Iterator[Row]:
-    """The rows after the line of variables. Raises BadRow where the lines are something else."""
-    count = None
-    for line in lines:
-        try:
-            text = line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as cause:
-            raise BadRow("the answer is not UTF-8") from cause
-        fields = text.split("\t")
-        if count is None:
-            if not all(name[:1] in ("?", "$") for name in fields):
-                raise BadRow(f"the answer begins with {text[:100]!r}, not with variables")
-            count = len(fields)
-            continue
-        if len(fields) != count:
-            raise BadRow(f"a row has {len(fields)} terms, not {count}: {text[:100]!r}")
-        terms = []
-        for field in fields:  # a term as N-Triples has it: numbers and booleans may be abbreviated, as in Turtle
-            term: str | None = field or None
-            if term and not any(pattern.fullmatch(term) for pattern in (_IRI, _LITERAL, _BLANK)):
-                kind = next((name for pattern, name in _ABBREVIATED if pattern.fullmatch(term)), None)
-                if kind is None:
-                    raise BadRow(f"{term[:100]!r} is no term")
-                term = f'"{term}"^^<{_XSD}{kind}>'
-            terms.append(term)
-        yield tuple(terms)
-    if count is None:
-        raise BadRow("the answer is empty")
+def rows(chunks: Iterable[bytes]) -> Iterator[Row]:
+    """The rows of an answer in the TSV format. Raises SyntaxError, ValueError or MemoryError where it is none."""
+    found = parse_query_results(cast("IO[bytes]", OctetStream(iter(chunks))), QueryResultsFormat.TSV)
+    if not isinstance(found, QuerySolutions) or not found.variables:
+        raise ValueError("there are no variables")
+    try:
+        for row in found:
+            yield tuple(None if term is None else str(term) for term in row)
+    finally:
+        del found  # it is dropped in this thread, wherever a fault is kept
 
 
 ANSWER_SECONDS: Final = 300
 """How long an answer is waited for, and each part of it."""
-LONGEST_LINE: Final = 16 << 20
-"""Octets of one row of an answer."""
 _TSV: Final = "text/tab-separated-values"
 _TRIES: Final = 4
 _PAUSE: Final = Backoff(0.5, 5.0)
@@ -162,9 +128,10 @@ class SparqlEndpoint:
             said = f"the answer is of the type {kind[:80] or 'nothing'!r}, asked for is {_TSV}"
             raise StoreFault(said, code="HW-SPQ-04", where=self._query)
         try:
-            yield from rows(_lines(chunks))
-        except BadRow as cause:
-            raise StoreFault(str(cause), code="HW-SPQ-04", where=self._query) from cause
+            yield from rows(chunks)
+        except (SyntaxError, ValueError, MemoryError) as cause:
+            said = f"the answer is no rows: {str(cause)[:300]}"
+            raise StoreFault(said, code="HW-SPQ-04", where=self._query) from cause
         except StreamBroken as cause:
             raise StoreFault(f"an answer broke off: {cause.what}", code="HW-SPQ-02", where=self._query) from cause
 
@@ -205,20 +172,3 @@ def _judged(answer: Fetched, failures: int) -> float | None:
     advice = _NO_TLS if "does not speak TLS" in said else None
     what = f"no answer: {said}" if failure else said
     raise StoreFault(what, code="HW-SPQ-02", where=where, advice=advice)
-
-
-def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of an answer, also what came of the last one. Raises BadRow for one that is too long."""
-    rest, broken = b"", None
-    try:
-        for chunk in chunks:
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from lines
-            if len(rest) > LONGEST_LINE:
-                raise BadRow(f"a row is longer than {LONGEST_LINE:,} octets")
-    except StreamBroken as cause:
-        broken = cause
-    if rest:
-        yield rest
-    if broken is not None:
-        raise broken

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import IO, Final
 
@@ -137,7 +137,7 @@ class SparqlStore:
         self._subject = subject_of(dataset)
         self._default = f"<{iri_text(dataset)}>"
         self._where = where
-        self._parts = count()
+        self._takes_large = True
 
     def state(self) -> StoreState:
         """The position and what is under way, as the endpoint has them now."""
@@ -170,30 +170,18 @@ class SparqlStore:
             if gone := mine - wanted:
                 self._endpoint.update(self._ownership(gone, "DELETE DATA"))
             done = 0
+        self._takes_large = True
         with dataset.open("rb") as lines:
-            is_large = True  # until one is refused
-            for batch in batches(islice(lines, done, None), LARGE):  # their mark is how many statements are there
-                parts = list(batches(batch))
-                if is_large and len(parts) > 1:
-                    try:
-                        self._send("INSERT DATA", batch, f"{mark} {done + len(batch)}")
-                        done += len(batch)
-                        continue
-                    except StoreFault as fault:
-                        if fault.code not in _MAY_BE_TOO_MUCH:
-                            raise
-                        is_large = False
-                for part in parts:
-                    done += len(part)
-                    self._send_or_halve("INSERT DATA", part, f"{mark} {done}")
+            for batch in batches(islice(lines, done, None), LARGE):
+                done = self._send_batch("INSERT DATA", batch, mark, done)
         self._conclude(position)
 
     def apply(self, removals: Iterable[bytes], additions: Iterable[bytes], position: StorePosition) -> None:
         """Remove and add statements, then move the position; broken off, it is to be done again from its beginning."""
         self._note(under_way=position.sha256)
-        numbers = iter(range(1 << 62))
+        mark, done = f"patch {position.sha256}", 0
         for batch in batches(removals):
-            self._send_or_halve("DELETE DATA", batch, f"patch {position.sha256} {next(numbers)}")
+            done = self._send_batch("DELETE DATA", batch, mark, done)
         known: set[str] = set()
         for batch in batches(additions):
             wanted = {self._graph_of(statement) for statement in batch} - known
@@ -202,7 +190,7 @@ class SparqlStore:
                 self._endpoint.update(self._ownership(new))
                 self._check_noted(new)
             known |= wanted
-            self._send_or_halve("INSERT DATA", batch, f"patch {position.sha256} {next(numbers)}")
+            done = self._send_batch("INSERT DATA", batch, mark, done)
         self._conclude(position)
 
     def close(self) -> None:
@@ -314,17 +302,27 @@ class SparqlStore:
         if self.state().batch != mark:
             raise self._undone("an update was answered as done, and is not")
 
-    def _send_or_halve(self, operation: str, batch: list[bytes], mark: str) -> None:
-        """The same, in halves where a proxy before the endpoint takes no request so large."""
-        try:
-            self._send(operation, batch, mark)
-        except UpdateTooLarge:
-            if len(batch) == 1:
-                raise
-            half = len(batch) // 2
-            # of this mark a load reads no number: broken off here, it begins anew
-            self._send_or_halve(operation, batch[:half], f"{mark}-{next(self._parts)}")
-            self._send_or_halve(operation, batch[half:], mark)
+    def _send_batch(self, operation: str, batch: list[bytes], mark: str, done: int) -> int:
+        """Send statements that follow on `done` others of this mark; how many there are by then.
+
+        In parts where the endpoint, or a proxy before it, takes no request so large: after one refusal all batches go
+        in parts, and a part that is too large in halves.
+        """
+        parts = list(batches(batch))
+        if len(parts) == 1 or self._takes_large:
+            try:
+                self._send(operation, batch, f"{mark} {done + len(batch)}")
+                return done + len(batch)
+            except StoreFault as fault:
+                if len(parts) > 1 and fault.code in _MAY_BE_TOO_MUCH:
+                    self._takes_large = False
+                elif isinstance(fault, UpdateTooLarge) and len(batch) > 1:
+                    parts = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
+                else:
+                    raise
+        for part in parts:
+            done = self._send_batch(operation, part, mark, done)
+        return done
 
     def _conclude(self, position: StorePosition) -> None:
         data = as_data("INSERT DATA", statements_of(position)).decode()

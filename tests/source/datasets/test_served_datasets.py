@@ -172,7 +172,7 @@ def test_the_positions_of_an_endpoint_that_a_sync_keeps_are_none_of_the_dataset(
 FAULTS: dict[str, tuple[Callable[[str], tuple[int, str, bytes] | None], str]] = {
     "fails in the middle": (
         lambda text: (0, "text/tab-separated-values", b"?g\t?s\t?p\t?o\n\t<http://d.exa") if QUERY in text else None,
-        "HW-SPQ-04",
+        "HW-SPQ-02",
     ),
     "says 200 with an error": (lambda _text: (200, "text/html", b"<html>sorry</html>"), "HW-SPQ-04"),
     "ends its answer with an error": (
