@@ -32,29 +32,29 @@ UNRESOLVED: set[str] = set()
 LINES = {
     "catalog": 4_714,
     "cli": 5_799,
-    "datasets": 396,
+    "datasets": 392,
     "files": 1_097,
     "http": 5_149,
-    "ingest": 6_832,
+    "ingest": 6_825,
     "notify": 3_697,
     "packages": 1_213,
     "patches": 438,
     "processes": 331,
     "publish": 5_974,
-    "rdf": 2_101,
+    "rdf": 2_027,
     "simulate": 917,
-    "source": 4_974,
+    "source": 4_947,
     "spec": 3_791,
     "storage": 2_096,
-    "sync": 16_549,
+    "sync": 16_381,
     "top": 1_432,
     "transport": 2_141,
-    "triplestores": 998,
+    "triplestores": 946,
     "versions": 1_193,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 287
+MOST_MODULES = 286
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -202,7 +202,7 @@ def test_what_the_pattern_accepts_the_parser_gives_back_unchanged(
         line.decode()
     except UnicodeDecodeError:
         return
-    if statements._WITH_BLANKS[0].fullmatch(line):
+    if statements._CANONICAL[0].fullmatch(line):
         assert serialize(parse(line, RdfFormat.N_QUADS), format=RdfFormat.N_QUADS) == line
     try:
         found = canonical_block(line, 1, "in")

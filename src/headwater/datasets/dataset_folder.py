@@ -78,10 +78,6 @@ class DatasetFolder:
         os.replace(made, target)
         sync_folder(self.path)
 
-    def known(self, path: Path) -> None:
-        """Take note that a file, just placed, was found to be as it was made. Raises OSError."""
-        self._known[path.name] = _state_of(path)
-
     def keep(self, state: DatasetState | None, patches: Iterable[DatasetPatch]) -> list[str]:
         """Remove all files but those of this state and these patches; returns the names of what was left over."""
         wanted = {self.patch_of(one).name for one in patches}

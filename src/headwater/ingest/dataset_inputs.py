@@ -43,7 +43,6 @@ _ALL: Final = (
 _QUADS: Final = f"SELECT ?g ?s ?p ?o WHERE {_ALL}"
 _COUNT: Final = f"SELECT (COUNT(*) AS ?count) WHERE {_ALL}"
 _STORE_FILES: Final = (".sst", ".log", ".blob")
-_ROWS: Final = 5_000
 _SYNTAX: Final = 'Give it a suffix of RDF (.nq, .nt, .ttl, …), or a [[set]] of a configuration with syntax = "nquads".'
 
 
@@ -160,18 +159,12 @@ class EndpointInput(DatasetInput):
 
     def _write(self, endpoint: SparqlEndpoint, target: Path) -> int:
         count = 0
-        lines: list[str] = []
         with target.open("w", encoding="utf-8", newline="") as file, closing(endpoint.rows(_QUADS)) as rows:  # type: ignore[type-var]  # a generator
-            for row in rows:
-                if len(row) != 4 or None in row[1:]:
+            for graph, *triple in rows:
+                if len(triple) != 3 or None in triple:
                     raise SourceFault("a row of the answer is no statement", code="HW-DAT-03", where=self.where)
-                graph, *triple = row
-                lines.append(f"{' '.join(map(str, triple))} {graph or ''} .\n")
+                file.write(f"{' '.join(map(str, triple))} {graph or ''} .\n")
                 count += 1
-                if len(lines) >= _ROWS:
-                    file.write("".join(lines))
-                    lines = []
-            file.write("".join(lines))
         return count
 
     def _count(self, endpoint: SparqlEndpoint) -> int:

@@ -8,16 +8,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyoxigraph import Literal, parse
-
 from headwater.rdf import BOUNDS, BadRdf
-from headwater.rdf.parsing import is_xml_content, parsed_files
+from headwater.rdf.parsing import parsed_files
 from headwater.rdf.statements import canonical_block, has_blanks, line_blocks, octets
-from headwater.rdf.syntaxes import N_QUADS, RdfInput
+from headwater.rdf.syntaxes import RdfInput
 from headwater.rdf.unified_diff import PatchSteps, read_patch
 
 _MOST = 1_000
-_XML_LITERAL = b"<http://www.w3.org/1999/02/22-rdf-syntax-ns#XMLLiteral>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,6 @@ def check_dataset(one: RdfInput) -> RdfFindings:
         for block in _checked_lines(one, notes):
             notes.statements += block.count(b"\n")
             blanks += has_blanks(block)
-            _check_xml_literals(block, notes)
     except BadRdf as error:
         notes.fault(error)
     if not notes.statements and not notes.problems:
@@ -69,19 +65,6 @@ def check_dataset(one: RdfInput) -> RdfFindings:
     if blanks:
         notes.note("NQUD-A6", "there are blank nodes: patches cannot name them", None, fails=False)
     return notes
-
-
-def _check_xml_literals(block: bytes, notes: RdfFindings) -> None:
-    for line in block.splitlines() if _XML_LITERAL in block else ():
-        if _XML_LITERAL not in line:
-            continue
-        term = next(iter(parse(line, N_QUADS.parser_format))).object
-        if (
-            isinstance(term, Literal)
-            and f"<{term.datatype.value}>".encode() == _XML_LITERAL
-            and not is_xml_content(term.value)
-        ):
-            notes.note("HW-RDF-01", f"an XML literal is no XML: {_shown(line)}", None, fails=False)
 
 
 def _checked_lines(one: RdfInput, notes: RdfFindings) -> Iterator[bytes]:

@@ -109,16 +109,6 @@ def with_canonical_literals(parts: Iterable[bytes], where: str) -> Iterator[byte
         raise BadRdf(f"this is no XML: {ErrorString(error.code)}", where=where, line=error.lineno) from error
 
 
-def is_xml_content(text: str) -> bool:
-    """Whether the lexical form of an XML literal is what an element may contain, by a reading of its own."""
-    xml = ParserCreate(namespace_separator="\n")
-    try:
-        xml.Parse(f"<x>{text}</x>", True)  # noqa: FBT003  it takes no names
-    except ExpatError:
-        return False
-    return True
-
-
 class _Literals:
     """Passes a document on as it is, but for the elements that are XML literals."""
 

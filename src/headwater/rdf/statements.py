@@ -190,8 +190,7 @@ def _lines(node: bytes, graph: bytes = b"", sign: bytes = b"") -> re.Pattern[byt
 _GRAPH = rb"(?:(?:" + _IRI + _NODE + rb")\ )?+"
 
 
-_WITHOUT_BLANKS: Final = (_lines(b"", rb"(?:" + _IRI + rb"\ )?+"), _lines(b""))
-_WITH_BLANKS: Final = (_lines(_NODE, _GRAPH), _lines(_NODE))
+_CANONICAL: Final = (_lines(_NODE, _GRAPH), _lines(_NODE))
 """For statements with a graph, and for those without."""
 _SIGNED: Final = _lines(_NODE, _GRAPH, rb"[+-]")
 _LONE_CR: Final = re.compile(rb"\r(?!\n)")
@@ -200,12 +199,6 @@ _DIRECTION: Final = re.compile(rb'"@[A-Za-z0-9-]+--[A-Za-z]+ (?:(?:<[^>\n]*>|_:[
 _OBJECT_TRIPLE: Final = re.compile(rb"^[^ \n]++ [^ \n]++ <<", re.MULTILINE)
 HAS_BLANK: Final = re.compile(rb'(?:^|^[^ \n]++ [^ \n]++ )_:|\ _:[^ ">\n]++\ \.$', re.MULTILINE)
 """Whether a canonical line has a blank node."""
-_OPEN_LITERAL: Final = re.compile(
-    rb"""[^"\n]*+(?:"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"[^"\n]*+)*+"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+\\?\n?"""
-)
-"""A line whose last quotation mark opens a literal."""
-_SINGLE_LINES: Final = 64
-"""So many lines of a block are parsed each by itself; after that the rest of the block is parsed as a whole."""
 
 
 def signed_end(block: bytes, start: int) -> int:
@@ -226,13 +219,10 @@ def canonical_and_blanks(
 ) -> tuple[bytes, bool]:
     """The same, and whether there are blank nodes."""
     utf8_checked(block, line, lambda what, at: BadRdf(what, where=where, line=at, rule="NQUD-A11"))
-    triples = syntax_format == RdfFormat.N_TRIPLES
-    end = _end(_WITHOUT_BLANKS[triples], block, 0)
-    if end == len(block):
-        return block, False
-    pattern = _WITH_BLANKS[triples]
-    end = _end(pattern, block, end)
-    lines = block if end == len(block) else b"".join(_mixed(block, end, line, where, syntax_format))
+    end = _end(_CANONICAL[syntax_format == RdfFormat.N_TRIPLES], block, 0)
+    lines = block
+    if end < len(block):
+        lines = block[:end] + parsed_lines(block[end:], line + block.count(b"\n", 0, end), where, syntax_format)
     return lines, has_blanks(lines)
 
 
@@ -240,22 +230,6 @@ def _end(pattern: re.Pattern[bytes], block: bytes, start: int) -> int:
     found = pattern.match(block, start)
     assert found is not None
     return found.end()
-
-
-def _mixed(block: bytes, end: int, line: int, where: str, syntax_format: RdfFormat) -> Iterator[bytes]:
-    """The canonical lines of a block of which only a part is recognised."""
-    pattern = _WITH_BLANKS[syntax_format == RdfFormat.N_TRIPLES]
-    start, at = 0, line
-    for _count in range(_SINGLE_LINES):
-        yield block[start:end]
-        if end == len(block):
-            return
-        at += block.count(b"\n", start, end)
-        start = block.find(b"\n", end) + 1
-        yield parsed_lines(block[end:start], at, where, syntax_format)
-        at += 1
-        end = _end(pattern, block, start)
-    yield parsed_lines(block[start:], at, where, syntax_format)
 
 
 def parsed_lines(lines: bytes, line: int, where: str, syntax_format: RdfFormat = RdfFormat.N_QUADS) -> bytes:
@@ -272,7 +246,7 @@ def parsed_lines(lines: bytes, line: int, where: str, syntax_format: RdfFormat =
         if 0 < lines.find(b"\n") < len(lines) - 1:  # the parser is not always right about the line
             for number, one in enumerate(lines.split(b"\n")[:-1], line):
                 parsed_lines(one + b"\n", number, where, syntax_format)
-        raise BadRdf(_said_of_line(error, lines, syntax_format), where=where, line=line) from error
+        raise BadRdf(_said(error), where=where, line=line) from error
     except MemoryError as error:
         raise BadRdf("a statement is too long", where=where, line=line) from error
     assert found is not None
@@ -311,18 +285,6 @@ def is_iri(text: str) -> bool:
 def syntax_fault(error: SyntaxError, where: str) -> BadRdf:
     """What the parser says, with the number of the line in the file where it tells one."""
     return BadRdf(_said(error), where=where, line=error.lineno)
-
-
-def _said_of_line(error: SyntaxError, line: bytes, syntax_format: RdfFormat) -> str:
-    """What is wrong with a line, which has no base, and ends with its literals."""
-    said = str(error)
-    if "No scheme found in an absolute IRI" in said:
-        return "a relative IRI, of which N-Quads and N-Triples have none: write it out"
-    if _OPEN_LITERAL.fullmatch(line):
-        return "a literal is not closed on its line"
-    if syntax_format == RdfFormat.N_TRIPLES and "must be followed by a dot" in said:
-        return "there is something after the object: N-Triples has no graph names, N-Quads (.nq) has them"
-    return _said(error)
 
 
 def _said(error: SyntaxError) -> str:

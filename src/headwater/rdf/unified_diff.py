@@ -209,14 +209,17 @@ _NOTHING: Final = DatasetSummary(0, 0, "")
 
 
 @dataclass(slots=True)
-class EffectCounts:
-    """What lines of patches have done, or would have done if the dataset were another: statements added and removed,
-    additions of what was there, removals of what was not. A statement that is added and removed again counts twice."""
+class AppliedSummary:
+    """What lines of patches have done: statements added and removed, additions of what was there, removals of what was
+    not (a statement that is added and removed again counts twice), malformed lines that were skipped; and the dataset
+    that came of it."""
 
     added: int = 0
     removed: int = 0
     already_there: int = 0
     not_there: int = 0
+    skipped: int = 0
+    dataset: DatasetSummary = _NOTHING
 
     def apply(self, signs: bytes, *, there: bool) -> bool:
         """Whether a statement is there after what the patches say of it, one after the other."""
@@ -229,14 +232,6 @@ class EffectCounts:
                 self.removed += there
             there = sign == _PLUS
         return there
-
-
-@dataclass(slots=True)
-class AppliedSummary(EffectCounts):
-    """The same of patches that were applied: malformed lines that were skipped, and the dataset that came of it."""
-
-    skipped: int = 0
-    dataset: DatasetSummary = _NOTHING
 
 
 def apply_patches(
@@ -340,7 +335,7 @@ class PatchSteps:
 
 
 def patched_blocks(
-    blocks: Iterable[bytes], steps: Iterator[tuple[bytes, bytes]], counts: EffectCounts
+    blocks: Iterable[bytes], steps: Iterator[tuple[bytes, bytes]], counts: AppliedSummary
 ) -> Iterator[bytes]:
     """Sorted lines, given and yielded in blocks, as steps leave them, which are sorted by their statements.
 

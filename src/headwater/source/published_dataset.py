@@ -1,11 +1,10 @@
 """One set that publishes an RDF dataset, as a task of the scheduler: looks at what it is made of, and publishes.
 
 1. All patches kept, and the recorded state, are as they were made.
-2. What the dataset is made of is read as canonical N-Quads into the scratch folder, and on the way the patch from the
-   recorded state is made; where it has changed meanwhile, it is read again. Where the digest is the recorded one,
-   nothing has changed.
-3. The patch, applied to the recorded state, gives the new one. So all of them in series on nothing give it, too
-   (TIM-08).
+2. What the dataset is made of is read as canonical N-Quads into the scratch folder; where it has changed meanwhile, it
+   is read again. Where the digest is the recorded one, nothing has changed.
+3. The patch from the recorded state is made. Applied to that state, it gives the new one; so all of them in series on
+   nothing give it, too (TIM-08).
 4. Both files are put in their places, by names that nothing else has.
 5. The change is recorded, and with it the rows that name the files: from then on it is true.
 6. The file of the state before is removed.
@@ -96,8 +95,8 @@ class PublishedDataset(Intake):
         self._options = RdfOptions(BlankNodes(config.blank_nodes), genid)
         self._waits = waits
         self._input = self._find_input()
-        self._ahead: tuple[bytes | None, float] = (None, 0.0)
-        """What had times ahead of the clock at the last look, and since when on the monotonic clock it has been so."""
+        self._ahead: bytes | None = None
+        """The signature of what had times ahead of the clock at the last look."""
         self._is_continued = self._is_unsettled = False
         self._at: dt.datetime | None = None
         """When the dataset was looked at last."""
@@ -122,25 +121,13 @@ class PublishedDataset(Intake):
         return ScanResult(unchanged=1) if self._is_unchanged() else ScanResult(updated=1, read=1)
 
     def begin(self) -> None:
-        """Bring the folder to what is recorded: what a killed run has left goes, a lost state is made again.
-
-        Raises BrokenSeries where it cannot be, unless a user has asked for a new beginning.
-        """
+        """Bring the folder to what is recorded: what a killed run has left goes."""
         state = self.state
         with suppress(UnknownSet):
             seen = self._catalog.state(self.name)
             if state is None and (seen.count or seen.last_seq):  # a dataset has no other history (TIM-06)
                 raise UsageFault("the set has had other resources", where=self.name, code="HW-DAT-06")
         self.folder.keep(state, [] if state is None else patches_from(self._catalog, self.name))
-        if state is None:
-            return
-        path = self.folder.dataset_of(state)
-        if not path.is_file() or path.stat().st_size != state.octets:
-            try:
-                self._repair(state)
-            except BrokenSeries:
-                if not self.folder.restart_note.exists():
-                    raise
 
     def look(self) -> Looked:
         """Take the present state where it is another one than is recorded.
@@ -225,7 +212,7 @@ class PublishedDataset(Intake):
         if not self._is_settled():
             return None
         self.check()
-        new, signature, patch = self._read(before)
+        new, signature = self._read()
         read = [] if signature is None else [seen_row(signature)]
         if (origin := self._input.origin) is not None:
             read.append(origin_row(origin))
@@ -236,7 +223,7 @@ class PublishedDataset(Intake):
             return ScanResult(unchanged=1, read=1, octets=before.octets)
         if not new.quads and not self._config.may_be_empty:
             raise SourceFault("there is no statement", where=self._input.where, code="HW-DAT-04")
-        patch = self._take(before, new, read, patch)
+        patch = self._take(before, new, read)
         text = f"statements added {patch.added:,}, removed {patch.removed:,}; now {new.quads:,}"
         self._context.listener(Notice("HW-DAT-11", f"{self.name}: {text}"))
         is_first = before is None
@@ -262,7 +249,7 @@ class PublishedDataset(Intake):
         try:
             self.folder.check(self.folder.dataset_of(state), state.sha256, state.octets)
         except BrokenSeries:  # then what it is made of has to do
-            new, _signature, _patch = self._read(None)
+            new, _signature = self._read()
         else:
             new = DatasetSummary(state.quads, state.octets, state.sha256)
             (self.folder.fresh_scratch() / "new.nq").hardlink_to(self.folder.dataset_of(state))
@@ -272,31 +259,25 @@ class PublishedDataset(Intake):
         self._context.listener(Notice("HW-DAT-13", f"{self.name}: its patches begin anew from nothing"))
         return True
 
-    def _read(self, before: DatasetState | None) -> tuple[DatasetSummary, bytes | None, PatchSummary | None]:
-        """The present state in the scratch folder, the signature of what it was made of, and the patch to it from the
-        state before, where there is one."""
+    def _read(self) -> tuple[DatasetSummary, bytes | None]:
+        """The present state in the scratch folder, and the signature of what it was made of."""
         for _reading in range(_READINGS):
             self._pause()
             scratch = self.folder.fresh_scratch()
             signature = self._signature()
             try:
-                summary, patch = self._write(scratch, before)
+                summary = self._write(scratch)
             except (BadRdf, InputChanged, FileNotFoundError):
                 if signature is not None and self._signature() == signature:
                     raise
             else:
                 if self._signature() == signature:
-                    return summary, signature, patch
+                    return summary, signature
             self._context.listener(Notice("HW-DAT-12", "the dataset changed while it was read", self._input.where))
         raise InputChanged(f"it changed {_READINGS} times while it was read", where=self._input.where)
 
-    def _write(self, scratch: Path, before: DatasetState | None) -> tuple[DatasetSummary, PatchSummary | None]:
-        files, target = self._input.read(scratch), scratch / "new.nq"
-        made = write_canonical(files, target, scratch=scratch, options=self._options)
-        if before is None:
-            return made, None
-        with (scratch / "new.nqud").open("wb") as patch:
-            return made, write_patch(self.folder.dataset_of(before), target, patch)
+    def _write(self, scratch: Path) -> DatasetSummary:
+        return write_canonical(self._input.read(scratch), scratch / "new.nq", scratch=scratch, options=self._options)
 
     def _is_unchanged(self) -> bool:
         signature = self._signature()
@@ -306,15 +287,13 @@ class PublishedDataset(Intake):
         """Whether what the dataset is made of is at rest.
 
         Times that lie ahead (the clock was set back, or they are of another machine) do not tell; then it is at rest
-        when it has stayed as it is for so long.
+        when it is as it was at the last look.
         """
         age_seconds = (time.time_ns() - self._input.changed_at_ns()) / 1e9
         if age_seconds >= 0:
             return age_seconds >= SETTLED_SECONDS
-        found, now = self._signature(), time.monotonic()
-        if found != self._ahead[0]:
-            self._ahead = (found, now)
-        return now - self._ahead[1] >= SETTLED_SECONDS
+        before, self._ahead = self._ahead, self._signature()
+        return self._ahead == before
 
     def _signature(self) -> bytes | None:
         found = self._input.signature()
@@ -324,20 +303,13 @@ class PublishedDataset(Intake):
         rules = {"blank_nodes": options.blank_nodes, "genid": options.genid, "may_be_empty": may_be_empty}
         return hashlib.sha256(msgspec.msgpack.encode((found, self._input.where, rules))).digest()
 
-    def _take(
-        self,
-        base: DatasetState | None,
-        new: DatasetSummary,
-        rows: list[StateRow],
-        summary: PatchSummary | None = None,
-    ) -> PatchSummary:
-        """Prove the patch from `base` (None: from nothing, it is made first), place both files, record the change."""
+    def _take(self, base: DatasetState | None, new: DatasetSummary, rows: list[StateRow]) -> PatchSummary:
+        """Make and prove the patch from `base` (None: from nothing), place both files, record the change."""
         self._pause()
         scratch, seen = self.folder.scratch, self._seen()
         made, patch_made = scratch / "new.nq", scratch / "new.nqud"
-        if summary is None:
-            with patch_made.open("wb") as file:
-                summary = write_patch(Path(os.devnull), made, file)
+        with patch_made.open("wb") as file:
+            summary = write_patch(self._file_of(base), made, file)
         self._prove(base, patch_made, new)
         seq = seen.last_seq + 1
         patch = DatasetPatch(
@@ -355,7 +327,6 @@ class PublishedDataset(Intake):
         self._context.may_record()
         self.folder.place(patch_made, self.folder.patch_of(patch))
         self.folder.place(made, self.folder.dataset_of(state))
-        self.folder.known(self.folder.dataset_of(state))
         old = [] if base is not None else [one.key for one in patches_from(self._catalog, self.name)]
         now = self._context.clock()
         metadata = Metadata(lastmod=now, hash=f"sha-256:{new.sha256}", length=new.octets, type=DATASET_TYPE)
@@ -369,11 +340,13 @@ class PublishedDataset(Intake):
         """See that the patch leads from the state before to the new one, as it lies there. Raises BrokenSeries."""
         self._pause()
         scratch = self.folder.scratch
-        start = None if base is None else self.folder.dataset_of(base)
-        made = merge_patches(start, [patch], scratch / "proved.nq", scratch=scratch)
+        made = merge_patches(self._file_of(base), [patch], scratch / "proved.nq", scratch=scratch)
         without_effect = made.already_there + made.not_there
         if without_effect or not made.dataset.sha256 == file_digest(scratch / "new.nq") == new.sha256:
             raise BrokenSeries("the patch does not lead to the dataset", where=self._input.where)
+
+    def _file_of(self, base: DatasetState | None) -> Path:
+        return Path(os.devnull) if base is None else self.folder.dataset_of(base)
 
     def _counted(self, base: DatasetState | None, new: Path, patch: Path) -> DatasetCounts:
         counting = CountingLines(None if base is None else base.counts)
