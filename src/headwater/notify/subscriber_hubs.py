@@ -237,7 +237,7 @@ class HubClient:
 
         None: it is, as any 2xx says (as AMB-31).
         """
-        _, answer = await self._answer("POST", hub, _BOUNDS, _SAME_METHOD, _FORM_HEAD, form)
+        _, answer = await self._answer("POST", hub, _BOUNDS, _SAME_METHOD, form)
         if isinstance(answer, str):
             return f"the hub redirects: {answer}"
         if isinstance(answer, HttpFailure):
@@ -246,18 +246,12 @@ class HubClient:
         return None if answer.ok else f"the hub answers with HTTP status {answer.status}{': ' if said else ''}{said}"
 
     async def _answer(
-        self,
-        method: str,
-        url: str,
-        bounds: AnswerBounds,
-        statuses: Container[int],
-        head: bytes = b"",
-        body: bytes = b"",
+        self, method: str, url: str, bounds: AnswerBounds, statuses: Container[int], form: bytes | None = None
     ) -> tuple[str, HttpAnswer | HttpFailure | str]:
         """Where redirects of these statuses lead to, and the answer there, or why they are not followed."""
         for _ in range(_REDIRECTS + 1):
             async with self._place(url):
-                answer = await self.http.request(method, url, bounds, head, body)
+                answer = await self.http.request(method, url, bounds, b"" if form is None else _FORM_HEAD, form)
             if not (isinstance(answer, HttpAnswer) and answer.is_redirect and answer.status in statuses):
                 return url, answer
             target = uris.resolve(url, answer.headers["location"])
