@@ -43,10 +43,9 @@ from headwater.sync.push import (
     read_payload,
 )
 from headwater.sync.reports import SyncReport
-from headwater.sync.run import SyncTask, all_failed, is_busy, synchronise
+from headwater.sync.run import SyncTask, is_busy, poll
 from headwater.sync.sets.polling import PollHistory, PollingHints, PollInterval, next_wait
 from headwater.sync.source_times import micros
-from headwater.transport.fetch import DeadlineMet
 
 # one copy: what is delivered is a hint of what the lists say. It is applied at once, and whatever is odd about it (a
 # gap, a payload that cannot be read, a resource that cannot be had) leads to a poll.
@@ -95,12 +94,11 @@ class PollSchedule(msgspec.Struct, kw_only=True):
         usual = self.polled_at + wait
         return usual if self.early_at is None else min(usual, self.early_at)
 
-    def polled(self, now: float, *, chance: float, is_busy: bool, has_failed: bool) -> None:
+    def polled(self, now: float, *, chance: float) -> None:
         """A poll has ended."""
         self.early_count = self.early_count + 1 if self.early_at is not None and self.early_at <= now else 0
         self.early_at = None
         self.polled_at, self.chance = now, chance
-        self.history.polled(is_busy=is_busy, has_failed=has_failed)
 
 
 _LOCKED_SECONDS: Final = 0.5
@@ -294,16 +292,9 @@ class PushedCopy:
         self._live.close()
         hints, named = PollingHints(), frozenset(self._changed)
         task = msgspec.structs.replace(self._task, hints=hints, changed_documents=named)
-        report = None
-        try:
-            report = synchronise(task)
-            has_failed = all_failed(report)
-        except (SourceFault, DeadlineMet) as fault:
-            self._notice(f"{fault.what}; it is retried", fault.where or "", fault.rule or fault.code)
-            has_failed = isinstance(fault, SourceFault)
-        busy = report is not None and is_busy(report)
+        report = poll(task, self._schedule.history)
         self._schedule.hints = hints
-        self._schedule.polled(time.monotonic(), chance=random.random(), is_busy=busy, has_failed=has_failed)
+        self._schedule.polled(time.monotonic(), chance=random.random())
         self._news.set()  # what was delivered meanwhile
         if report is None:
             return

@@ -348,31 +348,35 @@ def follow(
     while not stop.is_set():
         hints = PollingHints()
         try:
-            report = synchronise(msgspec.structs.replace(task, stopped=stop.is_set, hints=hints))
-        except DeadlineMet as fault:
-            task.listener(Notice(fault.code, f"{fault.what}; the next run goes on", fault.where))
-            history.polled(is_busy=True, has_failed=False)
-        except (SourceFault, DestinationLocked) as fault:
-            task.listener(Notice(fault.rule or fault.code, f"{fault.what}; it is retried", fault.where))
-            if isinstance(fault, SourceFault):  # whoever has the copy for long is no reason to wait longer after
-                history.polled(is_busy=False, has_failed=True)
+            report = poll(msgspec.structs.replace(task, stopped=stop.is_set, hints=hints), history)
+        except DestinationLocked as fault:  # whoever has the copy for long is no reason to wait longer after
+            task.listener(Notice(fault.code, f"{fault.what}; it is retried", fault.where))
         except Interrupted:
             if not stop.is_set():
                 raise
         else:
-            tell(report)
-            history.polled(is_busy=is_busy(report), has_failed=all_failed(report))
+            if report is not None:
+                tell(report)
         wait = next_wait(interval, history.quiet, hints, failures=history.failures, chance=random.random())
         until = time.monotonic() + wait
         while not stop.is_set() and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _LOOK_SECONDS))  # not `Event.wait`: a signal inside of it could not set the event
 
 
+def poll(task: SyncTask, history: PollHistory) -> SyncReport | None:
+    """One run of a service; None where it came to nothing by its source, or had no time left, which is told."""
+    try:
+        report = synchronise(task)
+    except (SourceFault, DeadlineMet) as fault:
+        task.listener(Notice(fault.rule or fault.code, f"{fault.what}; it is retried", fault.where))
+        has_failed = isinstance(fault, SourceFault)
+        history.polled(is_busy=not has_failed, has_failed=has_failed)
+        return None
+    has_failed = report.exit_status == Exit.SOURCE and all(one.exit_status == Exit.SOURCE for one in report.sets)
+    history.polled(is_busy=is_busy(report), has_failed=has_failed)  # one of many sets lets none of the others wait
+    return report
+
+
 def is_busy(report: SyncReport) -> bool:
     """Whether a run has found changes."""
     return any(report.total(name) for name in ("created", "updated", "deleted"))
-
-
-def all_failed(report: SyncReport) -> bool:
-    """Whether every set has failed by a fault of the source: a single one of many lets none of the others wait."""
-    return report.exit_status == Exit.SOURCE and all(copied.exit_status == Exit.SOURCE for copied in report.sets)

@@ -12,8 +12,13 @@ def polled(seconds: float = 60.0, longest: float | None = None, **more: bool) ->
     """A schedule whose first poll ended at 100."""
     schedule = PollSchedule(interval=PollInterval(seconds, longest))
     assert schedule.due_at(is_pushed=False) == 0.0
-    schedule.polled(100.0, chance=0.0, is_busy=more.get("is_busy", False), has_failed=more.get("has_failed", False))
+    ended(schedule, 100.0, **more)
     return schedule
+
+
+def ended(schedule: PollSchedule, now: float, *, is_busy: bool = False, has_failed: bool = False) -> None:
+    schedule.history.polled(is_busy=is_busy, has_failed=has_failed)
+    schedule.polled(now, chance=0.0)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +37,7 @@ def test_without_push_it_is_polled_as_ever() -> None:
 def test_a_failed_poll_is_repeated_later_and_later() -> None:
     schedule = polled(has_failed=True)
     first = schedule.due_at(is_pushed=False)
-    schedule.polled(first, chance=0.0, is_busy=False, has_failed=True)
+    ended(schedule, first, is_busy=False, has_failed=True)
     assert schedule.due_at(is_pushed=False) - first > first - 100 >= 60
 
 
@@ -40,12 +45,12 @@ def test_polls_that_fail_are_no_quiet_ones() -> None:
     """A source that is back after an outage is polled as often as before it, not as seldom as after a quiet night."""
     schedule = polled(60, 86_400, is_busy=True)
     for number in range(1, 11):
-        schedule.polled(100.0 * number, chance=0.0, is_busy=False, has_failed=True)
-    schedule.polled(5_000.0, chance=0.0, is_busy=True, has_failed=False)
+        ended(schedule, 100.0 * number, is_busy=False, has_failed=True)
+    ended(schedule, 5_000.0, is_busy=True, has_failed=False)
     assert schedule.due_at(is_pushed=False) == 5_060
     for number in range(1, 11):
-        schedule.polled(5_000.0 + 100 * number, chance=0.0, is_busy=False, has_failed=True)
-    schedule.polled(9_000.0, chance=0.0, is_busy=False, has_failed=False)
+        ended(schedule, 5_000.0 + 100 * number, is_busy=False, has_failed=True)
+    ended(schedule, 9_000.0, is_busy=False, has_failed=False)
     assert schedule.due_at(is_pushed=False) == 9_090  # the first quiet one, not the eleventh
 
 
@@ -56,12 +61,12 @@ def test_early_polls_come_more_and_more_seldom_until_one_is_not_early() -> None:
         due = schedule.due_at(is_pushed=True)
         gaps.append(due - now)
         now = due
-        schedule.polled(now, chance=0.0, is_busy=False, has_failed=False)
+        ended(schedule, now, is_busy=False, has_failed=False)
     assert gaps[0] == 0.0
     assert gaps == sorted(gaps)
     assert gaps[-1] == 60.0
     late = schedule.due_at(is_pushed=False)
-    schedule.polled(late, chance=0.0, is_busy=False, has_failed=False)
+    ended(schedule, late, is_busy=False, has_failed=False)
     schedule.ask(late)
     assert schedule.due_at(is_pushed=True) == late
 
