@@ -115,18 +115,24 @@ def changed_documents(payload: ReadPayload) -> frozenset[str]:
     return frozenset(found)
 
 
-class PayloadList:
-    """Payloads of one channel of which each goes on from the one before, as a Change List (`ListDocuments`)."""
+class PayloadLists:
+    """Payloads of one channel, oldest first, as an index of Change Lists (`ListDocuments`): nothing is fetched.
 
-    def __init__(self, payloads: Sequence[ReadPayload]) -> None:
-        self._payloads = payloads
+    The index states no intervals, so that each of them is read whatever lies between them.
+    """
+
+    def __init__(self, topic: str, payloads: Sequence[ReadPayload]) -> None:
+        self._payloads = {f"{topic}#{number}": payload for number, payload in enumerate(payloads)}
 
     def read(self, uri: str, consumer: EntryConsumer, *_validators: object, **_request: object) -> DocumentRead:
-        """The list; nothing is fetched."""
-        first, last = self._payloads[0], self._payloads[-1]
-        head = msgspec.structs.replace(first.document, kind=Kind.CHANGE_LIST, until=last.document.until)
-        entries = [entry for one in self._payloads for entry in one.entries]
-        return take_whole(uri, head, entries, consumer, last.came_at + _SKEW)
+        """The index, or one payload."""
+        payload = self._payloads.get(uri)
+        if payload is None:
+            index = Document(kind=Kind.CHANGE_LIST_INDEX, capability=CHANGE_LIST)
+            entries = [Entry(loc=uri) for uri in self._payloads]
+            return take_whole(uri, index, entries, consumer, dt.datetime.now(dt.UTC))
+        document = msgspec.structs.replace(payload.document, kind=Kind.CHANGE_LIST)
+        return take_whole(uri, document, list(payload.entries), consumer, payload.came_at + _SKEW)
 
     def probe(self, uri: str, **_request: object) -> Probe:
         """There is nothing else to look at. Raises SourceFault."""
@@ -279,7 +285,7 @@ class LiveCopy:
             found = self._contexts[row.id] = (held, Applier(held))
         held, applier = found
         set_id = held.row.id
-        lists = ListContext(PayloadList(payloads), database, held.scope, self._task.listener, held.choice)
+        lists = ListContext(PayloadLists(topic, payloads), database, held.scope, self._task.listener, held.choice)
         offer = held.offer.with_document(CHANGE_LIST, topic)
         reading = ChangeListReader(lists, set_id, offer, Position(time=since)).read()
         before, began = held.report.failed, context.now()
