@@ -310,10 +310,8 @@ def _is_running(lock: Path) -> bool | None:
         held = os.stat(lock)
         with open("/proc/locks", encoding="ascii") as file:
             locks = [set(line.split()) for line in file]
-    except FileNotFoundError:
-        return None if lock.exists() else False
     except OSError:
-        return None
+        return None if os.path.lexists(lock) else False
     place = f"{os.major(held.st_dev):02x}:{os.minor(held.st_dev):02x}:{held.st_ino}"
     return any({"FLOCK", "WRITE", place} <= words for words in locks)
 
@@ -376,7 +374,6 @@ def forget(t: Transaction, uris: Sequence[str], *, failed: bool, held_back: bool
         " changed_at = coalesce(doomed_at, changed_at, 0), doomed_at = NULL"
         f" WHERE {are_meant} AND {_IS_HELD_BACK}"
     )
-    t.run("DROP TABLE meant")
     for row in sets(t):
         if not held_back_count(t, row.id):
             forget_measure(t, row.id)
@@ -393,14 +390,13 @@ def forget_sets(t: Transaction, gone: Sequence[SetRow]) -> Forgotten:
     failures = deletions = files = 0
     released: list[str] = []
     for row in gone:
-        failures += failure_count(t, row.id)
         deletions += held_back_count(t, row.id)
         held = "FROM resources WHERE set_id = ? AND path IS NOT NULL"
         files += int(t.value(f"SELECT count(*) {held}", (row.id,)))
         for (path,) in t.rows(f"SELECT path {held} ORDER BY path LIMIT {_MOST_SHOWN}", (row.id,)):
             released.append(printable_path(path))
-        for table in _OF_A_SET:
-            t.run(f"DELETE FROM {table} WHERE set_id = ?", (row.id,))  # noqa: S608  our own names
+        gone_rows = {table: t.run(f"DELETE FROM {table} WHERE set_id = ?", (row.id,)) for table in _OF_A_SET}  # noqa: S608
+        failures += gone_rows["failures"]
         t.run("DELETE FROM sets WHERE id = ?", (row.id,))
         forget_measure(t, row.id)
     t.run("DELETE FROM documents WHERE set_id = 0")  # what the source offers is looked at anew

@@ -189,9 +189,8 @@ class LiveCopy:
 
     def __init__(self, task: SyncTask) -> None:
         root = Path(os.path.abspath(task.destination))
-        options = msgspec.structs.replace(
-            task.options, prefer="lists", baseline=False, repair=False, deadline_seconds=None
-        )  # which are of runs
+        for_payloads = {"prefer": "lists", "baseline": False, "repair": False, "deadline_seconds": None}
+        options = msgspec.structs.replace(task.options, **for_payloads)
         self._task = msgspec.structs.replace(task, url=starting_uri(task.url), destination=root, options=options)
         self._home = DestinationFolder(root)
         self._stack: contextlib.ExitStack | None = None

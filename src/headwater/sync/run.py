@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.copy_state import FOLDER
-from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault, UsageFault
+from headwater.errors import Exit, HeadwaterError, SourceFault, UsageFault
 from headwater.files.file_copies import Room
 from headwater.progress import Done, Listener, Notice, Progress, ignored, silent
 from headwater.storage.database import Database
@@ -341,8 +341,8 @@ def follow(
 ) -> None:
     """Synchronise until `stop` is set; `tell` gets the report of each run.
 
-    A run under way is given up at once; what it has done holds, and the next call continues. A fault of the source does
-    not end it, nor a long audit of the copy; any other is raised.
+    A run under way is given up at once, by Interrupted; what it has done holds, and the next call continues. A fault of
+    the source does not end it, nor a long audit of the copy; any other is raised.
     """
     history = PollHistory()
     while not stop.is_set():
@@ -351,9 +351,6 @@ def follow(
             report = poll(msgspec.structs.replace(task, stopped=stop.is_set, hints=hints), history)
         except DestinationLocked as fault:  # whoever has the copy for long is no reason to wait longer after
             task.listener(Notice(fault.code, f"{fault.what}; it is retried", fault.where))
-        except Interrupted:
-            if not stop.is_set():
-                raise
         else:
             if report is not None:
                 tell(report)
@@ -369,11 +366,10 @@ def poll(task: SyncTask, history: PollHistory) -> SyncReport | None:
         report = synchronise(task)
     except (SourceFault, DeadlineMet) as fault:
         task.listener(Notice(fault.rule or fault.code, f"{fault.what}; it is retried", fault.where))
-        has_failed = isinstance(fault, SourceFault)
-        history.polled(is_busy=not has_failed, has_failed=has_failed)
+        history.polled(is_busy=isinstance(fault, DeadlineMet), has_failed=isinstance(fault, SourceFault))
         return None
-    has_failed = report.exit_status == Exit.SOURCE and all(one.exit_status == Exit.SOURCE for one in report.sets)
-    history.polled(is_busy=is_busy(report), has_failed=has_failed)  # one of many sets lets none of the others wait
+    statuses = {report.exit_status, *(one.exit_status for one in report.sets)}  # one of many lets no other set wait
+    history.polled(is_busy=is_busy(report), has_failed=statuses == {Exit.SOURCE})
     return report
 
 

@@ -115,8 +115,7 @@ def keep_measure(transaction: Transaction, set_id: int, held: int, deleted: int)
 
 def forget_measure(transaction: Transaction, set_id: int) -> None:
     """No deletions are held back any more."""
-    names = (f"held when held back {set_id}", f"deleted when held back {set_id}")
-    transaction.run("DELETE FROM facts WHERE name IN (?, ?)", names)
+    transaction.run("DELETE FROM facts WHERE name GLOB '* when held back ' || ?", (set_id,))
 
 
 # the table `documents` (DST-C1)
