@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from headwater.cli import run
@@ -115,6 +116,18 @@ def test_nothing_older_is_done_over_what_is_newer(site: Site, dest: Path) -> Non
         apply(copy, site, old)
         assert (dest / "a.txt").read_bytes() == b"two"
         assert site.source.requests() == []
+
+
+def test_payloads_of_a_source_whose_intervals_overlap_are_all_applied(site: Site, dest: Path) -> None:
+    """It breaks RS-CN-05: together they have changes out of order."""
+    with live(site, dest) as copy:
+        site.put("a.txt", b"one")
+        site.put("b.txt", b"two")
+        earlier, later = (payload(site, change) for change in site.changes[-2:])
+        assert later.document.from_ is not None
+        wide = msgspec.structs.replace(later.document, from_=later.document.from_ - dt.timedelta(seconds=5))
+        assert apply(copy, site, msgspec.structs.replace(later, document=wide), earlier) == 0
+        assert ((dest / "a.txt").read_bytes(), (dest / "b.txt").read_bytes()) == (b"one", b"two")
 
 
 def test_what_was_told_before_is_passed_over(site: Site, dest: Path) -> None:
