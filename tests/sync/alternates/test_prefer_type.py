@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +183,25 @@ def test_a_deletion_is_that_of_resource_and_alternate(papers: Papers, dest: Path
     papers.publish()
     ran = go(papers.site.source.base, dest, max_delete=1.0)
     assert (ran.status, tree(dest)) == (Exit.DONE, {"a": b"page a", "b": b"page b"})
+
+
+def test_a_copy_of_an_earlier_version_reads_its_list_anew(papers: Papers, dest: Path) -> None:
+    """It has remembered which alternates it holds, and not what is listed."""
+    shared = papers.pdf("all.pdf", b"both")
+    papers.put("a", b"page a2", shared, kind="updated")
+    papers.put("b", b"page b2", shared, kind="updated")
+    papers.publish(baseline=True)
+    agreed(papers, dest, {"all.pdf": b"both"})
+    with closing(sqlite3.connect(dest / ".headwater" / "state.sqlite")) as state, state:
+        state.execute("DELETE FROM listing")
+        state.execute("UPDATE sets SET scope = scope || ' '")
+    papers.drop("a")
+    papers.publish()
+    agreed(papers, dest, {"all.pdf": b"both"})
+    papers.drop("b")
+    papers.put("c", b"page c")
+    papers.publish()
+    agreed(papers, dest, {"c": b"page c"})
 
 
 def test_alternates_that_lie_or_are_not_there_fail_alone(papers: Papers, dest: Path) -> None:
