@@ -17,7 +17,7 @@ import msgspec
 
 from headwater.errors import SourceFault
 from headwater.spec.kinds import Kind
-from headwater.spec.records import Link, parse_hash
+from headwater.spec.records import Link
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.lists.archives import (
     ARCHIVES,
@@ -44,6 +44,7 @@ from headwater.sync.past.versions import second_before
 from headwater.sync.source_times import SECOND, format_micros, last_micros, micros
 from headwater.sync.state import LISTED as LISTED_COLUMNS
 from headwater.sync.state import Offer
+from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare
 from headwater.typed_decoding import from_json
 
 # the state of one resource
@@ -486,27 +487,13 @@ class _Judge:
             return False
         if any(row.change is not None and row.low > max(self._moment, now.high) for row in rows):
             return False
-        if entry.hash is not None:
-            return _same_hash(entry.hash, now.entry.hash)
-        if state.changed_after is not None:
-            return False
-        told = entry.length is not None and entry.lastmod is not None
-        same = (entry.length, entry.lastmod) == (now.entry.length, now.entry.lastmod)
-        return (told and same) or self._first == PRESENT
+        if entry.hash is None and (state.changed_after is not None or self._first == PRESENT):
+            return state.changed_after is None
+        present = LocalCopy(now.entry.hash, now.entry.length, now.entry.lastmod)
+        return compare(ListedResource(entry.hash, entry.length, entry.lastmod), present) is CopyState.YES
 
 
 _NUMBERS = {Unknown: UNKNOWN, Existed: EXISTED, Listed: LISTED, Changed: CHANGED}
-
-
-def _same_hash(one: str, other: str | None) -> bool:
-    """Whether two `hash` attributes have a digest in common and none that differs."""
-    if one == other:
-        return True
-    if other is None:
-        return False
-    theirs = {digest.algorithm: digest.hex for digest in parse_hash(other).digests}
-    shared = [digest for digest in parse_hash(one).digests if digest.algorithm in theirs]
-    return bool(shared) and all(theirs[digest.algorithm] == digest.hex for digest in shared)
 
 
 def _all_links(own: str | None, rows: list[_Stated]) -> str | None:
