@@ -32,10 +32,10 @@ from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import AuditReport, SetAudit
 from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
-from headwater.sync.sets.moved_sets import another_source, is_of_another, match, may_be_guessed, redirects_of
-from headwater.sync.sets.selection import SetNames, pick, takes_sitemaps, wanted_of
+from headwater.sync.sets.moved_sets import check_source, match, rows_of
+from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import check_past, format_micros, micros
-from headwater.sync.state import AS_OF, TEMPORARY, SetRow, add_set, fact, moved_documents, sets
+from headwater.sync.state import AS_OF, TEMPORARY, SetRow, fact, moved_documents, sets
 from headwater.transport.transport import Transport
 from headwater.typed_decoding import from_json
 
@@ -155,26 +155,16 @@ class _Audit:
 
             restate_patches(t, set_id, self.options.dataset, listed=True)
 
-    def _compared(self, known: list[SetRow], found: DiscoveredSets) -> tuple[list[SetRow], tuple[SetRow, ...]]:
+    def _compared(self, known: list[SetRow], found: DiscoveredSets) -> tuple[list[SetRow], list[SetRow]]:
         """The set of every offer, as it is held or as a run would begin it, and the sets that are not offered now."""
-        offers = found.offers
         with self.database.read() as t:
             url = fact(t, "url")
-        guess = may_be_guessed(self.documents, url, known, (self.url, found.final))
-        matches = match(known, offers, redirects_of(self.documents), guess=guess)
-        several = found.several or len(known) > 1
-        rows = []
-        names = SetNames(row.name for row in known)
+        matches = match(self.documents, known, found, url)
+        check_source(known, found, matches, url, self.root)
         with self.database.write() as t:
-            if is_of_another(known, found.listed or [offer.identity for offer in offers], matches):
-                raise another_source(url, known, self.url, self.root)
-            for offer in offers:
-                row = matches.rows.get(offer.identity)
-                if row is None:
-                    offer = msgspec.structs.replace(offer, name=names.free(offer.name))
-                    row = add_set(t, offer, offer.name if several or known else "")
-                rows.append(msgspec.structs.replace(row, offer=offer))
-        return rows, matches.gone
+            rows = rows_of(t, self.documents, known, found, matches)
+        told = {row.id for row in rows}
+        return rows, [row for row in known if row.id not in told]
 
     def _not_offered(self, gone: list[SetRow], found: DiscoveredSets) -> Iterator[SetAudit]:
         unread = dict(found.faults)

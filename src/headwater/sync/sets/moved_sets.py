@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -22,7 +22,18 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.connection import MovedElsewhere, Origin, origin_of
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.position import Position
-from headwater.sync.state import Move, Offer, SetRow, forget_documents, keep_offer, keep_position, remember_base
+from headwater.sync.sets.discovery import DiscoveredSets
+from headwater.sync.sets.selection import SetNames
+from headwater.sync.state import (
+    Move,
+    Offer,
+    SetRow,
+    add_set,
+    forget_documents,
+    keep_offer,
+    keep_position,
+    remember_base,
+)
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare
 
 # what is held goes along
@@ -256,35 +267,28 @@ def moved_elsewhere(row: SetRow, found: ListAgreement, source: str, destination:
     )
 
 
-Moved = Callable[[str], str | None]
-"""Says where a document's URI permanently redirects to; None when it does not, or when nothing answers there."""
-
-
 _HALF, _NEARLY_ALL = 0.5, 0.9
 _DEAD = 2  # an origin where so many requests in a row come to nothing is asked for nothing more
 
 
-class SetMatches(msgspec.Struct, frozen=True):
-    """The remembered set of each offer, by the offer's identity, and the sets that are not offered any more."""
-
-    rows: dict[str, SetRow]
-    gone: tuple[SetRow, ...]
-
-
 def match(
-    known: Sequence[SetRow], offers: Sequence[Offer], moved: Moved, said: Collection[int] = (), *, guess: bool = False
-) -> SetMatches:
-    """Match by identity; what is left by a list that both name and nobody else does, then by a permanent redirect.
+    documents: Documents, known: Sequence[SetRow], found: DiscoveredSets, url: str | None, said: Collection[int] = ()
+) -> dict[str, SetRow]:
+    """The remembered set of each of those found, by the identity of its offer; `url`: where these were found before.
 
-    What then still is left on both sides is matched by the name, or as the only set of each, where the user says that
-    it has moved (`said`, by its number), or as a `guess`: then half of its files have to be listed there, or nearly all
-    where it is but the only one that is left. A set whose lists are elsewhere by now has a `move`.
+    Matched by identity; what is left by a list that both name and nobody else does, then by a permanent redirect. What
+    then still is left on both sides is matched by the name, or as the only set of each, where the user says that it has
+    moved (`said`, by its number), or as a guess: then half of its files have to be listed there, or nearly all where it
+    is but the only one that is left. A set whose lists are elsewhere by now has a `move`.
     """
+    offers, unread = found.offers, dict(found.faults)
     by_identity = {row.offer.identity: row for row in known}
     rows = {offer.identity: by_identity[offer.identity] for offer in offers if offer.identity in by_identity}
-    taken = {row.id for row in rows.values()}
-    left = {row.id: row for row in known if row.id not in taken}
     new = [offer for offer in offers if offer.identity not in rows]
+    left: dict[int, SetRow] = {}
+    for row in known if found.listed is None else ():
+        if row.offer.identity not in rows and row.offer.capability_list not in unread:
+            left[row.id] = row
 
     def pair(counterpart: Callable[[Offer], SetRow | None], guessed: float = 0.0) -> None:
         """Match each offer that is still new with the set that is its counterpart, if that is still left over."""
@@ -298,7 +302,16 @@ def match(
         """The set whose address redirects permanently to the offer; no more are asked than until that is found."""
         wanted = normalise(offer.identity)
         while wanted not in targets and (row := next(unasked, None)) is not None:
-            if target := moved(row.offer.capability_list or row.offer.identity):
+            where = row.offer.capability_list or row.offer.identity
+            if failures[origin_of(where)] >= _DEAD:
+                continue
+            try:
+                target = documents.probe(where, most_entries=1).moved_to
+            except SourceFault:
+                failures[origin_of(where)] += 1
+                continue
+            failures[origin_of(where)] = 0
+            if target is not None:
                 targets.setdefault(normalise(target), row)
         return targets.get(wanted)
 
@@ -312,30 +325,60 @@ def match(
     pair(lambda offer: next((owners[uri] for uri in sorted(_lists(offer)) if uri in owners), None))
     pair(lambda offer: row if (row := by_name.get(offer.name)) is not None and row.id in said else None)
     pair(lambda offer: only(offer) if len(said) == 1 else None)
-    unasked, targets = iter(list(left.values())), dict[str, SetRow]()
+    unasked, targets, failures = iter(list(left.values())), dict[str, SetRow](), Counter[Origin | None]()
     pair(by_redirect)
-    if guess:
+    # no guess where the address is that of another source, or where a temporary redirect leads to another origin
+    came, at = origin_of(found.url), origin_of(found.final)
+    is_detour = came != at and at not in map(origin_of, documents.moved.values())
+    if not is_detour and (url == found.url or came in {origin_of(row.offer.identity) for row in known}):
         pair(lambda offer: by_name.get(offer.name), _HALF)
         pair(only, _NEARLY_ALL)
-    return SetMatches(rows, tuple(left.values()))
+    return rows
 
 
-def may_be_guessed(documents: Documents, url: str | None, known: Sequence[SetRow], way: tuple[str, str]) -> bool:
-    """Whether names may tell which remembered set an offered one is.
+def rows_of(
+    t: Transaction, documents: Documents, known: Sequence[SetRow], found: DiscoveredSets, matches: Mapping[str, SetRow]
+) -> list[SetRow]:
+    """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""
+    names = SetNames(row.name for row in known)
+    folders = {row.folder.lower() for row in known}
+    several = found.several or len(known) > 1 or bool(known and not matches)
+    rows = []
+    for offer in found.offers:
+        row = matches.get(offer.identity)
+        if row is None:
+            offer = msgspec.structs.replace(offer, name=names.free(offer.name))
+            folder = offer.name if several else ""
+            rows.append(add_set(t, offer, folder if folder.lower() not in folders else offer.name))
+            continue
+        if row.offer.identity != offer.identity and row.move is None:  # of a move it is told how it ends
+            documents.warn("DST-F10", f"the set {row.name} is now at {offer.identity}", row.offer.identity)
+        # with a move it is remembered there once it has turned out to be the same
+        rows.append(at_offer(row, offer) if row.move is not None else move_set(t, row, offer))
+    return rows
 
-    Not where the address alone tells that this is another source, or that nothing has moved: it is none that was given
-    before (`url`), or a temporary redirect leads to another origin. `way`: the address given, and where it led to.
+
+def check_source(
+    known: Sequence[SetRow], found: DiscoveredSets, matches: Mapping[str, SetRow], url: str | None, root: Path
+) -> None:
+    """Raise UsageFault where the copy is of another source: no set is the same, nor is the origin of any.
+
+    It says what to do if that one has moved.
     """
-    came, at = map(origin_of, way)
-    is_detour = came != at and at not in map(origin_of, documents.moved.values())
-    is_other = url != way[0] and came not in {origin_of(row.offer.identity) for row in known}
-    return not (is_detour or is_other)
-
-
-def is_of_another(known: Sequence[SetRow], identities: Iterable[str], matches: SetMatches) -> bool:
-    """Whether a copy with these sets is that of another source: no set is the same, nor is the origin of any."""
     origins = {origin_of(row.offer.identity) for row in known}
-    return bool(known) and not matches.rows and origins.isdisjoint(map(origin_of, identities))
+    identities = found.listed or [offer.identity for offer in found.offers]
+    if not known or matches or not origins.isdisjoint(map(origin_of, identities)):
+        return
+    held = url if url not in (None, found.url) else known[0].offer.identity
+    command = shlex.join(["headwater", "sync", found.url, str(root), "--moved"])
+    raise UsageFault(
+        f"the folder is a copy of {held}",
+        code="HW-SYN-07",
+        where=str(root),
+        rule="DST-F10",
+        advice=f"If this is the same source at a new address, run: {command} (the files are kept, and compared by"
+        " hash). Else name another folder.",
+    )
 
 
 def address_at(url: str, where: str) -> str | None:
@@ -346,20 +389,6 @@ def address_at(url: str, where: str) -> str | None:
     return urlunsplit((new.scheme, new.netloc, old.path, old.query, ""))
 
 
-def another_source(url: str | None, known: Sequence[SetRow], given: str, root: Path) -> UsageFault:
-    """The error for a folder that is a copy of another source, with what to do if that one has moved."""
-    held = url if url not in (None, given) else known[0].offer.identity
-    command = shlex.join(["headwater", "sync", given, str(root), "--moved"])
-    return UsageFault(
-        f"the folder is a copy of {held}",
-        code="HW-SYN-07",
-        where=str(root),
-        rule="DST-F10",
-        advice=f"If this is the same source at a new address, run: {command} (the files are kept, and compared by"
-        " hash). Else name another folder.",
-    )
-
-
 def at_offer(row: SetRow, offer: Offer) -> SetRow:
     """A set as it is offered now, under the name that it has here."""
     return msgspec.structs.replace(row, offer=msgspec.structs.replace(offer, name=row.name))
@@ -367,25 +396,6 @@ def at_offer(row: SetRow, offer: Offer) -> SetRow:
 
 def _lists(offer: Offer) -> set[str]:
     return {normalise(uri) for uri in (offer.baseline_document, offer.changes_document) if uri is not None}
-
-
-def redirects_of(documents: Documents) -> Moved:
-    """Asks the source where a document has moved to; of an origin where nobody answers nothing more is asked."""
-    failures: Counter[Origin | None] = Counter()
-
-    def moved(uri: str) -> str | None:
-        origin = origin_of(uri)
-        if failures[origin] >= _DEAD:
-            return None
-        try:
-            target = documents.probe(uri, most_entries=1).moved_to
-        except SourceFault:
-            failures[origin] += 1
-            return None
-        failures[origin] = 0
-        return target
-
-    return moved
 
 
 def move_set(transaction: Transaction, row: SetRow, offer: Offer) -> SetRow:

@@ -10,10 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from headwater.errors import SourceFault
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope, Unreachable, cause_of
-from headwater.sync.lists.documents import CAPABILITY_LISTS, MOST_ENTRIES, ConditionalRequest, Documents, offer_of
+from headwater.sync.lists.documents import (
+    CAPABILITY_LISTS,
+    MOST_ENTRIES,
+    ConditionalRequest,
+    Documents,
+    Probe,
+    offer_of,
+)
 from headwater.sync.options import SyncOptions
 from headwater.sync.state import SOURCE, Offer, SetRow, Validators, validators
 from headwater.transport.fetch import Fetched
@@ -26,39 +32,22 @@ def place_of(offer: Offer) -> str | None:
     return offer.capability_list or offer.baseline_document or offer.changes_document
 
 
-class AskedOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request for the document of a set that tells of all others."""
-
-    offer: Offer | None = None
-    """What is offered now; None where that is as it was (304), or cannot be learnt (`fault`)."""
-
-    moved_to: str | None = None
-    """Where the document is permanently redirected to."""
-
-    validators: Validators = Validators()
-    fault: SourceFault | None = None
-
-
-def ask_for_offer(documents: Documents, held: Offer, uri: str, validators: Validators | None = None) -> AskedOffer:
-    """Ask at `uri` what is offered of a set by now, conditionally where there are `validators`."""
+def ask_for_offer(
+    documents: Documents, held: Offer, uri: str, validators: Validators | None = None
+) -> tuple[Offer | None, Probe]:
+    """Ask at `uri` what is offered of a set by now; None where that is as it was (304). Raises SourceFault."""
     is_listed = held.capability_list is not None
-    try:
-        probe = documents.probe(uri, most_entries=MOST_ENTRIES if is_listed else 1, validators=validators)
-    except SourceFault as fault:
-        return AskedOffer(fault=fault)
+    probe = documents.probe(uri, most_entries=MOST_ENTRIES if is_listed else 1, validators=validators)
     if probe.status == 304:
-        return AskedOffer()
+        return None, probe
     if probe.document is None or (probe.document.kind in CAPABILITY_LISTS) is not is_listed:
         why = probe.unusable if probe.document is None else f"it is {probe.document.called}"
-        unusable = Unreachable(why, where=uri, rule="DST-A6", cause=cause_of(probe.status))
-        return AskedOffer(fault=probe.refused or unusable)
-    if is_listed:
-        fresh = offer_of(probe, held.description, documents)
-        where = probe.moved_to or fresh.capability_list
-        offer = msgspec.structs.replace(fresh, name=held.name, identity=held.identity, capability_list=where)
-    else:  # a document that stands for itself
-        offer = held.with_document(next(iter(held.documents)), probe.moved_to or uri)
-    return AskedOffer(offer=offer, moved_to=probe.moved_to, validators=probe.validated[1])
+        raise probe.refused or Unreachable(why, where=uri, rule="DST-A6", cause=cause_of(probe.status))
+    if not is_listed:  # a document that stands for itself
+        return held.with_document(next(iter(held.documents)), probe.moved_to or uri), probe
+    fresh = offer_of(probe, held.description, documents)
+    where = probe.moved_to or fresh.capability_list
+    return msgspec.structs.replace(fresh, name=held.name, identity=held.identity, capability_list=where), probe
 
 
 # the documents that are asked for first

@@ -22,18 +22,7 @@ from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.lists.entries import scope_origins
 from headwater.sync.options import SyncOptions
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
-from headwater.sync.sets.moved_sets import (
-    SetMatches,
-    address_at,
-    another_source,
-    at_offer,
-    is_move,
-    is_of_another,
-    match,
-    may_be_guessed,
-    move_set,
-    redirects_of,
-)
+from headwater.sync.sets.moved_sets import address_at, check_source, is_move, match, rows_of
 from headwater.sync.sets.polling import ask_for_offer, place_of
 from headwater.sync.sets.selection import SetNames, SetSelection, names_of, pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import DAY
@@ -246,9 +235,9 @@ class SetRegistry:
             self._unreadable("DST-A6", f"a set cannot be read: {what}", where)
         for where, what in found.detours.items():
             self._unreadable("DST-F4", f"{what}; another way was taken, which may not lead to all sets", where)
-        matches = self._matches(found, before) if self._known else SetMatches({}, ())
+        matches = self._matches(found, before)
         with self.database.write() as t:
-            rows = self._rows(t, found, matches)
+            rows = rows_of(t, self.documents, self._known, found, matches)
             told = {row.id for row in rows}
             held = [row for row in self._known if self._is_unread(row.offer)]
             held += before if found.listed is not None else []
@@ -274,37 +263,26 @@ class SetRegistry:
             self.documents.warn("DST-F10", what, uri)
             self.faults.append(f"{uri}: {what}")
 
-    def _matches(self, found: DiscoveredSets, offered: list[SetRow]) -> SetMatches:
-        """Which remembered set each of those found is. Raises UsageFault where none is.
+    def _matches(self, found: DiscoveredSets, offered: list[SetRow]) -> dict[str, SetRow]:
+        """Which remembered set each of those found is, by its identity there. Raises UsageFault where none is.
 
         Where the user says that the source has moved, all sets have. Raises MovedElsewhere where one is missing.
         """
         known, options = self._known, self.options
         with self.database.read() as t:
             url = fact(t, "url")
-        own = {offer.identity for offer in found.offers}
-        unread = dict(found.faults)
-
-        def is_asked(row: SetRow) -> bool:
-            """Whether a set may be one of those found; of one that cannot be read its address alone tells."""
-            offer = row.offer
-            return offer.identity in own or (found.listed is None and offer.capability_list not in unread)
-
-        asked = list(filter(is_asked, known))
-        wanted = [row for row in asked if {row.name, row.offer.identity}.intersection(options.sets)]
-        said = [row.id for row in (wanted if options.sets else asked) if options.moved]
-        guess = may_be_guessed(self.documents, url, known, (self.url, found.final))
-        matches = match(asked, found.offers, redirects_of(self.documents), said, guess=guess)
-        before = {row.id for row in offered}
-        gone = [row.name for row in matches.gone if row.id in before]
+        wanted = [row for row in known if {row.name, row.offer.identity}.intersection(options.sets)]
+        said = [row.id for row in (wanted if options.sets else known) if options.moved]
+        matches = match(self.documents, known, found, url, said)
+        told = {row.id for row in matches.values()}
+        gone = [row.name for row in offered if row.id not in told and not self._is_unread(row.offer)]
         if options.moved and gone and url != self.url and not options.sets:
-            told = ", ".join(gone[:3]) + (", …" if len(gone) > 3 else "")
-            what = f"{'a set' if len(gone) == 1 else f'{len(gone):,} sets'} of the copy cannot be found there: {told}"
+            names = ", ".join(gone[:3]) + (", …" if len(gone) > 3 else "")
+            what = f"{'a set' if len(gone) == 1 else f'{len(gone):,} sets'} of the copy cannot be found there: {names}"
             if found.faults:
                 what += f"; {found.faults[0][0]} cannot be read: {found.faults[0][1]}"
             raise MovedElsewhere(what, where=found.final, rule="DST-F10", advice=_ADVICE)
-        if is_of_another(known, found.listed or own, matches):
-            raise another_source(url, known, self.url, self.root)
+        check_source(known, found, matches, url, self.root)
         return matches
 
     def scope_of(self, offer: Offer) -> Scope:
@@ -372,26 +350,6 @@ class SetRegistry:
         told = f"the source no longer offers the set {row.name}: it stays as it is"
         self.documents.warn("DST-Q", told, row.offer.capability_list or row.offer.identity)
 
-    def _rows(self, t: Transaction, found: DiscoveredSets, matches: SetMatches) -> list[SetRow]:
-        """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""
-        known = self._known
-        names = SetNames(row.name for row in known)
-        folders = {row.folder.lower() for row in known}
-        several = found.several or len(known) > 1 or bool(known and not matches.rows)
-        rows = []
-        for offer in found.offers:
-            row = matches.rows.get(offer.identity)
-            if row is None:
-                offer = msgspec.structs.replace(offer, name=names.free(offer.name))
-                folder = offer.name if several else ""
-                rows.append(add_set(t, offer, folder if folder.lower() not in folders else offer.name))
-                continue
-            if row.offer.identity != offer.identity and row.move is None:  # of a move it is told how it ends
-                self.documents.warn("DST-F10", f"the set {row.name} is now at {offer.identity}", row.offer.identity)
-            # with a move it is remembered there once it has turned out to be the same
-            rows.append(at_offer(row, offer) if row.move is not None else move_set(t, row, offer))
-        return rows
-
     # the Capability List of one set, asked for anew
 
     def with_fresh_offer(self, row: SetRow) -> SetRow:
@@ -400,37 +358,34 @@ class SetRegistry:
         Where there is no Change List to poll, the Capability List is: it may name one, or another dump, by now. Beside
         one that is polled it is asked for once a day: it may name another, while the former says nothing new.
         """
-        documents, place, uri = self.documents, place_of(row.offer), row.offer.capability_list
-        if row.move is None and place not in (None, row.offer.identity):
-            # whether the address that the user gave still redirects there (DST-F10): who could answer in the source's
-            # place once, over plain http perhaps, does not keep the copy for good
-            asked = ask_for_offer(documents, row.offer, row.offer.identity)
-            if asked.offer is not None and asked.moved_to != place and is_move(row.offer, asked.offer):
-                row = msgspec.structs.replace(row, offer=asked.offer, move=Move(row.offer))
-        if row.move is not None or row.position is None or uri is None or uri in self._unread:
+        place, uri, is_polled = place_of(row.offer), row.offer.capability_list, row.offer.change_list is not None
+        # whether the address that the user gave still redirects there (DST-F10): who could answer in the source's place
+        # once, over plain http perhaps, does not keep the copy for good
+        has_moved = place not in (None, row.offer.identity)
+        is_due = uri is not None and row.position is not None and (self.is_daily or not is_polled)
+        if row.move is not None or uri in self._unread or not (has_moved or is_due):
             return row  # with a move it was just read
-        is_polled = row.offer.change_list is not None
-        if is_polled and not self.is_daily:
-            return row
+        where = row.offer.identity
         with self.database.read() as t:
-            held = validators(t, SOURCE, uri)
-        row = msgspec.structs.replace(row, is_offer_asked=is_polled)
-        asked = ask_for_offer(documents, row.offer, uri, held)
-        if asked.fault is not None:
-            rule, what = asked.fault.rule or asked.fault.code, f"the Capability List cannot be read: {asked.fault.what}"
+            held = None if has_moved else validators(t, SOURCE, where)
+        row = msgspec.structs.replace(row, is_offer_asked=is_polled and is_due)
+        try:
+            fresh, probe = ask_for_offer(self.documents, row.offer, where, held)
+        except SourceFault as fault:
+            rule, what = fault.rule or fault.code, f"the Capability List cannot be read: {fault.what}"
             if is_polled:  # a Change List that is polled tells of changes all the same: then it is no fault of the run
-                documents.warn(rule, what, uri)
+                self.documents.warn(rule, what, where)
             else:
-                self._unreadable(rule, what, uri, asked.fault)
-        elif asked.offer is not None and asked.moved_to is not None and is_move(row.offer, asked.offer):
-            return msgspec.structs.replace(row, offer=asked.offer, move=Move(row.offer))
-        elif asked.offer is not None:
-            etag, modified = asked.validators.etag, asked.validators.last_modified
-            with self.database.write() as t:
-                keep_offer(t, row.id, asked.offer)
-                keep_validators(t, SOURCE, uri, etag, modified, documents.moved.get(uri))
-            return msgspec.structs.replace(row, offer=asked.offer)
-        return row
+                self._unreadable(rule, what, where, fault)
+            return row
+        if fresh is None:
+            return row
+        if is_move(row.offer, fresh) and probe.moved_to != (place if has_moved else None):
+            return msgspec.structs.replace(row, offer=fresh, move=Move(row.offer))
+        with self.database.write() as t:
+            keep_offer(t, row.id, fresh)
+            keep_validators(t, SOURCE, where, probe.etag, probe.last_modified, self.documents.moved.get(where))
+        return msgspec.structs.replace(row, offer=fresh)
 
 
 _ADVICE = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, SourceFault
 from headwater.progress import each_of_set
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import AnotherSet, Scope
@@ -193,11 +193,13 @@ class SetContext:
         if uri is None or self._is_asked:
             return False
         self._is_asked = True
-        asked = ask_for_offer(self.run.documents, held, uri)
-        fresh = asked.offer
+        try:
+            fresh, probe = ask_for_offer(self.run.documents, held, uri)
+        except SourceFault:
+            return False
         if fresh is None or not (fresh.baseline_document or fresh.changes_document):
             return False
-        moved_to = asked.moved_to if self.move is None else None
+        moved_to = probe.moved_to if self.move is None else None
         is_moved, is_changed = moved_to is not None and is_move(held, fresh), fresh.documents != held.documents
         origins = self.scope.origins | scope_origins({}, moved_to)
         is_relocated = is_moved or origins != self.scope.origins
