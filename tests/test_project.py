@@ -46,7 +46,7 @@ LINES = {
     "source": 4_947,
     "spec": 3_791,
     "storage": 2_096,
-    "sync": 16_368,
+    "sync": 16_317,
     "top": 1_432,
     "transport": 2_141,
     "triplestores": 946,

@@ -13,7 +13,7 @@ from headwater.errors import Interrupted
 from headwater.sync.run import SyncTask, sync, synchronise
 from headwater.sync.sets.polling import PollingHints, fresh_seconds
 from tests.support.copying import DONE, SOURCE, UNDETERMINED, check, go, tree
-from tests.support.fake_source import Reply, Site, Source, document, redirect, url
+from tests.support.fake_source import Reply, Site, Source, at, document, redirect, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
 
@@ -115,6 +115,28 @@ def test_of_several_sets_that_the_user_says_have_moved_each_is_compared(
     assert go(source.base, dest).status == DONE
     assert tree(dest) == before
     assert check(source.base, dest).verdict == "in sync"
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_copy_of_the_past_follows_a_move_to_the_same_content_alone(
+    same: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """DST-F10: what was at the moment, at the new place, is compared with what is held before anything is done."""
+    moment = at(10)
+    assert go(source.base, dest, at=moment).status == DONE
+    assert tree(dest) == ALL
+    with Source() as new:
+        moved = Site(new)
+        for name, body in ALL.items():
+            moved.put(name, body if same else b"other " + body)
+        moved.clock = 10.0
+        moved.publish(since=10.0)
+        for path in ("/.well-known/resourcesync", "/set/capabilitylist.xml"):
+            source.pages[path] = redirect(f"{new.base}{path}", 301)
+        ran = go(source.base, dest, at=moment, max_delete=1.0)
+        assert ran.status == (DONE if same else SOURCE), ran
+        assert not [path for path in new.requests() if "/resources/" in path]
+    assert tree(dest) == ALL
 
 
 # a set that is no longer offered (DST-Q)

@@ -15,6 +15,7 @@ from headwater.sync.lists.entries import links_of
 from headwater.sync.past.evidence import CHANGED, EXISTED, UNKNOWN, Evidence, EvidenceReader, ListingResult, fill_listed
 from headwater.sync.past.versions import VersionTransfer, dumps_around, second_before, ways_of
 from headwater.sync.reports import SetReport
+from headwater.sync.sets.moved_sets import LISTED
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import AS_OF, CHANGE_DUMP, RESOURCE_DUMP, SetRow, fact, keep_fact
 from headwater.sync.transfer.verification import digests_of
@@ -200,6 +201,8 @@ class SetAt:
         if self._is_before_all(evidence, filled):
             self.begins = evidence.begins if evidence.begins is not None else self._run.now()
             return
+        if self._set.move is not None:
+            self._set.take_along(LISTED)
         self._set.report_process("past")
         self._set.report.at = format_micros(evidence.moment)
         proof = evidence.proof is not None
