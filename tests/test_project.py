@@ -41,7 +41,7 @@ LINES = {
     "patches": 438,
     "processes": 331,
     "publish": 5_974,
-    "rdf": 2_027,
+    "rdf": 2_013,
     "simulate": 917,
     "source": 4_947,
     "spec": 3_791,

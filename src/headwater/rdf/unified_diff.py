@@ -283,20 +283,6 @@ def merge_patches(
     return found
 
 
-def write_patched(
-    base: Path | None, patches: Sequence[Path], target: Path, is_result: Callable[[DatasetSummary], bool]
-) -> DatasetSummary | None:
-    """Write what patches make of the dataset in a file; None where nothing that they make `is_result`. Raises BadRdf.
-
-    The file is first taken for what it usually is, sorted canonical N-Quads.
-    """
-    for applied in (merge_patches, apply_patches):
-        made = applied(base, patches, target, scratch=target.parent, strict=True).dataset
-        if is_result(made):
-            return made
-    return None
-
-
 class PatchSteps:
     """What patches say of each statement, in their order: sorted by statement, in bounded memory."""
 

@@ -36,7 +36,7 @@ PUBLISHING: Final = {
 FOLLOWING: Final = {
     "the base was compared": "headwater.sync.transfer.patching:_file_has",
     "the patch was applied to the file": "headwater.sync.transfer.patching:Patching._apply_to_dataset",
-    "the patch was merged": "headwater.rdf.unified_diff:write_patched",
+    "the patch was merged": "headwater.rdf.unified_diff:merge_patches",
     "the file was placed": "headwater.sync.copy.file_tree:FileTree.place",
     "the position was moved": "headwater.sync.update.set_sync:SetSync._keep_reading",
     "the state was made": "headwater.sync.dataset_sync:write_canonical",

@@ -232,9 +232,9 @@ class Patching:
         return PatchResult(octets, wanted, came.octets)
 
     def _apply_to_dataset(self, work: Work, attempt: PatchAttempt, patches: Sequence[Path], wanted: str) -> int:
-        """Make the dataset that patches lead to: as canonical N-Quads, which the source's has to be."""
+        """Make the dataset that patches lead to: of canonical N-Quads, sorted, as the source's have to be."""
         from headwater.rdf import BadRdf
-        from headwater.rdf.unified_diff import write_patched  # takes the RDF library along
+        from headwater.rdf.unified_diff import merge_patches  # takes the RDF library along
 
         target, base = Path(self._temp, work.name), None
         if attempt.base is not None:
@@ -243,10 +243,10 @@ class Patching:
             if not _file_has(base, attempt.base):
                 raise PatchRefused("the copy is not the state before")
         try:
-            made = write_patched(base, patches, target, lambda made: _is_made(target, made.sha256, wanted))
+            made = merge_patches(base, patches, target, scratch=target.parent).dataset
         except BadRdf as cause:
             raise PatchRefused(cause.what) from cause
-        if made is None:
+        if not _is_made(target, made.sha256, wanted):
             raise PatchRefused("it leads to something else")
         return made.octets
 
