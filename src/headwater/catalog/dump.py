@@ -156,8 +156,6 @@ class DumpWriter:
         self._out = out
         self._digest = hashlib.sha256()
         self._encode = msgspec.json.Encoder().encode
-        self._waiting: list[bytes] = []
-        self._octets = 0
         self._names = tuple(names)
         self._written = 0
         self._put(Header(version=VERSION, sets=self._names, made_at=made_at, program=program))
@@ -189,7 +187,7 @@ class DumpWriter:
             if getattr(now, what) != getattr(state, what):
                 raise Undetermined("the set changed while it was dumped", where=name, code="HW-CAT-07")
         listener(Progress(f"export {name}", state.count, state.count))
-        self._put(_EndLine(set=name, resources=moved.resources, rows=moved.rows, sha256=self._sum()))
+        self._put(_EndLine(set=name, resources=moved.resources, rows=moved.rows, sha256=self._digest.hexdigest()))
         self._written += 1
         return moved
 
@@ -197,27 +195,12 @@ class DumpWriter:
         """Write the end, after all sets."""
         if self._written != len(self._names):
             raise ValueError("not all sets of the header were written")
-        self._put(_DoneLine(sets=self._written, sha256=self._sum()))
-        self._flush()
+        self._put(_DoneLine(sets=self._written, sha256=self._digest.hexdigest()))
 
     def _put(self, line: _Lines) -> None:
-        octets = self._encode(line)
-        self._waiting.append(octets)
-        self._octets += len(octets)
-        if self._octets >= _BLOCK:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._waiting:
-            block = b"\n".join(self._waiting) + b"\n"
-            self._waiting.clear()
-            self._octets = 0
-            self._digest.update(block)
-            self._out.write(block)
-
-    def _sum(self) -> str:
-        self._flush()
-        return self._digest.hexdigest()
+        octets = self._encode(line) + b"\n"
+        self._digest.update(octets)
+        self._out.write(octets)
 
 
 class DumpReader:

@@ -419,13 +419,7 @@ def check_after(now: SetState, after: SetState | None) -> None:
 
     It was opened, changes or rows were written, or a fence was put up since.
     """
-    if after is None:
-        return
-    if now.opened_at != after.opened_at:
-        raise Moved("the set was opened", where=now.name)
-    if now.last_seq != after.last_seq:
-        raise Moved(f"the newest change is {now.last_seq} and no longer {after.last_seq}", where=now.name)
-    if now.fence != after.fence:
-        raise Moved("somebody else has taken over", where=now.name)
-    if now.state_version != after.state_version:
-        raise Moved("somebody else has written rows of its state", where=now.name)
+    seen = ("opened_at", "last_seq", "fence", "state_version")
+    other = () if after is None else tuple(one for one in seen if getattr(now, one) != getattr(after, one))
+    if other:
+        raise Moved(f"somebody else has written to the set: {', '.join(other)}", where=now.name)

@@ -275,10 +275,6 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The kinds of patches that are published: the versions of what they are for are needed for those to come."""
     has_patches: bool = False
     """Whether patches were published that a Change List may still name."""
-    linked_seq: int = 0
-    """Up to which change it is known which entries' links it has changed (`publish/resource_lists.py`)."""
-    stale_links: tuple[tuple[int, dt.datetime], ...] = ()
-    """The pages with such entries that were not rendered since, and since when."""
     archive: ArchiveState | None = None
     """None: the set has no archives."""
     classic: ClassicState | None = None

@@ -53,7 +53,7 @@ from headwater.publish.publication_state import (
     uri_fingerprint,
 )
 from headwater.publish.resource_dump import pack_resources, publish_resource_dump, resource_dump_names
-from headwater.publish.resource_lists import ResourceLists, with_stale_pages
+from headwater.publish.resource_lists import ResourceLists
 from headwater.publish.site import (
     SetSettings,
     Site,
@@ -351,9 +351,6 @@ class Publisher:
             snapshot = context.catalog.snapshot_of(settings.name)
         publication = plan.with_shown(publication, snapshot.segments, snapshot.pages, settings, now)
         first = plan.first_retained(snapshot.segments, publication, settings, now)
-        if is_other:
-            publication = msgspec.structs.replace(publication, linked_seq=snapshot.state.last_seq, stale_links=())
-        publication = with_stale_pages(context.catalog, settings.links, snapshot, publication, now)
         return PublicationJob(
             context=context,
             settings=settings,

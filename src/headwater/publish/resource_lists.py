@@ -13,12 +13,12 @@ from itertools import chain, islice
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Page, Rendered, Resource, SetSnapshot
+from headwater.catalog.interface import Catalog, Page, Rendered, Resource
 from headwater.catalog.page_filling import weight
 from headwater.progress import Progress
 from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
-from headwater.publish.link_rules import LinkRules, partners, variants_of
+from headwater.publish.link_rules import LinkRules
 from headwater.publish.plan import PagePlan, Refresh, completed_at, is_period_over, is_stale, plan_pages
 from headwater.publish.publication_state import PageRound, PublicationState
 from headwater.publish.site import resource_list_name, resource_page_name
@@ -97,7 +97,7 @@ class ResourceLists:
     def publish(self) -> None:
         """Render what is due, or let it wait."""
         job, began = self._job, self._context.clock()
-        plan = plan_pages(as_stale(self._pages, job.publication), job.publication, job.settings, began, job.refresh)
+        plan = plan_pages(as_stale(self._pages, job.settings.links), job.publication, job.settings, began, job.refresh)
         waits = job.refresh is Refresh.CHANGES
         if waits or not plan.rewrite:
             self.left = len(plan.render) + len(plan.drop) + len(plan.left)
@@ -114,10 +114,8 @@ class ResourceLists:
         plan = self._plan
         if self._refreshed_at is None:
             return publication
-        rendered = {row.number for row in self.rendered}
         return msgspec.structs.replace(
             publication,
-            stale_links=tuple(one for one in publication.stale_links if one[0] not in rendered),
             at=self._round.at,
             listed=plan.listed,
             indexed=plan.indexed,
@@ -132,7 +130,7 @@ class ResourceLists:
     def stale(self) -> int:
         """How many pages show less than is recorded."""
         fresh, shown = {row.number for row in self.rendered}, set(self._plan.listed)
-        pages = as_stale(self._pages, self._job.publication)
+        pages = as_stale(self._pages, self._job.settings.links)
         return sum(
             is_stale(page) and page.number not in fresh and (page.count > 0 or page.number in shown) for page in pages
         )
@@ -199,37 +197,13 @@ class ResourceLists:
             self._job.store_writer.document(name, head, ())
 
 
-_URIS = 1_000
-
-
-def with_stale_pages(
-    catalog: Catalog, rules: LinkRules, snapshot: SetSnapshot, publication: PublicationState, now: dt.datetime
-) -> PublicationState:
-    """The publication state with the pages that changes since the last look have made stale.
-
-    Raises the catalog's faults.
-    """
-    name, last = snapshot.state.name, snapshot.state.last_seq
-    if not (rules.described or rules.variants) or publication.linked_seq >= last:
-        return publication
-    variants = variants_of(rules.variants)
-    since = dict(publication.stale_links)
-    changes = changes_between(catalog, name, publication.linked_seq, last)
-    others = (other for one in changes for other in partners(rules.described, variants, one.uri))
-    while uris := list(dict.fromkeys(islice(others, _URIS))):
-        for other in catalog.get(name, uris).values():
-            since.setdefault(other.page, now)
-    return msgspec.structs.replace(publication, linked_seq=last, stale_links=tuple(sorted(since.items())))
-
-
-def as_stale(pages: Sequence[Page], publication: PublicationState) -> Sequence[Page]:
-    """The pages for planning: one with links that are not right any more is stale like one that an event touched."""
-    since = dict(publication.stale_links)
-    if not since:
+def as_stale(pages: Sequence[Page], rules: LinkRules) -> Sequence[Page]:
+    """The pages for planning: where resources are linked with others by their names, a change is about any page."""
+    since = [page.stale_at for page in pages if is_stale(page)]
+    if not since or not (rules.described or rules.variants):
         return pages
+    first = min((at for at in since if at is not None), default=None)
     return [
-        msgspec.structs.replace(page, touched=page.rendered + 1, stale_at=since[page.number])
-        if page.number in since and page.touched <= page.rendered
-        else page
+        page if is_stale(page) else msgspec.structs.replace(page, touched=page.rendered + 1, stale_at=first)
         for page in pages
     ]
