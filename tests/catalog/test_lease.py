@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.catalog.lease import HeldBy, HeldLease, LeaseTerm, LeaseWatch, renewal_seconds
+from headwater.catalog.lease import HeldBy, LeaseTerm, renewal_seconds
 
 LEASE = HeldBy("other", 10.0)
 
@@ -21,12 +21,3 @@ def test_it_is_renewed_when_a_third_of_it_has_passed_and_held_until_its_end() ->
     term.end()
     assert (term.is_held(101), term.is_due(101)) == (False, True)
     assert renewal_seconds(30) == 10
-
-
-def test_what_the_one_who_waits_writes_is_no_sign_of_life_of_the_holder() -> None:
-    watch = LeaseWatch("me")
-    watch.judge(LEASE, (1, 1), 100)
-    watch.wrote((2, 1))
-    assert watch.judge(LEASE, (2, 1), 109) == HeldLease("other", 1, 9)
-    assert watch.judge(LEASE, (2, 1), 110) is None
-    assert watch.judge(LEASE, (3, 1), 111) == HeldLease("other", 10, 0), "the holder has written since"

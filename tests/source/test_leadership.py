@@ -255,28 +255,6 @@ def test_leases_of_roles_on_a_cluster(place: str, opensearch: Engine) -> None:
     two.close()
 
 
-def test_who_waits_for_a_role_has_it_before_who_gave_it_back(place: str, opensearch: Engine) -> None:
-    """A feeder that takes its turn batch after batch, with hardly a moment in between, kept others out for good."""
-    name = place.rpartition("/")[2].partition("?")[0]
-    one = ClusterCatalog(access(opensearch), name, options=ClusterOptions(lease_seconds=30))
-    two = ClusterCatalog(access(opensearch), name, options=ClusterOptions(lease_seconds=30))
-    busy, waiting, late = one.lease("r", "one"), two.lease("r", "two"), two.lease("r", "late")
-    assert [busy.take(), waiting.take(), late.take()] == [True, False, False]
-    assert busy.take(), "it is renewed as before"
-    busy.release()
-    assert not busy.take(), "the other one waits"
-    assert not late.take(), "who came first is first"
-    assert waiting.take()
-    assert not busy.take()
-    waiting.release()
-    assert busy.take()
-    assert not late.take()
-    busy.release()
-    until(busy.take, what="the end of the patience with one who waits no longer")
-    one.close()
-    two.close()
-
-
 def test_of_many_that_ask_at_once_one_gets_it(place: str, opensearch: Engine) -> None:
     name = place.rpartition("/")[2].partition("?")[0]
     catalog = ClusterCatalog(access(opensearch), name, options=ClusterOptions(lease_seconds=30))

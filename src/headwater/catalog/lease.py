@@ -67,11 +67,6 @@ class LeaseWatch:
         left = found.seconds - silence
         return HeldLease(found.token, left, silence) if left > 0 else None
 
-    def wrote(self, version: Version) -> None:
-        """We have written the document ourselves and left the lease as it was: the holder's silence goes on."""
-        if self._seen is not None:
-            self._seen = (version, self._seen[1])
-
 
 @dataclass
 class LeaseTerm:

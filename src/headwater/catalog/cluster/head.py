@@ -260,10 +260,8 @@ def rendered(head: SetHead, said: Sequence[Rendered]) -> SetHead:
     return replace(head, pages=tuple(pages))
 
 
-ROOM: Final = 150_000
-"""Pages, segments and the like that are kept in mind: about 200 octets each."""
-_OWN: Final = 16
-"""What a head takes without any."""
+ROOM: Final = 10_000
+"""Heads that are kept in mind: 3 kB each of a usual set."""
 
 
 class CachedHead(msgspec.Struct, frozen=True):
@@ -273,21 +271,13 @@ class CachedHead(msgspec.Struct, frozen=True):
     version: Version
     is_doubted: bool = False
 
-    @property
-    def weight(self) -> int:
-        """How much of the room it takes."""
-        rows = () if self.head.tail is None else self.head.tail.rows
-        octets = sum(len(row.key) + len(row.value or b"") for row in rows)
-        return _OWN + len(self.head.pages) + len(self.head.runs) + len(rows) + octets // 200
-
 
 class KnownHeads:
-    """The newest heads that were seen, as many as there is room for. Use from any thread."""
+    """The newest heads that were seen, `room` of them at most. Use from any thread."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._room = room
         self._known: OrderedDict[str, CachedHead] = OrderedDict()
-        self._weight = 0
         self._lock = threading.Lock()
 
     def get(self, name: str) -> CachedHead | None:
@@ -313,16 +303,10 @@ class KnownHeads:
                 self._put(name, msgspec.structs.replace(before, is_doubted=True))
 
     def _put(self, name: str, known: CachedHead) -> None:
-        self._drop(name)
         self._known[name] = known
-        self._weight += known.weight
-        while self._weight > self._room:
-            self._drop(next(iter(self._known)))
-
-    def _drop(self, name: str) -> None:
-        gone = self._known.pop(name, None)
-        if gone is not None:
-            self._weight -= gone.weight
+        self._known.move_to_end(name)
+        if len(self._known) > self._room:
+            self._known.popitem(last=False)
 
 
 def _age(version: Version) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The indices of a catalog on a search cluster: mappings, templates, versions.
+"""The indices of a catalog on a search cluster: mappings, settings, versions.
 
 Aliases `PREFIX-set`, `PREFIX-resource`, `PREFIX-change` and `PREFIX-state`, each onto one index of this version. Names
 of fields are those of the DIT-ES protocol where it has them. Only what is searched, sorted or useful to an operator is
@@ -27,7 +27,6 @@ _LATER = ("extra",)
 """Fields that indices of this version may lack."""
 _MOST_LINKS = 1_000_000
 _ALREADY, _FORBIDDEN, _NOT_FOUND = 400, 403, 404
-_PRIORITY, _PRIORITIES = 500, 20
 
 _KEYWORD = {"type": "keyword", "ignore_above": 8191}
 _KEPT = {"type": "keyword", "index": False, "doc_values": False}
@@ -106,29 +105,23 @@ class _Index(msgspec.Struct, frozen=True):
 _indices_of = json_decoder(dict[str, _Index])
 
 
-def template(prefix: str, kind: str, options: ClusterOptions, priority: int = _PRIORITY) -> dict[str, Any]:
-    """The index template of one kind: a new version of it takes the place of the old one, never of a newer one."""
+def index_body(prefix: str, kind: str, options: ClusterOptions) -> dict[str, Any]:
+    """What an index is made with: it counts before all templates of others."""
     return {
-        "index_patterns": [f"{prefix}-{kind}-v{VERSION}"],
-        "version": VERSION,
-        "priority": priority,
-        "_meta": {"headwater": {"schema": VERSION}},
-        "template": {
-            "settings": {
-                "index.number_of_shards": options.shards if kind not in (SET, STATE) else 1,
-                "index.number_of_replicas": options.replicas,
-                # What must be seen is refreshed by name; this bounds only what is held in memory for it.
-                "index.refresh_interval": "60s" if kind != STATE else "1s",
-                # What a crash has left undone is done later, and must not bring back what was removed meanwhile.
-                **({"index.gc_deletes": "1h"} if kind == STATE else {}),
-                "index.mapping.nested_objects.limit": _MOST_LINKS,
-                # Nothing that others have set for all indices may change our documents.
-                "index.default_pipeline": "_none",
-                "index.final_pipeline": "_none",
-            },
-            "mappings": {"_meta": {"headwater": {"schema": VERSION}}, **_MAPPINGS[kind]},
-            "aliases": {f"{prefix}-{kind}": {"is_write_index": True}},
+        "settings": {
+            "index.number_of_shards": options.shards if kind not in (SET, STATE) else 1,
+            "index.number_of_replicas": options.replicas,
+            # What must be seen is refreshed by name; this bounds only what is held in memory for it.
+            "index.refresh_interval": "60s" if kind != STATE else "1s",
+            # What a crash has left undone is done later, and must not bring back what was removed meanwhile.
+            **({"index.gc_deletes": "1h"} if kind == STATE else {}),
+            "index.mapping.nested_objects.limit": _MOST_LINKS,
+            # Nothing that others have set for all indices may change our documents.
+            "index.default_pipeline": "_none",
+            "index.final_pipeline": "_none",
         },
+        "mappings": {"_meta": {"headwater": {"schema": VERSION}}, **_MAPPINGS[kind]},
+        "aliases": {f"{prefix}-{kind}": {"is_write_index": True}},
     }
 
 
@@ -143,10 +136,8 @@ def prepare(cluster: Cluster, prefix: str, options: ClusterOptions) -> None:
     missing = _missing(cluster, prefix)
     _refuse_loss(cluster, prefix, missing)
     for kind in missing:
-        _put_template(cluster, prefix, kind, options)
-    for kind in missing:  # said once more: a template of others that counts before ours would make another index
         path = f"/{prefix}-{kind}-v{VERSION}"
-        body = msgspec.json.encode(template(prefix, kind, options)["template"])
+        body = msgspec.json.encode(index_body(prefix, kind, options))
         answer = cluster.ask("PUT", path, body, accept=(_ALREADY,))
         if answer.status == _ALREADY and "resource_already_exists_exception" not in answer.body:
             raise ClusterDamaged(answer.body[:1000], where=path)
@@ -171,19 +162,6 @@ def _refuse_loss(cluster: Cluster, prefix: str, missing: list[str]) -> None:
             raise ClusterDamaged(what, where=f"{prefix}-{gone[0]}-v{VERSION}", advice=_LOST)
 
 
-def _put_template(cluster: Cluster, prefix: str, kind: str, options: ClusterOptions) -> None:
-    """Two templates that match one index must not have the same priority: then ours has the next one."""
-    path = f"/_index_template/{prefix}-{kind}"
-    for priority in range(_PRIORITY, _PRIORITY + _PRIORITIES):
-        body = msgspec.json.encode(template(prefix, kind, options, priority))
-        answer = cluster.ask("PUT", path, body, accept=(_ALREADY,))
-        if answer.status != _ALREADY:
-            return
-        if "same priority" not in answer.body:
-            break
-    raise ClusterDamaged(answer.body[:1000], where=path)
-
-
 def is_prepared(cluster: Cluster, prefix: str) -> bool:
     """Whether there is anything of a catalog under this prefix. Raises StoreFault, ClusterFault."""
     return len(_missing(cluster, prefix)) < len(KINDS)
@@ -193,7 +171,6 @@ def remove(cluster: Cluster, prefix: str) -> None:
     """Remove everything of a catalog: for tests and benchmarks, which leave nothing behind."""
     for kind in KINDS:
         cluster.ask("DELETE", f"/{prefix}-{kind}-v{VERSION}", accept=(_NOT_FOUND,))
-        cluster.ask("DELETE", f"/_index_template/{prefix}-{kind}", accept=(_NOT_FOUND,))
 
 
 def _add_fields(cluster: Cluster, name: str, kind: str, mapping: _Mapping) -> None:

@@ -3,8 +3,7 @@
 Every write of the head is a compare-and-set with a stamp of its own, so that a lost answer is found out about by
 looking. What was committed but not applied (the tail) is done again by whoever comes next.
 
-The lease of a role is a document of its own, beside the heads of the sets. The first who waits for it is written down:
-who gives the role back and wants it again at once, batch after batch, lets him have it first.
+The lease of a role is a document of its own, beside the heads of the sets.
 """
 
 from __future__ import annotations
@@ -287,26 +286,19 @@ class SetWriter:
         return ClusterDamaged(what, where=self.name) if self.head.stamps[-1] == before else Overtaken(landed=False)
 
 
-_GRACE_SECONDS = 1.0
-"""So long a role that was given back is kept for the one who waits."""
-
-
 class _RoleDocument(msgspec.Struct, frozen=True):
-    """`token` is empty when nobody holds the role; `beat` makes each renewal another version; `next` is who waits."""
+    """`token` is empty when nobody holds the role; `beat` makes each renewal another version."""
 
     role: str = msgspec.field(name="claim")
     token: str
     who: str
     seconds: float
     beat: int
-    next: str = ""
 
     @property
     def held_by(self) -> HeldBy | None:
-        """Who has the role, or is to have it next."""
-        if self.token:
-            return HeldBy(self.token, self.seconds)
-        return HeldBy(self.next, _GRACE_SECONDS) if self.next else None
+        """Who has the role."""
+        return HeldBy(self.token, self.seconds) if self.token else None
 
 
 class RoleLease:
@@ -342,17 +334,10 @@ class RoleLease:
                 break  # the answer was lost
             if found is not None and self._watch.judge(found.source.held_by, found.version, now) is not None:
                 self._term.end()
-                if found.source.token and not found.source.next:  # be the first who waits
-                    waiting_for = msgspec.structs.replace(found.source, next=self._token)
-                    version = self._documents.put(self._id, waiting_for, found.version)
-                    if version is not None:
-                        self._watch.wrote(version)  # no sign of life of the holder: his silence goes on
                 return False
-            is_renewed = there is not None and there.token == self._token
-            waiting = there.next if there is not None and is_renewed else ""
-            self.turn += not is_renewed
+            self.turn += there is None or there.token != self._token
             asked = now
-            wanted = _RoleDocument(self._role, self._token, self._who, self.seconds, self._beat, waiting)
+            wanted = _RoleDocument(self._role, self._token, self._who, self.seconds, self._beat)
             if self._documents.put(self._id, wanted, None if found is None else found.version) is not None:
                 break
         self.holder = self._who
