@@ -223,7 +223,7 @@ def test_what_an_older_version_has_left_in_a_head_alone_is_put_into_its_place(
     catalog = ClusterCatalog(access(opensearch), name, options=LAYOUT)
     opened(catalog, [up("a")])
     known = catalog._indices.head("s")
-    head, log = known.head, log_of(known.head, catalog.limits)
+    head, log = known.source, log_of(known.source, catalog.limits)
     places = Places(catalog.limits, {}, fills_of(head, set()), head.next_slot)
     record(places, log, [up("new")], 0)
     changes = tuple(change_documents("s", log.changes, places.outcome(), head.rev + 1))

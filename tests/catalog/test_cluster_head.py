@@ -12,7 +12,6 @@ from headwater.catalog.cluster.documents import short, to_json
 from headwater.catalog.cluster.head import (
     STAMPS,
     TERM_BITS,
-    KnownHeads,
     SetHead,
     Tail,
     closed,
@@ -91,42 +90,6 @@ def test_who_writes_a_thousand_times_has_nobody_else_forgotten() -> None:
         head = stamped(head, f"three.{number}")
     assert head.stamps == ("0", "one.7", "two.1", "three.999")
     assert stamped(head, "one.8").stamps == ("0", "two.1", "three.999", "one.8")
-
-
-KEPT: list[tuple[str, list[tuple[SetHead, tuple[int, int]]], tuple[int, int] | None]] = [
-    ("nothing", [], None),
-    ("the newer one", [(HEAD, (1, 1)), (HEAD, (5, 1))], (5, 1)),
-    ("not one that was read before another was written", [(HEAD, (5, 1)), (HEAD, (1, 1))], (5, 1)),
-    ("that of a newer primary", [(HEAD, (5, 1)), (HEAD, (4, 2)), (HEAD, (9, 1))], (4, 2)),
-]
-
-
-@pytest.mark.parametrize(("kept", "version"), [row[1:] for row in KEPT], ids=[row[0] for row in KEPT])
-def test_what_is_known_of_a_set(kept: list[tuple[SetHead, tuple[int, int]]], version: tuple[int, int] | None) -> None:
-    known = KnownHeads()
-    for head, at in kept:
-        known.keep(head, at)
-    found = known.get("s")
-    assert (found and found.version) == version
-    known.doubt("s", (0, 1))
-    assert known.get("s") == found, "another one was in doubt"
-    known.doubt("s", version or (0, 1))
-    assert known.get("s") is None
-    if version is not None:
-        known.keep(HEAD, (version[0] - 1, version[1]))
-        known.keep(HEAD, version)
-        assert known.get("s") is None, "what was asked for before comes late: whoever goes back writes old notes anew"
-    known.keep(HEAD, (10, 2))
-    assert known.get("s") is not None
-
-
-def test_as_many_heads_are_known_as_there_is_room_for() -> None:
-    known = KnownHeads(room=5)
-    names = [f"s{number}" for number in range(20)]
-    for number, name in enumerate(names):
-        known.keep(replace(HEAD, resource_set=name), (number, 1))
-        known.keep(replace(HEAD, resource_set="s0"), (100 + number, 1))
-    assert [name for name in names if known.get(name) is not None] == ["s0", *names[-4:]]
 
 
 def test_a_head_is_what_it_was_after_a_round_trip() -> None:

@@ -401,11 +401,8 @@ class Catalog(Protocol):
     def segments(self, name: str) -> list[Segment]:
         """All segments in order; the last one is open. None while the set is loading."""
 
-    def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
-        """State, pages and segments of one set, from one state. Raises UnknownSet.
-
-        With `newest` they are those of any committed state that has this change: the one that is remembered will do.
-        """
+    def snapshot_of(self, name: str) -> SetSnapshot:
+        """State, pages and segments of one set, from one state. Raises UnknownSet."""
 
     def snapshots(self, names: frozenset[str] = frozenset()) -> Iterator[SetSnapshot]:
         """The snapshots of these sets, by name, each from one state, in few requests; all, without names."""

@@ -497,7 +497,7 @@ class SqliteCatalog(Catalog):
         with self._database.read() as transaction:
             return _read_segments(transaction, _head_of(transaction, name))
 
-    def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
+    def snapshot_of(self, name: str) -> SetSnapshot:
         with self._database.read() as transaction:
             head = _head_of(transaction, name)
             return SetSnapshot(

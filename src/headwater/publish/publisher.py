@@ -166,23 +166,20 @@ class Publisher:
         at: dt.datetime,
         refresh: Refresh = Refresh.DUE,
         *,
-        newest: int | None = None,
         looked_at: dt.datetime | None = None,
     ) -> PublishResult:
         """Bring the documents of one set up to date with the catalog.
 
         `at` is a moment up to which the outside world is completely recorded, `looked_at` (None: as before) when that
         was last looked at by the clock, which may have been set back since `at` was given. The first publication of a
-        process repairs what others have removed or damaged, however little it is to `refresh`. With `newest`, any
-        committed state that has this change is new enough: the one that the catalog remembers will do. Raises
-        UnknownSet, UsageFault, and the store's and the catalog's StoreFaults; after one of these the next call does
-        what is left.
+        process repairs what others have removed or damaged, however little it is to `refresh`. Raises UnknownSet,
+        UsageFault, and the store's and the catalog's StoreFaults; after one of these the next call does what is left.
         """
         settings = self._context.site.settings(name)
         with self._locks[name]:
             is_checked = name in self._checked
             check = refresh in _RENEWED or not is_checked
-            snapshot = self._context.catalog.snapshot_of(name, newest if is_checked else None)
+            snapshot = self._context.catalog.snapshot_of(name)
             job = self._job(settings, snapshot, at, refresh, check=check)
             try:
                 result = self._publish(job, check=check, looked_at=looked_at)

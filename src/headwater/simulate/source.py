@@ -171,8 +171,7 @@ class SimulatedSource:
                 return
             now = self._simulation.clock()
             try:
-                newest = 0 if refresh is Refresh.CHANGES else None
-                published = self.publisher.publish(name, now, refresh, newest=newest, looked_at=now)
+                published = self.publisher.publish(name, now, refresh, looked_at=now)
             except Exception as fault:  # noqa: BLE001 - raised when the others are published
                 failed = failed or fault
                 continue

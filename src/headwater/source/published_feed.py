@@ -138,6 +138,6 @@ class FeedWatch:
             is_first, is_other = feed.seen_seq is None, seq != feed.seen_seq
             feed.seen_seq = seq
             if is_other and seq != worker.published_seq:
-                worker.tell(seq, is_news=not is_first)
+                worker.tell(is_news=not is_first)
         took = time.thread_time() - began
         self.due_at = time.monotonic() + max(LOOK_SECONDS, LOOKS.pause_after(took))

@@ -288,7 +288,6 @@ class SetWorker:
         """All that had happened until then is recorded …"""
         self._looked_at: dt.datetime | None = None
         """… as was seen then, by a clock that may have been set back since."""
-        self._told_seq = 0
         self._caught_up_at = 0.0
         self._repair_seconds = 0.0
 
@@ -311,10 +310,9 @@ class SetWorker:
                 schedule.hints.clear()
         self._wake(self)
 
-    def tell(self, seq: int = 0, *, is_news: bool = True) -> None:
-        """Changes were recorded in the set, up to `seq` at least; without news it may wait for its turn."""
+    def tell(self, *, is_news: bool = True) -> None:
+        """Changes were recorded in the set; without news it may wait for its turn."""
         with self._lock:
-            self._told_seq = max(self._told_seq, seq)
             if is_news:
                 self._schedule.hints.add(b"")
             if self._schedule.publish_at == math.inf:
@@ -500,15 +498,14 @@ class SetWorker:
         """Publish what is recorded, and with REPAIR restore documents that are lost or damaged."""
         if self._is_older or not self.intake.is_open or not self.intake.may_publish():
             return None
-        catalog, is_quick = self._context.catalog, refresh is Refresh.CHANGES
-        if not is_quick and not self.failures and (known := self.intake.known_at()) is not None:
+        catalog = self._context.catalog
+        if refresh is not Refresh.CHANGES and not self.failures and (known := self.intake.known_at()) is not None:
             self._at, self._looked_at = self._publisher.rotate(self.name) or catalog.mark(self.name, known), known
         # Before the first look of this process nothing newer is known than the opening; the publisher never goes back
         # behind what it has stated before.
         at = self._at or catalog.state(self.name).opened_at
         assert at is not None
-        newest = self._told_seq if is_quick else None
-        published = self._publisher.publish(self.name, at, refresh, newest=newest, looked_at=self._looked_at)
+        published = self._publisher.publish(self.name, at, refresh, looked_at=self._looked_at)
         self.published_seq = published.seq
         with self._lock:
             self._schedule.has_pages_left = published.pages_left > 0

@@ -1,27 +1,20 @@
 """The head document of a set on a search cluster, by which the writes of a writer that was too late do not count.
 
-A cache keeps the heads as a handle has read or written them last. A head that is known is one that was committed, and
-perhaps no longer the newest: so it may be written over (the compare-and-set tells when there is a newer one), and read
-by whoever is content with a committed state.
-
 Whoever replaces the head by compare-and-set has committed. Everything else that lies in the cluster counts by its
 revision (`rev`, one more for each event): a document exists for readers only when the head says so (`valid`).
 """
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 from msgspec.structs import astuple, replace
 
 from headwater.catalog.cluster.documents import RowWrite, StoredChange
 from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState, Unacceptable, WrongPhase
-from headwater.catalog.lease import HeldBy, Version
+from headwater.catalog.lease import HeldBy
 from headwater.catalog.page_filling import (
     Log,
     PageFill,
@@ -258,57 +251,3 @@ def rendered(head: SetHead, said: Sequence[Rendered]) -> SetHead:
             book, rendered=page.touched, at_us=at_us, completed_us=completed_us, stale_us=stale_us
         )
     return replace(head, pages=tuple(pages))
-
-
-ROOM: Final = 10_000
-"""Heads that are kept in mind: 3 kB each of a usual set."""
-
-
-class CachedHead(msgspec.Struct, frozen=True):
-    """A head and its version; `is_doubted`: there is a newer one, of which nothing else is known."""
-
-    head: SetHead
-    version: Version
-    is_doubted: bool = False
-
-
-class KnownHeads:
-    """The newest heads that were seen, `room` of them at most. Use from any thread."""
-
-    def __init__(self, room: int = ROOM) -> None:
-        self._room = room
-        self._known: OrderedDict[str, CachedHead] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, name: str) -> CachedHead | None:
-        """The newest head of this set that was seen; None when none is known."""
-        with self._lock:
-            known = self._known.get(name)
-        return known if known is not None and not known.is_doubted else None
-
-    def keep(self, head: SetHead, version: Version) -> CachedHead:
-        """This was read or written: what is known of it. What was seen already and is newer stays."""
-        found = CachedHead(head, version)
-        with self._lock:
-            before = self._known.get(head.resource_set)
-            if before is None or _age(before.version) < _age(version):
-                self._put(head.resource_set, found)
-        return found
-
-    def doubt(self, name: str, version: Version) -> None:
-        """There is a newer one than this by now. It stays as a bound: what was read before it comes too late."""
-        with self._lock:
-            before = self._known.get(name)
-            if before is not None and before.version == version:
-                self._put(name, msgspec.structs.replace(before, is_doubted=True))
-
-    def _put(self, name: str, known: CachedHead) -> None:
-        self._known[name] = known
-        self._known.move_to_end(name)
-        if len(self._known) > self._room:
-            self._known.popitem(last=False)
-
-
-def _age(version: Version) -> tuple[int, int]:
-    """Versions in the order in which they were given: the number goes on from one primary to the next."""
-    return version[1], version[0]

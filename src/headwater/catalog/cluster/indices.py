@@ -18,7 +18,7 @@ from headwater.catalog.cluster.documents import (
     row_operations,
     short,
 )
-from headwater.catalog.cluster.head import CachedHead, KnownHeads, SetHead, Tail, valid
+from headwater.catalog.cluster.head import SetHead, Tail, valid
 from headwater.catalog.cluster.schema import CHANGE, RESOURCE, SET, STATE
 from headwater.catalog.interface import RowKey, StateRow, UnknownSet
 from headwater.catalog.lease import Version
@@ -137,15 +137,13 @@ class Indices:
             f"{prefix}-{kind}" for kind in (SET, RESOURCE, CHANGE, STATE)
         )
         self._heads_by_id = VersionedDocuments(cluster, self.set, SetHead)
-        self.known = KnownHeads()
-        """The heads as they were read or written here last."""
 
-    def head(self, name: str) -> CachedHead:
+    def head(self, name: str) -> VersionedDocument[SetHead]:
         """The head of a set as it is now. Raises UnknownSet."""
         found = self._heads_by_id.get(short(name)) if is_text(name) else None
         if found is None or found.source.resource_set != name:
             raise UnknownSet("the catalog has no such set", where=name)
-        return self.known.keep(found.source, found.version)
+        return found
 
     def heads(self, *, whole: bool = False) -> Iterator[SetHead]:
         """Every set's head in the order of their names, without pages and segments unless it is to be whole."""
@@ -166,13 +164,10 @@ class Indices:
         """Write the head of a set that is not there yet; nothing happens to one that is."""
         self._heads_by_id.put(short(head.resource_set), head, None)
 
-    def put_head(self, head: SetHead, version: Version) -> CachedHead | None:
+    def put_head(self, head: SetHead, version: Version) -> VersionedDocument[SetHead] | None:
         """Replace the head that has this version; None when there is another one by now (perhaps this very one)."""
         written = self._heads_by_id.put(short(head.resource_set), head, version)
-        if written is None:
-            self.known.doubt(head.resource_set, version)
-            return None
-        return self.known.keep(head, written)
+        return None if written is None else VersionedDocument(head, written)
 
     def refresh(self, index: str) -> None:
         """Make searches see what was written before."""

@@ -33,8 +33,8 @@ from headwater.catalog.interface import (
 from headwater.catalog.page_filling import is_row_key
 from headwater.storage.cluster import ClusterDamaged
 
-_ATTEMPTS = 3
-"""So often a read is tried without the lease; the first time the head that is known may be an older one."""
+_ATTEMPTS = 2
+"""So often a read is tried without the lease."""
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -56,11 +56,8 @@ class ClusterReads:
         heads = self._indices.heads(whole=True)
         return (as_snapshot(head) for head in heads if not names or head.resource_set in names)
 
-    def snapshot_of(self, name: str, newest: int | None = None) -> SetSnapshot:
-        """One set with its pages and segments; in any committed state with change `newest`, when that is given."""
-        known = self._indices.known.get(name) if newest is not None else None
-        head = known.head if known is not None and known.head.last_seq >= (newest or 0) else self._head(name)
-        return as_snapshot(head)
+    def snapshot_of(self, name: str) -> SetSnapshot:
+        return as_snapshot(self._head(name))
 
     def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
         return {change.resource_set: change.recorded.at for change in self._indices.changes_in(wanted)}
@@ -121,11 +118,7 @@ class ClusterReads:
         yield from (document.resource for document in found)
 
     def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
-        known = self._indices.known.get(name)
-        if known is not None and 0 < limit <= known.head.last_seq - after:  # what is in the log stays as it is
-            head = known.head
-        else:
-            head = self._head(name)
+        head = self._head(name)
         first = max(after + 1, head.runs[0].first) if head.runs else head.last_seq + 1
         last = min(head.last_seq, first + limit - 1)
         found: list[Change] = []
@@ -143,7 +136,7 @@ class ClusterReads:
 
     def _head(self, name: str) -> SetHead:
         """The head as it is now; what an older version has left in it alone is put into its place first."""
-        head = self._indices.head(name).head
+        head = self._indices.head(name).source
         return self._turn(name, _released) if head.tail is not None and head.tail.changes else head
 
     def _turn(self, name: str, work: Callable[[SetWriter], R]) -> R:
@@ -158,8 +151,7 @@ class ClusterReads:
 
     def _read(self, name: str, fetch: Callable[[SetHead], T]) -> T:
         """What `fetch` finds in one committed state, which has this head."""
-        known = self._indices.known.get(name)
-        head = known.head if known is not None else self._head(name)
+        head = self._head(name)
         for _attempt in range(_ATTEMPTS):
             before, found = head, fetch(head) if head.tail is None else None
             head = self._head(name)

@@ -26,8 +26,8 @@ from headwater.catalog.cluster.documents import (
     redone_operation,
     short,
 )
-from headwater.catalog.cluster.head import CachedHead, SetHead, Tail, is_free_head, overtaken, stamped, valid
-from headwater.catalog.cluster.indices import Indices, VersionedDocuments
+from headwater.catalog.cluster.head import SetHead, Tail, is_free_head, overtaken, stamped, valid
+from headwater.catalog.cluster.indices import Indices, VersionedDocument, VersionedDocuments
 from headwater.catalog.lease import (
     HeldBy,
     HeldLease,
@@ -35,7 +35,7 @@ from headwater.catalog.lease import (
     LeaseWatch,
     Version,
 )
-from headwater.errors import HeadwaterError, StoreFault
+from headwater.errors import StoreFault
 from headwater.progress import Listener, Notice
 from headwater.storage.cluster import ClusterDamaged, ClusterFault, ClusterUnreachable
 
@@ -82,7 +82,7 @@ class Writer:
 class SetWriter:
     """`head` is the set's head as it was last read or written here. Not for two threads at once."""
 
-    _now: CachedHead
+    _now: VersionedDocument[SetHead]
     _wrote: bool
 
     def __init__(self, writer: Writer, name: str) -> None:
@@ -94,35 +94,20 @@ class SetWriter:
 
     @property
     def head(self) -> SetHead:
-        return self._now.head
+        return self._now.source
 
     def edit(self, change: Callable[[SetHead], SetHead]) -> SetHead:
-        """Replace the head by what `change` makes of it, while nobody holds the lease; the new head.
-
-        `change` is tried on the head that is known first. What comes of that counts when it has taken the place of that
-        very head; nothing at all, or an error, may be due to its age.
-        """
+        """Replace the head by what `change` makes of it, while nobody holds the lease; the new head."""
         started = time.monotonic()
-        is_free = is_recalled = self._recall()
         while True:
-            if not is_free:
-                self._free(started)
-            is_free, new = False, None
+            self._free(started)
+            new = change(self.head)
             try:
-                new = change(self.head)
-                if new is not self.head:
-                    self.put(new)
-                    return new
-                if not is_recalled:
-                    return new
+                self.put(new)
             except Overtaken as lost:
-                if new is not None and lost.landed:
-                    return new
-                is_free = is_free_head(self.head)  # it was read just now
-            except HeadwaterError as error:
-                if not is_recalled or isinstance(error, ClusterFault):
-                    raise
-            is_recalled = False
+                if not lost.landed:
+                    continue
+            return new
 
     def run(self, work: Callable[[], R]) -> R:
         """Do the work while holding the lease; anew when it was lost before anything was committed."""
@@ -198,22 +183,14 @@ class SetWriter:
                 self._term.renewed(asked_at)
                 return
             found = self.indices.head(self.name)
-            version, stamp = found.version, found.head.stamps[-1]
+            version, stamp = found.version, found.source.stamps[-1]
             if stamp in tried:  # the answer was lost, and a primary shows what not every copy has: once more
                 new = stamped(head, self.writer.stamp())
                 tried.add(new.stamps[-1])
             elif stamp != before:
                 self._now = found
-                raise Overtaken(landed=not tried.isdisjoint(found.head.stamps))
+                raise Overtaken(landed=not tried.isdisjoint(found.source.stamps))
             # Else the same head under another primary: try again.
-
-    def _recall(self) -> bool:
-        """Begin with the head that is known, without asking; False when there is none to begin with."""
-        known = self.indices.known.get(self.name)
-        if known is None or not is_free_head(known.head):
-            return False
-        self._now = known
-        return True
 
     def keep(self) -> None:
         """Renew the lease when it is time. Raises Overtaken."""
@@ -221,15 +198,12 @@ class SetWriter:
             self.put(self.head)
 
     def _take(self, started: float) -> None:
-        is_recalled = self._recall()
         while True:
-            if not is_recalled:
-                self._free(started)
+            self._free(started)
             self._wrote = False
             try:
                 self.put(replace(self.head, lease=self._lease()))
             except Overtaken:
-                is_recalled = False
                 continue
             return
 
