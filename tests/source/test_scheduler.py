@@ -1,87 +1,65 @@
-"""The scheduler: which tasks run now, over values; and that they do, in a few threads."""
+"""The scheduler: which tasks run when, in a few threads."""
 
 from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Sequence
 
 from headwater.progress import Listener, Notice, Progress, silent
-from headwater.source.scheduler import THREADS, Scheduler, Task, TaskQueue, Urgency
+from headwater.source.scheduler import THREADS, Scheduler, Task, Urgency
 from tests.support.waiting import until
-
-NOW = 10.0
 
 
 class Planned:
-    """A task of which everything is given."""
+    """A task of which everything is given; it notes in which order such tasks ran, and is never due again."""
 
-    def __init__(self, due_at: float, urgency: Urgency = Urgency.NEWS) -> None:
+    def __init__(self, ran: list[Planned], due_at: float, urgency: Urgency = Urgency.NEWS) -> None:
+        self.ran = ran
         self.due_at = due_at
         self.urgency = urgency
 
     def run(self) -> None:
-        raise AssertionError
-
-
-def placed(*tasks: Task) -> TaskQueue:
-    queue = TaskQueue()
-    for task in tasks:
-        queue.place(task, NOW)
-    return queue
-
-
-def test_tasks_run_in_the_order_in_which_they_became_due() -> None:
-    first, second, later, never = Planned(NOW), Planned(9), Planned(11), Planned(math.inf)
-    queue = placed(first, second, later, never)
-    assert [queue.take(Urgency.NEWS) for _ in range(3)] == [first, second, None]
-    assert queue.next_at == 11
-    queue.ripen(11)
-    assert queue.take(Urgency.NEWS) is later
-    assert queue.next_at == math.inf
-
-
-def test_a_task_that_runs_does_not_run_twice_and_is_asked_when_it_has_run() -> None:
-    task = Planned(NOW)
-    queue = placed(task)
-    assert queue.take(Urgency.NEWS) is task
-    queue.place(task, NOW)
-    assert queue.take(Urgency.NEWS) is None
-    queue.done(task, NOW)
-    assert queue.take(Urgency.NEWS) is task
+        self.due_at = math.inf
+        self.ran.append(self)
 
 
 def test_a_task_is_brought_forward_put_off_and_made_more_urgent() -> None:
-    task = Planned(NOW + 60, Urgency.UPKEEP)
-    queue = placed(task)
-    task.due_at = NOW + 5
-    queue.place(task, NOW)
-    assert queue.next_at == NOW + 5
-    task.due_at = NOW + 7
-    queue.ripen(NOW + 5)
-    assert queue.take(Urgency.UPKEEP) is None
-    assert queue.next_at == NOW + 7
-    queue.ripen(NOW + 7)
-    task.urgency = Urgency.NEWS
-    queue.place(task, NOW + 7)
-    assert queue.take(Urgency.UPKEEP) is None
-    assert queue.take(Urgency.NEWS) is task
+    ran, gate = list[Planned](), threading.Event()
+    upkeep = [Counted(gate, Urgency.UPKEEP) for _ in range(THREADS[Urgency.UPKEEP])]
+    for one in upkeep:
+        one.wanted = 1
+    now = time.monotonic()
+    forward, off, urgent = (Planned(ran, now + 60), Planned(ran, 0, Urgency.UPKEEP), Planned(ran, 0, Urgency.UPKEEP))
+    scheduler = planned([*upkeep, forward, off, urgent])
+    scheduler.start()
+    forward.due_at = time.monotonic() + 0.2
+    scheduler.wake(forward)
+    until(lambda: ran == [forward], what="what was brought forward")
+    urgent.urgency = Urgency.NEWS
+    scheduler.wake(urgent)
+    until(lambda: ran == [forward, urgent], what="what was made more urgent")
+    off.due_at = math.inf
+    scheduler.wake(off)
+    gate.set()
+    until(lambda: all(one.done for one in upkeep))
+    scheduler.stop()
+    assert scheduler.join(10)
+    assert ran == [forward, urgent]
 
 
 class Counted:
     """A task that runs as often as it is told to."""
 
-    def __init__(self, gate: threading.Event | None = None) -> None:
+    def __init__(self, gate: threading.Event | None = None, urgency: Urgency = Urgency.LONG) -> None:
         self.wanted = self.done = 0
         self.gate = gate
+        self.urgency = urgency if gate is not None else Urgency.NEWS
 
     @property
     def due_at(self) -> float:
         return 0.0 if self.done < self.wanted else math.inf
-
-    @property
-    def urgency(self) -> Urgency:
-        return Urgency.NEWS if self.gate is None else Urgency.LONG
 
     def run(self) -> None:
         if self.gate is not None:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from queue import SimpleQueue
 from typing import Final, Protocol
 
 from headwater.progress import Listener, Notice, silent
@@ -51,66 +52,6 @@ class Task(Protocol):
         ...
 
 
-class TaskQueue:
-    """The tasks by the time when they are due, and those that are due by urgency, in the order in which they became so.
-
-    Not safe for several threads. `take` says what is to run next, `done` that it has run.
-    """
-
-    def __init__(self) -> None:
-        self._later: list[tuple[float, int, Task]] = []
-        """A heap; an entry of another time than `_times` has is void."""
-        self._times: dict[Task, float] = {}
-        self._due: dict[Urgency, dict[Task, None]] = {one: {} for one in Urgency}
-        self._running: set[Task] = set()
-        self._numbers = itertools.count()
-
-    @property
-    def next_at(self) -> float:
-        """When `ripen` has something to do."""
-        return self._later[0][0] if self._later else math.inf
-
-    def place(self, task: Task, now: float) -> None:
-        """Ask the task when it is due; one that runs is asked when it has run."""
-        if task in self._running:
-            return
-        due_at, urgency = task.due_at, task.urgency
-        for other, tasks in self._due.items():
-            if due_at > now or other is not urgency:
-                tasks.pop(task, None)
-        if due_at <= now:
-            self._times.pop(task, None)
-            self._due[urgency].setdefault(task)
-        elif due_at < self._times.get(task, math.inf):  # it is asked again at the sooner of the two times
-            self._times[task] = due_at
-            heapq.heappush(self._later, (due_at, next(self._numbers), task))
-
-    def ripen(self, now: float) -> None:
-        """Have the tasks wait for a thread whose time has come."""
-        while self.next_at <= now:
-            due_at, _number, task = heapq.heappop(self._later)
-            if self._times.get(task) == due_at:
-                del self._times[task]
-                self.place(task, now)
-
-    def has(self, urgency: Urgency) -> bool:
-        """Whether there is a task to run of this urgency."""
-        return bool(self._due[urgency])
-
-    def take(self, urgency: Urgency) -> Task | None:
-        """The next task to run of this urgency, if there is one."""
-        task = next(iter(self._due[urgency]), None)
-        if task is not None:
-            del self._due[urgency][task]
-            self._running.add(task)
-        return task
-
-    def done(self, task: Task, now: float) -> None:
-        """It has run, and is asked when it is due again."""
-        self._running.discard(task)
-        self.place(task, now)
-
-
 class Scheduler:
     """Runs tasks until stopped. Each loop that is added has a thread of its own, and ends when it is `stopping`."""
 
@@ -122,10 +63,17 @@ class Scheduler:
         self._loops: list[Callable[[], None]] = []
         self._at_stop: list[Callable[[], None]] = []
         self._threads: list[threading.Thread] = []
-        self._queue = TaskQueue()
-        lock = threading.RLock()
-        self._sooner = threading.Condition(lock)
-        self._ready = {one: threading.Condition(lock) for one in Urgency}
+        self._sooner = threading.Condition()
+        """Guards all that follows; told when there is something to do sooner than before."""
+        self._later: list[tuple[float, int, Task]] = []
+        """A heap; an entry of another time than `_times` has is void."""
+        self._times: dict[Task, float] = {}
+        self._numbers = itertools.count()
+        self._due: dict[Task, Urgency] = {}
+        """The tasks that wait for a thread."""
+        self._queues: dict[Urgency, SimpleQueue[Task | None]] = {one: SimpleQueue() for one in Urgency}
+        """The same in the order in which they became due; an entry of another urgency than `_due` has is void."""
+        self._running: set[Task] = set()
 
     def add(self, task: Task) -> None:
         """Run this task, too; before `start`."""
@@ -139,6 +87,9 @@ class Scheduler:
 
     def start(self) -> None:
         """Begin."""
+        with self._sooner:
+            for task in self._tasks:
+                self._place(task)
         work = [("time", self._keep_time), *(("loop", loop) for loop in self._loops)]
         for urgency, most in THREADS.items():
             count = min(most, len(self._tasks))
@@ -151,15 +102,18 @@ class Scheduler:
             thread.start()
 
     def wake(self, task: Task) -> None:
-        """Ask this task anew when it is due."""
-        self._place(self._queue.place, task)
+        """Ask this task anew when it is due, and how urgent it is."""
+        with self._sooner:
+            self._place(task)
 
     def stop(self) -> None:
         """Ask to end; work under way ends at its next step."""
         self.stopping.set()
         with self._sooner:
-            for one in (self._sooner, *self._ready.values()):
-                one.notify_all()
+            self._sooner.notify()
+        for urgency, most in THREADS.items():
+            for _thread in range(most):
+                self._queues[urgency].put(None)
         for end_waiting in self._at_stop:
             end_waiting()
 
@@ -170,42 +124,45 @@ class Scheduler:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _place(self, place: Callable[[Task, float], None], task: Task) -> None:
-        with self._sooner:
-            next_at = self._queue.next_at
-            place(task, time.monotonic())
-            self._tell_threads()
-            if self._queue.next_at < next_at:
-                self._sooner.notify()
-
-    def _tell_threads(self) -> None:
-        for urgency, ready in self._ready.items():
-            if self._queue.has(urgency):
-                ready.notify()  # who takes a task tells the next
+    def _place(self, task: Task) -> None:
+        if task in self._running:  # it is asked when it has run
+            return
+        due_at, urgency = task.due_at, task.urgency
+        if due_at > time.monotonic():
+            self._due.pop(task, None)
+            if due_at < self._times.get(task, math.inf):  # it is asked again at the sooner of the two times
+                self._times[task] = due_at
+                heapq.heappush(self._later, (due_at, next(self._numbers), task))
+                if self._later[0][2] is task:
+                    self._sooner.notify()
+        elif self._due.get(task) is not urgency:
+            self._times.pop(task, None)
+            self._due[task] = urgency
+            self._queues[urgency].put(task)
 
     def _keep_time(self) -> None:
         with self._sooner:
-            for task in self._tasks:
-                self._queue.place(task, time.monotonic())
             while not self.stopping.is_set():
                 now = time.monotonic()
-                self._queue.ripen(now)
-                self._tell_threads()
-                self._sooner.wait(min(self._queue.next_at - now, threading.TIMEOUT_MAX))
+                while self._later and self._later[0][0] <= now:
+                    due_at, _number, task = heapq.heappop(self._later)
+                    if self._times.get(task) == due_at:
+                        del self._times[task]
+                        self._place(task)
+                next_at = self._later[0][0] if self._later else math.inf
+                self._sooner.wait(min(next_at - now, threading.TIMEOUT_MAX))
 
     def _run_tasks(self, urgency: Urgency) -> None:
-        while (task := self._take(urgency)) is not None:
+        while (task := self._queues[urgency].get()) is not None and not self.stopping.is_set():
+            with self._sooner:
+                if self._due.get(task) is not urgency:
+                    continue
+                del self._due[task]
+                self._running.add(task)
             try:
                 task.run()
             except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not told here is never heard of
                 self._listener(Notice("HW-000", f"{type(fault).__name__}: {fault}"))
-            self._place(self._queue.done, task)
-
-    def _take(self, urgency: Urgency) -> Task | None:
-        with self._sooner:
-            while not self.stopping.is_set():
-                if (task := self._queue.take(urgency)) is not None:
-                    self._tell_threads()
-                    return task
-                self._ready[urgency].wait()
-        return None
+            with self._sooner:
+                self._running.discard(task)
+                self._place(task)
