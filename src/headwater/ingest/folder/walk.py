@@ -12,7 +12,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from urllib.parse import unquote_to_bytes
 
@@ -80,7 +80,6 @@ class PathFilter:
 LINK_DEPTH = 8
 """So many folder links are followed one below the other: a few folders that all link to each other make a forest."""
 
-_KIND, _FILE = 0o170000, stat.S_IFREG
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DESCRIPTORS = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
 _DOT = ord(".")
@@ -283,30 +282,12 @@ class Walk:
                     else:
                         yield from self._failed(frame.prefix, frame.path, cause)
                     continue
-            folder = yield from self._files(frame, frame.keys)
-            if folder is None:
-                frames.pop()
+            while frame.keys and frame.keys[-1][-1] != "/":
+                yield from self._file(frame, frame.keys.pop())
+            if frame.keys:
+                yield from self._enter(frame, frame.keys.pop(), frames)
             else:
-                yield from self._enter(frame, folder, frames)
-
-    def _files(self, frame: _Frame, keys: list[str]) -> Generator[WalkEntry, None, str | None]:
-        """The files up to the next folder, which is returned; None when there is no more."""
-        lstat, base, prefix, simple = os.lstat, frame.path + b"/", frame.prefix, self._selection.everything
-        while keys:
-            key = keys.pop()
-            if key[-1] == "/":
-                return key
-            if simple:  # nearly every file of nearly every folder: no more is done for it than must be
-                path = base + (unquote_to_bytes(key) if "%" in key else key.encode("ascii"))
-                try:
-                    state = lstat(path)
-                except OSError:
-                    state = None
-                if state is not None and state.st_mode & _KIND == _FILE:
-                    yield FileEntry(prefix + key, path, state)
-                    continue
-            yield from self._file(frame, key)
-        return None
+                frames.pop()
 
     def _enter(self, frame: _Frame, key: str, frames: list[_Frame]) -> Iterator[UnreadableEntry]:
         """Push a frame for the folder `key` unless it is left out or cannot be looked at."""
