@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, Metadata, RowKey, StateRow, Upsert
+from headwater.catalog.interface import Catalog, Metadata, RowKey, StateRow
 from headwater.catalog.page_filling import LONGEST_URI
 from headwater.copy_state import (
     CopiedFile,
@@ -145,23 +145,15 @@ def verified_hash(listed: str | None, digest: str | None) -> str | None:
     return digest
 
 
-def acceptable(event: Upsert) -> Upsert | None:
-    """The event without what no document of ours may hold; None when nothing is left that can be said.
+def sayable(uri: str, stated: Metadata) -> Metadata | None:
+    """The metadata as a document of ours can hold them; None when not even the octets and where they came from can be.
 
     A source may state anything; one value that cannot be written must not hold up all others.
     """
-    stated, links = event.metadata, list[Link]()
-    for link in stated.links:
-        plain = Link(rel=link.rel, href=link.href)  # an attribute is in the way, or else nothing can be done
-        taken = next((one for one in (link, plain) if is_acceptable("a", Metadata(links=(one,)))), None)
-        links += [] if taken is None else [taken]
-    fields: dict[str, Any] = {"lastmod": stated.lastmod, "length": stated.length, "links": tuple(links)}
-    for name in ("hash", "type", "encoding", "extra"):
-        value = getattr(stated, name)
-        if is_acceptable("a", Metadata(**{name: value})):
-            fields[name] = value
-    metadata = Metadata(**fields)
-    return msgspec.structs.replace(event, metadata=metadata) if is_acceptable(event.uri, metadata) else None
+    via = tuple(Link(rel=VIA, href=one.href) for one in stated.links if one.rel.lower() == VIA)[:1]
+    plain = Metadata(lastmod=stated.lastmod, hash=stated.hash, length=stated.length)
+    tried = (stated, msgspec.structs.replace(plain, links=via), plain)
+    return next((one for one in tried if is_acceptable(uri, one)), None)
 
 
 def _moment(microseconds: int | None) -> dt.datetime | None:

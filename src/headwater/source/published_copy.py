@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.interface import Delete, Event, SetState, StateUpdate, Unacceptable, UnknownSet, Upsert
+from headwater.catalog.interface import Delete, Event, SetState, StateUpdate, UnknownSet, Upsert
 from headwater.copy_state import (
     CopiedFile,
     CopiedSet,
@@ -42,7 +42,6 @@ from headwater.files.patterns import Selection
 from headwater.ingest.copy_intake import (
     KEY,
     CopyPosition,
-    acceptable,
     chosen,
     leads_home,
     leads_to,
@@ -50,6 +49,7 @@ from headwater.ingest.copy_intake import (
     position_at,
     relative_path,
     relative_uri,
+    sayable,
 )
 from headwater.ingest.folder.comparison import ScanResult, note
 from headwater.ingest.folder.static_tree import SetTree
@@ -266,8 +266,10 @@ class PublishedCopy(Intake, ChangeRecorder):
             if file is None:
                 events += [Delete(uri)] if resource is not None else []
                 continue
-            metadata = metadata_of(file, site.resource_prefix(self.name) + uri)
-            if leads_home(metadata.links, site.base_url):
+            metadata = sayable(uri, metadata_of(file, site.resource_prefix(self.name) + uri))
+            if metadata is None:
+                self._leave_out(Omission.UNUSABLE, file.uri)
+            elif leads_home(metadata.links, site.base_url):
                 self._leave_out(Omission.LOOP, file.uri)
                 events += [Delete(uri)] if resource is not None else []
             elif file.digest is None or file.unconfirmed:
@@ -278,17 +280,7 @@ class PublishedCopy(Intake, ChangeRecorder):
                 events.append(Upsert(uri, metadata, memo))
             elif resource.memo != memo:
                 memos.append((uri, memo))
-        try:
-            self._write(events, position, seen)
-        except Unacceptable:  # what no document can hold is left out
-            stated, events = events, []
-            for one in stated:
-                taken = acceptable(one) if isinstance(one, Upsert) else one
-                if taken is None:
-                    self._leave_out(Omission.UNUSABLE, one.uri)
-                elif isinstance(taken, Delete) or taken.uri not in known or known[one.uri].metadata != taken.metadata:
-                    events.append(taken)
-            self._write(events, position, seen)
+        self._write(events, position, seen)
         if memos:
             self.catalog.remember(self.name, memos)
         updated = sum(isinstance(one, Upsert) and one.uri in known for one in events)
