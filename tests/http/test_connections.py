@@ -218,9 +218,8 @@ def test_a_server_that_ends_waits_a_moment_for_connections_without_requests(tmp_
 
 
 def test_to_end_nobody_waits_for_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the server, which looks ten times a second, nor the watch of a folder."""
+    """Of the server, which looks ten times a second."""
     monkeypatch.setattr("headwater.http.server._TICK_SECONDS", 3_600.0)
-    monkeypatch.setattr("headwater.ingest.folder.watch._WAKE_MS", 3_600_000)
     (tmp_path / "files").mkdir()
     with face(tmp_path / "files", tmp_path / "state") as running:
         running.source.start()

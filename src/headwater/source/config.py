@@ -117,10 +117,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if isinstance(self.versions, str):
             kept = self.kept_versions
             if kept is None or max(kept.seconds or 0, kept.octets or 0) >= 1 << 62:
-                raise BadConfiguration(
-                    f"versions says not how long: {self.versions[:80]!r}",
-                    advice='Write true, "30 days", "1 year, 20 GB", or { keep = "30 days", octets = "20 GB" }.',
-                )
+                raise BadConfiguration(f"versions says not how long: {self.versions[:80]!r} (as in '1 year, 20 GB')")
         for key, is_on in (
             ("dump", self.dump),
             ("change_dump", self.change_dump),
@@ -128,14 +125,9 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             ("versions", self.versions),
         ):
             if is_on and self.root is None:
-                raise BadPushConfig(
-                    f"{key} needs the octets of the resources", advice="Give files or resource_root, or leave it out."
-                )
+                raise BadPushConfig(f"{key} needs the octets of the resources, by files or resource_root")
             if is_on and self.canonical_hash == "instead":
-                raise BadPushConfig(
-                    f'{key} needs the digests that canonical_hash = "instead" leaves out',
-                    advice='Give canonical_hash = "beside", or leave one of them out.',
-                )
+                raise BadPushConfig(f'{key} needs the digests that canonical_hash = "instead" leaves out')
 
     @property
     def link_rules(self) -> LinkRules:
@@ -246,15 +238,15 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         given = [name for name in ("dataset", "sparql", "oxigraph") if getattr(self, name)]
         if len(given) != 1:
             return "a dataset is made of one of dataset, sparql and oxigraph"
-        if self.syntax is not None and self.dataset is None:
-            return "syntax is that of files: it belongs to dataset"
-        if self.base_iri is not None:
-            if self.dataset is None:
-                return "base_iri is for relative IRIs in files: it belongs to dataset"
-            if not _BASE.fullmatch(self.base_iri):
-                return "base_iri is an absolute IRI without a fragment, such as https://example.org/people/"
-        if self.sparql_authorization_env is not None and self.sparql is None:
-            return "sparql_authorization_env belongs to sparql"
+        for key, owner, what in (
+            ("syntax", "dataset", "that of files"),
+            ("base_iri", "dataset", "for relative IRIs in files"),
+            ("sparql_authorization_env", "sparql", "for an endpoint"),
+        ):
+            if getattr(self, key) is not None and getattr(self, owner) is None:
+                return f"{key} is {what}: it belongs to {owner}"
+        if self.base_iri is not None and not _BASE.fullmatch(self.base_iri):
+            return "base_iri is an absolute IRI without a fragment, such as https://example.org/people/"
         return None
 
     def authorization(self, environment: Mapping[str, str]) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Collection
 from typing import Final
@@ -12,11 +11,11 @@ import msgspec
 
 from headwater.catalog.interface import SetState, StateUpdate
 from headwater.catalog.lease import SharedCatalog
-from headwater.files.folder_marks import has_reserved
+from headwater.files.patterns import Selection
 from headwater.ingest.folder.comparison import ScanResult, UnreadableFiles
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree import SetTree
-from headwater.ingest.folder.walk import Folder, quote
+from headwater.ingest.folder.walk import Folder, PathFilter, quote
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
 from headwater.ingest.set_problems import unreadable_update, versions_update
 from headwater.progress import Listener, Notice, of_set
@@ -155,75 +154,33 @@ WATCH_PAUSE: Final = 5.0
 """Before a folder that cannot be watched is tried again."""
 
 
-class SetWatch:
-    """Watches one folder in a thread of its own, until `stopping`."""
+def watch_folder(folder: Folder, worker: SetWorker, stopping: threading.Event, listener: Listener) -> None:
+    """Hint at what changes in a folder until `stopping`; after a time without watching, at everything."""
+    # With it comes the watching, which one round does not need.
+    from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints
 
-    def __init__(self, folder: Folder, taker: SetWorker, stopping: threading.Event, listener: Listener) -> None:
-        self._folder = folder
-        self._taker = taker
-        self._health = taker.health
-        self._stopping = stopping
-        self._listener = listener
-        self._lock = threading.Lock()
-        self._waker: int | None = None
+    health, missed = worker.health, False
 
-    def end(self) -> None:
-        """Have `run` see at once that it is stopping."""
-        with self._lock:
-            if self._waker is not None:
-                os.write(self._waker, b"\0")
+    def unwatched(count: int) -> None:
+        health.unwatched = count
 
-    def run(self) -> None:
-        """Pass on hints. After a time without watching, everything is hinted at."""
-        woken, waker = os.pipe()
-        with self._lock:
-            self._waker = waker
+    while not stopping.is_set():
+        ours = PathFilter(folder.root, Selection(hidden=folder.selection.hidden), folder.avoid)
         try:
-            self._watch(woken)
-        finally:
-            with self._lock:
-                self._waker = None
-            os.close(woken)
-            os.close(waker)
-
-    def _watch(self, woken: int) -> None:
-        # With it comes the watching, which one round does not need.
-        from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints
-
-        def unwatched(count: int) -> None:
-            self._health.unwatched = count
-
-        missed = False
-        while not self._stopping.is_set():
-            try:
-                for found in hints(self._folder.root, self._stopping.is_set, unwatched, woken):
-                    if not self._health.watching:
-                        self._health.watching, self._health.watch_error = True, None
-                        self._taker.watch_changed()
-                    if missed:
-                        missed = False
-                        self._taker.hint(EVERYTHING)
-                    self._pass_on(found)
-            except CannotWatch as fault:
-                if self._health.watch_error is None:
-                    self._listener(Notice(fault.code, fault.what, fault.where))
-                self._health.watch_error = str(fault)
-            missed = True
-            self._health.watching, self._health.unwatched = False, 0
-            self._taker.watch_changed()
-            self._stopping.wait(WATCH_PAUSE)
-
-    def _pass_on(self, found: frozenset[bytes]) -> None:
-        root = os.path.realpath(self._folder.root)
-        below = root.rstrip(b"/") + b"/"
-        avoid = tuple(one[len(below) :] for one in self._folder.avoid if one.startswith(below))
-        hidden = self._folder.selection.hidden
-        mine = [
-            path
-            for path in found
-            if not has_reserved(path)  # states of commands change all the time
-            and not any(path == one or path.startswith(one + b"/") for one in avoid)
-            and (hidden or not (path.startswith(b".") or b"/." in path))
-        ]
-        if mine:
-            self._taker.hint(mine)
+            for found in hints(folder.root, stopping.is_set, unwatched):
+                if not health.watching:
+                    health.watching, health.watch_error = True, None
+                    worker.watch_changed()
+                # states of commands change all the time
+                paths = EVERYTHING if missed else [path for path in found if path in EVERYTHING or ours.takes(path)]
+                missed = False
+                if paths:
+                    worker.hint(paths)
+        except CannotWatch as fault:
+            if health.watch_error is None:
+                listener(Notice(fault.code, fault.what, fault.where))
+            health.watch_error = str(fault)
+        missed = True
+        health.watching, health.unwatched = False, 0
+        worker.watch_changed()
+        stopping.wait(WATCH_PAUSE)

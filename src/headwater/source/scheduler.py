@@ -61,7 +61,6 @@ class Scheduler:
         self._listener = listener
         self._tasks: list[Task] = []
         self._loops: list[Callable[[], None]] = []
-        self._at_stop: list[Callable[[], None]] = []
         self._threads: list[threading.Thread] = []
         self._sooner = threading.Condition()
         """Guards all that follows; told when there is something to do sooner than before."""
@@ -79,11 +78,9 @@ class Scheduler:
         """Run this task, too; before `start`."""
         self._tasks.append(task)
 
-    def add_loop(self, loop: Callable[[], None], at_stop: Callable[[], None] | None = None) -> None:
-        """Run this in a thread of its own; before `start`. Where it may wait long, `at_stop` ends that."""
+    def add_loop(self, loop: Callable[[], None]) -> None:
+        """Run this in a thread of its own; before `start`."""
         self._loops.append(loop)
-        if at_stop is not None:
-            self._at_stop.append(at_stop)
 
     def start(self) -> None:
         """Begin."""
@@ -114,8 +111,6 @@ class Scheduler:
         for urgency, most in THREADS.items():
             for _thread in range(most):
                 self._queues[urgency].put(None)
-        for end_waiting in self._at_stop:
-            end_waiting()
 
     def join(self, timeout: float) -> bool:
         """Wait for the end; False when it has not come in time."""

@@ -42,7 +42,7 @@ from headwater.source.packing_and_version_removal import (
     collect_versions,
     is_due,
 )
-from headwater.source.published_folder import WATCH_PAUSE, PublishedFolder, SetWatch
+from headwater.source.published_folder import WATCH_PAUSE, PublishedFolder, watch_folder
 from headwater.source.scheduler import Scheduler
 from headwater.source.set_folders import StaticTree, has_copy
 from headwater.source.set_health import Publication, PublicationEvents, SetHealth
@@ -296,8 +296,8 @@ class Source(ConfiguredSource):
             if one.copy is not None:
                 copies.setdefault(one.copy, []).append(worker)
             if one.files and one.watch:
-                watch = SetWatch(self._folders[one.name], worker, scheduler.stopping, of_set(self._listener, one.name))
-                scheduler.add_loop(watch.run, watch.end)
+                told = worker, scheduler.stopping, of_set(self._listener, one.name)
+                scheduler.add_loop(partial(watch_folder, self._folders[one.name], *told))
         if copies:
             from headwater.source.published_copy import CopyWatch
 

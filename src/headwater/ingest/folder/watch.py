@@ -49,14 +49,12 @@ def hints(
     root: bytes,
     stop: Callable[[], bool],
     unwatched: Callable[[int], None] = lambda _count: None,
-    wake: int | None = None,
 ) -> Iterator[frozenset[bytes]]:
     """Yield sets of relative paths that may have changed, until `stop`; EVERYTHING when it cannot be told which.
 
     The first is empty and says that watching has begun: what happens from then on is hinted. A set with the empty path
     among others hints everything. `unwatched` is told how many folders below are not watched because they cannot be
-    read. Once the descriptor `wake` can be read, `stop` is looked at without delay, where the system allows for that.
-    Raises CannotWatch.
+    read. Raises CannotWatch.
     """
     base = os.path.realpath(root)
     begun = False
@@ -67,7 +65,7 @@ def hints(
             raise CannotWatch("the folder is not there", where=os.fsdecode(root))
         identity, hinted_at, seconds = _identity(root), 0.0, 0.0  # the first says that watching has begun
         try:
-            with FolderWatch(base, stop, wake) as watched:
+            with FolderWatch(base, stop) as watched:
                 while not stop():
                     unwatched(len(watched.closed))
                     found, seconds = watched.changes(seconds), _WAKE_MS / 1000
@@ -141,11 +139,10 @@ class WatchLost(Exception):
 class FolderWatch:
     """Watches the folder `base`, a real path, and all below it, until `stop`. A context manager, for one thread.
 
-    Nothing is waited for while the descriptor `wake` can be read.
     Raises OSError where the system gives no watch: EMFILE and ENOSPC tell of its limits.
     """
 
-    def __init__(self, base: bytes, stop: Callable[[], bool] = lambda: False, wake: int | None = None) -> None:
+    def __init__(self, base: bytes, stop: Callable[[], bool] = lambda: False) -> None:
         self._base = base
         self._stop = stop
         self._paths: dict[int, bytes] = {}
@@ -158,8 +155,6 @@ class FolderWatch:
         self._descriptor = _checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), base)
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
-        if wake is not None:
-            self._poll.register(wake, select.POLLIN)
         try:
             self._watch(b"")
             self._descend(b"")
