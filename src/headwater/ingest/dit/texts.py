@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import pairwise
 from math import inf
 from typing import Any, Final, NoReturn
 
@@ -41,7 +40,7 @@ class Texts:
             return [line]
         before, last = list[Line](), self._held[-1].text or b"" if self._held else b""
         if len(self._held) > 1 and _begins(line) and last.rstrip() in (b"}", b"]"):  # what is broken does not heal
-            before, self._held, self._octets = _parted(self._held), [], 0
+            before, self._held, self._octets = _together(self._held), [], 0
         self._held.append(line)
         self._octets += len(line.text or b"")
         text = line.text
@@ -53,7 +52,7 @@ class Texts:
     def finish(self) -> list[Line]:
         """What is left at the end."""
         held = self._release()
-        return _parted(held) if len(held) > 1 else held
+        return _together(held) if len(held) > 1 else held
 
     def _release(self) -> list[Line]:
         held, self._held = self._held or [], None
@@ -118,17 +117,10 @@ def _begins(line: Line) -> bool:
     return (line.text or b"").startswith((b"{", b"["))
 
 
-def _parted(lines: list[Line]) -> list[Line]:
-    """The one text that the lines are; or, when it is broken, texts of which each begins with a bracket that is not
-    indented, and ends before the next. What is no text stays in lines."""
+def _together(lines: list[Line]) -> list[Line]:
+    """The one text that the lines are; what is no text stays in lines."""
     whole = Line(lines[0].number, b"\n".join(line.text or b"" for line in lines))
-    if _is_json(whole.text):
-        return [whole]
-    begun = [place for place, line in enumerate(lines) if place and _begins(line)]
-    if not begun:
-        return lines
-    parts = [lines[start:end] for start, end in pairwise([0, *begun, len(lines)])]
-    return [one for part in parts for one in _parted(part)]
+    return [whole] if _is_json(whole.text) else lines
 
 
 def _is_json(text: bytes | None) -> bool:
