@@ -29,21 +29,6 @@ def test_a_run_packs_once(*, is_renewing: bool) -> None:
     assert packing.due_at > time.monotonic()
 
 
-def test_who_scans_is_told_of_resources_that_are_not_as_they_were_recorded() -> None:
-    hinted: list[tuple[str, list[str]]] = []
-    packing = DumpPacking(
-        "files",
-        "Resource Dump",
-        lambda stop: PackResult(is_done=True, doubted=("a", "b%20c")),
-        Event(),
-        lambda _task: None,
-        silent,
-        lambda name, uris: hinted.append((name, list(uris))),
-    )
-    packing.run()
-    assert hinted == [("files", ["a", "b%20c"])]
-
-
 def test_what_rests_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tens of thousands of sets that nobody changes must not keep a processor at work."""
     now = 1_000.0

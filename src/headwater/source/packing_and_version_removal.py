@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -46,8 +46,7 @@ class PackingHealth(FailureState, kw_only=True):
 class DumpPacking:
     """Packs one dump of a set: `pack` makes what is due and says what came of it; it calls `stop` now and then.
 
-    `hint` is told of resources of the set that are not as they were recorded. What fails is shown by `health`, and
-    tried again after a pause that grows.
+    What fails is shown by `health`, and tried again after a pause that grows.
     """
 
     urgency: ClassVar = Urgency.LONG
@@ -58,7 +57,6 @@ class DumpPacking:
     stopping: Event
     wake: Callable[[Task], None]
     listener: Listener
-    hint: Callable[[str, Iterable[str]], None] = lambda _name, _uris: None
     pause_seconds: float = LONGEST
 
     def __post_init__(self) -> None:
@@ -84,8 +82,6 @@ class DumpPacking:
         try:
             began = time.monotonic()
             packed = self.pack(stop=self._stop)
-            if packed.doubted:
-                self.hint(self.name, packed.doubted)
             if packed.is_done:
                 self.health.packings += 1
                 self._active_at = ended = time.monotonic()

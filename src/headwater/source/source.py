@@ -11,12 +11,11 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -265,7 +264,7 @@ class Source(ConfiguredSource):
         with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
             self.publisher.site_documents.name_earlier()
         self._packing = {}
-        told = scheduler.stopping, scheduler.wake, self._listener, self._hint
+        told = scheduler.stopping, scheduler.wake, self._listener
         for one in self.site.sets:
             some = self._packing[one.name] = []
             if one.dump:
@@ -353,11 +352,6 @@ class Source(ConfiguredSource):
     def _pack_soon(self, publication: Publication) -> None:
         for one in self._packing.get(publication.name, ()):
             one.news()
-
-    def _hint(self, name: str, uris: Iterable[str]) -> None:
-        """Have the files of these resources looked at: they are not as they were recorded."""
-        if name in self._folders and (one := self._workers.get(name)) is not None:
-            one.hint([unquote_to_bytes(uri) for uri in uris if "://" not in uri])
 
     def _name_published(self) -> None:
         """A set that fails does not hide the others: the Source Description names those that are there.
