@@ -35,11 +35,11 @@ CASES: dict[str, tuple[dict[str, Any], SetWork, float]] = {
     ),
     "hints at once": (QUIET | {"hints": {b"a"}}, SetWork.HINTS, AT_ONCE),
     "hints before what is left of a round of pages": (
-        QUIET | {"hints": {b"a"}, "has_pages_left": True},
+        QUIET | {"hints": {b"a"}, "publish_at": NOW},
         SetWork.HINTS,
         AT_ONCE,
     ),
-    "which goes on when nothing else is due": (QUIET | {"has_pages_left": True}, SetWork.PUBLISH, AT_ONCE),
+    "which goes on when nothing else is due": (QUIET | {"publish_at": NOW}, SetWork.PUBLISH, NOW),
     "a path at its time": (QUIET | {"later": [(NOW + 2, b"a"), (NOW + 1, b"b")]}, SetWork.HINTS, NOW + 1),
     "no scan while one is under way": (QUIET | {"look_at": math.inf, "hints": {b"a"}}, SetWork.HINTS, AT_ONCE),
     "everything again after a failure, when its pause is over": (

@@ -203,8 +203,7 @@ class Schedule(msgspec.Struct, kw_only=True):
     """When what is due in one set; times are seconds of a clock that never goes back, infinite for never.
 
     `hints` are relative paths to look at now, `later` those to look at at a time. The last look at the whole ended at
-    `look_ended_at` and took `look_seconds`. With `has_pages_left` a round of pages goes on when nothing else is due.
-    Before `retry_at` nothing is done.
+    `look_ended_at` and took `look_seconds`. Before `retry_at` nothing is done.
     """
 
     is_begun: bool = False
@@ -214,7 +213,6 @@ class Schedule(msgspec.Struct, kw_only=True):
     publish_at: float = 0.0
     hints: set[bytes] = msgspec.field(default_factory=set)
     later: list[tuple[float, bytes]] = msgspec.field(default_factory=list)
-    has_pages_left: bool = False
     retry_at: float = 0.0
 
     def next_work(self, now: float) -> tuple[SetWork, float]:
@@ -231,7 +229,6 @@ class Schedule(msgspec.Struct, kw_only=True):
             (SetWork.PUBLISH, self.publish_at + (TICK_SECONDS if self.hints else 0.0)),
             (SetWork.HINTS, hints_at),
             (SetWork.PUBLISH, self.publish_at),
-            (SetWork.PUBLISH, AT_ONCE if self.has_pages_left else math.inf),
         )
         chosen, at = next((one for one in work if one[1] <= now), None) or min(work, key=lambda one: one[1])
         return chosen, max(at, self.retry_at)
@@ -508,8 +505,7 @@ class SetWorker:
         published = self._publisher.publish(self.name, at, refresh, looked_at=self._looked_at)
         self.published_seq = published.seq
         with self._lock:
-            self._schedule.has_pages_left = published.pages_left > 0
-            due_at = time.monotonic() + published.due_in_seconds
+            due_at = time.monotonic() + (0.0 if published.pages_left else published.due_in_seconds)
             self._schedule.publish_at = min(self._schedule.publish_at, due_at)
         self._context.events.published(published)
         return published
