@@ -47,7 +47,7 @@ LINES = {
     "spec": 3_791,
     "storage": 2_096,
     "sync": 16_317,
-    "top": 1_432,
+    "top": 1_431,
     "transport": 2_141,
     "triplestores": 946,
     "versions": 1_193,

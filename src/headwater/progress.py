@@ -11,7 +11,6 @@ PHASES = {
     "reading sets": "copying: Capability Lists read, of those that the source names",
     "listing": "copying, proving: entries of a Resource List read",
     "reading changes": "copying, proving: Change Lists read",
-    "fetching changes": "copying: patches fetched of those that a dataset is made of, with their octets",
     "transferring": "copying: resources dealt with, of those planned, with the octets of their content",
     "deleting": "copying: files deleted",
     "hashing": "proving, repairing: files hashed",
