@@ -10,6 +10,7 @@ import pytest
 
 from headwater.errors import Exit
 from headwater.progress import Notice
+from headwater.sync.options import SyncOptions
 from headwater.sync.reports import SyncReport
 from headwater.transport.transport import Transport
 from tests.support.copying import IMPATIENT, run_over, tree
@@ -106,3 +107,16 @@ def test_an_index_that_has_left_a_list_behind_is_read(run: Run, source: Source, 
     site.serve("/set/changes.xml", document(entries, links=site.up(), capability="changelist", **{"from": at(0)}))
     assert run(26).exit_status == Exit.DONE
     assert tree(dest) == site.files
+
+
+def test_each_choice_of_sets_has_its_day(source: Source, site: Site, dest: Path) -> None:
+    """Who names sets in every run asks once a day, too."""
+    began = dt.datetime.now(dt.UTC)
+    counts = []
+    for hours in (0, 1, 25, 26, 27):
+        with Transport(IMPATIENT) as wire:
+            now = began + dt.timedelta(hours=hours)
+            ran = run_over(wire, source.base, dest, SyncOptions(sets=("set",)), now=lambda now=now: now)
+        assert ran.exit_status == Exit.DONE
+        counts.append(len(source.requests(CAPABILITIES)))
+    assert counts == [1, 1, 2, 2, 2]

@@ -22,17 +22,18 @@ from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.audit.comparison import TABLES, SetComparison
 from headwater.sync.audit.findings import judge_copy, judge_stores
-from headwater.sync.connection import Scope, hosts_of, starting_uri
+from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.lists.documents import Documents
-from headwater.sync.lists.entries import ListContext, any_patches_alone, scope_origins
+from headwater.sync.lists.entries import ListContext, any_patches_alone
 from headwater.sync.options import Choice, SyncOptions, given_options
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import AuditReport, SetAudit
 from headwater.sync.run import open_transport, recall_public, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.moved_sets import check_source, match, rows_of
+from headwater.sync.sets.registry import offered_scope
 from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state import AS_OF, TEMPORARY, SetRow, fact, moved_documents, sets
@@ -140,8 +141,7 @@ class _Audit:
         if self.moment is not None and chosen.by_links:
             what = "what was chosen by metadata or by media types is compared with the present alone"
             raise UsageFault(what, where=str(self.root), advice="Leave out --at.")
-        origins = scope_origins(self.documents.moved, self.url, final, row.offer.capability_list)
-        scope = Scope(origins, hosts_of(chosen.allow_hosts), chosen.any_host)
+        scope = offered_scope(self.documents.moved, (self.url, final), chosen, row.offer)
         lists = DumpLists(self.documents)
         context = ListContext(lists, self.database, scope, self.listener, chosen, self._restate)
         root = Path(os.path.realpath(self.root))

@@ -408,21 +408,15 @@ class Discovery:
     def _offer(self, probe: Probe, description: str | None) -> Iterator[Offer]:
         offer = offer_of(probe, description, self.documents)
         if offer.baseline_document is None and offer.changes_document is None:
-            fault = SourceFault(_nothing_offered(probe), code="HW-SYN-05", where=probe.uri)
-            self._faults.append(fault)
-            self.found.faults.append((probe.uri, fault.what))
+            what = "the Capability List offers no Resource List, no Change List and no dump"
+            if probe.entries and not any(entry.capability for entry in probe.entries):
+                what += ": its entries have no capability, which says what is listed (RS-CAP-06)"
+            self._faults.append(SourceFault(what, code="HW-SYN-05", where=probe.uri))
+            self.found.faults.append((probe.uri, what))
             return
         self.found.read.append(probe.validated)
         self._offered.add(normalise(offer.identity))
         yield offer
-
-
-def _nothing_offered(probe: Probe) -> str:
-    nothing = "the Capability List offers no Resource List, no Change List and no dump"
-    is_unnamed = bool(probe.entries) and not any(entry.capability for entry in probe.entries)
-    return (
-        f"{nothing}: its entries have no capability, which says what is listed (RS-CAP-06)" if is_unnamed else nothing
-    )
 
 
 def named(offers: Iterable[Offer]) -> list[Offer]:

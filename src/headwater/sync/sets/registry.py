@@ -20,11 +20,11 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.connection import MovedElsewhere, Scope, Unreachable, cause_of, hosts_of, origin_of
 from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.lists.entries import scope_origins
-from headwater.sync.options import SyncOptions
+from headwater.sync.options import Choice, SyncOptions
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.moved_sets import address_at, check_source, is_move, match, rows_of
 from headwater.sync.sets.polling import ask_for_offer, place_of
-from headwater.sync.sets.selection import SetNames, SetSelection, names_of, pick, takes_sitemaps, wanted_of
+from headwater.sync.sets.selection import SetNames, names_of, pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import DAY
 from headwater.sync.state import (
     SOURCE,
@@ -46,22 +46,22 @@ from headwater.typed_decoding import from_json
 _LISTED = "listed by the source"
 _REFUSED = (401, 403)
 _ASKED = "all offers asked for at"
-"""A fact: when a run of all sets began that asked for the Capability List of each."""
+"""A fact, for each choice of sets: when a run began that asked for the Capability List of each of them."""
 
 
 def remembered_scope(t: Transaction, url: str, options: SyncOptions, offer: Offer) -> Scope:
     """The scope of a set as the last run has left it (`SetRegistry.scope_of`), without asking the source."""
     final = (fact(t, "final") if fact(t, "url") == url else None) or url
-    return offered_scope(moved_documents(t), (url, final), options, offer)
+    return offered_scope(moved_documents(t), (url, final), options.choice, offer)
 
 
-def offered_scope(moved: Mapping[str, str], way: tuple[str, str], options: SyncOptions, offer: Offer) -> Scope:
+def offered_scope(moved: Mapping[str, str], way: tuple[str, str], choice: Choice, offer: Offer) -> Scope:
     """The hosts of the documents of a set, and those that the user allows (DST-S12).
 
     `moved`: where documents are permanently redirected to; `way`: the address of the source, and where it leads to.
     """
     origins = scope_origins(moved, *way, offer.capability_list)
-    return Scope(origins, hosts_of(options.allow_hosts), options.any_host)
+    return Scope(origins, hosts_of(choice.allow_hosts), choice.any_host)
 
 
 class RememberedListing(msgspec.Struct, frozen=True):
@@ -99,6 +99,7 @@ class SetRegistry:
         self.faults: list[str] = []
         """Capability Lists that cannot be read, each with what is wrong."""
 
+        self._daily = " ".join((_ASKED, *sorted(self.options.sets)))
         with self.database.read() as t:
             self._known = sets(t)
             self.documents.moved |= moved_documents(t)
@@ -107,7 +108,7 @@ class SetRegistry:
             """Where the address has led to."""
 
             self._description = fact(t, "description") if self._is_same else None
-            held, asked_at = fact(t, _LISTED), fact(t, _ASKED)
+            held, asked_at = fact(t, _LISTED), fact(t, self._daily)
         self._listing = from_json(held, RememberedListing) if held else None
         self._asked_at = None if asked_at is None else int(asked_at)
         self.is_daily = self._asked_at is not None and not self.now - DAY < self._asked_at <= self.now
@@ -214,7 +215,7 @@ class SetRegistry:
         discovery = Discovery(
             self.documents,
             sitemap=takes_sitemaps(self.options, self._known),
-            wanted=wanted_of(self.options, self._known) if self.options.sets else SetSelection(),
+            wanted=wanted_of(self.options, self._known),
             known=held,
             description=description,
         )
@@ -287,7 +288,7 @@ class SetRegistry:
 
     def scope_of(self, offer: Offer) -> Scope:
         """The hosts whose resources are fetched of one set: those of its documents, and those allowed (DST-S12)."""
-        return offered_scope(self.documents.moved, (self.url, self.final), self.options, offer)
+        return offered_scope(self.documents.moved, (self.url, self.final), self.options.choice, offer)
 
     def _is_unread(self, offer: Offer) -> bool:
         return offer.capability_list in self._unread or offer.description in self._unread
@@ -323,9 +324,9 @@ class SetRegistry:
 
     def conclude(self) -> None:
         """At the end of a run: where every set that has moved was taken along, its new address holds."""
-        if self._asked_at is None or (self.is_daily and not self.options.sets):
+        if self._asked_at is None or self.is_daily:
             with self.database.write() as t:
-                keep_fact(t, _ASKED, str(self.now))
+                keep_fact(t, self._daily, str(self.now))
         if self._found is None:
             return
         with self.database.write() as t:
