@@ -46,7 +46,7 @@ LINES = {
     "source": 4_819,
     "spec": 3_791,
     "storage": 2_096,
-    "sync": 16_312,
+    "sync": 16_281,
     "top": 1_431,
     "transport": 2_141,
     "triplestores": 946,

@@ -197,8 +197,6 @@ _LONE_CR: Final = re.compile(rb"\r(?!\n)")
 _TRIPLE_TERM: Final = re.compile(rb"^[ \t]*+(?:(?:<[^>\n]*+>|_:[^ \t\n<]++)[ \t]*+<[^>\n]*+>[ \t]*+)?+<<", re.MULTILINE)
 _DIRECTION: Final = re.compile(rb'"@[A-Za-z0-9-]+--[A-Za-z]+ (?:(?:<[^>\n]*>|_:[^ \n]+) )?\.$', re.MULTILINE)
 _OBJECT_TRIPLE: Final = re.compile(rb"^[^ \n]++ [^ \n]++ <<", re.MULTILINE)
-_LABEL: Final = re.compile(rb"_:")
-"""Found three times as fast as by `in`."""
 HAS_BLANK: Final = re.compile(rb'(?:^|^[^ \n]++ [^ \n]++ )_:|\ _:[^ ">\n]++\ \.$', re.MULTILINE)
 """Whether a canonical line has a blank node."""
 
@@ -299,7 +297,7 @@ def _said(error: SyntaxError) -> str:
 
 def has_blanks(lines: bytes) -> bool:
     """Whether canonical lines have a blank node."""
-    return _LABEL.search(lines) is not None and HAS_BLANK.search(lines) is not None
+    return re.search(rb"_:", lines) is not None and HAS_BLANK.search(lines) is not None  # `in` is slower
 
 
 def refuse_blanks(lines: bytes, where: str, line: int | None) -> None:

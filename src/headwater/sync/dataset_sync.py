@@ -44,7 +44,7 @@ from headwater.storage.durable import replace_file, sync_folder
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.connection import netrc_authorization
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.copy.held_files import digest_of_file
+from headwater.sync.copy.held_files import digest_of_file, digest_of_path
 from headwater.sync.lists.entries import ListContext, encode_links
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import (
@@ -96,8 +96,10 @@ def held_dataset(t: Transaction, set_id: int, wanted: str | None) -> RdfFile | N
 
 
 def listed_dataset(t: Transaction, wanted: str | None) -> RdfFile | None:
-    """The dataset among what was staged of the Resource List, which has no path yet. Raises NoSingleDataset."""
-    return chosen_dataset(_rdf_files(t.rows(_LISTED_FILES)), wanted)
+    """The dataset among what was staged of the Resource List, which has no path yet; None also where several may be."""
+    with suppress(NoSingleDataset):
+        return chosen_dataset(_rdf_files(t.rows(_LISTED_FILES)), wanted)
+    return None
 
 
 def _rdf_files(rows: Iterable[Row]) -> list[RdfFile]:
@@ -462,14 +464,12 @@ def audit_dataset(
         row = t.one(_HELD, (set_id, dataset.uri))
     if row is None or digests_of(row[0]):
         return None
-    try:
-        with FileTree(root, None) as tree, os.fdopen(tree.open(dataset.path), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            held = hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
+    with FileTree(root, None) as tree:
+        found, held = tree.stat(dataset.path), digest_of_path(tree, dataset.path, "sha-256")
+    if found is None:
         return None
-    except OSError as cause:
-        return ContentVerdict(dataset.uri, UNREADABLE, cause.strerror or str(cause))
+    if held is None:
+        return ContentVerdict(dataset.uri, UNREADABLE, "the file cannot be read")
     with tempfile.TemporaryDirectory(prefix="headwater-audit-") as scratch:
         sent = Path(scratch, "sent")
         fetch = Fetch(
@@ -477,7 +477,7 @@ def audit_dataset(
             headers=(("Accept-Encoding", "identity"),),
             into=str(sent),
             algorithms=("sha-256",),
-            max_octets=octet_limit(size, _LARGEST),
+            max_octets=octet_limit(found.st_size, _LARGEST),
             objection=context.scope.objection,
         )
         answer = transport.one(fetch)

@@ -10,7 +10,7 @@ import pytest
 from headwater.patches import LARGEST, N_QUADS_DIFF
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
-from headwater.sync.transfer.patching import MOST_STEPS, HeldState, PendingChange, planned_patches
+from headwater.sync.transfer.patching import MOST_STEPS, PendingChange, planned_patches
 from headwater.sync.transfer.work_queue import PatchAttempt, encode_attempts
 
 
@@ -55,7 +55,7 @@ TABLE: dict[str, tuple[int, bool, list[PendingChange], list[int] | None]] = {
 @pytest.mark.parametrize("name", TABLE)
 def test_what_is_done_by_patches(name: str) -> None:
     held, is_previous, pending, expected = TABLE[name]
-    found = planned_patches(HeldState(digest(held), 500, is_previous), pending, lambda _uri: None)
+    found = planned_patches(digest(held), 500, pending, lambda _uri: None, is_previous=is_previous)
     assert ([int(one.href[9:]) for one in found.steps] if found else None) == expected
     if found is not None:
         assert found.base == digest(held)
@@ -74,11 +74,11 @@ def test_a_dataset_has_no_limit_but_its_octets() -> None:
         some = [
             one._replace(links=(one.links or "").replace("application/json-patch+json", N_QUADS_DIFF)) for one in some
         ]
-        found = planned_patches(HeldState(digest(0), octets, is_previous=True), some, lambda _uri: None)
+        found = planned_patches(digest(0), octets, some, lambda _uri: None, is_previous=True)
         assert (len(found.steps) if found else None) == expected
 
 
 def test_neither_outside_the_scope_nor_onto_a_large_copy() -> None:
     """DST-S12: the guard is asked for each patch."""
-    assert planned_patches(HeldState(digest(0), 500, is_previous=True), [ONE], lambda _uri: "no") is None
-    assert planned_patches(HeldState(digest(0), LARGEST + 1, is_previous=True), [ONE], lambda _uri: None) is None
+    assert planned_patches(digest(0), 500, [ONE], lambda _uri: "no", is_previous=True) is None
+    assert planned_patches(digest(0), LARGEST + 1, [ONE], lambda _uri: None, is_previous=True) is None

@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
-import msgspec
-
 from headwater.files.hashing import HASHERS
 from headwater.patches import JSON, LARGEST, PatchRefused, format_of_patch, is_of_dataset
 from headwater.spec.kinds import PATCH
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.entries import links_of
 from headwater.sync.transfer.verification import digests_of, strongest_of
-from headwater.sync.transfer.work_queue import PatchAttempt, PatchStep, RunContext, Work, encode_attempts
+from headwater.sync.transfer.work_queue import PatchAttempt, PatchStep, RunContext, Work
 from headwater.transport.fetch import Fetch, Fetched, Objection
 
 LARGEST_OF_DATASET: Final = 256 << 20
@@ -58,24 +56,19 @@ class PendingChange(NamedTuple):
         return self.change != "deleted" and any(str(digest) in digests for digest in digests_of(self.hash))
 
 
-class HeldState(NamedTuple):
-    """The copy: its digest, its octets, and whether it is what was listed before the pending changes."""
-
-    digest: str
-    octets: int
-    is_previous: bool
-
-
-def planned_patches(held: HeldState, pending: Sequence[PendingChange], objection: Objection) -> PatchAttempt | None:
-    """The patches that lead from the copy to the last of these changes; None: it is fetched whole.
+def planned_patches(
+    digest: str, held_octets: int, pending: Sequence[PendingChange], objection: Objection, *, is_previous: bool
+) -> PatchAttempt | None:
+    """The patches that lead from the copy, by its digest and octets, to the last of these changes; None: it is fetched
+    whole.
 
     1. The copy is exactly a state that the changes tell of, or else the one before all of them (`is_previous`).
     2. Each change after it is an update, and has a patch of a known type within the scope; the last has a hash.
     3. Together they are fewer octets than the resource, and no more than `MOST_STEPS`, but of a dataset.
     """
     changes = _told_once(pending)
-    states = [n + 1 for n, one in enumerate(changes) if one.leaves((held.digest,))]
-    changes = changes[states[-1] if states else 0 if held.is_previous else len(changes) :]
+    states = [n + 1 for n, one in enumerate(changes) if one.leaves((digest,))]
+    changes = changes[states[-1] if states else 0 if is_previous else len(changes) :]
     steps = tuple(step for one in changes if (step := _step(one, objection)) is not None)
     if not steps or len(steps) < len(changes) or any(one.change != "updated" for one in changes):
         return None
@@ -84,13 +77,13 @@ def planned_patches(held: HeldState, pending: Sequence[PendingChange], objection
     of_dataset = _are_of_dataset(steps)
     whole, octets = changes[-1].length, sum(one.length or 0 for one in steps)
     is_stated = all(one.length is not None for one in steps)
-    if held.octets > LARGEST and not of_dataset:
+    if held_octets > LARGEST and not of_dataset:
         return None
     if whole is not None and (octets >= whole or not (of_dataset or is_stated or len(steps) == 1)):
         return None
-    if len(steps) > (_MOST_OF_DATASET if of_dataset and is_stated and octets < held.octets else MOST_STEPS):
+    if len(steps) > (_MOST_OF_DATASET if of_dataset and is_stated and octets < held_octets else MOST_STEPS):
         return None
-    return PatchAttempt(steps, held.digest)
+    return PatchAttempt(steps, digest)
 
 
 def patches_from_nothing(
@@ -111,8 +104,6 @@ def patches_from_nothing(
         changes = [one for one in changes if one.at is None or one.at <= known_at]
     if not changes:
         raise PatchRefused("the Change List has none of its changes")
-    if changes[0].change != "created" and changes[0].hash is not None:  # of a patch at `loc` nobody knows the rest
-        raise PatchRefused("the first change that is listed did not create it")
     steps = tuple(step for one in changes if (step := _step(one, objection)) is not None)
     if len(steps) < len(changes) or not _are_of_dataset(steps):
         raise PatchRefused("a change has no patch")
@@ -146,14 +137,6 @@ MOST_WASTED_SECONDS: Final = 60.0
 """So much time of the processor patches of no use may take in a run: after that resources are fetched whole."""
 
 
-class PatchResult(NamedTuple):
-    """What patches have made, in the temporary file of the work: its octets and digest, and how many octets came."""
-
-    octets: int
-    digest: str
-    received: int
-
-
 @dataclass
 class _Arrivals:
     """What has come of the patches of one resource: how many, their octets, and why one is of no use, if one is."""
@@ -171,12 +154,6 @@ class Patching:
         self._tree = tree
         self._temp = temp
         self._came: dict[int, _Arrivals] = {}
-
-    def or_whole(self, work: Work) -> Work:
-        """The work with the attempt that is made now: with no patch when too much time has gone into others."""
-        if not isinstance(work.attempt, PatchAttempt) or self._context.wasted_seconds <= MOST_WASTED_SECONDS:
-            return work
-        return msgspec.structs.replace(work, attempt_json=encode_attempts(work.attempts[1:]))
 
     def fetches(self, work: Work, attempt: PatchAttempt, objection: Objection) -> Iterator[Fetch]:
         """The requests for all patches: not for more octets than the link states, or the resource has (or the copy,
@@ -198,10 +175,11 @@ class Patching:
                 retries=None if from_nothing else 0,
             )
 
-    def result(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> PatchResult | None:
-        """What the patches make once the last of them has come; None: others are still to come.
+    def result(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> tuple[int, int] | None:
+        """How many octets the patches make of how many, once the last of them has come; None: others are still to come.
 
-        Raises PatchRefused where they are of no use.
+        What they make has the hash that is listed, and is in the temporary file of the work. Raises PatchRefused where
+        they are of no use.
         """
         came = self._came.setdefault(work.n, _Arrivals())
         came.count += 1
@@ -229,7 +207,7 @@ class Patching:
         finally:
             for name in names:
                 self._tree.discard(name)
-        return PatchResult(octets, wanted, came.octets)
+        return octets, came.octets
 
     def _apply_to_dataset(self, work: Work, attempt: PatchAttempt, patches: Sequence[Path], wanted: str) -> int:
         """Make the dataset that patches lead to: of canonical N-Quads, sorted, as the source's have to be."""
@@ -246,7 +224,7 @@ class Patching:
             made = merge_patches(base, patches, target, scratch=target.parent).dataset
         except BadRdf as cause:
             raise PatchRefused(cause.what) from cause
-        if not _is_made(target, made.sha256, wanted):
+        if wanted != f"sha-256:{made.sha256}" and not _file_has(target, wanted):
             raise PatchRefused("it leads to something else")
         return made.octets
 
@@ -281,11 +259,6 @@ def _fault(step: PatchStep, fetched: Fetched) -> str:
     if step.length not in (None, fetched.octets) or (wanted and fetched.digests[algorithm] != wanted):
         return "it is not what its link states"
     return ""
-
-
-def _is_made(path: Path, sha256: str, digest: str) -> bool:
-    """Whether a file has a digest: by its SHA-256 as it was written, and read again for another algorithm alone."""
-    return digest == f"sha-256:{sha256}" if digest.startswith("sha-256:") else _file_has(path, digest)
 
 
 def _file_has(path: Path, digest: str) -> bool:

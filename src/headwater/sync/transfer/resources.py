@@ -162,7 +162,7 @@ class ResourceTransfer:
     def _fetches(self) -> Iterator[Fetch | None]:
         """The requests of this round; None while one waits for a mirror."""
         context = self._context
-        for work in map(self._patching.or_whole, self._results.each(IN_ROUND, self._round)):
+        for work in self._results.each(IN_ROUND, self._round):
             if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
                 fetch = self._fetch(work)
                 barred = FetchFailure(FailureKind.PROTOCOL, objection)
@@ -273,11 +273,11 @@ class ResourceTransfer:
             return
         if result is None:
             return
-        nothing_told = Fetched(fetched.fetch, status=200)
-        if self._place(work, nothing_told, ReceivedContent(work.name, result.octets, result.digest)):
+        nothing_told, (made, received) = Fetched(fetched.fetch, status=200), result
+        if self._place(work, nothing_told, ReceivedContent(work.name, made, str(strongest_of(work.hash)))):
             self._counts.patched += 1
-            self._counts.octets += result.received - result.octets
-            self._counts.octets_saved += max(0, result.octets - result.received)
+            self._counts.octets += received - made
+            self._counts.octets_saved += max(0, made - received)
 
     def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched, before: UnconfirmedFile | None) -> None:
         """Judge an answer: place it, put it aside until a list confirms it (DST-5.3), or try the next way."""

@@ -250,15 +250,11 @@ class Applier:
     def _first_patches(self, among: Container[int] | None = None) -> tuple[int, PatchAttempt] | None:
         """The row of `temp.work` of a dataset that is to be fetched for the first time, and the patches that make it of
         nothing (TIM-A6). None where there is none `among` these rows, or no such patches, which is told."""
-        from headwater.rdf.syntaxes import NoSingleDataset  # takes the RDF library along, as the next
-        from headwater.sync.dataset_sync import listed_dataset, restate_patches
+        from headwater.sync.dataset_sync import listed_dataset, restate_patches  # takes the RDF library along
 
         held, database, name = self._set, self._run.database, self._run.options.dataset
         with database.write() as t:
-            try:
-                dataset = listed_dataset(t, name)
-            except NoSingleDataset:
-                return None
+            dataset = listed_dataset(t, name)
             row = None if dataset is None else t.one(_FIRST, (dataset.uri,))
         if row is None or (among is not None and row[0] not in among):
             return None

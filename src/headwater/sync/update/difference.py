@@ -23,7 +23,7 @@ from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.state import SetRow, Validators, fact, keep_fact, keep_listed
-from headwater.sync.transfer.patching import PENDING_CHANGES, HeldState, PendingChange, planned_patches
+from headwater.sync.transfer.patching import PENDING_CHANGES, PendingChange, planned_patches
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of
 from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PatchAttempt, listed_columns
 from headwater.sync.update.path_conflicts import PathConflicts
@@ -300,7 +300,7 @@ class Difference(msgspec.Struct, frozen=True):
         listed = map(str, digests_of(row.listed_hash))
         is_previous = bool(row.exact) and not row.newer and row.tries is None and row.digest in listed
         pending = [PendingChange(*one) for one in t.rows(PENDING_CHANGES, (row.uri,))]
-        attempt = planned_patches(HeldState(row.digest, row.size, is_previous), pending, self.objection)
+        attempt = planned_patches(row.digest, row.size, pending, self.objection, is_previous=is_previous)
         return () if attempt is None else (attempt,)
 
 
