@@ -94,7 +94,7 @@ def pages(count: int) -> list[bytes]:
 
 def _record(resources: SyntheticResources, number: int) -> str:
     content = resources.content(number, 0)
-    text = resources.read(content, 0, len(content)).decode()
+    text = content.read(0, content.octets).decode()
     return (
         f"<record><header><identifier>{resources.path(number)}</identifier><datestamp>2025-01-01</datestamp></header>"
         f"<metadata><text>{text}</text></metadata></record>"

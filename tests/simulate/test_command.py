@@ -20,7 +20,7 @@ from tools.engines.launch import free_port
 
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.cli import run
-from headwater.simulate.resources import Filler, Sizes, SourceSettings, SyntheticResources, read_version
+from headwater.simulate.resources import Filler, SourceSettings, SyntheticResources, read_version
 from headwater.spec.records import parse_hash
 from tests.support.copying import check, go, tree
 from tests.support.serving import request
@@ -28,7 +28,7 @@ from tests.support.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.long(10)
 
-WORLD = SourceSettings(resources=300, sets=("files",), seed=7, sizes=Sizes(1, 9_000), hashes=("md5", "sha-256"))
+WORLD = SourceSettings(resources=300, sets=("files",), seed=7, sizes=(1, 9_000), hashes=("md5", "sha-256"))
 SETTINGS = ("--resources", "300", "--seed", "7", "--size", "1-9000", "--hash", "md5", "--hash", "sha-256")
 
 
@@ -89,7 +89,7 @@ def expected(state: Path) -> dict[str, bytes]:
         number = resources.number(held.uri)
         assert number is not None
         content = resources.content(number, read_version(held.memo))
-        found[held.uri] = resources.read(content, 0, len(content))
+        found[held.uri] = content.read(0, content.octets)
     catalog.close()
     return found
 

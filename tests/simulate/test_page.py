@@ -28,7 +28,7 @@ def test_the_page_is_carried_out(tmp_path: Path) -> None:
 def test_the_page_names_every_preset_with_its_numbers() -> None:
     text = PAGE.read_text("utf-8")
     for name, preset in PRESETS.items():
-        assert f"| `{name}` | {preset.resources:,} | {preset.set_count:,} |" in text
+        assert f"| `{name}` | {preset['resources']:,} | {preset.get('set_count', 1):,} |" in text
 
 
 def test_the_page_and_the_command_know_the_same() -> None:

@@ -16,14 +16,14 @@ from headwater.catalog.interface import Delete, Metadata, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Interrupted
 from headwater.progress import Notice, Progress, silent
-from headwater.simulate.resources import ChangeMix, ChangeSettings, Filler, Sizes, SourceSettings
+from headwater.simulate.resources import ChangeSettings, Filler, SourceSettings, read_mix
 from headwater.simulate.simulation import OtherSimulation, SimulatedClock, SimulatedSet, Simulation, share
 from headwater.spec.records import ChangeKind
 from headwater.storage.database import Durability
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-WORLD = SourceSettings(resources=40, sets=("files",), seed=3, sizes=Sizes(0, 900))
-MIX = ChangeMix(created=3, updated=4, deleted=3)
+WORLD = SourceSettings(resources=40, sets=("files",), seed=3, sizes=(0, 900))
+MIX = read_mix("created=3,updated=4,deleted=3")
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_every_listed_resource_is_the_one_that_would_be_made(catalog: SqliteCata
 
 def test_a_load_that_was_broken_off_goes_on(catalog: SqliteCatalog, tmp_path: Path) -> None:
     batch = catalog.load_batch
-    world = SourceSettings(resources=2 * batch + 5, sets=("files",), sizes=Sizes(0, 0))
+    world = SourceSettings(resources=2 * batch + 5, sets=("files",), sizes=(0, 0))
     feed = SimulatedSet(catalog, world, "files", Filler(0, world.hashes))
     seen: list[int] = []
 
@@ -97,7 +97,7 @@ def test_a_load_that_was_broken_off_goes_on(catalog: SqliteCatalog, tmp_path: Pa
 
 OTHERS = {
     "another seed": {"seed": 4},
-    "other sizes": {"sizes": Sizes(5, 900)},
+    "other sizes": {"sizes": (5, 900)},
     "other digests": {"hashes": ("sha-256",)},
     "other suffixes": {"suffixes": ("html",)},
     "fewer resources": {"resources": 30},
@@ -107,7 +107,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
 def test_other_settings_are_refused(catalog: SqliteCatalog, other: dict[str, object]) -> None:
-    feeding(catalog).step(5, ChangeMix(updated=1), START)
+    feeding(catalog).step(5, read_mix("updated=1"), START)
     before = told(catalog)
     world = SourceSettings(**({name: getattr(WORLD, name) for name in WORLD.__struct_fields__} | other))
     with pytest.raises(OtherSimulation):
@@ -142,10 +142,10 @@ def test_a_set_of_another_making_is_left_alone(catalog: SqliteCatalog) -> None:
 
 def test_what_cannot_go_on_ends(catalog: SqliteCatalog) -> None:
     feed = feeding(catalog)
-    assert feed.step(100, ChangeMix(deleted=1), START) == 40
+    assert feed.step(100, read_mix("deleted=1"), START) == 40
     assert catalog.state("files").count == 0
-    assert feed.step(100, ChangeMix(updated=1), START) == 0
-    assert feed.step(3, ChangeMix(created=1, deleted=9), START) == 3
+    assert feed.step(100, read_mix("updated=1"), START) == 0
+    assert feed.step(3, read_mix("created=1,deleted=9"), START) == 3
 
 
 # -- the simulation of several sets by the clock

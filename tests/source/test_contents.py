@@ -26,7 +26,7 @@ from headwater.files.patterns import Selection
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.folder.comparison import RACY, note
 from headwater.ingest.folder.walk import PathFilter
-from headwater.simulate.resources import ChangeSettings, Sizes, SourceSettings
+from headwater.simulate.resources import ChangeSettings, SourceSettings
 from headwater.simulate.simulation import Simulation
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now
@@ -72,7 +72,7 @@ def of_push_set(folder: Path) -> Ground:
 
 def of_simulated_set(folder: Path) -> Ground:
     catalog = SqliteCatalog(folder / "catalog.sqlite")
-    settings = SourceSettings(resources=3, sets=("s",), sizes=Sizes(9_000, 9_000))
+    settings = SourceSettings(resources=3, sets=("s",), sizes=(9_000, 9_000))
     simulation = Simulation(catalog, settings, ChangeSettings())
     simulation.prepare()
     return Ground(simulation, catalog.resources("s")[1], folder / "none")

@@ -27,13 +27,12 @@ from headwater.progress import Listener, Notice, Progress
 from headwater.publish.site import SetSettings, Site
 from headwater.quantities import human_seconds
 from headwater.simulate import resources
-from headwater.simulate.resources import ChangeSettings, SourceSettings
+from headwater.simulate.resources import ChangeSettings, SourceSettings, settings_of
 from headwater.simulate.simulation import CHANGES, Simulation
 from headwater.simulate.source import SimulatedSource
 from headwater.source.config import ON_DEMAND
 from headwater.source.configured_source import CATALOG, DOCUMENTS
 from headwater.source.leadership import StateLock
-from headwater.spec.times import parse_datetime
 
 
 @click.command()
@@ -45,7 +44,7 @@ from headwater.spec.times import parse_datetime
 @option("--hash NAME", "A digest to state (may be repeated).  [default: md5]", name="hashes", multiple=True)
 @option("--suffix END", "End of names (may be repeated).  [default: pdf]", name="suffixes", multiple=True)
 @option("--set NAME", "Name of a set (may be repeated).  [default: files]", name="sets", multiple=True)
-@option("--sets N", "Number of sets, named p0001 and so on.", click.IntRange(1), name="set_count")
+@option("--sets N", "Number of sets, named p0001 and so on.", click.IntRange(1, 100_000), name="set_count")
 @option("--dump", "Also offer packages with the octets of all resources (Resource Dump).")
 @option("--preset", "As large and busy as a real source.", click.Choice(["arxiv", "dbpedia", "core"]))
 @option("--scale X", "With --preset: a factor for its size.  [default: 1]", float)
@@ -183,33 +182,27 @@ def _heard(listener: Listener, log: ServerLog) -> Listener:
 def _settings(options: dict[str, Any]) -> tuple[SourceSettings, ChangeSettings]:
     """What is simulated: options before the preset, the preset before our defaults."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    values: dict[str, Any] = {"resources": 1_000, "sets": ("files",)}
-    if name := given.pop("preset", None):
-        preset = resources.scaled(resources.PRESETS[name], given.pop("scale", 1.0))
-        values |= {field: getattr(preset, field) for field in ("resources", "rate", "mix", "sizes", "suffixes")}
-        values["sets"] = resources.set_names(preset.set_count) if preset.set_count > 1 else (name,)
-    if "scale" in given:
+    if "set_count" in given and "sets" in given:
+        raise UsageFault("--set and --sets exclude each other", advice="Name the sets, or say how many there are.")
+    values: dict[str, Any] = {"resources": 1_000}
+    if preset := given.get("preset"):
+        values = resources.scaled(preset, given.get("scale", 1.0))
+    elif "scale" in given:
         raise UsageFault("--scale needs --preset", advice="Give the size by --resources, --sets and --rate.")
-    if "set_count" in given:
-        if "sets" in given:
-            raise UsageFault("--set and --sets exclude each other", advice="Name the sets, or say how many there are.")
-        given["sets"] = resources.set_names(given.pop("set_count"))
+    count = given.get("set_count") or values.get("set_count", 1)
+    is_one = count == 1 and "set_count" not in given
+    values["sets"] = (preset or "files",) if is_one else tuple(f"p{number:04d}" for number in range(1, count + 1))
+    values |= given
     readers: dict[str, tuple[Callable[[str], Any], str]] = {
         "warp": (lambda text: None if text == "max" else float(text), "Give a factor such as 60, or max."),
-        "start": (lambda text: parse_datetime(text)[0], "Give a time such as 2026-01-01T00:00:00Z."),
+        "start": (resources.read_start, "Give a time such as 2026-01-01T00:00:00Z, from 1970 on."),
         "mix": (resources.read_mix, ""),
         "sizes": (resources.read_sizes, ""),
     }
-    for option_name, (read, advice) in readers.items():
+    for name, (read, advice) in readers.items():
         try:
-            if option_name in given:
-                given[option_name] = read(given[option_name])
+            if name in values:
+                values[name] = read(values[name])
         except ValueError as cause:
-            what = f"--{option_name} is not {given[option_name][:80]!r}"
-            raise UsageFault(what, advice=advice) from cause
-    values |= given
-    world, course = (
-        {name: values[name] for name in kind.__struct_fields__ if name in values}
-        for kind in (resources.SourceSettings, resources.ChangeSettings)
-    )
-    return resources.SourceSettings(**world), resources.ChangeSettings(**course)
+            raise UsageFault(f"--{name} is not {values[name][:80]!r}", advice=advice) from cause
+    return settings_of(SourceSettings, values), settings_of(ChangeSettings, values)

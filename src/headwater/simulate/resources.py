@@ -13,15 +13,21 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import re
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from headwater.catalog.interface import Delete, Metadata, Upsert
 from headwater.errors import UsageFault
 from headwater.files.hashing import HASHERS
 from headwater.ingest.folder.file_events import media_type
-from headwater.spec.records import HASHLIB, ChangeKind
+from headwater.spec.records import ChangeKind
+from headwater.spec.times import parse_datetime
+from headwater.typed_decoding import from_values
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -31,15 +37,17 @@ if TYPE_CHECKING:
 # not be those that are listed. The second says what happens to it, and may be another one each time. docs/simulate.md
 # names where the numbers of the presets come from.
 
-LARGEST = 1 << 40
+LAST_YEAR: Final = 9_000
+"""Simulated time stands still when it comes to this year, because no document could say more."""
+_LARGEST: Final = 1 << 40
 """The largest resource: nobody holds it, so this is only to catch slips of the finger."""
-_MOST_RESOURCES = 10**9
-FIRST_YEAR, LAST_YEAR = 1970, 9_000
-"""Where simulated time begins; it stands still when it comes to the last year, because no document could say more."""
 
-_SIZES = re.compile(r"([0-9]+)(?:-([0-9]+))?\Z")
-_SUFFIX = re.compile(r"[a-z0-9]{1,8}\Z")
-_SHARES = ("created", "updated", "deleted")
+_SIZES = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?\Z")
+
+Sizes = tuple[int, int]
+"""Lengths in octets, evenly spread from the first to the second."""
+Mix = Mapping[ChangeKind, float]
+"""The shares of the kinds of changes, none of them 0; only their proportions count."""
 
 
 class BadSimulation(UsageFault):
@@ -48,57 +56,24 @@ class BadSimulation(UsageFault):
     code = "HW-SIM-01"
 
 
-def _require(is_so: bool, what: str, advice: str | None = None) -> None:  # noqa: FBT001 - a condition
-    if not is_so:
-        raise BadSimulation(what, advice=advice)
-
-
-class Sizes(msgspec.Struct, frozen=True):
-    """Lengths in octets, evenly spread from `least` to `most`."""
-
-    least: int
-    most: int
-
-    def __post_init__(self) -> None:
-        _require(0 <= self.least <= self.most <= LARGEST, f"sizes from {self.least} to {self.most} octets")
-
-
-class ChangeMix(msgspec.Struct, frozen=True, kw_only=True):
-    """The shares of the changes; only their proportions count."""
-
-    created: float = 0.0
-    updated: float = 0.0
-    deleted: float = 0.0
-
-    def __post_init__(self) -> None:
-        shares = (self.created, self.updated, self.deleted)
-        is_mix = all(0 <= share < 1e9 for share in shares) and any(shares)
-        _require(is_mix, f"a mix of {shares}", "Give shares such as created=1,updated=8,deleted=1.")
-
-
 class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What there is at the beginning: all of it follows from these values."""
 
-    resources: int
-    sets: tuple[str, ...]
+    resources: Annotated[int, Meta(ge=0, le=10**9)]
+    sets: Annotated[tuple[str, ...], Meta(min_length=1)]
     seed: int = 0
-    sizes: Sizes = Sizes(4_096, 4_096)
-    hashes: tuple[str, ...] = ("md5",)
-    suffixes: tuple[str, ...] = ("pdf",)
+    sizes: Sizes = (4_096, 4_096)
+    hashes: tuple[Annotated[str, Meta(pattern=f"^(?:{'|'.join(HASHERS)})$")], ...] = ("md5",)
+    suffixes: Annotated[tuple[Annotated[str, Meta(pattern="^[a-z0-9]{1,8}$")], ...], Meta(min_length=1)] = ("pdf",)
     """Ends of names, which say the media type; who names one several times has more of it."""
-
-    def __post_init__(self) -> None:
-        most, unknown = f"At most {_MOST_RESOURCES:,} are possible.", [one for one in self.hashes if one not in HASHLIB]
-        _require(0 <= self.resources <= _MOST_RESOURCES, f"{self.resources} resources", most)
-        _require(bool(self.sets), "no set")
-        _require(not unknown, f"unknown hash: {', '.join(map(repr, unknown))}", f"Use one of {', '.join(HASHLIB)}.")
-        is_usual = bool(self.suffixes) and all(map(_SUFFIX.match, self.suffixes))
-        _require(is_usual, f"suffixes {self.suffixes}", "Give one or more, of 1 to 8 characters a-z, 0-9.")
 
     def share(self, name: str) -> int:
         """How many resources the set begins with: all sets have the same, but for the remainder."""
         whole, remainder = divmod(self.resources, len(self.sets))
         return whole + (self.sets.index(name) < remainder)
+
+
+_MIX: Final = {ChangeKind.CREATED: 1.0, ChangeKind.UPDATED: 8.0, ChangeKind.DELETED: 1.0}
 
 
 class ChangeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,107 +83,104 @@ class ChangeSettings(msgspec.Struct, frozen=True, kw_only=True):
     ends after so many `changes`, or so many `seconds` of simulated time (None: never).
     """
 
-    rate: float = 1.0
-    mix: ChangeMix = ChangeMix(created=1, updated=8, deleted=1)
-    warp: float | None = 1.0
+    rate: Annotated[float, Meta(ge=0, le=1e6)] = 1.0
+    mix: Mix = msgspec.field(default_factory=_MIX.copy)
+    warp: Annotated[float, Meta(gt=0, le=1e9)] | None = 1.0
     changes: int | None = None
-    seconds: float | None = None
+    seconds: Annotated[float, Meta(ge=0, le=1e12)] | None = None
     start: dt.datetime | None = None
-
-    def __post_init__(self) -> None:
-        _require(0 <= self.rate <= 1e6, f"{self.rate} changes a second", "Between 0 and a million are possible.")
-        _require(self.warp is None or 0 < self.warp <= 1e9, f"a warp of {self.warp}")
-        _require(self.seconds is None or 0 <= self.seconds <= 1e12, f"{self.seconds} seconds")
-        _require(self.start is None or FIRST_YEAR <= self.start.year < LAST_YEAR, f"a start at {self.start}")
 
     @property
     def last(self) -> int | None:
         """After how many changes the run ends; None: never."""
         by_time = None if self.seconds is None else int(self.seconds * self.rate)
-        bounds = [bound for bound in (self.changes, by_time) if bound is not None]
-        return min(bounds) if bounds else None
+        return min((bound for bound in (self.changes, by_time) if bound is not None), default=None)
+
+
+Settings = TypeVar("Settings", SourceSettings, ChangeSettings)
+
+
+def settings_of(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
+    """The settings that these values are; those of the other kind are left out. Raises BadSimulation."""
+    try:
+        return from_values({name: values[name] for name in kind.__struct_fields__ if name in values}, kind)
+    except msgspec.ValidationError as cause:
+        raise BadSimulation(f"the settings are not possible: {cause}") from cause
 
 
 def read_sizes(text: str) -> Sizes:
     """The sizes that `4096` (all the same) or `1-8191` (from, to) say. Raises BadSimulation."""
     found = _SIZES.match(text)
-    if found is None:
+    least, most = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if not least <= most <= _LARGEST:
         raise BadSimulation(f"no sizes: {text[:80]!r}", advice="Give octets, such as 4096, or a range, such as 1-8191.")
-    least, most = found[1][:20], (found[2] or found[1])[:20]
-    return Sizes(int(least), int(most))
+    return least, most
 
 
-def read_mix(text: str) -> ChangeMix:
+def read_mix(text: str) -> Mix:
     """The mix that `created=1,updated=8,deleted=1` says; what is left out does not happen. Raises BadSimulation."""
-    shares: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, share = part.strip().partition("=")
-        try:
-            value = float(share)
-        except ValueError:
-            value = -1.0
-        if name not in _SHARES or name in shares or not value >= 0:
-            raise BadSimulation(f"no share: {part[:80]!r}", advice="Give shares such as created=1,updated=8,deleted=1.")
-        shares[name] = value
-    return ChangeMix(**shares)
+    shares: dict[ChangeKind, float] = {}
+    try:
+        for part in text.split(","):
+            name, _, share = part.strip().partition("=")
+            if ChangeKind(name) in shares or not 0 <= float(share) < 1e9:
+                raise ValueError(part)
+            shares[ChangeKind(name)] = float(share)
+        if not any(shares.values()):
+            raise ValueError(text)
+    except ValueError as cause:
+        advice = "Give shares such as created=1,updated=8,deleted=1."
+        raise BadSimulation(f"no mix of changes: {text[:80]!r}", advice=advice) from cause
+    return {kind: shares[kind] for kind in ChangeKind if shares.get(kind)}
 
 
-_DAY = 86_400.0
+def read_start(text: str) -> dt.datetime:
+    """A time at which a simulation may begin. Raises ValueError."""
+    start = parse_datetime(text)[0]
+    if not 1970 <= start.year < LAST_YEAR:
+        raise ValueError(text)
+    return start
 
 
-class Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """One source; `set_count` sets are named p0001 and so on."""
+_DAY: Final = 86_400.0
 
-    resources: int
-    set_count: int = 1
-    rate: float
-    mix: ChangeMix
-    sizes: Sizes
-    suffixes: tuple[str, ...]
-
-
-PRESETS = {
-    "arxiv": Preset(
-        resources=2_600_000,
-        rate=1_600 / _DAY,
-        mix=ChangeMix(created=45, updated=54, deleted=1),
-        sizes=Sizes(50_000, 1_950_000),
-        suffixes=("pdf",),
-    ),
-    "dbpedia": Preset(
-        resources=4_580_000,
-        rate=1.0,
-        mix=ChangeMix(created=5, updated=94, deleted=1),
-        sizes=Sizes(1_000, 29_000),
-        suffixes=("nt",),
-    ),
-    "core": Preset(
-        resources=135_000_000,
-        set_count=4_123,
-        rate=135_000 / _DAY,
-        mix=ChangeMix(created=60, updated=35, deleted=5),
-        sizes=Sizes(512, 7_680),
-        suffixes=("json",),
-    ),
+PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "arxiv": {
+        "resources": 2_600_000,
+        "rate": 1_600 / _DAY,
+        "mix": "created=45,updated=54,deleted=1",
+        "sizes": "50000-1950000",
+        "suffixes": ("pdf",),
+    },
+    "dbpedia": {
+        "resources": 4_580_000,
+        "rate": 1.0,
+        "mix": "created=5,updated=94,deleted=1",
+        "sizes": "1000-29000",
+        "suffixes": ("nt",),
+    },
+    "core": {
+        "resources": 135_000_000,
+        "set_count": 4_123,
+        "rate": 135_000 / _DAY,
+        "mix": "created=60,updated=35,deleted=5",
+        "sizes": "512-7680",
+        "suffixes": ("json",),
+    },
 }
-"""Every preset, by its name."""
+"""For each source, by its name, the options that make one of its size; `set_count` where it has several sets."""
 
 
-def scaled(preset: Preset, scale: float) -> Preset:
-    """The same source, so many times as large: resources, changes and sets, so that its sets keep their size."""
-    _require(0 < scale <= 1_000, f"a scale of {scale}", "Give a factor such as 0.01.")
-    return msgspec.structs.replace(
-        preset,
-        resources=max(1, round(preset.resources * scale)),
-        set_count=max(1, round(preset.set_count * scale)),
-        rate=preset.rate * scale,
-    )
+def scaled(name: str, scale: float) -> dict[str, Any]:
+    """A preset, so many times as large: resources, changes and sets, so that its sets keep their size.
 
-
-def set_names(count: int) -> tuple[str, ...]:
-    """Names for so many sets."""
-    _require(1 <= count <= 100_000, f"{count} sets", "Between 1 and 100,000 are possible.")
-    return tuple(f"p{number:04d}" for number in range(1, count + 1))
+    Raises BadSimulation.
+    """
+    if not 0 < scale <= 1_000:
+        raise BadSimulation(f"a scale of {scale}", advice="Give a factor such as 0.01.")
+    preset = PRESETS[name]
+    counts = {field: max(1, round(preset[field] * scale)) for field in ("resources", "set_count") if field in preset}
+    return {**preset, **counts, "rate": preset["rate"] * scale}
 
 
 # resources
@@ -243,10 +215,6 @@ class Prng:
         """The number from 0 to `end` - 1 at this place of the sequence."""
         return self.draw(counter) * end // _ONE
 
-    def share(self, counter: int) -> float:
-        """The number from 0 to below 1 at this place of the sequence."""
-        return (self.draw(counter) >> 11) / (1 << 53)
-
 
 STEPS = 64
 _OWN = 64
@@ -256,16 +224,6 @@ _PATH = re.compile(r"[0-9]{3,4}/[0-9]{3}/([0-9]{9,10})\.[a-z0-9]{1,8}\Z")
 _SPREAD_SECONDS = 5 * 365 * 86_400
 _TIMES = 997
 """So many times of modification there are at the beginning: enough to look like chance, made once for a batch."""
-
-
-class _SyntheticContent(msgspec.Struct, frozen=True, gc=False):
-    """The octets of one version: `filler` octets of the filler, then `end`."""
-
-    filler: int
-    end: bytes
-
-    def __len__(self) -> int:
-        return self.filler + len(self.end)
 
 
 class Filler:
@@ -282,13 +240,12 @@ class Filler:
         whole = self._block * (last - first)
         return whole[start - first * _BLOCK : end - first * _BLOCK]
 
-    def hash_of(self, content: _SyntheticContent) -> str:
-        """The true `hash` attribute of the content."""
-        states = self._states.get(content.filler) or self._state(content.filler)
+    def hash_after(self, octets: int, end: bytes) -> str:
+        """The true `hash` attribute of so many octets of the filler, and of what follows them."""
         digests = []
-        for name, state in zip(self._algorithms, states, strict=True):
+        for name, state in zip(self._algorithms, self._states.get(octets) or self._state(octets), strict=True):
             digest = state.copy()
-            digest.update(content.end)
+            digest.update(end)
             digests.append(f"{name}:{digest.hexdigest()}")
         return " ".join(digests)
 
@@ -303,6 +260,34 @@ class Filler:
         return states
 
 
+class SyntheticContent(msgspec.Struct, frozen=True, gc=False):
+    """The octets of one version, made as they are asked for: `shared` octets of the filler, then `own`."""
+
+    is_vouched: ClassVar[bool] = True
+
+    filler: Filler
+    shared: int
+    own: bytes
+
+    @property
+    def octets(self) -> int:
+        """How many there are."""
+        return self.shared + len(self.own)
+
+    def read(self, start: int, octets: int) -> bytes:
+        """Up to so many octets from `start`."""
+        shared, end = self.shared, start + octets
+        head = self.filler.read(start, min(end, shared)) if start < shared else b""
+        return head + self.own[max(0, start - shared) : max(0, end - shared)]
+
+    def is_unchanged(self) -> bool:
+        """Always: a version has the octets that it has."""
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 class SyntheticResources:
     """All that can ever be in one set: numbers from 0, each with versions from 0."""
 
@@ -313,8 +298,8 @@ class SyntheticResources:
         self._types = {suffix: media_type(f"x.{suffix}") for suffix in world.suffixes}
         self._own = hashlib.blake2b(key=key_of(world.seed, "content", name))
         self._chance = Prng(key_of(world.seed, "name", name))
-        span = world.sizes.most - world.sizes.least + 1
-        self._least = world.sizes.least
+        self._least, most = world.sizes
+        span = most - self._least + 1
         self._steps = min(STEPS, span)
         self._step = span // self._steps
         self._jitter = min(self._step, _OWN)
@@ -329,7 +314,7 @@ class SyntheticResources:
         number = int(found[1]) if found else -1
         return number if number >= 0 and self.path(number) == path else None
 
-    def content(self, number: int, version: int) -> _SyntheticContent:
+    def content(self, number: int, version: int) -> SyntheticContent:
         """The octets of one version."""
         state = self._own.copy()
         state.update(b"%d %d" % (number, version))
@@ -338,21 +323,15 @@ class SyntheticResources:
         common = self._least + chance % self._steps * self._step
         filler = max(0, common - _OWN)
         length = common + (chance >> 32) % self._jitter
-        return _SyntheticContent(filler, text[: length - filler].encode())
-
-    def read(self, content: _SyntheticContent, start: int, end: int) -> bytes:
-        """The octets of a content from `start` to before `end`, or to its end."""
-        filler = content.filler
-        head = self._filler.read(start, min(end, filler)) if start < filler else b""
-        return head + content.end[max(0, start - filler) : max(0, end - filler)]
+        return SyntheticContent(self._filler, filler, text[: length - filler].encode())
 
     def metadata(self, number: int, version: int, lastmod: dt.datetime) -> Metadata:
         """What is listed of one version; the digests are true."""
         content = self.content(number, version)
         return Metadata(
             lastmod=lastmod,
-            hash=self._filler.hash_of(content) if self._algorithms else None,
-            length=len(content),
+            hash=self._filler.hash_after(content.shared, content.own) if self._algorithms else None,
+            length=content.octets,
             type=self._types[self._suffix(number)],
         )
 
@@ -385,34 +364,6 @@ def read_version(memo: bytes) -> int:
     return int.from_bytes(memo, "little")
 
 
-class OpenSyntheticContent:
-    """A content whose octets are made as they are asked for: always those of its version."""
-
-    is_vouched = True
-
-    def __init__(self, resources: SyntheticResources, content: _SyntheticContent) -> None:
-        self._resources = resources
-        self._content = content
-        self.octets = len(content)
-
-    def read(self, start: int, octets: int) -> bytes:
-        """Up to so many octets from `start`."""
-        return self._resources.read(self._content, start, start + octets)
-
-    def is_unchanged(self) -> bool:
-        """Always: a version has the octets that it has."""
-        return True
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-_TRIES = 16
-"""How often a resource is drawn before the next living one is taken: it fails only where few of many are left."""
-_DRAWS = _TRIES + 1
-"""Places in the sequence of chance that belong to one change."""
-
-
 class Population:
     """The resources of one set by number: those below `born` have been there, `count` of them are alive."""
 
@@ -426,16 +377,17 @@ class Population:
         """How many resources there have ever been."""
         return len(self._alive)
 
-    def next(self, step: int, mix: ChangeMix) -> tuple[ChangeKind, int] | None:
+    def next(self, step: int, mix: Mix) -> tuple[ChangeKind, int] | None:
         """The change of this step, carried out; None when there is nothing that the mix could do.
 
         Where nothing is alive, something is created instead, if the mix creates anything.
         """
-        change = self._kind(step, mix)
-        if change is not ChangeKind.CREATED and not self.count:
-            if not mix.created:
-                return None
-            change = ChangeKind.CREATED
+        kinds = [kind for kind in mix if self.count or kind is ChangeKind.CREATED]
+        if not kinds:
+            return None
+        bounds = list(accumulate(mix[kind] for kind in kinds))
+        place = bisect_right(bounds, self._chance.draw(2 * step) / _ONE * bounds[-1])
+        change = kinds[min(place, len(kinds) - 1)]  # rounding
         number = self.born if change is ChangeKind.CREATED else self._living(step)
         self.apply(change, number)
         return change, number
@@ -448,23 +400,8 @@ class Population:
         self.count += alive - self._alive[number]
         self._alive[number] = alive
 
-    def _kind(self, step: int, mix: ChangeMix) -> ChangeKind:
-        place = self._chance.share(step * _DRAWS) * (mix.created + mix.updated + mix.deleted)
-        # Rounding must not give what the mix excludes.
-        if place < mix.created or not (mix.updated or mix.deleted):
-            return ChangeKind.CREATED
-        return (
-            ChangeKind.UPDATED
-            if (place < mix.created + mix.updated and mix.updated) or not mix.deleted
-            else ChangeKind.DELETED
-        )
-
     def _living(self, step: int) -> int:
-        """One of the living, each as likely as any other as long as they are not few among many."""
-        number = 0
-        for place in range(step * _DRAWS + 1, (step + 1) * _DRAWS):
-            number = self._chance.below(self.born, place)
-            if self._alive[number]:
-                return number
-        after = self._alive.find(1, number)
+        """One of the living: that which is drawn, or the next one after it."""
+        drawn = self._chance.below(self.born, 2 * step + 1)
+        after = self._alive.find(1, drawn)
         return after if after >= 0 else self._alive.find(1)

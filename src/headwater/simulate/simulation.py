@@ -17,10 +17,9 @@ from headwater.errors import Interrupted, UsageFault
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.simulate.resources import (
     LAST_YEAR,
-    ChangeMix,
     ChangeSettings,
     Filler,
-    OpenSyntheticContent,
+    Mix,
     Population,
     SourceSettings,
     SyntheticResources,
@@ -129,7 +128,7 @@ class SimulatedSet:
             raise OtherSimulation(f"{state.count:,} resources instead of {population.count:,}", where=self.name)
         self._population, self.done = population, done
 
-    def step(self, count: int, mix: ChangeMix, now: dt.datetime) -> int:
+    def step(self, count: int, mix: Mix, now: dt.datetime) -> int:
         """Let so many changes happen, and return how many did: fewer when nothing is left that the mix could do.
 
         Raises what the catalog raises; `resume` is needed then.
@@ -253,9 +252,8 @@ class Simulation:
         if number is None:
             return NoContent(Absence.GONE, "not of this simulation")
         content = resources.content(number, read_version(resource.memo))
-        if resource.metadata.length not in (None, len(content)):
-            return NoContent(Absence.CHANGED, "not of this simulation")
-        return OpenSyntheticContent(resources, content)
+        is_ours = resource.metadata.length in (None, content.octets)
+        return content if is_ours else NoContent(Absence.CHANGED, "not of this simulation")
 
 
 def share(total: int, place: int, sets: int) -> int:
