@@ -123,24 +123,17 @@ class PatchMaker:
         Raises the catalog's faults.
         """
         until = time.monotonic() + self.seconds
-        newest: dict[str, str] = {}
         source = iter(changes)
         while rows := list(islice(source, _ROWS)):
             keys = row_keys([one for one in rows if one.change is ChangeKind.UPDATED])
             noted = self._context.catalog.rows(settings.name, keys.values())
             made: list[PublishedPatch] = []
             for change in rows:
-                # Of the change before, else as was noted, is the SHA-256 of the state before an update.
-                base, digest = newest.pop(change.uri, ""), sha256_of(change.metadata.hash)
-                if digest and change.change is not ChangeKind.DELETED:
-                    newest[change.uri] = digest
-                row = noted.get(keys[change.seq]) if change.seq in keys else None
-                base = base or ("" if row is None else row.value.hex())
-                is_made = change.change is ChangeKind.UPDATED and base and digest and digest != base
-                if not is_made or time.monotonic() > until:
+                base = noted.get(keys[change.seq]) if change.seq in keys else None
+                if base is None or time.monotonic() > until:
                     continue
                 try:
-                    if (patch := self._patch(settings, store_writer, change, base)) is not None:
+                    if (patch := self._patch(settings, store_writer, change, base.value.hex())) is not None:
                         made.append(patch)
                 except (StoreFault, OSError) as fault:
                     where = f"{settings.name}: {change.uri[:200]}"
