@@ -35,8 +35,7 @@ from headwater.sync.state import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
 from headwater.sync.transfer.result_log import ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import ELIGIBLE, LEAST_RESOURCES, RunContext
-from headwater.transport.fetch import Fetch, Fetched
-from headwater.typed_decoding import from_json
+from headwater.transport.fetch import Fetch
 
 # the rules, over values
 
@@ -139,10 +138,6 @@ class _ChosenPackages(NamedTuple):
     kind: Kind
     why: str
     packages: list[Entry]
-
-
-class _Refusal(msgspec.Struct):
-    limits: dict[str, int] = {}
 
 
 class PackageTransfer:
@@ -346,8 +341,9 @@ class PackageTransfer:
                 under_way.discard(path)
                 way.octets += fetched.octets
                 try:
-                    if reason := _refusal(fetched):
-                        what = f"no package on demand: {reason}"
+                    if fetched.failure is not None or fetched.status != 200:
+                        said = f"HTTP status {fetched.status}" if fetched.failure is None else fetched.failure.text
+                        what = f"no package on demand: {said}"
                         raise SourceFault(what, code="HW-PKG-14", where=offer.href, rule="DST-F1")
                     limits = PackageLimits(octets=fetched.fetch.max_octets)
                     with path.open("rb", buffering=1 << 20) as file:
@@ -403,18 +399,6 @@ class PackageTransfer:
                     max_octets=2 * room + _ROOM_OCTETS,
                     objection=self._scope.objection,
                 )
-
-
-def _refusal(fetched: Fetched) -> str:
-    """Why an answer is none; empty: it is one."""
-    if fetched.failure is not None:
-        return fetched.failure.text
-    if fetched.status == 200:
-        return ""
-    limits = _Refusal()
-    with suppress(msgspec.MsgspecError):
-        limits = from_json(fetched.body, _Refusal)
-    return f"HTTP status {fetched.status}" + (f"; its limits are {limits.limits}" if limits.limits else "")
 
 
 def merged_ways(ways: list[TransferWay], more: list[TransferWay]) -> list[TransferWay]:
