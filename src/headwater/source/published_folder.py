@@ -71,8 +71,8 @@ class PublishedFolder(Intake):
         )
         self._unreadable = UnreadableFiles()
         self._was_whole = False
-        self._verifies = False
-        """Whether the tree is to be compared with the folder after the last look."""
+        self._is_whole = False
+        """Whether the last look was one at the whole."""
 
     def begin(self) -> None:
         """Refuse what an older process still has in hand."""
@@ -88,15 +88,13 @@ class PublishedFolder(Intake):
         history = self._kept.history
         if history is not None:
             history.begin()
-        self._is_looking = True
         scanned = self._scanner.scan()
-        self._is_looking = False
         self._unreadable = scanned.unreadable
         self._note_problems(scanned, is_whole=True, is_unreadable_known=True)
         if history is not None and scanned.opened:
             history.begin()
         self._was_whole = self._was_whole or scanned.at is not None
-        self._verifies = not scanned.opened or scanned.unchanged > 0
+        self._is_whole = True
         held_back = None if scanned.held_back is None else str(scanned.held_back)
         return Looked(at=scanned.at, is_changed=True, held_back=held_back, scanned=scanned)
 
@@ -109,7 +107,7 @@ class PublishedFolder(Intake):
         is_known = held_back is None and self._was_whole
         is_known = is_known and self._unreadable.looked_again(map(quote, paths), scanned.unreadable)
         self._note_problems(scanned, is_whole=False, is_unreadable_known=is_known)
-        self._verifies = False
+        self._is_whole = False
         return Looked(at=scanned.at, is_changed=bool(scanned.changes), held_back=held_back, scanned=scanned)
 
     def pause_after(self, looked_seconds: float, health: SetHealth) -> float:
@@ -124,11 +122,15 @@ class PublishedFolder(Intake):
         """Place what is about to be published in the static tree, where there is one."""
         placed = 0
         if self._tree is not None:
-            if self._verifies:
+            if self._is_whole:
                 placed, _left = self._tree.complete(self._folder.walk)
             if placed or looked.scanned.read:
                 self._tree.settle(self._folder.root)
         return placed
+
+    def withdraw(self) -> int:
+        """Remove files from it once the whole was looked at: what is looked at may not be recorded yet."""
+        return super().withdraw() if self._is_whole else 0
 
     def _note_problems(self, scanned: ScanResult, *, is_whole: bool, is_unreadable_known: bool) -> None:
         catalog, name, updates = self._catalog, self.name, list[StateUpdate | None]()

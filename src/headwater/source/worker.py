@@ -127,8 +127,6 @@ class Intake:
         self._stop = stop
         self._tree: SetTree | None = None
         """The static tree with the set's files, where there is one."""
-        self._is_looking = False
-        """Whether a look at the whole is under way: what it has placed may not be recorded yet."""
 
     @property
     def is_open(self) -> bool:
@@ -170,14 +168,9 @@ class Intake:
         """Place files that are about to be published in a static tree; how many."""
         return 0
 
-    def withdraw(self, looked: Looked) -> int:
-        """Remove the files from it that are published no longer, at the end of a look; how many."""
-        return 0 if self._tree is None or self._is_looking else self._tree.sweep()
-
-    def tear(self) -> None:
-        """Believe nothing of the tree: a look has failed, and may have placed what it did not record."""
-        if self._tree is not None:
-            self._tree.tear()
+    def withdraw(self) -> int:
+        """Remove the files from it that are published no longer, after a look at the whole; how many."""
+        return 0 if self._tree is None else self._tree.sweep()
 
     def note(self, fault: str | None) -> None:
         """Have the catalog say what is wrong, or that nothing is."""
@@ -449,8 +442,6 @@ class SetWorker:
         if self.intake.is_dated_by_looks and self.intake.is_open:
             turned = self._publisher.rotate(self.name)
         began = self._context.clock()
-        if self.failures:
-            self.intake.tear()
         looked = self.intake.look()
         if looked.at is not None:
             self._at, self._looked_at = turned or looked.at, began
@@ -488,7 +479,7 @@ class SetWorker:
             return SetResult(name=self.name, scanned=looked.scanned, published=None)
         placed = self.intake.place(looked)
         published = self._publish(refresh)
-        removed = self.intake.withdraw(looked)
+        removed = self.intake.withdraw()
         return SetResult(name=self.name, scanned=looked.scanned, published=published, placed=placed, removed=removed)
 
     def _publish(self, refresh: Refresh) -> PublishResult | None:

@@ -2,7 +2,8 @@
 
 New and changed files get their places when they were read (`reading`), before a list can name them; deleted ones leave
 theirs after no list names them any more. Nothing is noted of the tree: others may have removed or damaged what lies in
-it, and a run may have been killed, so each process looks at every place, and takes away every file that is no resource.
+it, and a run may have been killed, so after each look at the whole every place is looked at, and every file that is no
+resource is taken away.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from headwater.files.patterns import Selection
 from headwater.ingest.folder.comparison import likeness, memos_of
 from headwater.ingest.folder.file_events import place_fault
 from headwater.ingest.folder.walk import FileEntry, RootFault, Walk, path_of
-from headwater.spec.records import ChangeKind
 
 
 class SetTree:
@@ -31,12 +31,6 @@ class SetTree:
         self._name = name
         self._place = place
         self._mode = mode
-        self._seq: int | None = None
-        """Up to which change files of deleted resources were taken away; None: there may be others as well."""
-
-    def tear(self) -> None:
-        """What was placed lately may be no resource: the next `sweep` compares all."""
-        self._seq = None
 
     def complete(self, begin_walk: Callable[[], Walk]) -> tuple[int, int]:
         """Place what has no place yet, or the wrong one; how many files that were, and how many are not as recorded.
@@ -79,22 +73,12 @@ class SetTree:
         return outcome == hashing.READ
 
     def sweep(self) -> int:
-        """Take away the files of resources that were deleted since the last time, the first time every file that is no
-        resource; how many that were.
+        """Take away every file that is no resource; how many that were.
 
         A symbolic link is never ours, nor is what lies behind it.
         """
-        root, removed = os.path.realpath(self._place), 0
-        seq = self._catalog.state(self._name).last_seq
-        if self._seq is None:
-            removed = sum(_remove(root, path) for path in self._strays(root))
-        while self._seq is not None and (changes := self._catalog.changes(self._name, self._seq)):
-            self._seq = seq = changes[-1].seq
-            gone = {one.uri for one in changes if one.change is ChangeKind.DELETED}
-            absent = gone - self._catalog.get(self._name, list(gone)).keys()
-            removed += sum(_remove(root, path_of(uri)) for uri in absent)
-        self._seq = seq
-        return removed
+        root = os.path.realpath(self._place)
+        return sum(_remove(root, path) for path in self._strays(root))
 
     def _strays(self, root: bytes) -> Iterator[bytes]:
         held = (uri for uri, _memo in memos_of(self._catalog, self._name))
