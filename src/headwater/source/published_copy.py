@@ -66,8 +66,6 @@ POLL_SECONDS: Final = 0.25
 """Between looks at the state of the copy."""
 BATCH = 2_000
 """Files of one transaction."""
-_LAG = 20_000
-"""A set of which nothing is noted has its position moved after so many entries of others: the journal has an end."""
 
 
 class Omission(Enum):
@@ -184,10 +182,9 @@ class PublishedCopy(Intake, ChangeRecorder):
             if not entries:
                 return
             seq = entries[-1][0]
-            moved = msgspec.structs.replace(position, seq=seq, path=entries[-1][2])
-            if paths or seq - position.seq >= _LAG:
-                self._record(paths, files, moved, seen)
-                position = moved
+            if paths:
+                position = msgspec.structs.replace(position, seq=seq, path=entries[-1][2])
+                self._record(paths, files, position, seen)
 
     def _compare(
         self,
