@@ -381,15 +381,10 @@ class HubSender:
     def note(self, visible: Publication) -> None:
         """This is visible of a set now."""
         name = visible.name
-        changes = self._changes.get(name)
-        if changes is None:
-            changes = self._changes[name] = ChangeStream(visible, self._hub, self._context)
+        changes = self._changes.setdefault(name, ChangeStream(visible, self._hub, self._context))
         changes.visible = visible
         self._has_news(changes)
-        framework = self._frameworks.get(name)
-        if framework is None:
-            framework = self._frameworks[name] = FrameworkStream(name, self._hub, self._context)
-        self._has_news(framework)
+        self._has_news(self._frameworks.setdefault(name, FrameworkStream(name, self._hub, self._context)))
 
     def wrote(self, name: str | None, documents: Sequence[str]) -> None:
         """These documents of a set, or (None) of the source were written."""
