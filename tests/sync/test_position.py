@@ -18,7 +18,6 @@ from headwater.sync.lists.position import (
     is_past,
     kept_bound,
     leaves_gap,
-    not_back,
     position_of_list,
     touching,
 )
@@ -163,23 +162,6 @@ def test_a_list_is_known_by_its_address_and_where_it_begins(uri: str, from_: int
     first = ChangeListFingerprint(Position(), "a", 1)
     again = ChangeListFingerprint(Position(list_uri="a", list_from=1, count=2, fingerprint="x"), uri, from_)
     assert (first.comparable, again.comparable) == (False, is_known)
-
-
-@pytest.mark.parametrize(
-    ("list_time", "before", "after"),
-    [
-        (50, None, Position(time=50)),
-        (50, Position(), Position(time=50)),
-        (50, Position(time=40, told=30), Position(time=50)),
-        (50, Position(time=50, told=30), Position(time=50, told=30)),
-        (50, Position(time=60, told=55), Position(time=60, told=55)),
-        (None, Position(time=60, told=55), Position(time=60, told=55)),
-        (50, Position(time=60, list_uri="a", count=2), Position(time=60, list_uri="a", count=2)),
-    ],
-)
-def test_a_baseline_never_takes_t_back_dst_f12(list_time: int | None, before: Position | None, after: Position) -> None:
-    """And what was read of Change Lists is remembered."""
-    assert not_back(Position(time=list_time), before) == after
 
 
 @given(st.integers(0, 10 * SECOND))

@@ -187,15 +187,6 @@ def position_of_list(at: int | None, claimed: int | None) -> Position:
     return Position(time=at, closed_at=claimed if at is not None and claimed is not None and claimed > at else None)
 
 
-def not_back(position: Position, before: Position | None) -> Position:
-    """The position after a baseline: T does not go back (DST-F12), and without an `at` it stays."""
-    if before is None or before.time is None or (position.time is not None and position.time > before.time):
-        return position
-    if position.time == before.time:
-        return msgspec.structs.replace(position, told=before.told)  # what was changed at T itself is read again
-    return before
-
-
 class IndexedList(msgspec.Struct, frozen=True):
     """A list or dump as an index, an archive or its own head tells of it, in the source's time.
 

@@ -11,7 +11,7 @@ from headwater.sync.connection import IncompleteList, MovedElsewhere, RedirectRe
 from headwater.sync.linked_resources import forget_listing, put_listed, release_alternates
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import MissingDocument
-from headwater.sync.lists.position import Position, not_back, position_of_list
+from headwater.sync.lists.position import Position, position_of_list
 from headwater.sync.lists.resource_lists import (
     CompletedBaseline,
     Component,
@@ -28,7 +28,6 @@ from headwater.sync.state import (
     RESOURCE_DUMP,
     RESOURCE_LIST,
     SetRow,
-    any_refused,
     fact,
     forget_documents,
     keep_fact,
@@ -157,13 +156,14 @@ class Baseline:
         self._set.report.baseline_by = snapshot.title
         self._set.report.at = format_micros(snapshot.at)
         may_remove = snapshot.complete and snapshot.settled
-        again = not is_anew and self._set.row.baseline_done and snapshot.stated_at == self._set.row.baseline_at
 
         def plan(t: Transaction, difference: Difference) -> None:
             for forget in _FORGET if self.decides and is_accepted else ():
                 t.run(forget, (self._set.row.id,))
             let_list_decide(t, self._set.row.id)
-            was_whole = not any_refused(t, self._set.row.id)
+            if not self._run.options.dry_run:
+                # a run that is killed, or whose Change List cannot be read, leaves failures that only changes settle
+                self._go_back(t, snapshot)
             complete, skipped = snapshot.complete, snapshot.skipped
             if self._set.rescoped:
                 release_alternates(t, self._set.row.id)
@@ -171,12 +171,8 @@ class Baseline:
                 forget_listing(t, self._set.row.id)
             whole = difference.baseline(t, snapshot.at, complete=complete, skipped=skipped)
             if may_remove and whole:
-                difference.gone(t, snapshot.at, again=again and was_whole)
+                difference.gone(t, snapshot.at)
 
-        if (since := self._again_since(snapshot)) is not None and not self._run.options.dry_run:
-            # a run that is killed, or whose Change List cannot be read, leaves failures that only these changes settle
-            with self._run.database.write() as t:
-                self._set.read_again(t, since)
         self._applier.carry_out(plan, table="listed")
         if self._run.options.dry_run:
             return
@@ -184,7 +180,7 @@ class Baseline:
             if self._set.row.position is None and self._set.offer.changes_document is not None:
                 with self._run.database.write() as t:
                     keep_position(t, self._set.row.id, self._position_of(snapshot))
-                self._set.reload()
+            self._set.reload()
             raise _incomplete(snapshot)
         if not snapshot.settled and self._set.offer.changes_document is None:
             raise Undetermined(
@@ -227,19 +223,12 @@ class Baseline:
             return is_read and t.one(_UNTOLD, (self._set.row.id, since.time)) is None
 
     def _keep_baseline(self, snapshot: ResourceListRead) -> None:
-        """The position after a baseline: T is the snapshot's `at` (DST-4.5), and goes back only for another choice.
-
-        What was passed over under the choice before may be in changes that were read long ago. Where the list is older
-        than the position, the changes since are read again, and the position stays: to do changes again does no harm
-        (DST-5.3, DST-B2).
-        """
+        """Remember the list, and go on from its `at` (DST-4.5)."""
         row = self._set.row
         since = self._position_of(snapshot)
-        position = since if self._set.rescoped or self.decides else not_back(since, row.position)
         reached = None if self._set.before is None else self._set.before.time
         if self.decides or reached is None or (since.time is not None and since.time >= reached):
             self._set.before = None
-        again = self._again_since(snapshot)
         with self._run.database.write() as t:
             forget_documents(t, row.id)
             forget_pushed(t, row.id)
@@ -256,21 +245,27 @@ class Baseline:
                 )
             keep_fact(t, _PRINT.format(row.id), snapshot.print)
             keep_fact(t, _COMPONENTS.format(row.id), msgspec.json.encode(snapshot.components).decode())
-            keep_position(t, row.id, position)
-            self._set.read_again(t, again)
+            if not self._go_back(t, snapshot):
+                keep_position(t, row.id, since)
         self._set.reload()
 
     def _position_of(self, snapshot: ResourceListRead) -> Position:
         claimed = snapshot.at if self._set.offer.changes_document is None else snapshot.claimed_at
         return position_of_list(snapshot.at, claimed)
 
-    def _again_since(self, snapshot: ResourceListRead) -> Position | None:
-        """From where changes are read again after a list that is older than the position (DST-5.3)."""
-        if self._set.rescoped or self.decides:
-            return None
-        since = self._position_of(snapshot)
-        held = not_back(since, self._set.row.position)
-        return None if (held.time, held.told) == (since.time, since.told) else since
+    def _go_back(self, t: Transaction, snapshot: ResourceListRead) -> bool:
+        """Go back to where changes are read again after a list that is older than the position (DST-5.3, DST-B2).
+
+        To do changes again does no harm. That the lists begin later, but not after the position, leaves no gap, and
+        what was read last is still to be in them (DST-C10).
+        """
+        since, position = self._position_of(snapshot), self._set.row.position
+        if position is None or position.time is None or self._set.rescoped or self.decides:
+            return False
+        if since.time is not None and since.time >= position.time:
+            return False
+        keep_position(t, self._set.row.id, Position(time=since.time or 0, closed_at=position.reach, last=position.last))
+        return True
 
 
 def baseline_done(t: Transaction, row: SetRow) -> CompletedBaseline:

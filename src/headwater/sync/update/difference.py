@@ -34,7 +34,7 @@ _CONFIRM = (
     " recovered = 0, loc = ?, type = ?, encoding = ?, links = ?, extra = ?,"
     " changed_at = nullif(max(coalesce(changed_at, 0), coalesce(?, 0)), 0) WHERE id = ?"
 )
-_NOT_LATER = f"""(?2 IS NULL OR (changed_at IS NULL AND NOT ?3)
+_NOT_LATER = f"""(?2 IS NULL OR changed_at IS NULL
   OR (changed_at <= ?2 AND NOT (changed_at % {SECOND} = 0 AND changed_at < ?2 AND ?2 - changed_at < {SECOND})))"""
 """Not changed after the list's `at`: a whole second that `at` lies within may be later (AMB-06)."""
 
@@ -190,31 +190,23 @@ class Difference(msgspec.Struct, frozen=True):
                 validators=Validators(row.etag, row.last_modified) if ask else _NO_VALIDATORS,
             )  # fmt: skip
 
-    def gone(self, t: Transaction, at: int | None, *, again: bool = False) -> None:
+    def gone(self, t: Transaction, at: int | None) -> None:
         """Mark for deletion what a complete snapshot no longer lists (DST-4.4), and forget such failures (DST-B2).
 
-        What a change later than `at` brought, or failed to bring, is not the snapshot's to judge. A change without a
-        time may be as late as the position. `again`: the list is that of the last baseline, which has removed what
-        it does not list; what is held by now and has no time came later.
+        What a change later than `at` brought, or failed to bring, is not the snapshot's to judge.
         """
-        position = self.row.position.time if self.row.position else None
-        beyond = at is not None and position is not None and position > at
         query = f"""
             SELECT r.id, r.uri, r.path FROM resources r
             WHERE r.set_id = ?1 AND r.path IS NOT NULL AND {_NOT_LATER}
               AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = r.uri)"""  # noqa: S608
         t.many(
             "INSERT OR IGNORE INTO temp.deletions(id, at) VALUES (?, ?)",
-            (
-                (key, at)
-                for key, uri, path in t.rows(query, (self.row.id, at, int(again and beyond)))
-                if self.paths.takes_deletion(uri, path)
-            ),
+            ((key, at) for key, uri, path in t.rows(query, (self.row.id, at)) if self.paths.takes_deletion(uri, path)),
         )
         t.run(
             f"DELETE FROM failures WHERE set_id = ?1 AND {_NOT_LATER}"  # noqa: S608
             " AND NOT EXISTS (SELECT 1 FROM temp.listed l WHERE l.uri = failures.uri)",
-            (self.row.id, at, int(beyond)),
+            (self.row.id, at),
         )
 
     # an increment
@@ -310,17 +302,14 @@ class Difference(msgspec.Struct, frozen=True):
 # asked for, stays where it is served, and goes where it is gone. `temp.changed.asked` says for what: `held` for what is
 # held, although it is what is listed; `changed` for what a change tells that the Resource List does not have.
 
-_LAST: Final = """
-SELECT *, row_number() OVER (PARTITION BY uri ORDER BY at DESC, list DESC, ordinal DESC) = 1 AS is_latest,
-  row_number() OVER (PARTITION BY uri ORDER BY list DESC, ordinal DESC) = 1 AS is_last
-FROM temp.changed"""
 _DONE_BEFORE: Final = (
-    f"SELECT c.uri, c.n, c.is_latest, c.is_last, c.change, l.uri IS NOT NULL, c.hash, l.hash FROM ({_LAST}) AS c"  # noqa: S608
-    " LEFT JOIN temp.listed l ON l.uri = c.uri WHERE (c.is_latest OR c.is_last) AND NOT c.pending"
+    "SELECT c.uri, c.n, c.change, l.uri IS NOT NULL, c.hash, l.hash FROM (SELECT *, row_number() OVER"
+    " (PARTITION BY uri ORDER BY at DESC, list DESC, ordinal DESC) AS place FROM temp.changed) AS c"
+    " LEFT JOIN temp.listed l ON l.uri = c.uri WHERE c.place = 1 AND NOT c.pending"
     " AND c.exact AND c.at < ?"
     " AND ((c.change = 'deleted') = (l.uri IS NOT NULL) OR (l.uri IS NOT NULL AND c.hash IS NOT l.hash))"
     " AND NOT c.refused AND NOT coalesce(l.refused, 0)"
-    " AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ? ORDER BY c.uri, c.is_latest"
+    " AND c.uri NOT LIKE '%.nqud' AND coalesce(c.links, '') NOT LIKE ? ORDER BY c.uri"
 )
 _OLD_DELETIONS: Final = (
     "SELECT c.n FROM temp.changed c JOIN resources r ON r.set_id = ? AND r.uri = c.uri"  # noqa: S608
@@ -353,19 +342,13 @@ _LISTED_INSTEAD: Final = (
 def contradicted(t: Transaction, since: int) -> Iterator[tuple[int, str]]:
     """The last changes before a Resource List's `at` that it does not have: their rows, and of which resources.
 
-    `temp.listed` is that list; of datasets the order of patches decides. What it has is the last one by its time or,
-    where times fall, by its place.
+    `temp.listed` is that list; of datasets the order of patches decides.
     """
-    last: str | None = None
-    for uri, n, is_latest, is_last, change, is_listed, hash_, listed in t.rows(
-        _DONE_BEFORE, (since, f"%{N_QUADS_DIFF}%")
-    ):
+    for uri, n, change, is_listed, hash_, listed in t.rows(_DONE_BEFORE, (since, f"%{N_QUADS_DIFF}%")):
         stated = {digest.algorithm: digest.hex for digest in digests_of(listed)}
         is_other = any(stated.get(one.algorithm, one.hex) != one.hex for one in digests_of(hash_))
         if (change == "deleted") == bool(is_listed) or is_other:
-            if is_latest and (is_last or last == uri):
-                yield n, uri
-            last = uri
+            yield n, uri
 
 
 def ask_for_old_deletions(t: Transaction, set_id: int) -> None:

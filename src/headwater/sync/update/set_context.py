@@ -19,9 +19,7 @@ from headwater.sync.state import (
     SOURCE,
     Move,
     SetRow,
-    fact,
     forget_documents,
-    keep_fact,
     keep_offer,
     keep_position,
     keep_validators,
@@ -29,9 +27,6 @@ from headwater.sync.state import (
 )
 from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.difference import ask_for_old_deletions, contradicted
-from headwater.typed_decoding import from_json
-
-_SINCE = "changes of set {} since"  # a fact: the position of a list, from which they are to be read again
 
 
 class SetRelocated(Exception):
@@ -135,22 +130,6 @@ class SetContext:
                 t.run("UPDATE resources SET changed_at = NULL WHERE set_id = ?", (self.row.id,))
         self.before = None
         self.reload()
-
-    def read_again(self, t: Transaction, since: Position | None) -> None:
-        """Have changes since then read again, whichever run comes to it; None: they have been."""
-        if since is None:
-            t.run("DELETE FROM facts WHERE name = ?", (_SINCE.format(self.row.id),))
-        else:
-            keep_fact(t, _SINCE.format(self.row.id), msgspec.json.encode(since).decode())
-
-    @property
-    def again_since(self) -> int | None:
-        """The time, before the position, from which changes are to be read again (DST-5.3)."""
-        with self.run.database.read() as t:
-            kept = fact(t, _SINCE.format(self.row.id))
-        since = None if kept is None else from_json(kept, Position).done_until or 0  # of a list without `at`: of all
-        reached = self.row.position.time if self.row.position is not None else None
-        return since if since is not None and reached is not None and since < reached else None
 
     def take_along(self, listed: str) -> None:
         """Take what is held along to where the source has moved, as far as what is `listed` there agrees with it.

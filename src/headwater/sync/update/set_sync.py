@@ -297,7 +297,7 @@ class SetSync:
                     self._set.report_fault(fault)
                 else:  # all that is due was done before
                     self._set.warn(fault.rule or fault.code, fault.what, fault.where)
-        if self._set.again_since is None or self._set.offer.changes_document is None:
+        if not self._baseline.applied or self._set.offer.changes_document is None:
             return
         # what was told after a list that is older than the position, and was just applied, is done once more: what it
         # lists and changes have deleted since cannot be had, and is no failure (DST-5.3)
@@ -361,8 +361,6 @@ class SetSync:
     def _read_changes(self, archived: Sequence[IndexedList] | None, *, fresh: bool = False) -> ChangeListReading:
         held, row = self._set, self._set.row
         position = row.position or Position()
-        if (since := held.again_since) is not None:  # whatever was done of the lists
-            position = Position(time=position.time, told=since)
         before = held.before if archived is None and not held.is_bridged else None
         if archived is not None:
             position = msgspec.structs.replace(position, open=False)  # the list that was polled is none of the chain
@@ -376,15 +374,11 @@ class SetSync:
     def _keep_reading(self, reading: ChangeListReading) -> None:
         """The position moves last, over what was applied or is remembered as failed (DST-F6)."""
         whole, row = reading.outcome in _READ, self._set.row
-        is_again = self._set.again_since is not None
         with self._run.database.write() as t:
-            if not is_again or (whole and reading.position.lists):
-                keep_position(t, row.id, reading.position)
+            keep_position(t, row.id, reading.position)
             if whole:
                 for uri, etag, modified in reading.documents:
                     keep_validators(t, row.id, uri, etag, modified)
-                if is_again:
-                    self._set.read_again(t, None)
                 if row.scope is None or self._set.offer.baseline_document is None:
                     t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._set.signature, row.id))
         self._set.reload()
