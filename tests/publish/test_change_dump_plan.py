@@ -133,17 +133,6 @@ def test_what_has_left_the_change_lists_leaves_the_dump() -> None:
     assert nothing == ChangeDumpState(first=5, from_=EMPTY.from_)
 
 
-def test_what_follows_a_lost_package_stays() -> None:
-    first, second, third = package(0, 1, 4, until=50), package(2, 5, 6), package(2, 7, 7, final=False)
-    state = begun(first, second, third, packed=3)
-    assert plan.without_damaged(state, []) == state
-    assert plan.without_damaged(state, [third]) == begun(first, second)
-    assert plan.without_damaged(state, [first]).packages == (second, third)
-    lost = plan.without_damaged(state, [first, second])
-    assert (lost.first, lost.from_, lost.packages) == (7, second.until, (third,))
-    assert plan.without_damaged(state, [first, second, third]).packages == ()
-
-
 def test_after_a_change_that_cannot_be_had_the_dump_begins_anew() -> None:
     """RS-CDM-10."""
     state = ChangeDumpState(first=4, from_=at(31.000001))

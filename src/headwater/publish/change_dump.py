@@ -73,18 +73,6 @@ def kept(state: ChangeDumpState, segments: Sequence[Segment], first: int) -> Cha
     return ChangeDumpState(first=begin.first, from_=begin.from_)
 
 
-def without_damaged(state: ChangeDumpState, damaged: Sequence[ChangePackage]) -> ChangeDumpState:
-    """The Change Dump without packages that were lost or damaged: what follows the last of them stays.
-
-    One that is not final is made anew.
-    """
-    packages = [one for one in state.packages if one not in damaged]
-    if lost := [one for one in damaged if one.is_final]:
-        later = tuple(one for one in packages if one.first > lost[-1].first)
-        return ChangeDumpState(first=lost[-1].last + 1, from_=lost[-1].until, packages=later)
-    return msgspec.structs.replace(state, packages=tuple(packages), packed_at=None) if damaged else state
-
-
 def next_package(
     state: ChangeDumpState, segments: Sequence[Segment], settings: SetSettings, now: dt.datetime, *, at_once: bool
 ) -> PackagePlan | None:
@@ -116,19 +104,16 @@ def change_dump_names(name: str, state: ChangeDumpState) -> Iterator[str]:
 def publish_change_dump(job: PublicationJob) -> ChangeDumpState:
     """Take out of the Change Dump what has left the Change Lists; the new state.
 
-    Nothing is packed here, so that Change Lists never wait for packages.
+    One of which a package was lost or damaged begins anew after all that is packed for good. Nothing is packed here, so
+    that Change Lists never wait for packages.
     """
     before, segments = job.publication.change_dump, job.snapshot.segments
-    begun = ChangeDumpState(first=segments[-1].first, from_=segments[-1].from_)
-    state = kept(before or begun, segments, max(job.first, job.publication.history))
+    state = before or ChangeDumpState(first=segments[-1].first, from_=segments[-1].from_)
     if job.refresh is Refresh.ALL:
-        is_sound = job.context.is_as_left
-        damaged = [
-            one
-            for one in state.packages
-            if not all(map(is_sound, change_package_names(job.name, one.segment, one.hash)))
-        ]
-        state = without_damaged(state, damaged)
+        names = [name for one in state.packages for name in change_package_names(job.name, one.segment, one.hash)]
+        if not all(map(job.context.is_as_left, names)):
+            state = ChangeDumpState(first=state.next_first, from_=state.next_from)
+    state = kept(state, segments, max(job.first, job.publication.history))
     if state != before or job.refresh is Refresh.ALL:
         job.store_writer.documents(documents.change_dump(job.context.site, job.name, state))
     return state

@@ -290,15 +290,18 @@ class Publisher:
         known = {*published_names(job.name, before), *archives.dropped, *changes.dropped}
         if job.refresh is Refresh.ALL:  # strays
             known |= {one for one in job.context.store.names(f"{job.name}/") if is_part_name(job.name, one)}
+        packages = set(job.context.store.names(f"{job.name}/resourcedump/")) if is_withdrawn else set[str]()
+        known |= packages
         retired = plan.with_retired(before, known, live, job.now)
-        stored = job.context.store.names(f"{job.name}/resourcedump/") if is_withdrawn else ()
-        over = [name for name, _since in retired] if self._options.forget else plan.expired(retired, job.now)
-        over = tuple(dict.fromkeys((*over, *(one for one in stored if one not in live))))
+        forget = self._options.forget
+        over = [one for one, since in retired if forget or one in packages or plan.is_over(since, job.now)]
         removed = self._remove(over)
-        later = dict(retired) | dict.fromkeys(over, job.now)
+        left = dict(retired) | dict.fromkeys(over, job.now)  # what cannot be removed is tried again after a grace
+        for name in removed:
+            del left[name]
         publication = msgspec.structs.replace(
             publication,
-            retired=tuple(one for one in later.items() if one[0] not in removed),
+            retired=tuple(left.items()),
             fingerprint=fingerprint(site, settings),
             base_url=site.base_url,
             uris=uri_fingerprint(site.base_url, site.resource_prefix(job.name)),
