@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -53,8 +53,6 @@ class SiteDocuments:
         self._first_published = 0
         """So many of the first sets have been found to be published: what one publication costs is no matter of how
         many sets there are."""
-        self._earlier: frozenset[str] = frozenset()
-        """Sets that were named before this run: they stay named while they are published anew."""
         self._looked = False
 
     def set_published(self, name: str, *, check: bool) -> None:
@@ -114,22 +112,14 @@ class SiteDocuments:
 
     def name_earlier(self) -> None:
         """Name the sets that earlier runs have named, as this one begins: one that is new may take long."""
-        if self._store.stat(SOURCE_DESCRIPTION) is None or self.is_site_published():
-            return
-        mine = {one.name for one in self._site.sets}
-        notes = {one.name: decode_publication(one.notes) for one in self._catalog.sets() if one.name in mine}
-        self._earlier = frozenset(
-            name
-            for name, note in notes.items()
-            if not note.is_first and self._store.stat(capability_list_name(name)) and self._is_here(name, note)
-        )
-        self.name_published()
+        if self._store.stat(SOURCE_DESCRIPTION) is not None and not self.is_site_published():
+            self.name_published()
 
     def name_published(self) -> None:
         """Name the sets that are published and not named yet, though others are not published."""
-        published = self._published | self._earlier
+        published = self._published
         if not self._looked and not self.is_site_published():  # what an earlier run has left
-            published.update(self._published_names())
+            published = set(self._published_names())
         self._looked = True
         if not published <= (self._named or frozenset()):
             self.publish_site()
@@ -186,29 +176,31 @@ class SiteDocuments:
         return self._named is not None
 
     def _published_names(self) -> tuple[str, ...]:
-        """The sets to name; in an order that does not depend on which of them this run is about."""
-        if len(self._published) < len(self._site.sets):
-            mine = {one.name for one in self._site.sets} - self._published
-            for state in self._catalog.sets():  # read once, however many of them are not published
-                if state.name in mine:
-                    self._is_left(state)
-        names = [one.name for one in self._site.sets if one.name in self._published or one.name in self._earlier]
-        return tuple(sorted([*names, *self._others()])) if self._keep_others else tuple(names)
+        """The sets to name, in an order that does not depend on which of them this run is about.
 
-    def _others(self) -> Iterator[str]:
-        """Sets that earlier runs have published at the same base URL."""
-        mine = {one.name for one in self._site.sets}
-        for state in self._catalog.sets():
-            publication = decode_publication(state.notes)
-            if state.name in mine or publication.is_first:
-                continue
-            if self._store.stat(capability_list_name(state.name)) is None:
-                continue
-            if self._is_here(state.name, publication):
-                yield state.name
-                continue
+        Those of earlier runs stay named while they are published anew, and those that the site does not have, where
+        others are kept.
+        """
+        mine = dict.fromkeys(one.name for one in self._site.sets)
+        named = mine.keys() & self._published
+        if self._keep_others or len(named) < len(mine):
+            for state in self._catalog.sets():  # read once, however many of them are not published
+                if state.name in mine and state.name not in named:
+                    named |= {state.name} if self._is_left(state) or self._is_earlier(state) else set()
+                elif state.name not in mine and self._keep_others and self._is_earlier(state):
+                    named.add(state.name)
+        return tuple(sorted(named)) if self._keep_others else tuple(one for one in mine if one in named)
+
+    def _is_earlier(self, state: SetState) -> bool:
+        """Whether an earlier run has published the set at the same base URL, in whatever shape."""
+        publication = decode_publication(state.notes)
+        if publication.is_first or self._store.stat(capability_list_name(state.name)) is None:
+            return False
+        is_here = self._is_here(state.name, publication)
+        if not is_here and self._keep_others:
             text = f"the set {state.name!r} was published for another base URL: it is no longer named"
             self._context.listener(Notice("HW-PUB-11", text))
+        return is_here
 
     def _site_of(self, published: Iterable[str]) -> Site:
         """The site with the sets that earlier runs have published, as they have left them."""
