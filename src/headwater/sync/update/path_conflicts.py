@@ -121,11 +121,9 @@ class PathConflicts:
         stays, else the file gives way. `deletes`: what is in `temp.deletions` is about to go.
         """
         if t.one("SELECT 1 FROM temp.work WHERE held IS NULL LIMIT 1") is not None:
-            if t.one("SELECT 1 FROM temp.work GROUP BY path HAVING count(*) > 1 LIMIT 1") is not None:
-                self._escape(t, t.rows(_SAME_PATH))
-            if t.one("SELECT 1 FROM resources WHERE path IS NOT NULL LIMIT 1") is not None:
-                self._escape(t, t.rows(_TAKEN, (self._set.id,)))
-                self._escape(t, t.rows(_FOLDER_IN_USE))
+            self._escape(t, t.rows(_SAME_PATH))
+            self._escape(t, t.rows(_TAKEN, (self._set.id,)))
+            self._escape(t, t.rows(_FOLDER_IN_USE))
             _fill_folders(t)
             while files := t.fetch("SELECT f.path FROM temp.folders f JOIN resources r ON r.path = f.path LIMIT 1000"):
                 for (path,) in files:  # new resources whose folder is a held file
@@ -158,19 +156,13 @@ class PathConflicts:
 def _fill_folders(t: Transaction) -> None:
     """Have every folder that leads to something new in `temp.folders`."""
     t.run("DELETE FROM temp.folders")
-    seen: set[bytes] = set()
-    number, last = 0, b""
+    number = 0
     while rows := t.fetch(_NEW_PATHS, (number,)):
         number = rows[-1][0]
+        folders: set[bytes] = set()
         for _, path in rows:
             folder = path.rpartition(b"/")[0]
-            if folder == last:
-                continue
-            last = folder
-            while folder and folder not in seen:
-                seen.add(folder)
+            while folder and folder not in folders:
+                folders.add(folder)
                 folder = folder.rpartition(b"/")[0]
-        if len(seen) > _CHUNK:
-            t.many("INSERT OR IGNORE INTO temp.folders(path) VALUES (?)", [(folder,) for folder in seen])
-            seen.clear()
-    t.many("INSERT OR IGNORE INTO temp.folders(path) VALUES (?)", [(folder,) for folder in seen])
+        t.many("INSERT OR IGNORE INTO temp.folders(path) VALUES (?)", [(folder,) for folder in folders])
