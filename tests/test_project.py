@@ -30,7 +30,7 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 4_529,
+    "catalog": 4_495,
     "cli": 5_792,
     "datasets": 392,
     "files": 1_097,
@@ -54,7 +54,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 286
+MOST_MODULES = 285
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tools.engines.engine import Engine
 
-from headwater.catalog.cluster import reads as cluster_reads
+from headwater.catalog.cluster import catalog as cluster_catalog
 from headwater.catalog.cluster.catalog import ClusterCatalog
 from headwater.catalog.cluster.head import Tail
 from headwater.catalog.cluster.writer import SetWriter
@@ -255,7 +255,7 @@ def alone(catalog: Catalog) -> list[Resource]:
     """A read that holds the lease, because all attempts without it have met somebody who writes."""
     assert isinstance(catalog, ClusterCatalog)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster_reads, "_ATTEMPTS", 0)
+        patch.setattr(cluster_catalog, "_ATTEMPTS", 0)
         return list(catalog.page("s", 0))
 
 

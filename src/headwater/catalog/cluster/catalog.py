@@ -5,12 +5,16 @@ the set's head makes all of it so (docs/decisions/014-cluster-catalog.md).
 
 New resources of a load go straight to their place: nobody sees them before the head counts their revisions. Whatever
 replaces a document that readers see is written beside it first (the log, or the journal), committed, then applied.
+
+What is found while the head stays at one revision, with nothing left to be put into its place, is of one state. A read
+that meets a writer begins anew, and then holds the lease of the set for a moment.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -34,15 +38,16 @@ from headwater.catalog.cluster.head import (
     Tail,
     fills_of,
     log_of,
+    pages_of,
     segments_of,
     stamped,
     state_of,
+    valid,
     with_log,
     with_places,
     with_rows,
 )
-from headwater.catalog.cluster.indices import Indices
-from headwater.catalog.cluster.reads import ClusterReads
+from headwater.catalog.cluster.indices import WINDOW, Indices
 from headwater.catalog.cluster.schema import prepare
 from headwater.catalog.cluster.writer import RoleLease, SetWriter, Writer
 from headwater.catalog.interface import (
@@ -50,30 +55,40 @@ from headwater.catalog.interface import (
     NO_UPDATE,
     Accepted,
     Catalog,
+    Change,
     ClusterOptions,
     Event,
     Limits,
     NumberedChange,
+    Page,
     Rendered,
+    Resource,
+    RowKey,
     Segment,
+    SetSnapshot,
     SetState,
+    StateRow,
     StateUpdate,
     Unacceptable,
     WrongPhase,
 )
 from headwater.catalog.lease import Lease
-from headwater.catalog.page_filling import Places, check_after, is_text, to_microseconds
+from headwater.catalog.page_filling import Places, check_after, is_row_key, is_text, to_microseconds
 from headwater.progress import Listener, silent
 from headwater.spec.times import from_microseconds
-from headwater.storage.cluster import Access, Cluster
+from headwater.storage.cluster import Access, Cluster, ClusterDamaged
 
 _LONGEST_NAME = 8_000
 """Octets of a set's name: a keyword that is sorted by may have 32,766, an address fewer."""
 
+_ATTEMPTS = 2
+"""So often a read is tried without the lease."""
+
 R = TypeVar("R")
+T = TypeVar("T")
 
 
-class ClusterCatalog(ClusterReads, Catalog):
+class ClusterCatalog(Catalog):
     """A catalog in the indices `PREFIX-set`, `PREFIX-resource`, `PREFIX-change` and `PREFIX-state`, created as needed.
 
     Use from any thread, from any number of processes and machines. Every method may raise a `ClusterFault`.
@@ -99,15 +114,16 @@ class ClusterCatalog(ClusterReads, Catalog):
         except BaseException:
             self._cluster.close()
             raise
-        super().__init__(
-            Writer(
-                Indices(self._cluster, prefix),
-                lease_seconds=options.lease_seconds,
-                busy_seconds=options.busy_seconds,
-                listener=listener,
-            )
+        self._indices = Indices(self._cluster, prefix)
+        self._writer = Writer(
+            self._indices,
+            lease_seconds=options.lease_seconds,
+            busy_seconds=options.busy_seconds,
+            listener=listener,
         )
         self._extents = Extents()
+        self._locks: dict[str, threading.Lock] = {}
+        self._locks_lock = threading.Lock()
 
     @property
     def cluster(self) -> Cluster:
@@ -179,6 +195,132 @@ class ClusterCatalog(ClusterReads, Catalog):
     def _edit(self, name: str, change: Callable[[SetHead], SetHead]) -> SetHead:
         with self._lock(name):
             return SetWriter(self._writer, name).edit(change)
+
+    def sets(self) -> list[SetState]:
+        return [state_of(head) for head in self._indices.heads()]
+
+    def snapshots(self, names: frozenset[str] = frozenset()) -> Iterator[SetSnapshot]:
+        heads = self._indices.heads(whole=True)
+        return (as_snapshot(head) for head in heads if not names or head.resource_set in names)
+
+    def snapshot_of(self, name: str) -> SetSnapshot:
+        return as_snapshot(self._head(name))
+
+    def times(self, wanted: Mapping[str, int]) -> dict[str, dt.datetime]:
+        return {change.resource_set: change.recorded.at for change in self._indices.changes_in(wanted)}
+
+    def newest(self) -> dict[str, int]:
+        return self._indices.newest()
+
+    def state(self, name: str) -> SetState:
+        return state_of(self._head(name))
+
+    def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
+        asked = list(dict.fromkeys(key for key in keys if is_row_key(key)))
+        found = self._read(name, lambda head: self._indices.rows_by_key(head, asked))
+        return {(row.kind, row.key): row for row in found}
+
+    def rows_of(
+        self,
+        name: str,
+        kind: str,
+        *,
+        after: StateRow | None = None,
+        until: int | None = None,
+        limit: int = 10_000,
+        descending: bool = False,
+    ) -> list[StateRow]:
+        most = max(limit, 0) if is_row_key((kind, "-")) else 0
+        return self._read(
+            name, lambda head: self._indices.rows_in_order(head, kind, after, until, most, descending=descending)
+        )
+
+    def row_counts(self, name: str) -> dict[str, int]:
+        return self._read(name, self._indices.row_counts)
+
+    def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
+        """The sets that have rows of a kind, of a rank up to `until`, and how many, as of a second ago."""
+        return self._indices.sets_with_rows(kind, until) if is_row_key((kind, "-")) else {}
+
+    def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
+        found = self._read(name, lambda head: self._indices.resources_of(head, uris))
+        return {one.uri: one.resource for one in found}
+
+    def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
+        found = self._read(name, lambda head: self._indices.by_uri(head, after, max(limit, 0)))
+        return [one.resource for one in found]
+
+    def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
+        return [(one.uri, one.memo) for one in self.resources(name, after, limit)]
+
+    def pages(self, name: str) -> list[Page]:
+        return pages_of(self._head(name))
+
+    def page(self, name: str, number: int) -> Iterator[Resource]:
+        there = 0 <= number < self.state(name).page_count  # an unknown set is said now
+        return self._page(name, number) if there else iter(())
+
+    def _page(self, name: str, number: int) -> Iterator[Resource]:
+        found = self._read(name, lambda head: self._indices.on_page(head, number))
+        yield from (document.resource for document in found)
+
+    def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
+        head = self._head(name)
+        first = max(after + 1, head.runs[0].first) if head.runs else head.last_seq + 1
+        last = min(head.last_seq, first + limit - 1)
+        found: list[Change] = []
+        while first <= last:
+            end = min(last, first + WINDOW - 1)
+            for seq, document in enumerate(self._indices.changes_of(name, first, end), first):
+                if document is None or not valid(head, document.rev):
+                    raise ClusterDamaged(f"change {seq} is missing, the set says {head.last_seq}", where=name)
+                found.append(document.recorded)
+            first = end + 1
+        return found
+
+    def segments(self, name: str) -> list[Segment]:
+        return segments_of(self._head(name))
+
+    def _head(self, name: str) -> SetHead:
+        """The head as it is now; what an older version has left in it alone is put into its place first."""
+        head = self._indices.head(name).source
+        return self._turn(name, _released) if head.tail is not None and head.tail.changes else head
+
+    def _turn(self, name: str, work: Callable[[SetWriter], R]) -> R:
+        with self._lock(name):
+            turn = SetWriter(self._writer, name)
+            return turn.run(lambda: work(turn))
+
+    def _lock(self, name: str) -> threading.Lock:
+        """Calls of this handle on one set take turns before they compete with others' for the lease."""
+        with self._locks_lock:
+            return self._locks.setdefault(name, threading.Lock())
+
+    def _read(self, name: str, fetch: Callable[[SetHead], T]) -> T:
+        """What `fetch` finds in one committed state, which has this head."""
+        head = self._head(name)
+        for _attempt in range(_ATTEMPTS):
+            before, found = head, fetch(head) if head.tail is None else None
+            head = self._head(name)
+            if found is not None and head.rev == before.rev:
+                return found
+
+        def work(turn: SetWriter) -> T:
+            found = fetch(turn.head)
+            turn.release()
+            return found
+
+        return self._turn(name, work)
+
+
+def as_snapshot(head: SetHead) -> SetSnapshot:
+    """State, pages and segments of a set."""
+    return SetSnapshot(state_of(head), pages_of(head), segments_of(head))
+
+
+def _released(turn: SetWriter) -> SetHead:
+    turn.release()
+    return turn.head
 
 
 class Extents:
