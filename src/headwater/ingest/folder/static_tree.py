@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 from headwater.catalog.interface import Catalog
@@ -77,10 +77,7 @@ class SetTree:
 
         A symbolic link is never ours, nor is what lies behind it.
         """
-        root = os.path.realpath(self._place)
-        return sum(_remove(root, path) for path in self._strays(root))
-
-    def _strays(self, root: bytes) -> Iterator[bytes]:
+        root, removed = os.path.realpath(self._place), 0
         held = (uri for uri, _memo in memos_of(self._catalog, self._name))
         uri = next(held, None)
         with suppress(RootFault):  # there is no tree yet
@@ -88,7 +85,8 @@ class SetTree:
                 while uri is not None and uri < one.uri:
                     uri = next(held, None)
                 if isinstance(one, FileEntry) and uri != one.uri:
-                    yield path_of(one.uri)
+                    removed += _remove(root, path_of(one.uri))
+        return removed
 
     def settle(self, root: bytes) -> None:
         """Bring copies to the disk before a list that is synced names them; links go there with the list itself."""
@@ -99,8 +97,6 @@ class SetTree:
 
 def _remove(root: bytes, relative: bytes) -> bool:
     """Take away the regular file at this path; whether there was one, in the tree and with no link on the way."""
-    if any(name in (b"", b".", b"..") for name in relative.split(b"/")) or b"\0" in relative:
-        return False  # whatever the catalog says
     folder, name = os.path.split(os.path.join(root, relative))
     try:
         descriptor = open_unlinked(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
