@@ -83,7 +83,11 @@ class TokenOptions(msgspec.Struct, frozen=True, kw_only=True):
             texts += found
         if variable is not None:
             if not (value := environment.get(variable, "").strip()):
-                raise BadToken("this environment variable is not set, or empty, and is to have a token", where=variable)
+                raise BadToken(
+                    "this environment variable is not set, or empty, and is to have a token",
+                    where=variable,
+                    advice=f"Set it for the process (export {variable}=…), or give token_file instead of token_env.",
+                )
             texts.append(value)
         return [_checked(text, file or variable) for text in texts]
 
