@@ -35,7 +35,7 @@ LINES = {
     "datasets": 392,
     "files": 1_097,
     "http": 5_140,
-    "ingest": 6_769,
+    "ingest": 6_765,
     "notify": 3_691,
     "packages": 1_207,
     "patches": 438,

@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from headwater.catalog import catalog_url
-from headwater.copy_state import FOLDER, STATE
+from headwater.copy_state import FOLDER, STATE, CopyStateReader, copied_sets
 from headwater.errors import HeadwaterError, UsageFault
 from headwater.files.file_copies import ALGORITHM as VERSION_ALGORITHM
 from headwater.files.folder_marks import is_state, is_tree
@@ -48,8 +48,7 @@ def published_names(copy: Path, wanted: str | None) -> dict[str, str]:
     names = names_in_copy(copy)
     found = {ours: theirs for ours, theirs in names.items() if wanted is None or wanted in (ours, theirs)}
     if names and not found:
-        meant = get_close_matches(str(wanted), [*names, *names.values()], 1)
-        hint = f"Did you mean {meant[0]}? " if meant else ""
+        hint = "".join(f"Did you mean {one}? " for one in get_close_matches(str(wanted), [*names, *names.values()], 1))
         has = ", ".join(list(names)[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")
         raise UnknownCopySet(f"the copy has no set {wanted!r}", where=str(copy), advice=f"{hint}The copy has {has}.")
     return found
@@ -57,8 +56,6 @@ def published_names(copy: Path, wanted: str | None) -> dict[str, str]:
 
 def names_in_copy(copy: Path) -> dict[str, str]:
     """The names of a copy's sets, by the names that sets of a source may have. Raises faults of the copy's state."""
-    from headwater.copy_state import CopyStateReader, copied_sets
-
     if not has_copy(copy):
         return {}
     with closing(CopyStateReader(copy)) as state, state.read() as t:
@@ -74,7 +71,7 @@ def names_in_copy(copy: Path) -> dict[str, str]:
 def copy_folders(sets: Iterable[SetConfig]) -> dict[str, str]:
     """The folder within its copy of each set that publishes one, as the copy's state says; while that is not known, "".
 
-    With that come a reader of databases and the intake, which sets that publish no copies do not need.
+    With that comes the intake, which sets that publish no copies do not need.
     """
     by_copy: dict[str, list[SetConfig]] = {}
     for one in sets:
@@ -82,7 +79,6 @@ def copy_folders(sets: Iterable[SetConfig]) -> dict[str, str]:
             by_copy.setdefault(one.copy, []).append(one)
     if not by_copy:
         return {}
-    from headwater.copy_state import CopyStateReader, copied_sets
     from headwater.ingest.copy_intake import chosen
 
     found: dict[str, str] = {}
