@@ -17,12 +17,12 @@ from headwater.http.metrics import (
     BOUNDS,
     FRESH_SECONDS,
     Family,
-    Histogram,
     MetricsPage,
     RequestCounters,
     SharedCounters,
     exposition,
     kind_of,
+    labels,
 )
 from headwater.http.responses import AccessRecord
 from headwater.source.config import SetConfig, SourceConfig
@@ -71,9 +71,8 @@ def answered(
 def test_the_text_format_escapes_and_adds_up() -> None:
     page = exposition(
         [
-            Family("one_total", "counter", "A \\ and\na line.", [((("set", 'a"b\\c\nd'),), 3), ((("set", "é"),), 0.5)]),
+            Family("one_total", "counter", "A \\ and\na line.", [(labels(set='a"b\\c\nd'), 3), (labels(set="é"), 0.5)]),
             Family("none", "gauge", "Nothing.", []),
-            Histogram("took", "Seconds.", (0.1, 1.0), [((("kind", "x"),), (1, 2, 3), 9.5)]),
         ]
     )
     assert page.decode() == (
@@ -81,13 +80,6 @@ def test_the_text_format_escapes_and_adds_up() -> None:
         "# TYPE one_total counter\n"
         'one_total{set="a\\"b\\\\c\\nd"} 3\n'
         'one_total{set="é"} 0.5\n'
-        "# HELP took Seconds.\n"
-        "# TYPE took histogram\n"
-        'took_bucket{kind="x",le="0.1"} 1\n'
-        'took_bucket{kind="x",le="1.0"} 3\n'
-        'took_bucket{kind="x",le="+Inf"} 6\n'
-        'took_sum{kind="x"} 9.5\n'
-        'took_count{kind="x"} 6\n'
     )
     read(page)
 
@@ -117,7 +109,8 @@ def test_a_strange_target_makes_no_new_kind() -> None:
     counts = RequestCounters()
     for number in range(1_000):
         counts.served(answered(f"/{number}/\N{SNOWMAN}{number}", 404))
-    assert {kind: list(rows) for kind, rows in counts.everybodys().requests.items()} == {"other": [404]}
+    kinds = {key for key in counts.everybodys().samples if key.startswith("headwater_requests_total")}
+    assert kinds == {'headwater_requests_total{kind="other",status="404"}'}
 
 
 def test_counting_costs_less_than_two_microseconds() -> None:
@@ -264,12 +257,14 @@ def test_processes_on_one_socket_add_up(tmp_path: Path, monkeypatch: pytest.Monk
     other.served(answered(status=404))
     other.published(Publication(name="s", is_first=True, resources=1, first=1, last=0))
     (tmp_path / "33.json").write_bytes(b"cut o")
-    total = one.everybodys()
-    assert total.requests["resource"][200][:2] == [12, 99.003]
-    assert sum(total.requests["resource"][200][2:]) == 2
-    assert 404 not in total.requests["resource"]  # said when it is due
-    assert sum(other.everybodys().requests["resource"][404][2:]) == 1
-    assert other.everybodys().publications == {"s": 1}
+    total = one.everybodys().samples
+    assert total['headwater_response_octets_total{kind="resource"}'] == 12
+    assert total['headwater_request_seconds_sum{kind="resource"}'] == 99.003
+    assert total['headwater_requests_total{kind="resource",status="200"}'] == 2
+    unsaid = 'headwater_requests_total{kind="resource",status="404"}'
+    assert unsaid not in total  # said when it is due
+    everything = other.everybodys().samples
+    assert everything[unsaid] == everything['headwater_set_publications_total{set="s"}'] == 1
 
 
 def test_whichever_process_is_asked_says_the_same(source_folder: Path) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.ingest import bearer_token
-from headwater.http.metrics import CONTENT_TYPE, Family, exposition
+from headwater.http.metrics import CONTENT_TYPE, Family, exposition, labels
 from headwater.http.requests import Receive, Scope, header, read_body
 from headwater.http.responses import CLOSE, AccessRecord, Head, ReaderGone, Response, Send, access_record, line
 from headwater.http.server import ServerThread, UvicornServer, make_server, run_in_loop
@@ -245,9 +245,9 @@ class HubApplication:
             ("topic_fetches", "Topics that could not be fetched.", {"failed": self._hub.fetches.failed}),
             ("payloads", "Payloads that were taken.", {"taken": self._hub.published}),
         )
-        families = [Family(f"headwater_hub_{name}", "gauge", text, [((), value)]) for name, text, value in gauges]
+        families = [Family(f"headwater_hub_{name}", "gauge", text, [("", value)]) for name, text, value in gauges]
         for name, text, found in counters:
-            samples = [((("outcome", outcome),), value) for outcome, value in found.items()]
+            samples = [(labels(outcome=outcome), value) for outcome, value in found.items()]
             families.append(Family(f"headwater_hub_{name}_total", "counter", text, samples))
         return exposition(families)
 

@@ -9,17 +9,16 @@ once a second at most, and seldomer when it takes long.
 from __future__ import annotations
 
 import datetime as dt
-import math
 import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
-Labels = tuple[tuple[str, str], ...]
-Sample = tuple[Labels, float]
+Sample = tuple[str, float]
+"""What follows the name of its family, `labels` or a suffix with them, and the value."""
 
 
 class Family(msgspec.Struct, frozen=True):
-    """Samples of one name. `kind` is `gauge` or `counter`; a counter's name ends in `_total`."""
+    """Samples of one name. `kind` is `gauge`, `counter` or `histogram`; a counter's name ends in `_total`."""
 
     name: str
     kind: str
@@ -51,73 +50,53 @@ class Family(msgspec.Struct, frozen=True):
     samples: Sequence[Sample]
 
 
-class Histogram(msgspec.Struct, frozen=True):
-    """A distribution over `bounds`, which ascend."""
-
-    name: str
-    help: str
-    bounds: tuple[float, ...]
-    samples: Sequence[tuple[Labels, Sequence[int], float]]
-    """Labels, `len(bounds) + 1` counts (not added up), and the sum of all that was observed."""
+def labels(**named: str) -> str:
+    """Labels as they stand behind a name."""
+    inside = ",".join(f'{name}="{_escaped(text)}"' for name, text in named.items())
+    return f"{{{inside}}}"
 
 
-def exposition(families: Iterable[Family | Histogram]) -> bytes:
+def exposition(families: Iterable[Family]) -> bytes:
     """The page. A family without samples is left out."""
     lines: list[str] = []
     for family in families:
-        if not family.samples:
-            continue
-        kind = family.kind if isinstance(family, Family) else "histogram"
-        lines += (f"# HELP {family.name} {_help(family.help)}", f"# TYPE {family.name} {kind}")
-        if isinstance(family, Family):
-            lines += (_line(family.name, labels, value) for labels, value in family.samples)
-            continue
-        for labels, counts, total in family.samples:
-            bounds = zip((*family.bounds, math.inf), accumulate(counts), strict=True)
-            name = family.name
-            lines += (_line(f"{name}_bucket", (*labels, ("le", _number(bound))), count) for bound, count in bounds)
-            lines += (_line(f"{name}_sum", labels, total), _line(f"{name}_count", labels, sum(counts)))
+        if family.samples:
+            said = family.help.replace("\\", "\\\\").replace("\n", "\\n")
+            lines += (f"# HELP {family.name} {said}", f"# TYPE {family.name} {family.kind}")
+            lines += (f"{family.name}{rest} {value!r}" for rest, value in family.samples)
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _line(name: str, labels: Labels, value: float) -> str:
-    escaped = ((key, _help(text).replace('"', '\\"')) for key, text in labels)
-    inside = ",".join(f'{key}="{text}"' for key, text in escaped)
-    return f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
-
-
-def _number(value: float) -> str:
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(value)
-
-
-def _help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 WRITE_SECONDS: Final = 1.0
 """How far behind the others' figures may be, at most, while they are asked anything."""
 
+_TOOK: Final = "headwater_request_seconds"
+_CUT_SHORT, _FAULTS = "headwater_responses_cut_short_total", "headwater_request_faults_total"
+_PUBLICATIONS: Final = "headwater_set_publications_total"
+
 
 class Counts(msgspec.Struct):
     """What one process has counted, or all of them."""
 
-    requests: dict[str, dict[int, list[float]]] = {}
-    """For each kind and status: octets, seconds, and how many answers took up to each of BOUNDS, and longer."""
-    publications: dict[str, int] = {}
-    faults: int = 0
-    cut_short: int = 0
-    lines: dict[str, dict[str, int]] = {}
+    samples: dict[str, float] = msgspec.field(default_factory=lambda: {_CUT_SHORT: 0, _FAULTS: 0})
+    """By name and labels. A bucket of the histogram has only those that are in none below it."""
+    lines: dict[str, dict[str, float]] = {}
     """What was announced, by set and outcome."""
 
+    def add(self, other: Counts) -> None:
+        """Count what another one has counted as well."""
+        _add(self.samples, other.samples)
+        for name, outcomes in other.lines.items():
+            _add(self.lines.setdefault(name, {}), outcomes)
 
-def _added(one: Any, other: Any) -> Any:
-    """The sum of two counts: of numbers, of rows of them, or of tables, in which each may have rows of its own."""
-    if isinstance(one, dict):
-        both = one.keys() & other.keys()
-        return one | other | {key: _added(one[key], other[key]) for key in both}
-    return list(map(_added, one, other)) if isinstance(one, list) else one + other
+
+def _add(counted: dict[str, float], more: Mapping[str, float]) -> None:
+    for key, value in more.items():
+        counted[key] = counted.get(key, 0) + value
 
 
 class SharedCounters:
@@ -144,9 +123,18 @@ class SharedCounters:
 
 BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 """Seconds: from what lies ready to a large file over a slow line."""
+_BUCKETS: Final = (*map(repr, BOUNDS), "+Inf")
 
 _DOCUMENTS: Final = (".xml", "/.well-known/resourcesync", "/robots.txt")
-OCTETS, SECONDS, FIRST_BUCKET = 0, 1, 2
+
+
+@lru_cache(maxsize=4_096)
+def _samples_of(kind: str, status: int, bucket: int) -> tuple[str, str, str, str]:
+    """The samples of an answer: of requests, of octets, of seconds, and of the bucket of the histogram."""
+    of_kind = labels(kind=kind)
+    requests = f"headwater_requests_total{labels(kind=kind, status=str(status))}"
+    octets, seconds = f"headwater_response_octets_total{of_kind}", f"{_TOOK}_sum{of_kind}"
+    return requests, octets, seconds, f"{_TOOK}_bucket{labels(kind=kind, le=_BUCKETS[bucket])}"
 
 
 class RequestCounters:
@@ -162,40 +150,32 @@ class RequestCounters:
 
     def served(self, request: AccessRecord) -> None:
         """One answered request."""
-        kind, status = kind_of(request.target), request.status
-        rows = self._own.requests.setdefault(kind, {})
-        row = rows.get(status)
-        if row is None:
-            row = rows[status] = [0.0] * (FIRST_BUCKET + len(BOUNDS) + 1)
         seconds = request.seconds
-        row[OCTETS] += request.octets
-        row[SECONDS] += seconds
-        row[FIRST_BUCKET + bisect_left(BOUNDS, seconds)] += 1
+        keys = _samples_of(kind_of(request.target), request.status, bisect_left(BOUNDS, seconds))
+        _add(self._own.samples, dict(zip(keys, (1, request.octets, seconds, 1), strict=True)))
         if not request.complete:
-            self._own.cut_short += 1
+            self._own.samples[_CUT_SHORT] += 1
         self._write()
 
     def published(self, news: Publication) -> None:
         """A pass has made changes of a set visible."""
-        self._own.publications = _added(self._own.publications, {news.name: 1})
+        _add(self._own.samples, {f"{_PUBLICATIONS}{labels(set=news.name)}": 1})
         self._write()
 
     def announced(self, name: str, account: Account) -> None:
         """Lines of one request to a set."""
-        self._own.lines = _added(self._own.lines, {name: dict(account.by_outcome)})
+        _add(self._own.lines.setdefault(name, {}), account.by_outcome)
         self._write()
 
     def fault(self, _fault: Exception) -> None:
         """Something of ours went wrong while a request was answered."""
-        self._own.faults += 1
+        self._own.samples[_FAULTS] += 1
 
     def everybodys(self) -> Counts:
         """What all processes have counted, as it is at this moment."""
-        others = () if self._shared is None else self._shared.others()
         total = Counts()
-        for one in (self._own, *others):
-            for field in Counts.__struct_fields__:
-                setattr(total, field, _added(getattr(total, field), getattr(one, field)))
+        for one in (self._own, *(() if self._shared is None else self._shared.others())):
+            total.add(one)
         return total
 
     def _write(self) -> None:
@@ -233,8 +213,22 @@ _SETS: Final = (
     ("pages_lag_seconds", "pages_lag_seconds", "How long the oldest stale page has been waiting."),
     ("last_refresh_timestamp_seconds", "refreshed_at", "When pages were rendered last; 0 for never."),
     ("last_look_timestamp_seconds", "last_look_at", "When the origin of the set was last looked at; 0 for never."),
+    ("ready", "", "1 when the set's documents are served, or it waits for its first records."),
+    ("waiting", "", "1 while a push set waits for its first records."),
+    ("publications_total", "", "Passes that have published changes since the server was started."),
+    ("failures", "", "Attempts that have failed in a row; 0 when well."),
+    ("held_back", "", "1 while deletions of the set are held back."),
+    ("unreadable_files", "", "Files that cannot be read at present."),
+    ("scans_total", "", "Full scans of the set's folder."),
 )
-"""Of each set: a metric, the field of `SourceSetStatus` that it shows, what it says."""
+"""Of each set: a metric, the field of `SourceSetStatus` that it shows, if it shows one, what it says."""
+
+_REQUESTS: Final = (
+    ("headwater_requests_total", "Requests that were answered."),
+    ("headwater_response_octets_total", "Octets of bodies that were sent."),
+    (_CUT_SHORT, "Answers that were cut short, by us or by their readers."),
+    (_FAULTS, "Faults of our own store while requests were answered."),
+)
 
 _HUBS: Final = (
     ("waiting", "waiting_changes", "gauge", "Visible changes that the hub has not taken."),
@@ -277,84 +271,73 @@ class MetricsPage:
                 self._due = ended + max(FRESH_SECONDS, DUTY.pause_after(ended - began))
             return self._page
 
-    def _families(self) -> Iterator[Family | Histogram]:
-        yield Family("headwater_build_info", "gauge", "The running version.", [((("version", __version__),), 1)])
+    def _families(self) -> Iterator[Family]:
         counted = self._counts.everybodys()
         yield from self._of_sets(counted)
-        yield from _of_requests(counted)
+        yield from _of_requests(counted.samples)
         took = os.times()
-        cpu = took.user + took.system
-        yield Family("process_cpu_seconds_total", "counter", "Processor time, user and system.", [((), cpu)])
-        yield Family("process_start_time_seconds", "gauge", "When the process began.", [((), round(_STARTED, 3))])
+        alone: list[tuple[str, str, str, Sample]] = [
+            ("headwater_build_info", "gauge", "The running version.", (labels(version=__version__), 1)),
+            ("process_cpu_seconds_total", "counter", "Processor time, user and system.", ("", took.user + took.system)),
+            ("process_start_time_seconds", "gauge", "When the process began.", ("", round(_STARTED, 3))),
+        ]
         with suppress(OSError), open("/proc/self/statm", "rb") as file:  # the system may not tell
             resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            yield Family("process_resident_memory_bytes", "gauge", "Memory in use.", [((), resident)])
+            alone.append(("process_resident_memory_bytes", "gauge", "Memory in use.", ("", resident)))
+        for name, kind, text, sample in alone:
+            yield Family(name, kind, text, [sample])
 
     def _of_sets(self, counted: Counts) -> Iterator[Family]:
         names = [one.name for one in self._source.site.sets]
         found = set_statuses(self._source.catalog, dt.datetime.now(dt.UTC), names)
-        for name, field, text in _SETS:
-            values = [(_set(one.name), _gauge(getattr(one, field))) for one in found]
-            yield Family(f"headwater_set_{name}", "gauge", text, values)
-        told = {str(one.get("name")): one for one in records(self._source.health().get("sets"))}
+        health = self._source.health()
+        told = {str(one.get("name")): one for one in records(health.get("sets"))}
         states = {state.name: state for state in self._source.catalog.sets()}
         waiting = waits(self._source, states)
+        ready = {name for name in names if name in waiting or shows(self._source, name, states)}
         problems = set_problems(self._source.catalog, names)
         held = {one.set for one in problems.held_back}
         held |= {name for name, one in told.items() if one.get("held_back") is not None}
         unreadable = {one.set: one.files for one in problems.unreadable}
-
-        def family(name: str, kind: str, text: str, value: Callable[[str], float], of: Iterable[str] = names) -> Family:
-            return Family(f"headwater_{name}", kind, text, [(_set(one), value(one)) for one in of])
-
-        text = "1 when the set's documents are served, or it waits for its first records."
-        yield family("set_ready", "gauge", text, lambda one: float(one in waiting or shows(self._source, one, states)))
-        text = "1 while a push set waits for its first records."
-        yield family("set_waiting", "gauge", text, lambda one: float(one in waiting))
-        text = "Passes that have published changes since the server was started."
-        yield family("set_publications_total", "counter", text, lambda one: counted.publications.get(one, 0))
+        published = {name: counted.samples.get(f"{_PUBLICATIONS}{labels(set=name)}", 0) for name in names}
+        values: dict[str, Mapping[str, float]] = {
+            "ready": {name: int(name in ready) for name in names},
+            "waiting": {name: int(name in waiting) for name in names},
+            "publications_total": published,
+            "failures": {name: _int(one.get("failures")) for name, one in told.items()},
+            "held_back": {name: int(name in held) for name in names},
+            "unreadable_files": {name: unreadable.get(name, 0) for name in names},
+            "scans_total": {name: _int(one.get("scans")) for name, one in told.items()},
+        }
+        for name, field, text in _SETS:
+            of_sets = values.get(name) or {one.name: _gauge(getattr(one, field)) for one in found if field}
+            samples = [(labels(set=one), value) for one, value in of_sets.items()]
+            yield Family(f"headwater_set_{name}", "counter" if name.endswith("_total") else "gauge", text, samples)
         lines = [
-            ((("set", name), ("outcome", outcome)), count)
+            (labels(set=name, outcome=outcome), count)
             for name, counts in sorted(counted.lines.items())
             for outcome, count in counts.items()
         ]
         text = "Lines and documents that were announced by HTTP, by what became of them."
         yield Family("headwater_ingest_lines_total", "counter", text, lines)
-        text = "Attempts that have failed in a row; 0 when well."
-        yield family("set_failures", "gauge", text, lambda one: _int(told[one].get("failures")), told)
-        text = "1 while deletions of the set are held back."
-        yield family("set_held_back", "gauge", text, lambda one: int(one in held))
-        text = "Files that cannot be read at present."
-        yield family("set_unreadable_files", "gauge", text, lambda one: unreadable.get(one, 0))
-        hubs = records(self._source.health().get("hubs"))  # none where another process tells them
-        for key, name, kind, text in _HUBS if hubs else ():
-            told_of_hubs = [((("hub", str(one.get("hub"))),), _int(one.get(key))) for one in hubs]
+        hubs = records(health.get("hubs"))  # none where another process tells them
+        for key, name, kind, text in _HUBS:
+            told_of_hubs = [(labels(hub=str(one.get("hub"))), _int(one.get(key))) for one in hubs]
             yield Family(f"headwater_notify_{name}", kind, text, told_of_hubs)
-        text = "Full scans of the set's folder."
-        yield family("set_scans_total", "counter", text, lambda one: _int(told[one].get("scans")), told)
 
 
-def _of_requests(counted: Counts) -> Iterator[Family | Histogram]:
-    kinds = sorted((kind, sorted(rows.items())) for kind, rows in counted.requests.items())
-    counts = [
-        ((("kind", kind), ("status", str(status))), int(sum(row[FIRST_BUCKET:])))
-        for kind, rows in kinds
-        for status, row in rows
-    ]
-    yield Family("headwater_requests_total", "counter", "Requests that were answered.", counts)
-    totals = [((("kind", kind),), reduce(_added, (row for _, row in rows))) for kind, rows in kinds]
-    sent = [(labels, int(row[OCTETS])) for labels, row in totals]
-    yield Family("headwater_response_octets_total", "counter", "Octets of bodies that were sent.", sent)
-    took = [(labels, list(map(int, row[FIRST_BUCKET:])), round(row[SECONDS], 6)) for labels, row in totals]
-    yield Histogram("headwater_request_seconds", "From the request to the end of its answer.", BOUNDS, took)
-    text = "Answers that were cut short, by us or by their readers."
-    yield Family("headwater_responses_cut_short_total", "counter", text, [((), counted.cut_short)])
-    text = "Faults of our own store while requests were answered."
-    yield Family("headwater_request_faults_total", "counter", text, [((), counted.faults)])
-
-
-def _set(name: str) -> Labels:
-    return (("set", name),)
+def _of_requests(counted: Mapping[str, float]) -> Iterator[Family]:
+    for name, text in _REQUESTS:
+        samples = [(key[len(name) :], value) for key, value in sorted(counted.items()) if key.startswith(name)]
+        yield Family(name, "counter", text, samples)
+    took: list[Sample] = []
+    for key in sorted(key for key in counted if key.startswith(f"{_TOOK}_sum")):
+        of_kind = key.removeprefix(f"{_TOOK}_sum")
+        buckets = [f'_bucket{of_kind[:-1]},le="{bound}"}}' for bound in _BUCKETS]
+        counts = list(accumulate(counted.get(_TOOK + bucket, 0) for bucket in buckets))
+        took += zip(buckets, counts, strict=True)
+        took += ((f"_sum{of_kind}", round(counted[key], 6)), (f"_count{of_kind}", counts[-1]))
+    yield Family(_TOOK, "histogram", "From the request to the end of its answer.", took)
 
 
 def _gauge(value: float | dt.datetime | None) -> float:
