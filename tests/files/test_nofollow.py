@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headwater.files import nofollow
-from headwater.files.nofollow import Opener, OpenFolder, open_by_steps, open_unlinked
+from headwater.files.nofollow import Opener, open_by_steps, open_unlinked
 
 READ = os.O_RDONLY | os.O_CLOEXEC
 ONLY_PATH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
@@ -127,28 +127,3 @@ def test_a_kernel_without_the_call_is_no_obstacle(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(ctypes, "CDLL", lambda *_arguments, **_options: Library)
     assert nofollow._best() is open_by_steps
-
-
-def test_a_folder_that_is_kept_open_leads_nowhere_else(tree: Path) -> None:
-    """Whatever takes its place while it is open; links in the path and at its end are refused all the same."""
-    root = os.fsencode(tree)
-
-    def read(folder: OpenFolder, path: bytes) -> str:
-        descriptor = folder.open(root + path, READ)
-        with os.fdopen(descriptor) as file:
-            return file.read()
-
-    (tree / "a/b/link").symlink_to(tree.parent / "outside/file")
-    with OpenFolder() as folder:
-        assert read(folder, b"/a/b/file") == "inside"
-        (tree / "a/b").rename(tree / "a/c")
-        (tree / "a/b").symlink_to(tree.parent / "outside")
-        assert read(folder, b"/a/b/file") == "inside"
-        assert read(folder, b"/a/c/file") == "inside"
-        for path in (b"/a/b/file", b"/a/out/file", b"/a/c/link", b"/a/to-file", b"/a/c/link"):
-            with pytest.raises(OSError, match=r"Errno 40|Too many levels") as error:
-                read(folder, path)
-            assert error.value.errno == errno.ELOOP
-        with pytest.raises(FileNotFoundError):
-            read(folder, b"/a/nothing/file")
-        assert read(folder, b"/a/c/file") == "inside"

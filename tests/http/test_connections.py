@@ -217,17 +217,6 @@ def test_a_server_that_ends_waits_a_moment_for_connections_without_requests(tmp_
         assert drain(client) == b""
 
 
-def test_to_end_nobody_waits_for_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the server, which looks ten times a second."""
-    monkeypatch.setattr("headwater.http.server._TICK_SECONDS", 3_600.0)
-    (tmp_path / "files").mkdir()
-    with face(tmp_path / "files", tmp_path / "state") as running:
-        running.source.start()
-        (health,) = running.source.sets_health
-        until(lambda: health.watching)
-        assert running.source.stop()
-
-
 def test_an_answer_that_is_under_way_is_finished(tmp_path: Path) -> None:
     """More than the sockets hold, and who reads it begins when the server has been told to end."""
     octets = bytes(range(256)) * (24 << 12)

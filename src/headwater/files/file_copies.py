@@ -40,10 +40,6 @@ def free_octets(place: str | bytes | int | os.PathLike[str]) -> int:
     return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
 
 
-_UNASKED: Final = 4 << 20
-"""So many octets are written at most until the disk is asked again how many are free; near the bound few."""
-
-
 class Room:
     """What the files of a copy may take: so many octets stay free on the disk, and all together are at most `most`."""
 
@@ -63,7 +59,6 @@ class Room:
         self.held = held
         self.counted = counted
         self._folder = folder
-        self._spare = 0
 
     def left(self) -> int:
         """How many octets more there may be, by both bounds."""
@@ -74,17 +69,9 @@ class Room:
         """Raise OSError where so many octets more have no room on the disk, or the copy none for what it has gained."""
         if self.most is not None and gained > 0 and self.held + gained > self.most:
             raise OSError(errno.EDQUOT, f"the copy would have more than {_said(self.most)} (--max-total)")
-        if not self.keep_free:
-            return
-        if octets > self._spare:
-            room = free_octets(self._folder) - self.keep_free - octets
-            if room < 0:
-                raise OSError(
-                    errno.ENOSPC, f"less than {_said(self.keep_free)} would be left free on the disk (--keep-free)"
-                )
-            self._spare = min(room // 64, _UNASKED)
-        else:
-            self._spare -= octets
+        if self.keep_free and free_octets(self._folder) < self.keep_free + octets:
+            told = _said(self.keep_free)
+            raise OSError(errno.ENOSPC, f"less than {told} would be left free on the disk (--keep-free)")
 
 
 def _said(octets: int) -> str:

@@ -31,7 +31,7 @@ from headwater.files.file_copies import (
     VersionWriter,
     is_linked,
 )
-from headwater.files.nofollow import READ_FLAGS, FileState, OpenFolder, open_unlinked
+from headwater.files.nofollow import READ_FLAGS, FileState, open_unlinked
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -65,14 +65,13 @@ class _Stopped(Exception):
 class ReadOptions(NamedTuple):
     """How files are read: `mode` is how a place is made (LINK, COPY), `versions` what sets octets aside, if anything.
 
-    `stop` says when nothing more is wanted; `open_file` opens a path without links (None: `open_unlinked`). A file that
-    was written to less than `settle_ns` ago is read only when nobody has it open for writing.
+    `stop` says when nothing more is wanted. A file that was written to less than `settle_ns` ago is read only when
+    nobody has it open for writing.
     """
 
     mode: str | None = None
     versions: VersionWriter | None = None
     stop: Callable[[], bool] | None = None
-    open_file: Callable[[bytes, int], int] | None = None
     settle_ns: int = 0
 
 
@@ -83,7 +82,7 @@ def read_file(request: HashRequest, options: ReadOptions = _DEFAULT_OPTIONS) -> 
     """Read one file; never raises for what the file system does."""
     for _attempt in range(_ATTEMPTS):
         try:
-            descriptor = (options.open_file or open_unlinked)(request[0], READ_FLAGS)
+            descriptor = open_unlinked(request[0], READ_FLAGS)
             try:
                 return _read_open(descriptor, request, options)
             finally:
@@ -209,11 +208,10 @@ def file_hasher(
     mode, aside, settle_ns = settings
     versions = None if aside is None else VersionWriter(aside)
     owner = os.getppid()
+    options = ReadOptions(mode, versions, lambda: os.getppid() != owner, settle_ns)
 
     def hash_files(block: list[HashRequest]) -> list[HashResult]:
-        with OpenFolder() as folder:
-            options = ReadOptions(mode, versions, lambda: os.getppid() != owner, folder.open, settle_ns)
-            return settled([read_file(request, options) for request in block], versions)
+        return settled([read_file(request, options) for request in block], versions)
 
     return hash_files
 

@@ -28,38 +28,6 @@ _PATH_ONLY: Final = getattr(os, "O_PATH", 0)
 _FOLDER: Final = (_PATH_ONLY or os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class OpenFolder:
-    """Opens files as `open_unlinked` does, and keeps the folder of the last one open: the next is mostly in it too.
-
-    To be closed soon, as whatever takes the folder's place meanwhile is not seen.
-    """
-
-    def __init__(self) -> None:
-        self._path: bytes | None = None
-        self._descriptor = -1
-
-    def open(self, path: bytes, flags: int) -> int:
-        """A descriptor of the file at this absolute path. Raises OSError; ELOOP when a name in it is a link."""
-        folder, _, name = path.rpartition(b"/")
-        if folder != self._path:
-            self.close()
-            self._descriptor = open_unlinked(folder or b"/", _FOLDER & ~os.O_NOFOLLOW)  # which would say ENOTDIR
-            self._path = folder
-        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=self._descriptor)
-
-    def close(self) -> None:
-        """Keep no folder open."""
-        if self._path is not None:
-            self._path = None
-            os.close(self._descriptor)
-
-    def __enter__(self) -> OpenFolder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 def open_by_steps(path: bytes, flags: int) -> int:
     """The same with what every system has: one descriptor for each name of the path."""
     *above, last = [one for one in path.split(b"/") if one not in (b"", b".")] or [b"."]

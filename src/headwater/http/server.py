@@ -8,7 +8,6 @@ are refused, is decided by values. Signals end the server gracefully and are rep
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import re
 import resource
@@ -187,8 +186,6 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 """What is called for each request: as in ASGI, but that a response is sent as a value."""
 
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_TICK_SECONDS = 0.1
-"""uvicorn's own: so often it looks what there is to do, and sets the time of `Date`."""
 _UNREAD_OCTETS = 16 << 10
 """Of answers so much may wait for their reader before nothing more is added: beside a block of each connection."""
 _PARSED_OCTETS = 2_048
@@ -217,39 +214,16 @@ class UvicornServer(uvicorn.Server):
     """A uvicorn server that remembers the signal that ended it instead of raising it again."""
 
     ended_by: signal.Signals | None = None
-    _is_ending = False
     _loop: asyncio.AbstractEventLoop | None = None
-    _ending: asyncio.Event
     on_ready: Callable[[], None] | None = None
     """Called when the server accepts requests."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept requests."""
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.on_ready is not None:
             self.on_ready()
-
-    @property
-    def should_exit(self) -> bool:
-        """Whether the server is to end; who sets it, in any thread, wakes the server."""
-        return self._is_ending
-
-    @should_exit.setter
-    def should_exit(self, wanted: bool) -> None:
-        self._is_ending = wanted
-        if wanted and self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(self._ending.set)
-
-    async def main_loop(self) -> None:
-        """Tick as uvicorn does, and end when it is wanted, not at the tick after it."""
-        self._ending, self._loop = asyncio.Event(), asyncio.get_running_loop()
-        ticks = 0
-        while not await self.on_tick(ticks):
-            ticks += 1
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_TICK_SECONDS):
-                    await self._ending.wait()
 
     def end(self) -> None:
         """End gracefully, asked for from any thread."""

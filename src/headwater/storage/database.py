@@ -376,39 +376,33 @@ def _room(folder: Path) -> int:
 
 
 _COPIES = 10
-"""So often a database that nobody has open is copied anew when somebody has opened it meanwhile."""
+"""So often the files of a database are copied anew when somebody has changed them meanwhile."""
 
 
 def copy_database(original: Path, copy: Path) -> None:
     """Write one committed state of a database to the new file `copy`, whatever is written and checkpointed meanwhile.
 
-    Nothing is made or changed beside the original while it is open, nor where it was closed well: nobody has it open
-    then, and SQLite is told that it does not change. What a killed writer has left, and SQLite cannot recover without
-    writing there, is recovered in the copy. Raises DatabaseFaults, and OSError where it cannot be read.
+    Nothing is made or changed beside the original while it is open, nor where it was closed well: then its file is all
+    there is of it. What a killed writer has left, and SQLite cannot recover without writing there, is recovered in the
+    copy. Raises DatabaseFaults, and OSError where it cannot be read.
     """
-    for attempt in range(_COPIES):
-        before, is_closed = _seen(original), attempt < _COPIES - 1 and not _has_companions(original)
-        try:
-            copy.unlink(missing_ok=True)
-            place = f"{original.absolute().as_uri()}?immutable={is_closed:d}"
-            reading = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-            with (
-                contextlib.closing(apsw.Connection(place, flags=reading)) as source,
-                contextlib.closing(apsw.Connection(str(copy))) as target,
-            ):
-                source.set_busy_handler(BusyWait(30.0))
-                with target.backup("main", source, "main") as backup:
-                    backup.step()
-        except apsw.Error as cause:
-            if isinstance(cause, apsw.ReadOnlyError | apsw.CantOpenError) or disk_is_full(original):
-                if _copy_files(original, copy):
-                    return
-                raise fault_of(cause, original) from cause
-            if not is_closed or _seen(original) == before:
-                raise fault_of(cause, original) from cause
-            continue
-        if not is_closed or (_seen(original) == before and not _has_companions(original)):
-            return
+    if not _has_companions(original) and _copy_files(original, copy):
+        return
+    copy.unlink(missing_ok=True)
+    try:
+        place = f"{original.absolute().as_uri()}?mode=ro"
+        reading = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        with (
+            contextlib.closing(apsw.Connection(place, flags=reading)) as source,
+            contextlib.closing(apsw.Connection(str(copy))) as target,
+        ):
+            source.set_busy_handler(BusyWait(30.0))
+            with target.backup("main", source, "main") as backup:
+                backup.step()
+    except apsw.Error as cause:
+        is_for_files = isinstance(cause, apsw.ReadOnlyError | apsw.CantOpenError) or disk_is_full(original)
+        if not (is_for_files and _copy_files(original, copy)):
+            raise fault_of(cause, original) from cause
 
 
 def _copy_files(original: Path, copy: Path) -> bool:
