@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from headwater.cli.output import json_document, json_option, listening, printable
+from headwater.cli.output import counted, json_document, json_option, lines_of, listening, printable, show
 from headwater.cli.shared_options import SourceAddress, given_options, option, source_options
-from headwater.quantities import human_octets
-from headwater.sync.explore import ExploreNode, ExploreReport, LinkStatement, ResourceReport, explore, view_resource
+from headwater.sync.explore import ExploreNode, ExploreReport, ResourceReport, explore, view_resource
 from headwater.sync.options import SyncOptions
 
 
@@ -55,24 +54,34 @@ def command(
     return found.exit_status
 
 
+_DESCRIPTION = "[, type {type}][, encoding {encoding}][, hash {hash}][, {length} octets]"
+_STATE = "[, change {change}][, at {datetime}][, lastmod {lastmod}]" + _DESCRIPTION
+_LINK = "[, pri {pri}][, modified {modified}]" + _DESCRIPTION
+_NODE = (
+    "[, {count}][, {octets:octets}][, {resource_octets:octets} of resources][, {package_octets:octets} of packages]"
+    "[, {limits.resources:resource}][, {limits.octets:octets}][, {limits.requests} at a time]"
+    "[, at {at}][, completed {completed}][, from {from_}][, until {until}]"
+)
+
+
+def _facts(record: object, template: str, **more: object) -> str:
+    """What a record says, as a list with commas."""
+    return "".join(lines_of(record, template, **more)).removeprefix(", ")
+
+
 def _show_resource(found: ResourceReport) -> None:
     click.echo(printable(found.uri))
     below = len(found.sets) + len(found.held)
     for number, state in enumerate(found.sets, start=1):
         to, past = _branch(number, below)
-        facts = [("change", state.change), ("at", state.datetime), ("lastmod", state.lastmod)]
-        facts += [("type", state.type), ("encoding", state.encoding), ("hash", state.hash)]
-        told = [f"{name} {printable(value)}" for name, value in facts if value]
-        told += [f"{state.length:,} octets"] if state.length is not None else []
-        click.echo(f"{to}set {printable(state.set)}: {', '.join(told) or 'no entry of its own'}")
-        links = [(_RELATIONS.get(one.rel, one.rel), _target(one, one.href)) for one in state.links]
-        inverse = [(_INVERSE.get(one.rel, f"{one.rel} of"), one) for one in state.stated_elsewhere]
-        links += [(named, _target(one, one.stated_by or "")) for named, one in inverse]
-        for place, (named, target) in enumerate(links, start=1):
-            click.echo(f"{past}{_branch(place, len(links))[0]}{printable(named)}  {target}")
+        click.echo(f"{to}set {printable(state.set)}: {_facts(state, _STATE) or 'no entry of its own'}")
+        links = [(_RELATIONS.get(one.rel, one.rel), one.href, one) for one in state.links]
+        inverse = [(_INVERSE.get(one.rel, f"{one.rel} of"), one.stated_by or "", one) for one in state.stated_elsewhere]
+        for place, (named, uri, link) in enumerate([*links, *inverse], start=1):
+            lead, facts = past + _branch(place, len(links) + len(inverse))[0], _facts(link, _LINK)
+            click.echo(f"{lead}{printable(named)}  {printable(uri)}{f' ({facts})' if facts else ''}")
     for number, file in enumerate(found.held, start=len(found.sets) + 1):
-        held = f"held as {printable(file.path)}, {human_octets(file.octets)}, {printable(file.digest or '')}"
-        click.echo(f"{_branch(number, below)[0]}{held}")
+        show(file, "{lead}held as {path}, {octets:octets}, {digest}", lead=_branch(number, below)[0])
     if not found.sets:
         click.echo("no list of the source has this resource", err=True)
     for fault in found.faults:
@@ -101,31 +110,15 @@ _INVERSE = {
 }
 
 
-def _target(link: LinkStatement, uri: str) -> str:
-    facts = [("pri", link.pri), ("type", link.type), ("modified", link.modified), ("hash", link.hash)]
-    told = [f"{name} {printable(str(value))}" for name, value in facts if value is not None]
-    told += [f"{link.length:,} octets"] if link.length is not None else []
-    return f"{printable(uri)}{' (' + ', '.join(told) + ')' if told else ''}"
-
-
 def _show(node: ExploreNode, lead: str, below: str) -> None:
     name = f" {printable(node.name)}" if node.name else ""
     click.echo(f"{lead}{node.title}{name}  {printable(node.uri)}")
     if node.fault is not None:
         lines = [f"cannot be read: {printable(node.fault)}"]
     else:
-        told = (("at", node.at), ("completed", node.completed), ("from", node.from_), ("until", node.until))
-        times = [f"{name} {value}" for name, value in told if value]
-        counts = [f"{node.entries:,} entries" if node.entries != 1 else "1 entry"] if node.entries is not None else []
-        if node.octets is not None:
-            counts.append(human_octets(node.octets))
-        if node.resource_octets is not None:
-            counts.append(f"{human_octets(node.resource_octets)} of resources")
-        if node.package_octets is not None:
-            counts.append(f"{human_octets(node.package_octets)} of packages")
-        if (most := node.limits) is not None:
-            counts += [f"{most.resources:,} resources", human_octets(most.octets), f"{most.requests:,} at a time"]
-        lines = [", ".join([*counts, *times])] if counts or times else []
+        count = None if node.entries is None else counted(node.entries, "entry")
+        facts = _facts(node, _NODE, count=count)
+        lines = [facts] if facts else []
         lines += [f"warning: {printable(w.message)}, {w.count} times [{printable(w.rule)}]" for w in node.warnings]
     for line in lines:
         click.echo(f"{below}{'│ ' if node.children else '  '}  {line}")
