@@ -254,3 +254,25 @@ def test_more_values_than_are_held_are_refused(value: str) -> None:
         apply(old, b'[{"op":"remove","path":"/0"}]')
     with pytest.raises(PatchRefused, match="too many values"):
         apply(b"[1]", b'[{"op":"add","path":"/0","value":' + old + b"}]")
+
+
+def test_of_a_text_that_is_mostly_indentation_no_more_is_made_than_it_may_have() -> None:
+    deep = b"[" * 400 + b",".join([b"1"] * 100_000) + b"]" * 400
+    with pytest.raises(PatchRefused, match="too large"):
+        apply(b'{\n    "a": 1\n}', b'[{"op":"replace","path":"/a","value":' + deep + b"}]")
+
+
+def test_deep_texts_are_compared_in_bounded_memory() -> None:
+    """Not one text of all for each level that is descended into."""
+    deep = [json.dumps(["x" * 50] * 100_000 + [one]) for one in (1, 2)]
+    old, new = ("[" * 45 + one + "]" * 45 for one in deep)
+    script = (
+        "import resource, sys\n"
+        "from headwater.patches.json_patch import make\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))\n"
+        "sys.stdout.buffer.write(make(*sys.stdin.buffer.read().split(b'|')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=f"{old}|{new}".encode(), capture_output=True, check=True
+    )
+    assert apply(old.encode(), done.stdout) == new.encode()

@@ -36,15 +36,22 @@ class _Layout(NamedTuple):
     is_ascii: bool
 
     def body(self, value: Json) -> str:
-        """The text of a value. Raises ValueError for a number that is not finite."""
-        return json.dumps(
-            value,
+        """The text of a value. Raises ValueError for a number that is not finite, PatchRefused for too long a text."""
+        encoder = json.JSONEncoder(
             indent=self.indent,
             separators=self.separators,
             sort_keys=self.is_sorted,
             ensure_ascii=self.is_ascii,
             allow_nan=False,
         )
+        # a deep value is mostly indentation: of such a text no more is made than it may have
+        pieces, left = [], LARGEST
+        for piece in [encoder.encode(value)] if self.indent is None else encoder.iterencode(value):
+            left -= len(piece)
+            if left < 0:
+                raise PatchRefused("it is too large")
+            pieces.append(piece)
+        return "".join(pieces)
 
 
 def _read(octets: bytes) -> tuple[Json, _Layout]:
@@ -100,7 +107,7 @@ def _separators(text: str) -> int:
 # a patch is applied
 
 _INDEX = re.compile(r"(?:0|[1-9][0-9]{0,8})\Z")
-_WRONG_ESCAPE = re.compile(r"~(?![01])")
+_NO_POINTER = re.compile(r"\A[^/]|~(?![01])")
 
 
 def apply(old: bytes, patch: bytes) -> bytes:
@@ -110,10 +117,8 @@ def apply(old: bytes, patch: bytes) -> bytes:
     """
     value, layout = _read(old)
     operations = _loaded(_decoded(patch))
-    if not isinstance(operations, list):
-        raise PatchRefused("a JSON Patch is an array")
-    if len(operations) > MOST_OPERATIONS:
-        raise PatchRefused("it has too many operations")
+    if not isinstance(operations, list) or len(operations) > MOST_OPERATIONS:
+        raise PatchRefused("it is no array, or has too many operations")
     patched = _PatchedValue(value)
     layout = layout._replace(is_ascii=layout.is_ascii and patch.isascii())
     try:
@@ -152,12 +157,8 @@ class _PatchedValue:
 
     def _place(self, pointer: str) -> tuple[Json, str]:
         """The value that a pointer leads into, and the name or index in it, where nothing has to be."""
-        if pointer and not pointer.startswith("/"):
-            raise PatchRefused("a pointer begins with a slash")
-        if _WRONG_ESCAPE.search(pointer):
-            raise PatchRefused("a pointer has a wrong escape")
-        if pointer.count("/") > DEEPEST:
-            raise PatchRefused("a pointer is too deep")
+        if _NO_POINTER.search(pointer) or pointer.count("/") > DEEPEST:
+            raise PatchRefused("a pointer is malformed or too deep")
         within: Json = self.root
         name = "0"
         for part in pointer.split("/")[1:]:
@@ -248,8 +249,7 @@ def _text(value: object, *, is_sorted: bool = False) -> str:
 
 def _differences(old: Json, new: Json, path: str, *, is_sorted: bool) -> list[_Operation]:
     """The operations that make one value of the other; `is_sorted`: the order of names follows from the names."""
-    text = _text(new, is_sorted=is_sorted)
-    if _text(old, is_sorted=is_sorted) == text:
+    if _text(old, is_sorted=is_sorted) == _text(new, is_sorted=is_sorted):
         return []
     whole: list[_Operation] = [{"op": "replace", "path": path, "value": new}]
     if path.count("/") == DEEPEST:
@@ -286,9 +286,9 @@ def _below(path: str, name: str) -> str:
 
 def _element_differences(old: list[Json], new: list[Json], path: str, *, is_sorted: bool) -> list[_Operation]:
     """Elements of a block are paired in their order; those left over come or go at its end."""
-    before, after = ([_text(one, is_sorted=is_sorted) for one in some] for some in (old, new))
     operations: list[_Operation] = []
-    for old_from, old_to, new_from, new_to in reversed(_blocks(before, after)):
+    texts = ([_text(one, is_sorted=is_sorted) for one in some] for some in (old, new))
+    for old_from, old_to, new_from, new_to in reversed(_blocks(*texts)):
         pairs = min(old_to - old_from, new_to - new_from)
         left = range(old_to - 1, old_from + pairs - 1, -1)
         operations += [{"op": "remove", "path": f"{path}/{place}"} for place in left]
