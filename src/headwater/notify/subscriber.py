@@ -86,7 +86,7 @@ class SubscribedCopy:
 class TopicState(NamedTuple):
     """When a topic is asked for its hubs, and how often it has named none: never again, once they are known.
 
-    A renewal, and a subscription that has come to an end, have it asked anew (WS-P-05).
+    A renewal, a subscription that has come to an end and a channel that comes back have it asked anew (WS-P-05).
     """
 
     next_at: float = 0.0
@@ -143,9 +143,9 @@ class Subscriber:
         wanted = {one.topic: one for one in channels}
 
         def begin() -> None:
+            kept = wanted.keys() & (copy.wanted or {})
+            copy.topics = {topic: one for topic, one in copy.topics.items() if topic in kept and not one.tries}
             copy.wanted = wanted
-            for topic, state in copy.topics.items():  # one without a hub so far is asked at once
-                copy.topics[topic] = TopicState() if state.tries else state
             for held in list(copy.held.values()):
                 if held.channel not in wanted and held.state is not SubscriptionState.RETIRED:
                     copy.put(msgspec.structs.replace(held, next_at=0.0))
@@ -309,7 +309,7 @@ class Subscriber:
         """Find the hubs of a channel, and subscribe at each where no subscription holds or is asked for."""
         found = await self._hubs.discover(channel)
         if not found.hubs:
-            tries = copy.topics[channel.topic].tries + 1
+            tries = copy.topics.get(channel.topic, TopicState()).tries + 1
             pause = 30 * subscriber_hubs.PAUSE.seconds(tries, random.random())
             copy.topics[channel.topic] = TopicState(monotonic_unix_time() + pause, tries)
             if tries == 1:

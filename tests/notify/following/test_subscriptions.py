@@ -232,3 +232,20 @@ def test_channels_that_are_gone_are_unsubscribed_from(site: PushedSite, hub: Hub
         until(lambda: hub.of(site.topic(), "unsubscribe"))
         until(lambda: copy.heard("push is not at work"))
         assert framework.callback not in {one.callback for one in hub.of(site.topic(FRAMEWORK), "unsubscribe")}
+
+
+def test_a_channel_that_comes_back_is_subscribed_to_again(site: PushedSite, hub: Hub, dest: Path) -> None:
+    site.advertise(hub.url, kinds=("change-notification", FRAMEWORK))
+    capabilities = f"{site.root}/capabilitylist.xml"
+    with following((site.source.base, dest)) as copy:
+        copy.at_work()
+        until(lambda: len(hub.answers) == 2)
+        site.advertise(hub.url, kinds=(FRAMEWORK,))
+        site.tell_documents(hub, capabilities, capability="capabilitylist")
+        until(lambda: hub.of(site.topic(), "unsubscribe"))
+        site.advertise(hub.url, kinds=("change-notification", FRAMEWORK))
+        site.tell_documents(hub, capabilities, capability="capabilitylist")
+        until(lambda: len(hub.of(site.topic())) == 2)
+        site.put("f0.txt", b"pushed")
+        until(lambda: hub.deliver(site.topic(), site.notification()) == 202)
+        until(lambda: text(dest / "f0.txt") == "pushed")
