@@ -5,13 +5,20 @@ DST-A6, DST-C6, DST-F10, DST-Q.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from headwater.errors import Interrupted
-from headwater.sync.run import SyncTask, sync, synchronise
+from headwater.progress import silent
+from headwater.sync.lists.documents import Documents
+from headwater.sync.run import SyncTask, sync, synchronise, utcnow
+from headwater.sync.sets.discovery import DiscoveredSets
+from headwater.sync.sets.moved_sets import match
 from headwater.sync.sets.polling import PollingHints, fresh_seconds
+from headwater.sync.state import Offer, SetRow
+from headwater.transport.transport import Transport
 from tests.support.copying import DONE, SOURCE, UNDETERMINED, check, go, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, redirect, url
 
@@ -91,6 +98,18 @@ def test_a_temporary_redirect_moves_nothing(source: Source, two: tuple[Site, Sit
     assert ran.status == DONE
     assert (dest / "two" / "a.txt").exists()
     assert (dest / "three" / "c.txt").exists()
+
+
+def test_a_set_in_whose_place_there_are_thousands_is_matched_in_linear_time(source: Source) -> None:
+    def offer(name: str) -> Offer:
+        return Offer(identity=f"{source.base}/{name}/", name=name, documents={"resourcelist": f"{source.base}/{name}"})
+
+    found = DiscoveredSets(url=source.base, final=source.base, offers=[offer(f"s{n}") for n in range(30_000)])
+    known = [SetRow(id=1, name="one", folder="", offer=offer("one"))]
+    began = time.process_time()
+    with Transport() as transport:
+        assert match(Documents(transport, silent, now=utcnow), known, found, source.base) == {}
+    assert time.process_time() - began < 10
 
 
 def test_of_several_sets_that_the_user_says_have_moved_each_is_compared(

@@ -224,12 +224,10 @@ def suffices(found: ListAgreement, move: Move | None) -> bool:
     """
     if found.held == 0:
         return move is not None
-    if move is None:
-        return 2 * found.same >= found.held
-    if move.said:
+    if move is not None and move.said:
         return found.same + found.open > 0
-    if move.guessed:
-        return found.same >= move.guessed * found.held
+    if move is None or move.guessed:
+        return found.same >= (_HALF if move is None else move.guessed) * found.held
     return 2 * (found.same + found.open) >= found.held
 
 
@@ -315,16 +313,18 @@ def match(
                 targets.setdefault(normalise(target), row)
         return targets.get(wanted)
 
-    def only(_offer: Offer) -> SetRow | None:
+    def pair_only(guessed: float = 0.0) -> None:
         able = [row for row in left.values() if not said or row.id in said]
-        return able[0] if len(able) == 1 and sum(one.identity not in rows for one in new) == 1 else None
+        if len(able) == sum(offer.identity not in rows for offer in new) == 1:
+            pair(lambda _offer: able[0], guessed)
 
     counts = Counter(uri for row in known for uri in _lists(row.offer)), Counter(u for o in offers for u in _lists(o))
     owners = {uri: row for row in left.values() for uri in _lists(row.offer) if all(one[uri] == 1 for one in counts)}
     by_name = {row.name: row for row in left.values()}
     pair(lambda offer: next((owners[uri] for uri in sorted(_lists(offer)) if uri in owners), None))
     pair(lambda offer: row if (row := by_name.get(offer.name)) is not None and row.id in said else None)
-    pair(lambda offer: only(offer) if len(said) == 1 else None)
+    if len(said) == 1:
+        pair_only()
     unasked, targets, failures = iter(list(left.values())), dict[str, SetRow](), Counter[Origin | None]()
     pair(by_redirect)
     # no guess where the address is that of another source, or where a temporary redirect leads to another origin
@@ -332,7 +332,7 @@ def match(
     is_detour = came != at and at not in map(origin_of, documents.moved.values())
     if not is_detour and (url == found.url or came in {origin_of(row.offer.identity) for row in known}):
         pair(lambda offer: by_name.get(offer.name), _HALF)
-        pair(only, _NEARLY_ALL)
+        pair_only(_NEARLY_ALL)
     return rows
 
 
