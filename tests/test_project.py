@@ -45,7 +45,7 @@ LINES = {
     "simulate": 851,
     "source": 4_804,
     "spec": 3_791,
-    "storage": 2_090,
+    "storage": 2_032,
     "sync": 16_199,
     "top": 1_431,
     "transport": 2_141,

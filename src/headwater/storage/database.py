@@ -27,8 +27,8 @@ from headwater.storage.transaction import (
     IO_FAULT,
     NO_DATABASE,
     UNREACHABLE,
-    BusyWait,
     DatabaseFault,
+    Faults,
     SchemaTooNew,
     SchemaTooOld,
     Transaction,
@@ -103,6 +103,7 @@ class Database:
         self._writing_thread: int | None = None
         self._idle: list[apsw.Connection] = []
         self._lent: set[apsw.Connection] = set()
+        self._faults = Faults(self.path)
         self._closed = False
         create_file(self.path)
         self._place = os.path.abspath(self.path)
@@ -156,11 +157,10 @@ class Database:
             self._lent.add(connection)
         transaction = Transaction(connection, self.path)
         try:
-            connection.execute("BEGIN")
-            connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # the snapshot is of now, not of later
-            yield transaction
-        except apsw.Error as cause:
-            raise fault_of(cause, self.path) from cause
+            with self._faults:
+                connection.execute("BEGIN")
+                connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # a snapshot of now, not of later
+                yield transaction
         finally:
             transaction._end()
             self._give_back(connection)
@@ -178,15 +178,14 @@ class Database:
         connection = self._writer
         transaction = Transaction(connection, self.path)
         try:
-            if durability is not self._writer_durability:
-                connection.execute(f"PRAGMA synchronous = {durability.value}").fetchall()
-                self._writer_durability = durability
-            connection.execute("BEGIN IMMEDIATE")
-            yield transaction
-            transaction._end()
-            connection.execute("COMMIT")
-        except apsw.Error as cause:
-            raise fault_of(cause, self.path) from cause
+            with self._faults:
+                if durability is not self._writer_durability:
+                    connection.execute(f"PRAGMA synchronous = {durability.value}").fetchall()
+                    self._writer_durability = durability
+                connection.execute("BEGIN IMMEDIATE")
+                yield transaction
+                transaction._end()
+                connection.execute("COMMIT")
         finally:
             transaction._end()
             if not rolled_back(connection) and not self._closed:
@@ -196,11 +195,8 @@ class Database:
 
     def data_version(self) -> int:
         """A number that becomes another one when another process, or another `Database`, has committed something."""
-        with self._write_lock:
-            try:
-                return int(self._writer.execute("PRAGMA data_version").fetchall()[0][0])  # type: ignore[arg-type]
-            except apsw.Error as cause:
-                raise fault_of(cause, self.path) from cause
+        with self._write_lock, self._faults:
+            return int(self._writer.execute("PRAGMA data_version").fetchall()[0][0])  # type: ignore[arg-type]
 
     def check(self) -> list[str]:
         """What SQLite itself finds wrong in the file's structure; reads all of it. Empty when sound."""
@@ -211,13 +207,9 @@ class Database:
 
     def checkpoint(self) -> None:
         """Move what is in the WAL into the file and empty the WAL, as far as readers allow (after a bulk load)."""
-        with self._write_lock:
-            try:
-                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            except apsw.BusyError:
-                return  # a reader is at work: the next automatic checkpoint does it
-            except apsw.Error as cause:
-                raise fault_of(cause, self.path) from cause
+        with self._write_lock, self._faults, contextlib.suppress(apsw.BusyError):
+            # where a reader is at work, the next automatic checkpoint does it
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """Give up every connection; what was committed is on disk.
@@ -245,9 +237,9 @@ class Database:
         self.close()
 
     def _connect(self) -> apsw.Connection:
-        try:
+        with self._faults:
             connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
-            connection.set_busy_handler(BusyWait(self._busy_seconds))
+            connection.set_busy_timeout(int(self._busy_seconds * 1_000))
             for pragma in (
                 "PRAGMA foreign_keys = ON",
                 "PRAGMA trusted_schema = OFF",
@@ -261,13 +253,11 @@ class Database:
                 connection.execute(pragma).fetchall()
             if not self.schema.has_log and connection.execute("PRAGMA journal_mode").fetchall()[0][0] != "wal":
                 connection.execute("PRAGMA journal_mode = TRUNCATE").fetchall()  # a removed journal could come back
-        except apsw.Error as cause:
-            raise fault_of(cause, self.path) from cause
         return connection
 
     def _prepare(self, page_octets: int | None) -> None:
         writer = self._writer
-        try:
+        with self._faults:
             # a file that is no database or another program's is refused before anything is written to it
             writer.execute("BEGIN")  # one snapshot: another process may be creating the file at this moment
             empty = not writer.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
@@ -280,8 +270,6 @@ class Database:
                 writer.execute(f"PRAGMA page_size = {page_octets}; PRAGMA auto_vacuum = INCREMENTAL").fetchall()
             if self.schema.has_log:
                 self._enter_wal()
-        except apsw.Error as cause:
-            raise fault_of(cause, self.path) from cause
         with self.read() as transaction:
             version = int(transaction.value("PRAGMA user_version"))
         if version < self.schema.version and not self.schema.may_migrate:
@@ -396,7 +384,7 @@ def copy_database(original: Path, copy: Path) -> None:
             contextlib.closing(apsw.Connection(place, flags=reading)) as source,
             contextlib.closing(apsw.Connection(str(copy))) as target,
         ):
-            source.set_busy_handler(BusyWait(30.0))
+            source.set_busy_timeout(30_000)
             with target.backup("main", source, "main") as backup:
                 backup.step()
     except apsw.Error as cause:

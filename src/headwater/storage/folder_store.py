@@ -16,7 +16,6 @@ import os
 import re
 import secrets
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
@@ -261,9 +260,6 @@ def _note_path(path: Path, state: Signature) -> Path:
 
 # The store
 
-_OPENINGS, _PAUSE_SECONDS = 200, 0.001
-"""How often an object is opened that is replaced meanwhile, and the pause before the next time."""
-
 _REMEMBERED = 20_000
 _UNREAD = "HW-STO-12"
 
@@ -344,20 +340,28 @@ class FolderStore:
         """The object, or None. Its digest is taken from memory while the file is the same, else from its octets where
         nothing vouches for it."""
         path = self._path(name)
-        with self._lock:
-            known = self._known.get(name)
         with _read_faults(path), suppress(FileNotFoundError, NotADirectoryError):
+            with self._lock:
+                known = self._known.get(name)
             if known and known.version == signature(path.stat()):
                 return known
-            with path.open("rb") as file:  # a note vouches for the octets, a gzip form is taken for theirs once read
-                state = signature(os.fstat(file.fileno()))
-                if (note := read_note(path, state)) is not None:
-                    return self._describe(name, path, state, note.etag)
-                digest = new_digest()
-                while chunk := file.read(BLOCK_OCTETS):
-                    digest.update(chunk)
-            return self._describe(name, path, state, digest.hexdigest())
+            with FileIO(path) as file:
+                return self._state_of(name, path, file)
         return None
+
+    def _state_of(self, name: str, path: Path, file: FileIO) -> StoredObject:
+        """What an open file is as an object: from memory, from its note, or from its octets."""
+        state = signature(os.fstat(file.fileno()))
+        with self._lock:
+            known = self._known.get(name)
+        if known and known.version == state:
+            return known
+        if (note := read_note(path, state)) is not None:
+            return self._describe(name, path, state, note.etag)
+        digest = new_digest()  # a gzip form is taken for that of these octets once they are read
+        while chunk := file.read(BLOCK_OCTETS):
+            digest.update(chunk)
+        return self._describe(name, path, state, digest.hexdigest())
 
     def version(self, name: str) -> Signature | None:
         """A validator of the present state, or None where there is no object: asked for with each request."""
@@ -397,35 +401,17 @@ class FolderStore:
         return None if note is None else note.mark
 
     def open(self, name: str, coding: Coding = Coding.IDENTITY) -> OpenObject | None:
-        """The object in this form where it has one, else as it is; None when there is none."""
-        for _ in range(_OPENINGS):
-            stored = self.stat(name)
-            if stored is None:
-                return None
-            try:
-                return self._open(stored, coding)
-            except (_Replaced, FileNotFoundError):
-                self._forget(name)
-                time.sleep(_PAUSE_SECONDS)  # who replaces it needs the processor as well
-            except OSError as cause:
-                what = f"cannot open the document: {cause.strerror}"
-                raise StoreFault(what, code=_UNREAD, where=str(self._path(name))) from cause
-        what = "the document is replaced faster than it can be opened"
-        raise StoreFault(what, code=_UNREAD, where=str(self._path(name)))
-
-    def _open(self, stored: StoredObject, coding: Coding) -> OpenObject:
-        path = self._path(stored.name)
-        if coding is Coding.GZIP and stored.gzip_octets is not None:
-            with _kept(gzip_path(path)) as file:
-                label = read_gzip_label(file)
-                same = label is not None and (label.etag, label.octets) == (stored.etag, stored.octets)
-                if same and os.fstat(file.fileno()).st_size == stored.gzip_octets:
-                    return OpenObject(file, stored, Coding.GZIP, stored.gzip_octets)
-                raise _Replaced
-        with _kept(path) as file:
-            if signature(os.fstat(file.fileno())) != stored.version:
-                raise _Replaced
+        """The object in this form where it has one that belongs to it, else as it is; None when there is none."""
+        path = self._path(name)
+        with _read_faults(path), suppress(FileNotFoundError, NotADirectoryError), ExitStack() as files:
+            file = files.enter_context(FileIO(path))
+            stored = self._state_of(name, path, file)
+            smaller = _gzip_form(path, stored) if coding is Coding.GZIP else None
+            if smaller is not None:
+                return OpenObject(smaller, stored, Coding.GZIP, os.fstat(smaller.fileno()).st_size)
+            files.pop_all()  # it stays open
             return OpenObject(file, stored, Coding.IDENTITY, stored.octets)
+        return None
 
     def delete(self, name: str) -> None:
         """Remove all files of the object, the object itself first; no effect when there is none."""
@@ -516,19 +502,15 @@ class FolderStore:
             self._known.pop(name, None)
 
 
-class _Replaced(Exception):
-    """Between looking and opening, the object was replaced."""
-
-
-@contextmanager
-def _kept(path: Path) -> Iterator[FileIO]:
-    """The file, which stays open when the block ends well."""
-    file = FileIO(path)
-    try:
-        yield file
-    except BaseException:
-        file.close()
-        raise
+def _gzip_form(path: Path, stored: StoredObject) -> FileIO | None:
+    """The gzip form of an object in this state, opened; None where there is none, or another one by now."""
+    with suppress(FileNotFoundError), ExitStack() as files:
+        file = files.enter_context(FileIO(gzip_path(path)))
+        label = read_gzip_label(file)
+        if label is not None and (label.etag, os.fstat(file.fileno()).st_size) == (stored.etag, stored.gzip_octets):
+            files.pop_all()
+            return file
+    return None
 
 
 @contextmanager

@@ -1,12 +1,11 @@
-"""Statements inside one transaction of a SQLite database, waiting for a busy one, and the meaning of its errors."""
+"""Statements inside one transaction of a SQLite database, and the meaning of its errors."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,40 +44,6 @@ class SchemaTooOld(DatabaseFault):
     """An older version of Headwater has written the file, and it is not to be migrated now."""
 
     code = "HW-DB-11"
-
-
-_LEAST_SECONDS = 0.000_5
-MOST_SECONDS = 0.01
-
-
-class BusyWait:
-    """A busy handler for one connection: True as long as it is worth trying again, for `seconds` altogether.
-
-    SQLite waits in pauses that grow to 100 ms within a few attempts. A transaction lasts a few milliseconds: where
-    several processes write all the time most of the time would be slept away.
-    """
-
-    def __init__(
-        self,
-        seconds: float,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._seconds = seconds
-        self._clock = clock
-        self._sleep = sleep
-        self._until = 0.0
-
-    def __call__(self, attempts: int) -> bool:
-        """Wait a little, after so many attempts; False when the time is over."""
-        now = self._clock()
-        if attempts == 0:
-            self._until = now + self._seconds
-        left = self._until - now
-        if left <= 0:
-            return False
-        self._sleep(min(_LEAST_SECONDS * (attempts + 1), MOST_SECONDS, left))
-        return True
 
 
 _SHARED_OCTETS = 65_536
@@ -138,22 +103,36 @@ _FAULTS: tuple[tuple[type[apsw.Error], str, str], ...] = (
 )
 
 
+class Faults:
+    """A block in which what SQLite raises is a fault of the database in this file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Nothing is to be done."""
+
+    def __exit__(self, _kind: object, cause: BaseException | None, _trace: object) -> None:
+        """Raise the fault that an error of SQLite is."""
+        if isinstance(cause, apsw.Error):
+            raise fault_of(cause, self._path) from cause
+
+
 class Transaction:
     """Statements inside one transaction; good until the `with` block ends, and for one thread at a time."""
 
     def __init__(self, connection: apsw.Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
+        self._faults = Faults(path)
         self._cursors: set[apsw.Cursor] = set()
         self._ended = False
 
     def run(self, sql: str, values: Values = ()) -> int:
         """Execute to its end and return the number of rows that the last statement changed."""
-        try:
+        with self._faults:
             for _ in self._connection.execute(sql, values):
                 pass
-        except apsw.Error as cause:
-            raise fault_of(cause, self._path) from cause
         return self._connection.changes()
 
     def many(self, sql: str, rows: Iterable[Values]) -> None:
@@ -161,11 +140,9 @@ class Transaction:
 
         (A driver's `executemany` with RETURNING stops where its reader stops, without an error.)
         """
-        try:
+        with self._faults:
             for _ in self._connection.executemany(sql, rows):
                 pass
-        except apsw.Error as cause:
-            raise fault_of(cause, self._path) from cause
 
     def rows(self, sql: str, values: Values = ()) -> Iterator[Row]:
         """Stream the rows of a query. It starts with the first row taken, and ends with the transaction."""
@@ -173,10 +150,8 @@ class Transaction:
 
     def fetch(self, sql: str, values: Values = ()) -> list[Row]:
         """All rows of a query, where they are few enough to be held: faster than one after another."""
-        try:
+        with self._faults:
             found: list[Row] = self._connection.execute(sql, values).fetchall()
-        except apsw.Error as cause:
-            raise fault_of(cause, self._path) from cause
         return found
 
     def rows_each(self, sql: str, sequence: Iterable[Values]) -> Iterator[Row]:
@@ -185,12 +160,10 @@ class Transaction:
 
     def one(self, sql: str, values: Values = ()) -> Row | None:
         """The first row of a query, or None."""
-        try:
+        with self._faults:
             cursor = self._connection.execute(sql, values)
             row = next(cursor, None)
             cursor.close(True)
-        except apsw.Error as cause:
-            raise fault_of(cause, self._path) from cause
         return row
 
     def value(self, sql: str, values: Values = ()) -> Any:
@@ -203,11 +176,10 @@ class Transaction:
             raise DatabaseFault("the transaction has ended", code=CLOSED, where=str(self._path))
         cursor: apsw.Cursor | None = None
         try:
-            cursor = start()
-            self._cursors.add(cursor)
-            yield from cursor
-        except apsw.Error as cause:
-            raise fault_of(cause, self._path) from cause
+            with self._faults:
+                cursor = start()
+                self._cursors.add(cursor)
+                yield from cursor
         finally:
             if cursor is not None:
                 self._cursors.discard(cursor)
