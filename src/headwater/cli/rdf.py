@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -30,7 +30,7 @@ from headwater.cli.output import (
     show_some,
     standard_input,
 )
-from headwater.cli.shared_options import EXISTING, dest_argument, option, options
+from headwater.cli.shared_options import EXISTING, Command, dest_argument, option, options
 from headwater.cli.stop_signal import terminated
 from headwater.copy_state import CopyStateReader, copied_sets, files_after
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, replayed
@@ -57,8 +57,6 @@ from headwater.triplestores.embedded_store import EmbeddedStore
 
 _PAGE = 1_000
 
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _READ = "read-"
 SYNTAX_NAMES = ("nquads", "ntriples", "turtle", "trig", "rdfxml", "jsonld")

@@ -14,10 +14,10 @@ import msgspec
 from headwater.cli.shared_options import DESCRIBING
 from headwater.errors import HeadwaterError, UsageFault
 from headwater.source.config import BadConfiguration, SourceConfig, read_config
+from headwater.source.hubs_and_tokens import ANY_HOST
 from headwater.source.set_folders import published_names
 from headwater.typed_decoding import from_values
 
-ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
 _WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "metrics")
 _BESIDES = {"copy": ("files", "dataset", "rescan"), "dataset": ("files", "rescan"), "files": ()}
 """What a set is made of, and the options that do not go with it."""

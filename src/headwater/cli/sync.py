@@ -48,10 +48,9 @@ def follow_pushed(
     """Follow until stopped; `seconds` are the interval of polls and the longest one. Returns the exit status."""
     from msgspec.structs import replace
 
-    from headwater.cli.serve_options import ANY_HOST
     from headwater.http.follow_push import PushOptions, follow_push
     from headwater.notify.hub.policy import objection_to_url
-    from headwater.source.hubs_and_tokens import host_and_port
+    from headwater.source.hubs_and_tokens import ANY_HOST, host_and_port
     from headwater.sync.sets.polling import PollInterval
 
     has_query = "it has a query" if callback_url is not None and "?" in callback_url else None

@@ -23,7 +23,7 @@ from headwater.errors import UsageFault
 from headwater.http.mementos import past_resource
 from headwater.packages.member_paths import MANIFEST
 from headwater.publish.added_links import AddedLinks, EntryPlace
-from headwater.publish.documents import resource_entries
+from headwater.publish.documents import absolute_uri, resource_entries
 from headwater.publish.package_builder import PackageBuilder, ResourcePaths, entry_octets, in_blocks
 from headwater.spec import checks
 from headwater.spec.checks import WriteRefused, escape
@@ -165,11 +165,6 @@ def select(catalog: Catalog, name: str, wanted: PackageRequest, *, prefix: str, 
         return SelectedResources(at, uris, deleted)
     below = ((uri, uri.removeprefix(prefix)) for uri in wanted.uris or ())
     return SelectedResources(wanted.at or at, [uri if "://" in relative else relative for uri, relative in below])
-
-
-def absolute_uri(uri: str, prefix: str) -> str:
-    """The absolute form of a URI of the catalog."""
-    return uri if "://" in uri else prefix + uri
 
 
 def _changed(

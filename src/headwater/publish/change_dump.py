@@ -40,6 +40,7 @@ from headwater.publish.publication_state import ChangeDumpState, ChangePackage, 
 from headwater.publish.site import SetSettings, change_package_names
 from headwater.publish.store_writer import PublicationJob, changes_between
 from headwater.spec.records import ChangeKind, Link
+from headwater.spec.times import MICROSECOND
 from headwater.versions.history import History, has_history, sha256_of
 from headwater.versions.predecessors import Predecessors
 from headwater.versions.retention import DigestSet, needed_digests
@@ -49,7 +50,6 @@ UNKNOWN_TYPE = "application/octet-stream"
 _PATCH_LINK_OCTETS = 300
 """What the link to a patch takes in a manifest, besides its address."""
 _TELL_EVERY = 500
-TICK = dt.timedelta(microseconds=1)
 
 
 class PackagePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ def pack_changes(
         else:  # begin anew after a change whose octets cannot be had (RS-CDM-10)
             text = f"the octets of change {change.seq:,} cannot be had: Change Dumps begin anew after it"
             context.listener(Notice("HW-PUB-13", text, f"{name}: {change.uri[:200]}"))
-            state = ChangeDumpState(first=change.seq + 1, from_=change.at + TICK)
+            state = ChangeDumpState(first=change.seq + 1, from_=change.at + MICROSECOND)
     documented = documents.change_dump(context.site, name, state)
     packing.name(settings, publication, state, change_dump_names, names, documented)
     return PackResult(is_done=True)
@@ -199,7 +199,7 @@ def package_of(plan: PackagePlan, last: Change) -> ChangePackage:
         first=plan.first,
         last=last.seq,
         from_=plan.from_,
-        until=plan.until if plan.until is not None and not is_cut else last.at + TICK,
+        until=plan.until if plan.until is not None and not is_cut else last.at + MICROSECOND,
         octets=0,
         hash="",
         is_final=is_cut or plan.until is not None,

@@ -254,7 +254,7 @@ def resource_entries(rows: Iterable[Resource], prefix: str) -> Iterator[Entry]:
     for row in rows:
         uri, stated = row.uri, row.metadata
         yield Entry(
-            loc=uri if "://" in uri else prefix + uri,  # as `_absolute`, without the cost of a call for each
+            loc=uri if "://" in uri else prefix + uri,  # as `absolute_uri`, without the cost of a call for each
             lastmod=stated.lastmod,
             changefreq=stated.changefreq,
             encoding=stated.encoding,
@@ -276,11 +276,11 @@ def change_entries(rows: Iterable[Change], prefix: str, profile: Profile) -> Ite
     for row in rows:
         if row.change is ChangeKind.DELETED:
             lastmod = row.at if both else None
-            yield Entry(loc=_absolute(row.uri, prefix), lastmod=lastmod, change=row.change, datetime=row.at)
+            yield Entry(loc=absolute_uri(row.uri, prefix), lastmod=lastmod, change=row.change, datetime=row.at)
             continue
         stated = row.metadata
         yield Entry(
-            loc=_absolute(row.uri, prefix),
+            loc=absolute_uri(row.uri, prefix),
             lastmod=row.at if both else stated.lastmod,
             changefreq=stated.changefreq,
             change=row.change,
@@ -294,7 +294,8 @@ def change_entries(rows: Iterable[Change], prefix: str, profile: Profile) -> Ite
         )
 
 
-def _absolute(uri: str, prefix: str) -> str:
+def absolute_uri(uri: str, prefix: str) -> str:
+    """The absolute form of a URI of the catalog."""
     # A relative URI has no empty segment, so "://" tells the two apart whatever a file is called.
     return uri if "://" in uri else prefix + uri
 

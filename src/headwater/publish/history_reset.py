@@ -30,11 +30,11 @@ from headwater.progress import Notice
 from headwater.publish.publication_state import OpenList, PublicationState, decode_publication, encode_publication
 from headwater.publish.site import change_list_name, open_change_list_name, resource_list_name
 from headwater.publish.store_writer import DocumentMark, PublishContext, decode_mark
+from headwater.spec.times import MICROSECOND
 
 RESET = "reset"
 """In place of a fingerprint: what is published is to be written again."""
 
-_TICK = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 _HEAD_OCTETS = 8_192
 _NUMBER = re.compile(r"/changelist/([0-9]+)\.xml\Z")
@@ -132,7 +132,7 @@ class HistoryReset(NamedTuple):
     def _reset(self, name: str, publication: PublicationState) -> PublicationState:
         """Close the open Change List, and empty ones after it while their numbers are taken; the state from then on."""
         stored = self._stored(name)
-        late = _EPOCH if stored.latest is None else stored.latest + 2 * _TICK
+        late = _EPOCH if stored.latest is None else stored.latest + 2 * MICROSECOND
         closed = self.context.catalog.close_segment(name, late)
         while closed.number < stored.number:
             closed = self.context.catalog.close_segment(name, late)

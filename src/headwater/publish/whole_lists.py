@@ -35,6 +35,7 @@ from headwater.publish.store_writer import (
 from headwater.spec.kinds import DOCUMENT_ENTRIES, Kind
 from headwater.spec.markup import SITEMAP_HEAD, SITEMAP_TAIL, md5_alone, plain_entries, sitemap_index
 from headwater.spec.records import Entry, Link
+from headwater.spec.times import MICROSECOND
 from headwater.spec.writer import DocumentWriter, Profile
 
 _ROWS = 5_000
@@ -176,7 +177,6 @@ def publish_sitemap(job: PublicationJob, lists: ResourceLists) -> PageViewState:
 # shows, and anew with the last change that that list shows, so that its `from` is not later than the list's `at`: who
 # makes a baseline now misses nothing, and sees no gap (RS-TIME-08).
 
-_TICK = dt.timedelta(microseconds=1)
 _FORM = 2
 """The Resource List is rendered as a whole; in form 1 it was made of pages, each as old as it was, in form 0 with other
 digests after MD5."""
@@ -296,7 +296,7 @@ class ClassicLists:
             return retained.from_
         if start == 1:
             return segments[0].from_
-        return self._job.context.catalog.changes(self._job.name, start - 2, 1)[0].at + _TICK
+        return self._job.context.catalog.changes(self._job.name, start - 2, 1)[0].at + MICROSECOND
 
     def _written(self, first: int, from_: dt.datetime, last: int) -> LongChangeList | None:
         """Write the changes `first` to `last`; None when they take too many octets."""

@@ -153,7 +153,7 @@ class NotifyConfig(TokenOptions, frozen=True, kw_only=True, forbid_unknown_field
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 """The addresses of this machine alone."""
-_ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
+ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
 
 
 class BadHubConfig(UsageFault):
@@ -176,7 +176,7 @@ class HubConfig(TokenOptions, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         host, _port = self.address
-        if host in _ANY_HOST and self.base_url is None:
+        if host in ANY_HOST and self.base_url is None:
             raise BadHubConfig(
                 f"a hub that listens on {host or 'every address'} needs the URL that publishers and subscribers use",
                 advice="Give it: --base-url of `headwater hub`, base_url of [hub].",

@@ -66,13 +66,13 @@ from headwater.source.config import SetConfig
 from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SourceContext
 from headwater.spec.records import ChangeKind
+from headwater.spec.times import MICROSECOND
 
 SOON_SECONDS: Final = 0.5
 """Until the next look at what has just changed."""
 SETTLED_SECONDS: Final = 1.0
 """What changed more recently may be under way, and its times do not tell one change from the next."""
 _READINGS: Final = 3
-_TICK: Final = dt.timedelta(microseconds=1)
 _LINES: Final = 10_000
 
 
@@ -371,7 +371,7 @@ class PublishedDataset(Intake):
         seen = self._catalog.create(self.name)
         if seen.opened_at is None:
             self._context.may_record()
-            seen = self._catalog.open(self.name, self._context.clock() - _TICK)
+            seen = self._catalog.open(self.name, self._context.clock() - MICROSECOND)
         return seen
 
     def _record(

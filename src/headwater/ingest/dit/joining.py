@@ -29,7 +29,7 @@ from headwater.catalog.interface import Metadata
 from headwater.ingest.push.feed import INVERSE, Draft, with_links
 from headwater.ingest.push.ingest_state import AsideRow, ChangeDocument, Effects, RememberedRows, ResourceDocument
 from headwater.spec.records import ChangeKind, Link
-from headwater.spec.times import to_microseconds
+from headwater.spec.times import MICROSECOND, to_microseconds
 from headwater.typed_decoding import from_msgpack
 
 NEVER_US = -(1 << 63)
@@ -41,7 +41,6 @@ SETTLED = dt.timedelta(minutes=10)
 """After so long no copy of a shard shows what was before."""
 
 _MARK = b"D1"
-_LEAST = dt.timedelta(microseconds=1)
 _WHEN_HELD = (ChangeKind.UPDATED, ChangeKind.DELETED, ChangeKind.CREATED)
 _WHEN_NOT = (ChangeKind.CREATED, ChangeKind.UPDATED, ChangeKind.DELETED)
 
@@ -314,7 +313,7 @@ class _Joining:
         newest_us = max(at_us, known_us)
         # One of an older file and a later time counts: an older file may have taken the place of a newer.
         is_old = self._is_behind(present, change.lastmod) and (
-            change.at is None or self._is_behind(present, change.at - _LEAST)
+            change.at is None or self._is_behind(present, change.at - MICROSECOND)
         )
         late = is_old or (change.at is not None and at_us < known_us)
         lines = (change.line,) if state is None else (change.line, state.line)

@@ -123,7 +123,6 @@ _ASKED: Final = (
 ) | _ONLY_FOLDERS
 _LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NAME: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-_DESCRIPTORS: Final = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
 _EVENT: Final = struct.Struct("iIII")
 _READ_OCTETS: Final = 1 << 18
 _PASSED_OVER: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})

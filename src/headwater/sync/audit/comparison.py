@@ -29,7 +29,7 @@ from headwater.progress import Notice, Progress
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.audit.findings import ExpectedFile, FoundFile, difference, judge_file, judge_set, proof_of
 from headwater.sync.copy.file_names import base_folder
-from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.copy.file_tree import FileTree, printable_path
 from headwater.sync.linked_resources import keep_listing, put_listed
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import Documents
@@ -508,9 +508,9 @@ class SetComparison:
             result.unreadable += len(self._unread)
             result.findings += map(self._finding, t.rows(_FINDINGS, (_MOST_FINDINGS,)))
             for path, number in sorted(self._unread)[:_MOST_FINDINGS]:
-                result.findings.append(Finding(UNREADABLE, None, _shown(path) + "/", os.strerror(number)))
+                result.findings.append(Finding(UNREADABLE, None, printable_path(path) + "/", os.strerror(number)))
             for path, uri in t.rows(_EXTRA, (_MOST_FINDINGS,)):
-                result.findings.append(Finding(EXTRA, uri, _shown(path), "" if uri else "not from the source"))
+                result.findings.append(Finding(EXTRA, uri, printable_path(path), "" if uri else "not from the source"))
         total = result.missing + result.different + result.extra + result.unreadable + result.unverifiable
         total += result.changed_during_audit
         result.findings_are_cut = total > len(result.findings)
@@ -528,7 +528,7 @@ class SetComparison:
             reason, expected, found = difference(listed, recorded, digests)
             if undone and not digests_of(listed):
                 reason = "its last change was not done, and no hash that can be computed is listed"
-        return Finding(verdict, uri, _shown(path), reason, expected, found)
+        return Finding(verdict, uri, printable_path(path), reason, expected, found)
 
 
 def _found_file(result: HashResult) -> FoundFile | None:
@@ -565,7 +565,3 @@ def _files(root: bytes, folder: bytes, skip: set[bytes], unread: list[tuple[byte
                 pending.append(path)
             else:
                 yield path
-
-
-def _shown(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")
