@@ -30,12 +30,11 @@ from headwater.progress import Notice
 from headwater.publish.publication_state import OpenList, PublicationState, decode_publication, encode_publication
 from headwater.publish.site import change_list_name, open_change_list_name, resource_list_name
 from headwater.publish.store_writer import DocumentMark, PublishContext, decode_mark
-from headwater.spec.times import MICROSECOND
+from headwater.spec.times import EPOCH, MICROSECOND
 
 RESET = "reset"
 """In place of a fingerprint: what is published is to be written again."""
 
-_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 _HEAD_OCTETS = 8_192
 _NUMBER = re.compile(r"/changelist/([0-9]+)\.xml\Z")
 
@@ -132,13 +131,13 @@ class HistoryReset(NamedTuple):
     def _reset(self, name: str, publication: PublicationState) -> PublicationState:
         """Close the open Change List, and empty ones after it while their numbers are taken; the state from then on."""
         stored = self._stored(name)
-        late = _EPOCH if stored.latest is None else stored.latest + 2 * MICROSECOND
+        late = EPOCH if stored.latest is None else stored.latest + 2 * MICROSECOND
         closed = self.context.catalog.close_segment(name, late)
         while closed.number < stored.number:
             closed = self.context.catalog.close_segment(name, late)
         retired = dict(publication.retired)
         if stored.newest is not None and self._is_open(stored.newest):
-            retired[stored.newest] = _EPOCH  # it goes once the index is another one (AMB-63)
+            retired[stored.newest] = EPOCH  # it goes once the index is another one (AMB-63)
         # The new Resource List is as late as the first Change List that is named (`plan.true_at`).
         return msgspec.structs.replace(
             publication,

@@ -32,10 +32,10 @@ from headwater.sync.lists.documents import MOST_ENTRIES, DocumentRead, Documents
 from headwater.sync.lists.entries import ListContext
 from headwater.sync.lists.position import Position
 from headwater.sync.reports import SyncReport, gravest_status, keep_fault, keep_report
-from headwater.sync.run import SyncTask, open_transport, recall_public, working_copy
+from headwater.sync.run import SyncTask, begin_work, open_transport, working_copy
 from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.source_times import format_micros, micros
-from headwater.sync.state import CHANGE_LIST, TEMPORARY, sets
+from headwater.sync.state import CHANGE_LIST, sets
 from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference, bound_times, note_payload
@@ -253,9 +253,7 @@ class LiveCopy:
             with contextlib.ExitStack() as stack:
                 database = stack.enter_context(self._home.open())
                 transport = stack.enter_context(open_transport(task.url, options, task.transport, task.stopped))
-                recall_public(transport, database)
-                with database.write() as t:
-                    t.run(TEMPORARY)
+                begin_work(transport, database)
                 backup = backup_of(options.backup_dir, root, task.now()) if options.backup_dir is not None else None
                 documents = Documents(transport, task.listener, now=task.now)
                 self._context = stack.enter_context(working_copy(task, transport, database, documents, backup=backup))

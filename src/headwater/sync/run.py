@@ -115,7 +115,7 @@ def synchronise(task: SyncTask) -> SyncReport:
     home = DestinationFolder(root)
     with transport as wire, state(home) as database:
         wire.heard = task.hints.hear
-        recall_public(wire, database)
+        begin_work(wire, database)
         began_at = micros(now()) or 0
         try:
             report = _run(msgspec.structs.replace(task, url=url, destination=root), wire, database, home.lock)
@@ -159,9 +159,10 @@ def open_transport(
         yield made
 
 
-def recall_public(wire: Transport, database: Database) -> None:
-    """Tell the transport whether the source was in public when it was last asked (DST-S12)."""
-    with database.read() as t:
+def begin_work(wire: Transport, database: Database) -> None:
+    """Make the temporary tables, and tell the transport whether the source was in public when last asked (DST-S12)."""
+    with database.write() as t:
+        t.run(TEMPORARY)
         wire.guard.was_public(fact(t, IN_PUBLIC))
 
 
@@ -233,7 +234,6 @@ def _run(task: SyncTask, transport: Transport, database: Database, lock: int | N
     report = SyncReport(source=task.url, destination=str(root), dry_run=options.dry_run, as_of=format_micros(moment))
     registry = SetRegistry(task.url, root, options, database, documents, task.changed_documents, began_at)
     with database.write() as t:
-        t.run(TEMPORARY)
         if moment is None:
             t.run("DELETE FROM facts WHERE name = ?", (AS_OF,))
         else:

@@ -30,13 +30,13 @@ from headwater.sync.lists.entries import ListContext, any_patches_alone
 from headwater.sync.options import Choice, SyncOptions, given_options
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import AuditReport, SetAudit
-from headwater.sync.run import open_transport, recall_public, utcnow
+from headwater.sync.run import begin_work, open_transport, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.moved_sets import check_source, match, rows_of
 from headwater.sync.sets.registry import offered_scope
 from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import check_past, format_micros, micros
-from headwater.sync.state import AS_OF, TEMPORARY, SetRow, fact, moved_documents, sets
+from headwater.sync.state import AS_OF, SetRow, fact, moved_documents, sets
 from headwater.transport.transport import Transport
 from headwater.typed_decoding import from_json
 
@@ -76,7 +76,7 @@ def audit(
         )
     home = DestinationFolder(root)
     with home.at_rest(), open_transport(url, options, transport) as wire, state_copy(home) as database:
-        recall_public(wire, database)
+        begin_work(wire, database)
         documents = Documents(wire, listener, now=now)
         moment = None if options.at is None else check_past(options.at, micros(now()) or 0)
         report = _Audit(url, root, options, listener, documents, database, moment).run()
@@ -100,7 +100,6 @@ class _Audit:
         """Compare with what is, or with what was at a moment."""
         report = AuditReport(source=self.url, destination=str(self.root), as_of=format_micros(self.moment))
         with self.database.write() as t:
-            t.run(TEMPORARY)
             t.run(TABLES)
             known = sets(t)
             copied = fact(t, AS_OF)

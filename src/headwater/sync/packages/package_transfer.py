@@ -166,19 +166,14 @@ class PackageTransfer:
         """What would be taken, and why, for a dry run."""
         if not self._is_worth_a_look():
             return []
-        ways: list[TransferWay] = []
-        for capability in _DUMPS:
-            if not ways and (chosen := self._chosen(capability)) is not None:
-                octets = sum(package.length or 0 for package in chosen.packages)
-                ways.append(
-                    TransferWay(
-                        way=RULES[chosen.kind].title, why=chosen.why, taken=True, packages=len(chosen.packages),
-                        octets=octets,
-                    )
-                )  # fmt: skip
-        if not ways and (why := self._why_on_demand()) is not None:
-            ways.append(TransferWay(way=ON_DEMAND, why=why, taken=True))
-        return [*ways, *self._not_taken]
+        if (chosen := next(filter(None, map(self._chosen, _DUMPS)), None)) is not None:
+            way = TransferWay(way=RULES[chosen.kind].title, why=chosen.why, taken=True, packages=len(chosen.packages))
+            way.octets = sum(package.length or 0 for package in chosen.packages)
+        elif (why := self._why_on_demand()) is not None:
+            way = TransferWay(way=ON_DEMAND, why=why, taken=True)
+        else:
+            return self._not_taken
+        return [way, *self._not_taken]
 
     def run(self, at: str | None = None) -> list[TransferWay]:
         """Go the ways that pay; returns what came of each. `at`: resources are wanted as they were at that moment.
