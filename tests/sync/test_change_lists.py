@@ -266,6 +266,31 @@ def test_a_closed_list_alone_and_its_successor_by_up(source: Source, site: Site,
     assert tree(dest) == dict(site.files)
 
 
+def test_the_list_that_told_the_last_changes_is_gone(source: Source, site: Site, dest: Path) -> None:
+    """DST-C10: where the one before it goes on in its place, what it told was set back."""
+    site.put("f1.txt", b"one")  # 11
+    closed(site, "/set/a.xml", 10, None)
+    change_index(site, ("a.xml", 10, None))
+    assert go(source.base, dest).status == DONE
+    before, told = site.files["f2.txt"], list(site.changes)
+    site.put("f2.txt", b"lost")  # 12, which is when the first list ends as well
+    site.changes[-1] = (12.5, *site.changes[-1][1:])
+    closed(site, "/set/a.xml", 10, 12)
+    closed(site, "/set/b.xml", 12, None)
+    change_index(site, ("a.xml", 10, 12), ("b.xml", 12, None))
+    assert (go(source.base, dest).status, tree(dest)) == (DONE, site.files)
+    site.put("f2.txt", before, change=False)
+    site.changes = told
+    site.put("f3.txt", b"since")  # 14
+    closed(site, "/set/a.xml", 10, 15)
+    closed(site, "/set/c.xml", 15, None)
+    del source.pages["/set/b.xml"]
+    change_index(site, ("a.xml", 10, 15), ("c.xml", 15, None))
+    assert go(source.base, dest).status == UNDETERMINED
+    site.publish_list()
+    assert (go(source.base, dest).status, tree(dest)) == (DONE, site.files)
+
+
 def test_the_stable_open_list_is_rotated(source: Source, site: Site, dest: Path) -> None:
     """DST-C4: its `from` moves on; what was closed meanwhile is found through the index."""
     go(source.base, dest)

@@ -1,8 +1,8 @@
 """The reader of Change Lists: stages the changes after the position, oldest first (DST-C).
 
-Lists are read in document order; the first
-one that cannot be read ends the reading there, so that the position never moves past what was not seen. Lists may
-overlap: each of them is judged by the position with which the reading began, and what two of them tell is done once.
+Lists are read in document order; the first one that cannot be read ends the reading there, so that the position never
+moves past what was not seen. Lists may overlap: each of them is judged by the position with which the reading began,
+and what two of them tell is done once.
 """
 
 from __future__ import annotations
@@ -182,10 +182,8 @@ class ChangeListReader:
         answer, staged = found
         if isinstance(answer, UnchangedDocument):
             reached, named_by = self._reading.position, self.offer.capability_list
-            if part is not None:
-                return True
             grows = reached.open and reached.closed_at is None
-            if reached.list_uri != uri or grows or named_by is None:
+            if part is not None or reached.list_uri != uri or grows or named_by is None:
                 return True
             return self._follow_named(named_by)  # that is closed, or says so: it may have a successor (DST-C2)
         document = answer.document
@@ -219,14 +217,13 @@ class ChangeListReader:
             return True
         before = self._before.list_before(answer.uri, from_)
         seen = staged.print if staged.times else ChangeListFingerprint(self._before, answer.uri, from_)
+        self._reads_on = self._reads_on or seen.has_last or (seen.matches and before in self._before.latest)
         if before is None or seen.comparable:
-            self._reads_on = self._reads_on or seen.matches or seen.has_last
             return seen.matches or not seen.comparable or self._elsewhere(Break.REWRITTEN)
         is_later = from_ is not None and before.from_ is not None and from_ > before.from_
-        if not is_later or is_union(self.offer.changes_document or ""):  # of others the position may be further
-            return self._elsewhere(Break.LATER if is_later else Break.EARLIER)
-        self._reads_on = self._reads_on or seen.has_last
-        return True
+        if is_later and not is_union(self.offer.changes_document or ""):
+            return True  # the position may be further
+        return self._elsewhere(Break.LATER if is_later else Break.EARLIER)
 
     def _is_last_elsewhere(self) -> bool:
         """Whether the last list that told of changes is another by now: the one that is polled may have none yet."""
@@ -271,7 +268,8 @@ class ChangeListReader:
         except SourceFault as fault:
             self._broken(uri, fault)
             return None
-        self._reads_on = self._reads_on or isinstance(answer, UnchangedDocument)
+        if isinstance(answer, UnchangedDocument):
+            self._reads_on = self._reads_on or any(one.uri == uri for one in self._before.latest)
         if isinstance(answer, DocumentRead):
             self._reading.skipped.append((uri, answer.skipped))
             archives = answer.document.link("archives")

@@ -72,6 +72,11 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
         polled = ReadList(self.list_uri, self.list_from, self.count, self.fingerprint, until=self.closed_at)
         return [polled, *self.others]
 
+    @property
+    def latest(self) -> list[ReadList]:
+        """The list that was read last, and the last one that told of changes: where they are, lists read on."""
+        return [*self.lists[:1], *(one for one in self.lists if one.count)][:2]
+
     def list_before(self, uri: str, from_: int | None) -> ReadList | None:
         """What is remembered of a list: the one that began so, perhaps at another URI, else that at `uri`."""
         known = self.lists
