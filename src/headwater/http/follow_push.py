@@ -267,7 +267,7 @@ class PushedCopy:
         try:
             if joining:
                 failed = self._live.apply(channel.identity, channel.topic, joining, progress.reached)
-        except (SourceFault, KeyError) as fault:  # KeyError: the set has no position yet, or is moving
+        except (SourceFault, KeyError) as fault:  # KeyError: it has no position yet, is moving, or links choose
             if isinstance(fault, SourceFault):
                 self._notice(f"a payload cannot be applied: {fault.what}", channel.topic, fault.rule or fault.code)
             after = progress.awaiting(joining[-1].changed_at)

@@ -206,7 +206,7 @@ class LiveCopy:
         """Apply payloads of the set whose Capability List is `identity`: what they tell that is not before `since`.
 
         Returns, when each change is done, how many resources could not be had. Raises DestinationLocked while another
-        run works on the folder, StoreFaults, Interrupted, and KeyError where there is no such set.
+        run works on the folder, StoreFaults, Interrupted, and KeyError where a poll has to tell.
         """
         self._open()
         if not self._contexts:  # what is done up to the next report is one run, whenever the copy was opened
@@ -275,7 +275,7 @@ class LiveCopy:
         if found is None:
             with database.read() as t:
                 row = next((row for row in sets(t) if row.offer.identity == identity), None)
-                if row is None or row.position is None or row.move is not None:
+                if row is None or row.position is None or row.move is not None or self._task.options.choice.by_links:
                     raise KeyError(identity)
                 scope = remembered_scope(t, self._task.url, self._task.options, row.offer)
             held = SetContext(context, row, scope)

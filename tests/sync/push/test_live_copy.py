@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,6 +27,7 @@ from headwater.sync.options import SyncOptions
 from headwater.sync.push import LiveCopy, ReadPayload, UnusablePayload, changed_documents, read_payload
 from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.source_times import micros
+from tests.support.copying import tree
 from tests.support.fake_source import Site, at, document, ln, url
 
 TOPIC = "notification.xml"
@@ -208,6 +210,16 @@ def test_a_set_that_is_not_there_is_told(site: Site, dest: Path) -> None:
     with live(site, dest) as copy, pytest.raises(KeyError):
         copy.apply("http://nobody.example/", TOPIC, [payload(site, (11.0, "deleted", "f0.txt", None))], None)
     assert issubclass(DestinationLocked, StoreFault)
+
+
+@pytest.mark.parametrize("choice", [{"prefer_types": ("text/plain",)}, {"only_described": True}])
+def test_where_links_choose_lists_alone_decide(site: Site, dest: Path, choice: dict[str, Any]) -> None:
+    """What a payload told of links would else hold against lists that have led further."""
+    with live(site, dest, **choice) as copy:
+        before = tree(dest)
+        with pytest.raises(KeyError):
+            apply(copy, site, payload(site, (11.0, "deleted", "f0.txt", None)))
+        assert tree(dest) == before
 
 
 def test_files_that_are_replaced_go_to_the_backup(site: Site, dest: Path, tmp_path: Path) -> None:
