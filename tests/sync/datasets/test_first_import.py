@@ -10,8 +10,8 @@ import pytest
 
 from headwater.cli import run as cli
 from headwater.quantities import human_octets
-from tests.support.copying import DONE, FAILED, check, go, is_clean
-from tests.support.fake_source import Reply, Source, at
+from tests.support.copying import DONE, FAILED, check, go, is_clean, tree
+from tests.support.fake_source import Reply, Source, at, ln
 from tests.sync.datasets.test_existing_exporter import STATES, Dataset, diff, run, text_of
 
 PATCHES = [f"changes{n}.nqud" for n in range(1, 5)]
@@ -40,6 +40,23 @@ def test_all_patches_make_what_a_transfer_brings(source: Source, dest: Path, tmp
     dataset.fetched()
     assert go(source.base, dest, patches="all").one.patched == 1
     assert dataset.fetched() == ["changes5.nqud"]
+
+
+def test_what_is_described_is_remembered_of_the_list(source: Source, dest: Path) -> None:
+    """Not of the changes that a dataset is made from: what they do not name is described still (RS-DST-16)."""
+    dataset = history(source)
+    site = dataset.site
+    site.put("x.txt", b"one", change=False)
+    site.put("x.xml", b"<x/>", change=False)
+    records = ln("describes", site.uri("x.txt")) + ln("describes", site.uri("dataset.nq"))
+    site.publish_list([site.resource("dataset.nq"), site.resource("x.txt"), site.resource("x.xml", links=records)])
+    assert go(source.base, dest, patches="all", only_described=True).one.patched == 1
+    assert set(tree(dest)) == {"dataset.nq", "x.txt", "x.xml"}
+    site.put("x.txt", b"two")
+    dataset.entries.append(site.change(*site.changes[-1]))
+    site.publish_changes(0.0, entries=dataset.entries)
+    assert go(source.base, dest, patches="all", only_described=True).status == DONE
+    assert tree(dest)["x.txt"] == b"two"
 
 
 def without(n: int) -> Callable[[Dataset], None]:

@@ -19,6 +19,7 @@ from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, st
 from headwater.sync.linked_resources import hold_needed, keep_listing, recall_listing
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.position import NEVER, Position
+from headwater.sync.options import Choice
 from headwater.sync.reports import PlannedAction
 from headwater.sync.state import (
     Offer,
@@ -259,8 +260,8 @@ class Applier:
         if row is None or (among is not None and row[0] not in among):
             return None
         n, uri, hash_, known_at = row
-        lists = msgspec.structs.replace(
-            held.lists, restate=lambda t, set_id: restate_patches(t, set_id, name, listed=True)
+        lists = msgspec.structs.replace(  # what is listed stays as the Resource List has it
+            held.lists, choice=Choice(), restate=lambda t, set_id: restate_patches(t, set_id, name, listed=True)
         )
         try:
             reading = ChangeListReader(lists, held.row.id, held.offer, Position()).read()

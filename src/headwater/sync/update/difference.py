@@ -116,14 +116,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     # a baseline
 
-    def baseline(
-        self,
-        t: Transaction,
-        at: int | None,
-        *,
-        complete: bool,
-        skipped: tuple[tuple[str, int], ...],
-    ) -> bool:
+    def baseline(self, t: Transaction, at: int | None, *, complete: bool, skipped: tuple[tuple[str, int], ...]) -> bool:
         """Plan from `temp.listed`, which is as of `at`: what is new, what differs, what is the same.
 
         Remembered is what it has that is refused. Returns whether the list is whole without (DST-S12).
