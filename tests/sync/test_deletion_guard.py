@@ -8,7 +8,7 @@ import pytest
 
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.copy_status import forget
-from headwater.sync.state import measure
+from headwater.sync.state import forget_measure, keep_measure, measure
 from tests.support.copying import DONE, FAILED, go, tree
 from tests.support.fake_source import Reply, Site, Source
 
@@ -60,6 +60,16 @@ def test_one_deletion_is_one(source: Source, dest: Path) -> None:
     site.publish_changes(0)
     notes = [notice.message for notice in go(source.base, dest).notices if notice.rule == "DST-B4"]
     assert notes == ["1 deletion is held back, 100% of what is held: --max-delete 1.00 allows them"]
+
+
+def test_the_measure_of_one_set_is_forgotten_by_its_name(source: Source, site: Site, dest: Path) -> None:
+    """Not that of a set whose number ends like its own, and without a look at the facts of all sets."""
+    go(source.base, dest)
+    with writable_state(DestinationFolder(dest)) as database, database.write() as t:
+        for number in (1, 11):
+            keep_measure(t, number, 5, 2)
+        forget_measure(t, 1)
+        assert (measure(t, 1), measure(t, 11)) == ((None, 0), (5, 2))
 
 
 def test_what_was_forgotten_is_no_measure_any_more(source: Source, site: Site, dest: Path) -> None:

@@ -115,7 +115,8 @@ def keep_measure(transaction: Transaction, set_id: int, held: int, deleted: int)
 
 def forget_measure(transaction: Transaction, set_id: int) -> None:
     """No deletions are held back any more."""
-    transaction.run("DELETE FROM facts WHERE name GLOB '* when held back ' || ?", (set_id,))
+    names = [(f"{what} when held back {set_id}",) for what in ("held", "deleted")]
+    transaction.many("DELETE FROM facts WHERE name = ?", names)
 
 
 # the table `documents` (DST-C1)

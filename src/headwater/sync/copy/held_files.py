@@ -56,7 +56,7 @@ _DAMAGED = (
     " length, hash, type, encoding, links, extra, changed_at) SELECT set_id, uri, coalesce(loc, ?),"
     " 'the file is missing, changed or unreadable', 0, 0, ?, ?, 0, lastmod, listed_length, listed_hash, type,"
     " encoding, links, extra, changed_at FROM resources WHERE set_id = ? AND id = ? AND (doomed_at IS NULL"
-    " OR uri IN (SELECT l.uri FROM listing l WHERE l.set_id = resources.set_id))"
+    " OR EXISTS (SELECT 1 FROM listing l WHERE l.set_id = resources.set_id AND l.uri = resources.uri))"
 )
 """One whose deletion waits for consent is only marked: there is nothing to fetch, and the failure would outlast it. One
 that is listed, and waits for an alternate in its place, is still to be had."""
