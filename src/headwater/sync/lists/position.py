@@ -170,13 +170,9 @@ def _is_of_changes(lastmods: Sequence[int | None], from_: int | None, until: int
 
 
 def kept_bound(high: int) -> int:
-    """The upper bound of an unknown change time, as it is kept (`is_bound`)."""
+    """The upper bound of an unknown change time, as it is kept: the last microsecond of a second, and by that no time
+    of a change. What comes after may have a lower time."""
     return high - high % SECOND + SECOND - 1
-
-
-def is_bound(moment: int) -> bool:
-    """Whether a kept time is only a bound: the last microsecond of a second. What comes after may have a lower time."""
-    return moment % SECOND == SECOND - 1
 
 
 def is_past(moment: int, since: int) -> bool:

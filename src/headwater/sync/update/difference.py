@@ -19,7 +19,6 @@ from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.held_files import digest_of_path, is_intact
 from headwater.sync.linked_resources import add_chosen
 from headwater.sync.lists.entries import BY_URI, IS_FOLLOWED
-from headwater.sync.lists.position import is_bound, is_past
 from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.state import SetRow, Validators, fact, keep_fact, keep_listed
@@ -29,11 +28,15 @@ from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PatchAtt
 from headwater.sync.update.path_conflicts import PathConflicts
 from headwater.transport.fetch import Objection
 
-_CONFIRM = (
-    "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, newer = 0, doomed_at = NULL,"
-    " recovered = 0, loc = ?, type = ?, encoding = ?, links = ?, extra = ?,"
-    " changed_at = nullif(max(coalesce(changed_at, 0), coalesce(?, 0)), 0) WHERE id = ?"
-)
+_CONFIRM = """
+UPDATE resources SET listed_hash = ?1, listed_length = ?2, lastmod = ?3, loc = ?4, type = ?5, encoding = ?6, links = ?7,
+  extra = ?8, newer = 0, recovered = 0, doomed_at = NULL,
+  changed_at = nullif(max(coalesce(changed_at, 0), coalesce(?9, 0)), 0)
+WHERE id = ?10 AND (?9 OR newer OR recovered OR doomed_at IS NOT NULL
+  OR (listed_hash, listed_length, lastmod, loc, type, encoding, links, extra)
+    IS NOT (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8))"""
+"""Writes nothing where all that is recorded already, as it is of most of a list."""
+
 _NOT_LATER = f"""(?2 IS NULL OR changed_at IS NULL
   OR (changed_at <= ?2 AND NOT (changed_at % {SECOND} = 0 AND changed_at < ?2 AND ?2 - changed_at < {SECOND})))"""
 """Not changed after the list's `at`: a whole second that `at` lies within may be later (AMB-06)."""
@@ -41,65 +44,56 @@ _NOT_LATER = f"""(?2 IS NULL OR changed_at IS NULL
 _SETTLED = "DELETE FROM failures WHERE set_id = ? AND uri = ? AND coalesce(changed_at <= ?, 1)"
 """What is held is what the list or change says: an earlier state that could not be had is not wanted any more."""
 
-_LOCAL_COLUMNS = (
-    "r.id, r.size, r.mtime_ns, r.digest, r.listed_hash, r.lastmod, r.changed_at, r.newer, r.etag, r.last_modified,"
-    " f.tries"
+_HELD = """
+  r.id, r.path, r.size, r.mtime_ns, r.digest, r.listed_hash, r.listed_length, r.lastmod, r.newer, r.etag,
+  r.last_modified, f.tries
+FROM temp.{} s LEFT JOIN resources r ON r.set_id = :set AND r.uri = s.uri
+LEFT JOIN failures f ON f.set_id = :set AND f.uri = s.uri WHERE """
+
+_LISTED = (
+    f"SELECT {listed_columns('s')}, :at, NULL, 0, 0, 0,"
+    f" coalesce(r.changed_at > :at OR r.doomed_at > :at OR f.changed_at > :at, 0), {_HELD.format('listed')}"
+    " NOT s.refused ORDER BY s.n"
 )
-"""Those that `_LocalColumns` adds, in its order."""
+"""DST-B2: what was changed after the list was made, or deleted, which may wait for consent, or has failed, is later."""
 
-_STATED_COLUMNS = "r.loc, r.type, r.encoding, r.links, r.extra"
-"""What is remembered of what was stated (`ListedColumns.stated`)."""
+_CHANGED = (
+    f"SELECT {listed_columns('s')}, s.at, iif(s.exact, s.at, s.latest), 1, s.exact,"
+    " s.hash IS NULL OR s.asked IS 'held',"
+    f" coalesce(s.exact AND r.changed_at > s.at AND r.changed_at % {SECOND} <> {SECOND - 1}"
+    f" AND NOT (s.at % {SECOND} = 0 AND r.changed_at - s.at < {SECOND}), 0), {_HELD.format('changed')}"
+    " s.pending AND s.change != 'deleted' ORDER BY s.n"
+)
+"""A later change of the resource has been done already: for certain, as `is_past` has it, and not up to a bound."""
 
-_NO_VALIDATORS = Validators()
 
+class _StatedRow(ListedColumns, frozen=True, gc=False):
+    """What a list or a change states of a resource, and what is recorded of the copy (nothing, where there is none)."""
 
-class _LocalColumns(ListedColumns, frozen=True, gc=False):
-    """What is listed of a resource, and what is recorded of the copy that is held (nothing, where there is none)."""
+    at: int | None
+    """The moment that it speaks of."""
 
+    known: int | None
+    """Of a change: no list made before that has the last word on the resource."""
+
+    is_change: int
+    is_exact: int
+    is_doubtful: int
+    """Whether the source alone knows if the resource has changed: after a change without a hash, or one in doubt."""
+
+    is_overtaken: int
     key: int
+    path: bytes | None
     size: int
     mtime_ns: int
     digest: str | None
     listed_hash: str | None
+    listed_length: int | None
     held_lastmod: int | None
-    changed_at: int | None
     newer: int
     etag: str | None
     last_modified: str | None
     tries: int | None
-
-
-class _ListedRow(_LocalColumns, frozen=True, gc=False):
-    """What a list says of a resource, which may be held."""
-
-    path: bytes | None
-    doomed_at: int | None
-    listed_length: int | None
-    failed_at: int | None
-    recovered: int
-    held_loc: str | None
-    held_type: str | None
-    held_encoding: str | None
-    held_links: str | None
-    held_extra: str | None
-
-    @property
-    def says_more(self) -> bool:
-        """Whether something is to be recorded of a copy that is what is listed."""
-        other = self.lastmod != self.held_lastmod or self.hash != self.listed_hash
-        again = bool(self.newer or self.recovered) or self.doomed_at is not None
-        held = self.held_loc, self.held_type, self.held_encoding, self.held_links, self.held_extra
-        return other or again or self.stated != held
-
-
-class _ChangedRow(_LocalColumns, frozen=True, gc=False):
-    """What a change tells of a resource, which may be held."""
-
-    path: bytes | None
-    at: int | None
-    latest: int | None
-    exact: int
-    is_asked: int
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -121,67 +115,10 @@ class Difference(msgspec.Struct, frozen=True):
 
         Remembered is what it has that is refused. Returns whether the list is whole without (DST-S12).
         """
-        t.many(ADD_WORK, self._listed(t, at))
+        t.many(ADD_WORK, self._planned(t, _LISTED, at))
         whole, left_out = keep_listed(t, self.row.id, at, self.paths.takes_refused, complete=complete, skipped=skipped)
         self.counts.left_out += left_out
         return whole
-
-    def _confirm(
-        self, t: Transaction, row: _LocalColumns, known: int | None, at: int | None, *, says_more: bool = True
-    ) -> None:
-        """Note that what is held is as it is listed, known until when and by what speaks of `at`.
-
-        Earlier failures of it are forgotten, and its file is to have the time that is listed (`temp.stamps`).
-        """
-        self.counts.unchanged += 1
-        if says_more:
-            t.run(_CONFIRM, (row.hash, row.length, row.lastmod, *row.stated, known, row.key))
-        if row.tries is not None:
-            t.run(_SETTLED, (self.row.id, row.uri, at))
-        if mtime_ns(row.lastmod) not in (None, row.mtime_ns):
-            t.run("INSERT OR IGNORE INTO temp.stamps(id) VALUES (?)", (row.key,))
-
-    def _listed(self, t: Transaction, at: int | None) -> Iterator[Row]:
-        query = f"""
-            SELECT {listed_columns("l")}, {_LOCAL_COLUMNS}, r.path, r.doomed_at, r.listed_length, f.changed_at,
-                r.recovered, {_STATED_COLUMNS}
-            FROM temp.listed l LEFT JOIN resources r ON r.set_id = :set AND r.uri = l.uri
-            LEFT JOIN failures f ON f.set_id = :set AND f.uri = l.uri
-            WHERE NOT l.refused ORDER BY l.n"""  # noqa: S608
-        for values in t.rows(query, {"set": self.row.id}):
-            row = _ListedRow(*values)
-            is_changed_since = at is not None and (row.changed_at or at) > at
-            if at is not None and max(row.doomed_at or at, row.failed_at or at) > at:
-                continue  # DST-B2: after this list was made it was deleted, which waits for consent, or has failed
-            if is_changed_since and row.path is None:
-                continue  # or has been deleted
-            path = row.path or self.paths.path(row.uri)
-            if not self.paths.takes(row.uri, path):
-                self.counts.left_out += 1
-                continue
-            if row.path is None:
-                self.counts.created += 1
-                yield row.planned(path, changed_at=None, known_at=at, tries=row.tries)
-                continue
-            if is_changed_since:
-                self.counts.unchanged += 1  # DST-B2: what is held is newer than this list
-                continue
-            present = is_intact(self.tree, path, row.size, row.mtime_ns)
-            if not present:
-                same = CopyState.NO
-            elif row.hash and not row.newer and (row.hash, row.length) == (row.listed_hash, row.listed_length):
-                same = CopyState.YES  # the list says what it said before
-            else:
-                same = self._compared(row, at, path)
-            if same is CopyState.YES:
-                self._confirm(t, row, None, at, says_more=row.says_more)
-                continue
-            self.counts.updated += 1
-            ask = present and same is CopyState.ASK and not (row.newer and row.length not in (None, row.size))
-            yield row.planned(
-                path, row.key, changed_at=None, known_at=at, tries=row.tries,
-                validators=Validators(row.etag, row.last_modified) if ask else _NO_VALIDATORS,
-            )  # fmt: skip
 
     def gone(self, t: Transaction, at: int | None) -> None:
         """Mark for deletion what a complete snapshot no longer lists (DST-4.4), and forget such failures (DST-B2).
@@ -211,7 +148,7 @@ class Difference(msgspec.Struct, frozen=True):
         """
         if self.paths.is_by_metadata:
             add_chosen(t, self.row.id, self.paths.takes, self.paths.path)
-        t.many(ADD_WORK, self._changed(t))
+        t.many(ADD_WORK, self._planned(t, _CHANGED))
         t.many(
             "INSERT OR REPLACE INTO temp.deletions(id, at) VALUES (?, ?)",
             (
@@ -232,58 +169,71 @@ class Difference(msgspec.Struct, frozen=True):
             (self.row.id,),
         )
 
-    def _changed(self, t: Transaction) -> Iterator[Row]:
-        query = f"""
-            SELECT {listed_columns("c")}, {_LOCAL_COLUMNS}, r.path, c.at, c.latest, c.exact,
-                c.asked IS 'held'
-            FROM temp.changed c LEFT JOIN resources r ON r.set_id = :set AND r.uri = c.uri
-            LEFT JOIN failures f ON f.set_id = :set AND f.uri = c.uri
-            WHERE c.pending AND c.change != 'deleted' ORDER BY c.n"""  # noqa: S608
-        for values in t.rows(query, {"set": self.row.id}):
-            row = _ChangedRow(*values)
-            at, done_at = row.at if row.exact else None, row.changed_at
-            if at is not None and done_at is not None and is_past(at, done_at) and not is_bound(done_at):
-                continue  # a later change of this resource has been applied already
+    # what is stated, compared with what is held
+
+    def _planned(self, t: Transaction, query: str, at: int | None = None) -> Iterator[Row]:
+        """The rows of `work` for what is new and what differs; what is the same is confirmed."""
+        for values in t.rows(query, {"set": self.row.id, "at": at}):
+            row = _StatedRow(*values)
+            if row.is_overtaken:
+                self.counts.unchanged += row.path is not None
+                continue
             path = row.path or self.paths.path(row.uri)
             if not self.paths.takes(row.uri, path):
                 self.counts.left_out += 1
                 continue
-            known = row.at if row.exact else row.latest  # no list made before that has the last word on it
             if row.path is None:
                 self.counts.created += 1
-                yield row.planned(path, changed_at=known, known_at=row.at, tries=row.tries)
+                yield row.planned(path, changed_at=row.known, known_at=row.at, tries=row.tries)
                 continue
-            same = self._compared(row, row.at, path)
             present = is_intact(self.tree, path, row.size, row.mtime_ns)
-            if same is CopyState.YES and row.hash is not None and present and not row.is_asked:
-                self._confirm(t, row, known, row.at)
+            same = self._compared(row, path) if present else CopyState.NO
+            if same is CopyState.YES and not row.is_doubtful:
+                self._confirm(t, row)
                 continue
             self.counts.updated += 1
-            may_ask = row.hash is None or row.is_asked  # else 304 would confirm what is not there
-            ask = may_ask and not row.newer and present
-            patches = self._patches(t, row) if present else ()
+            # after a change with a hash, which is another one, 304 would confirm what is not there
+            ask = same is not CopyState.NO and not row.newer and (row.is_doubtful or not row.is_change)
             yield row.planned(
-                path, row.key, changed_at=known, known_at=row.at, tries=row.tries, attempts=patches,
-                validators=Validators(row.etag, row.last_modified) if ask else _NO_VALIDATORS,
+                path, row.key, changed_at=row.known, known_at=row.at, tries=row.tries,
+                attempts=self._patches(t, row) if present and row.is_change else (),
+                validators=Validators(row.etag, row.last_modified) if ask else Validators(),
             )  # fmt: skip
 
-    def _compared(self, row: _LocalColumns, at: int | None, path: bytes) -> CopyState:
+    def _confirm(self, t: Transaction, row: _StatedRow) -> None:
+        """Note that what is held is as it is stated.
+
+        Earlier failures of it are forgotten, and its file is to have the time that is listed (`temp.stamps`).
+        """
+        self.counts.unchanged += 1
+        t.run(_CONFIRM, (row.hash, row.length, row.lastmod, *row.stated, row.known, row.key))
+        if row.tries is not None:
+            t.run(_SETTLED, (self.row.id, row.uri, row.at))
+        if mtime_ns(row.lastmod) not in (None, row.mtime_ns):
+            t.run("INSERT OR IGNORE INTO temp.stamps(id) VALUES (?)", (row.key,))
+
+    def _compared(self, row: _StatedRow, path: bytes) -> CopyState:
         """`compare`, but where no digest is shared the held file itself is hashed rather than transferred again."""
-        listed = ListedResource(row.hash, row.length, row.lastmod, row.type, row.encoding, at)
+        is_repeated = (row.hash, row.length) == (row.listed_hash, row.listed_length) and not (
+            row.newer or row.is_change
+        )
+        if row.hash and is_repeated:
+            return CopyState.YES  # the list says what it said before
+        listed = ListedResource(row.hash, row.length, row.lastmod, row.type, row.encoding, row.at)
         same = compare(listed, LocalCopy(row.digest, row.size, row.held_lastmod, row.listed_hash, bool(row.newer)))
         wanted = digests_of(row.hash)
         if same is not CopyState.ASK or not wanted or any(d.algorithm in (row.digest or "") for d in wanted):
             return same
         return CopyState.YES if digest_of_path(self.tree, path, wanted[0].algorithm) == wanted[0].hex else CopyState.NO
 
-    def _patches(self, t: Transaction, row: _ChangedRow) -> tuple[PatchAttempt, ...]:
+    def _patches(self, t: Transaction, row: _StatedRow) -> tuple[PatchAttempt, ...]:
         """The patches by which a change is done, where the copy is known to be a state before it (DST-S1)."""
         if row.links is None or PATCH not in row.links or row.hash is None or row.digest is None:
             return ()
         if self.objection is None:
             return ()
         listed = map(str, digests_of(row.listed_hash))
-        is_previous = bool(row.exact) and not row.newer and row.tries is None and row.digest in listed
+        is_previous = bool(row.is_exact) and not row.newer and row.tries is None and row.digest in listed
         pending = [PendingChange(*one) for one in t.rows(PENDING_CHANGES, (row.uri,))]
         attempt = planned_patches(row.digest, row.size, pending, self.objection, is_previous=is_previous)
         return () if attempt is None else (attempt,)
