@@ -46,7 +46,7 @@ LINES = {
     "source": 4_804,
     "spec": 3_791,
     "storage": 2_032,
-    "sync": 16_131,
+    "sync": 16_096,
     "top": 1_431,
     "transport": 2_141,
     "triplestores": 946,

@@ -1,4 +1,5 @@
-"""The archives of a source (RS-ARC): which past documents it still offers, and of which periods they tell all changes.
+"""The archives of a source (RS-ARC): which past documents it still offers, and of which periods they tell all changes;
+and how archives and dumps are read, which have few entries.
 
 A Change List tells of the changes from its `from` on, up to its `until` (AMB-11): of two lists that follow each other
 without a hole the second begins where the first ends, or earlier. Whether that is so only the times tell (RS-ARC-19);
@@ -51,14 +52,12 @@ RESOURCE_DUMP_ARCHIVE, CHANGE_DUMP_ARCHIVE = "resourcedump-archive", "changedump
 
 ARCHIVES = (RESOURCE_LIST_ARCHIVE, CHANGE_LIST_ARCHIVE, RESOURCE_DUMP_ARCHIVE, CHANGE_DUMP_ARCHIVE)
 
-MOST_ARCHIVED = 100_000
-MOST_COMPONENTS = 1_000
-"""Bounds on what is held of one archive, and on what is asked for."""
+MOST_ENTRIES = 100_000
+MOST_COMPONENTS = 10_000
+"""Bounds on what is held of one archive or dump, and on what is asked for."""
 
 MOST_HEADS = 500
 """So many documents are looked at whose times the archive does not tell."""
-
-_INDEXES = tuple(kind for kind in Kind if RULES[kind].root is Root.SITEMAPINDEX)
 
 
 def read_archive(documents: ListDocuments, uri: str, capability: str, objection: Objection) -> tuple[IndexedList, ...]:
@@ -69,11 +68,7 @@ def read_archive(documents: ListDocuments, uri: str, capability: str, objection:
     does not state are looked up in the heads of MOST_HEADS such documents (RS-ARC-19), of more than that of those with
     the latest `lastmod`: a gap is one of late changes. One whose times are unknown then is left out.
     """
-    read, entries = _read(documents, _Entries(capability, uri), objection)
-    own = {uri, read.final}
-    if read.document.kind in _INDEXES:
-        entries, parts = _components(documents, (uri, read.final), entries, capability, objection)
-        own |= parts
+    entries, own = read_whole(documents, uri, capability, objection)
     if len(entries) > MOST_HEADS:
         entries = sorted(entries, key=lambda one: micros(one.lastmod) or 0, reverse=True)
     heads = MOST_HEADS
@@ -112,78 +107,6 @@ def _is_timed(one: IndexedList, capability: str) -> bool:
     return one.at is not None
 
 
-def _components(
-    documents: ListDocuments, index: tuple[str, str], parts: Sequence[Entry], capability: str, objection: Objection
-) -> tuple[list[Entry], set[str]]:
-    """The entries of all components, and the addresses of these.
-
-    An index whose first entry is a document itself is the archive: DSpace lists its Change Lists so.
-    """
-    entries: list[Entry] = []
-    seen = set(index)
-    for part in parts:
-        if part.loc in index:
-            raise WrongDocument("an archive index lists itself", where=part.loc, rule="RS-ARC-21")
-        if part.loc in seen:
-            continue
-        consumer = _Entries(capability, part.loc)
-        try:
-            read, found = _read(documents, consumer, objection)
-        except WrongDocument:
-            if part is not parts[0] or not consumer.is_listed_document:
-                raise
-            documents.warn("RS-ARC-21", "an archive index names documents, not archives: read as an archive", index[0])
-            return list(parts), set()
-        if len(parts) > MOST_COMPONENTS:
-            raise SourceFault(
-                f"an archive index of more than {MOST_COMPONENTS:,} archives", where=index[0], rule="RS-ARC-20"
-            )
-        if read.document.kind in _INDEXES:
-            raise WrongDocument("an archive index in an archive index", where=part.loc, rule="RS-ARC-21")
-        seen |= {part.loc, read.final}
-        entries += found
-        if len(entries) > MOST_ARCHIVED:
-            raise _too_many(index[0])
-    return entries, seen
-
-
-def _read(documents: ListDocuments, consumer: _Entries, objection: Objection) -> tuple[DocumentRead, list[Entry]]:
-    read = documents.read(consumer.uri, consumer, objection=objection)
-    if not isinstance(read, DocumentRead):
-        raise Unreachable("the archive is not there", where=consumer.uri, rule="DST-F1")
-    consumer.check(read.document)
-    return read, consumer.entries
-
-
-class _Entries(msgspec.Struct):
-    """Holds the entries of one archive document (an `EntryConsumer`)."""
-
-    capability: str
-    uri: str
-    entries: list[Entry] = []
-    is_listed_document: bool = False
-
-    def begin(self) -> None:
-        self.entries = []
-
-    def take(self, document: Document, entries: list[Entry]) -> None:
-        self.check(document)
-        self.entries += entries
-        if len(self.entries) > MOST_ARCHIVED:
-            raise _too_many(self.uri)
-
-    def check(self, document: Document) -> None:
-        """Check that the document is the expected archive. Raises WrongDocument."""
-        if RULES[document.kind].capability != self.capability:
-            found = document.kind.value
-            self.is_listed_document = RULES[document.kind].capability == self.capability.removesuffix("-archive")
-            raise WrongDocument(f"it is no {self.capability} but a {found}", where=self.uri, rule="RS-ARC-01")
-
-
-def _too_many(uri: str) -> SourceFault:
-    return SourceFault(f"an archive of more than {MOST_ARCHIVED:,} documents", where=uri, rule="RS-ARC-25")
-
-
 def lists_over_gap(context: ListContext, uri: str, after: int, begin: int) -> list[IndexedList] | None:
     """The lists of the archive at `uri` that tell of all changes later than `after` and before `begin`, oldest first.
 
@@ -202,3 +125,86 @@ def lists_over_gap(context: ListContext, uri: str, after: int, begin: int) -> li
         return None
     oldest_first = sorted(archived, key=lambda one: (one.from_ or 0, one.until or 0))
     return touching(oldest_first, after, begin)
+
+
+# documents of few entries, which are held: archives and dumps
+
+
+def read_whole(
+    documents: ListDocuments, uri: str, capability: str, objection: Objection
+) -> tuple[list[Entry], set[str]]:
+    """The entries of the document of this `capability` at `uri`, or of all components of its index; and the addresses
+    of what was read. Raises SourceFault where one of them cannot be read.
+
+    An index of archives whose first entry is a document itself is the archive: DSpace lists its Change Lists so.
+    """
+    entries, own, is_index = _read(documents, uri, capability, objection)
+    if not is_index:
+        return entries, own
+    parts, entries, index = entries, [], set(own)
+    for part in parts:
+        if part.loc in index:
+            raise WrongDocument("an index lists itself", where=part.loc, rule="AMB-65")
+        if part.loc in own:
+            continue
+        try:
+            found, addresses, is_index = _read(documents, part.loc, capability, objection)
+        except _ArchivedDocument:
+            if part is not parts[0]:
+                raise
+            documents.warn("RS-ARC-21", "an archive index names documents, not archives: read as an archive", uri)
+            return parts, index
+        if len(parts) > MOST_COMPONENTS:
+            raise WrongDocument(f"an index of more than {MOST_COMPONENTS:,} documents", where=uri, rule="RS-LIM-04")
+        if is_index:
+            raise WrongDocument("an index in an index", where=part.loc, rule="AMB-65")
+        own |= addresses
+        entries += found
+        if len(entries) > MOST_ENTRIES:
+            raise _too_many(uri)
+    return entries, own
+
+
+def _read(
+    documents: ListDocuments, uri: str, capability: str, objection: Objection
+) -> tuple[list[Entry], set[str], bool]:
+    """The entries of one document, its addresses, and whether it is an index."""
+    consumer = _Entries(capability, uri)
+    read = documents.read(uri, consumer, objection=objection)
+    if not isinstance(read, DocumentRead):
+        raise Unreachable("what is offered is not there", where=uri, rule="DST-F1")
+    consumer.check(read.document)
+    return consumer.entries, {uri, read.final}, RULES[read.document.kind].root is Root.SITEMAPINDEX
+
+
+class _ArchivedDocument(WrongDocument):
+    """What was taken for an archive is one of the documents that archives list."""
+
+
+class _Entries(msgspec.Struct):
+    """Holds the entries of one document (an `EntryConsumer`)."""
+
+    capability: str
+    uri: str
+    entries: list[Entry] = []
+
+    def begin(self) -> None:
+        self.entries = []
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        self.check(document)
+        self.entries += entries
+        if len(self.entries) > MOST_ENTRIES:
+            raise _too_many(self.uri)
+
+    def check(self, document: Document) -> None:
+        """Check that the document is of the expected capability. Raises WrongDocument."""
+        found = RULES[document.kind].capability
+        if found != self.capability:
+            is_listed = found is not None and self.capability == f"{found}-archive"
+            wrong = _ArchivedDocument if is_listed else WrongDocument
+            raise wrong(f"it is no {self.capability} but {document.called}", where=self.uri, rule="DST-A7")
+
+
+def _too_many(uri: str) -> SourceFault:
+    return SourceFault(f"more than {MOST_ENTRIES:,} entries", where=uri, rule="RS-LIM-04")

@@ -22,7 +22,7 @@ from headwater.files.file_copies import free_octets
 from headwater.quantities import human_octets
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.sync.connection import Unreachable, WrongDocument
+from headwater.sync.lists.archives import MOST_ENTRIES
 from headwater.sync.lists.documents import (
     GONE,
     MOST_UNDECIDED,
@@ -37,71 +37,11 @@ from headwater.sync.transfer.verification import strongest_of
 from headwater.transport.fetch import FailureKind, Fetch, Objection
 from headwater.transport.transport import Transport
 
-MOST_PACKAGES = 100_000
-MOST_COMPONENTS = 10_000
-"""Bounds on what is held of one dump."""
-
 MANIFESTS = {
     Kind.RESOURCE_DUMP: Kind.RESOURCE_DUMP_MANIFEST,
     Kind.CHANGE_DUMP: Kind.CHANGE_DUMP_MANIFEST,
 }
 """The kind of the manifests in the packages of a dump (DST-P7)."""
-
-_INDEXES = {Kind.RESOURCE_DUMP_INDEX: Kind.RESOURCE_DUMP, Kind.CHANGE_DUMP_INDEX: Kind.CHANGE_DUMP}
-"""What an index is one of."""
-
-
-def read_dump(documents: Documents, uri: str, objection: Objection) -> tuple[Kind, list[Entry]]:
-    """Read the dump at `uri` whole: whether it is of resources or of changes, and its packages.
-
-    `objection`: what the scope says of documents and redirects. Raises SourceFault where that cannot be done.
-    """
-    kind, packages = _read(documents, uri, objection)
-    if kind in _INDEXES:
-        if len(packages) > MOST_COMPONENTS:
-            raise SourceFault(f"an index of more than {MOST_COMPONENTS:,} dumps", where=uri, rule="DST-P6")
-        components, packages = packages, []
-        for component in components:
-            part_kind, part = _read(documents, component.loc, objection)
-            if part_kind not in MANIFESTS:
-                raise WrongDocument("an index of dumps in an index of dumps", where=component.loc, rule="RS-RDI-01")
-            packages += part
-            if len(packages) > MOST_PACKAGES:
-                raise SourceFault(f"a dump of more than {MOST_PACKAGES:,} packages", where=uri, rule="DST-P6")
-    return _INDEXES.get(kind, kind), packages
-
-
-def _read(documents: Documents, uri: str, objection: Objection) -> tuple[Kind, list[Entry]]:
-    consumer = _DumpEntries()
-    read = documents.read(uri, consumer, objection=objection)
-    if not isinstance(read, DocumentRead):
-        raise Unreachable("the dump that is offered is not there", where=uri, rule="DST-F1")
-    if read.document.kind not in MANIFESTS and read.document.kind not in _INDEXES:
-        raise WrongDocument(f"it is no dump but {read.document.called}", where=uri, rule="DST-A7")
-    return read.document.kind, consumer.entries
-
-
-class _DumpEntries:
-    """Holds the entries of a dump, which are few (an `EntryConsumer`). `others` takes those of documents that are none;
-    without it all are held."""
-
-    def __init__(self, others: EntryConsumer | None = None) -> None:
-        self._others = others
-        self.entries: list[Entry] = []
-
-    def begin(self) -> None:
-        self.entries = []
-        if self._others is not None:
-            self._others.begin()
-
-    def take(self, document: Document, entries: list[Entry]) -> None:
-        if self._others is not None and document.kind not in MANIFESTS:
-            self._others.take(_as_list(document), entries)
-            return
-        self.entries += entries
-        if len(self.entries) > MOST_PACKAGES:
-            raise SourceFault(f"a dump of more than {MOST_PACKAGES:,} packages", rule="DST-P6")
-
 
 # packages
 
@@ -200,6 +140,27 @@ _AS_LISTS = {
     Kind.CHANGE_DUMP_MANIFEST: Kind.CHANGE_LIST,
 }
 """What each document of a dump is as a list."""
+
+
+class _DumpEntries:
+    """Holds the entries of a dump (an `EntryConsumer`). `others` takes those of documents that are none."""
+
+    def __init__(self, others: EntryConsumer) -> None:
+        self._others = others
+        self.entries: list[Entry] = []
+
+    def begin(self) -> None:
+        self.entries = []
+        self._others.begin()
+
+    def take(self, document: Document, entries: list[Entry]) -> None:
+        if document.kind not in MANIFESTS:
+            self._others.take(_as_list(document), entries)
+            return
+        self.entries += entries
+        if len(self.entries) > MOST_ENTRIES:
+            raise SourceFault(f"a dump of more than {MOST_ENTRIES:,} packages", rule="DST-P6")
+
 
 _BY_HASH = "package with "
 """How the remembered "ETag" of a package begins whose dump states a hash: that tells its states better than HTTP does,

@@ -25,9 +25,10 @@ from headwater.spec.extensions import DumpOffer
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Entry
 from headwater.sync.connection import Scope
+from headwater.sync.lists.archives import read_whole
 from headwater.sync.lists.documents import CAPABILITY_LISTS, offer_of
 from headwater.sync.lists.position import NEVER
-from headwater.sync.packages.dump_documents import MANIFESTS, fetch_package, read_dump, remove_package
+from headwater.sync.packages.dump_documents import MANIFESTS, fetch_package, remove_package
 from headwater.sync.packages.package_content import PackageContent, Warn
 from headwater.sync.reports import SetReport, TransferWay
 from headwater.sync.source_times import micros
@@ -257,14 +258,11 @@ class PackageTransfer:
         if uri is None or not self._are_wanted(_OF_CHANGES if capability == CHANGE_DUMP else ""):
             return None
         try:
-            kind, packages = read_dump(self._context.documents, uri, self._scope.objection)
+            packages, _ = read_whole(self._context.documents, uri, capability, self._scope.objection)
         except SourceFault as fault:
             self._warn(fault.rule or fault.code, f"a dump is passed over: {fault.what}", fault.where or uri)
             return None
-        if RULES[kind].capability != capability:
-            said = f"a dump is passed over: it is offered as another than it is, a {RULES[kind].title}"
-            self._warn("DST-A7", said, uri)
-            return None
+        kind = Kind.CHANGE_DUMP if capability == CHANGE_DUMP else Kind.RESOURCE_DUMP
         lengths = [package.length for package in packages if package.length is not None]
         groups: list[tuple[list[Entry], int | None, Demand]] = []
         if kind is Kind.RESOURCE_DUMP and packages:
