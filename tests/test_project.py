@@ -40,7 +40,7 @@ LINES = {
     "packages": 1_207,
     "patches": 438,
     "processes": 331,
-    "publish": 5_911,
+    "publish": 5_879,
     "rdf": 2_013,
     "simulate": 851,
     "source": 4_804,

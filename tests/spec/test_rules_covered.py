@@ -35,7 +35,7 @@ ELSEWHERE = {
     "RS-CD-08": "publish/test_change_dumps.py::test_a_package_holds_every_change_of_a_segment_in_order",
     "RS-CDM-10": "publish/test_change_dumps.py::test_octets_that_cannot_be_had_make_the_dump_begin_anew",
     "RS-ARC-04": "publish/archives/test_archives.py::test_past_states_come_out_of_the_archives",
-    "RS-ARC-20": "publish/archives/test_archives.py::test_many_archived_documents_have_an_index",
+    "RS-ARC-20": "sync/archives/test_closing_gaps.py::test_an_archive_index",
     "RS-NAV-01": "publish/test_publisher.py::test_set_of_several_pages_is_an_index",
     "RS-DISC-04": "http/test_http.py::test_resources_lead_to_their_capability_list",
     "RS-CN-05": "notify/test_publisher.py::test_source_and_hub_are_killed_and_nothing_is_lost",

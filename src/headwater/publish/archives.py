@@ -30,7 +30,6 @@ from headwater.publish.capabilities import (
     RESOURCE_LIST_ARCHIVE,
     Capability,
     filled_name,
-    part_name,
 )
 from headwater.publish.documents import (
     change_entries,
@@ -62,15 +61,6 @@ from headwater.storage.object_store import StoredObject
 
 # Names and content: states in, records out
 
-ARCHIVE_ENTRIES = 1_000
-"""Documents whose numbers share this many stand in one archive; of several there is an index (RS-ARC-20)."""
-
-_INDEX_OF = {
-    Kind.RESOURCE_LIST_ARCHIVE: Kind.RESOURCE_LIST_ARCHIVE_INDEX,
-    Kind.RESOURCE_DUMP_ARCHIVE: Kind.RESOURCE_DUMP_ARCHIVE_INDEX,
-    Kind.CHANGE_LIST_ARCHIVE: Kind.CHANGE_LIST_ARCHIVE_INDEX,
-    Kind.CHANGE_DUMP_ARCHIVE: Kind.CHANGE_DUMP_ARCHIVE_INDEX,
-}
 _ARCHIVES = {
     "change_lists": CHANGE_LIST_ARCHIVE,
     "change_dumps": CHANGE_DUMP_ARCHIVE,
@@ -136,46 +126,24 @@ def archive_names(set_name: str, state: ArchiveState, offered: Container[str] = 
     """The names of all archived documents and packages, and of the archives that are `offered`."""
     for one in all_archived(state):
         yield from document_names(set_name, one)
-    for row, listed in archives_of(offered, state):
-        yield f"{set_name}/{row.top.name}"
-        groups = _groups(listed)
-        yield from (f"{set_name}/{part_name(row, number)}" for number, _some in groups if len(groups) > 1)
+    yield from (f"{set_name}/{row.top.name}" for row, _listed in archives_of(offered, state))
 
 
-def archive_documents(
-    site: Site, set_name: str, row: Capability, listed: Sequence[Archived]
-) -> Iterator[tuple[str, Document, list[Entry]]]:
-    """An archive with its name; of very many documents its components, then their index (RS-ARC-10…22).
-
-    Oldest first (RS-ARC-17, RS-ARC-18). Which documents stand together depends on their numbers, so that a component
-    changes only at its end, and where what is too old is taken out.
-    """
-    top, groups = f"{set_name}/{row.top.name}", _groups(listed)
-    if len(groups) < 2:
-        yield top, head_of(row.kind, set_links(site, set_name, None)), _entries(site, set_name, listed)
-        return
-    for number, some in groups:
-        yield (
-            f"{set_name}/{part_name(row, number)}",
-            head_of(row.kind, set_links(site, set_name, top)),
-            _entries(site, set_name, some),
-        )
-    parts = [Entry(loc=site.url(f"{set_name}/{part_name(row, number)}")) for number, _some in groups]
-    yield top, head_of(_INDEX_OF[row.kind], set_links(site, set_name, None)), parts
+def archive_document(
+    site: Site, set_name: str, row: Capability, listed: Iterable[Archived]
+) -> tuple[str, Document, Iterator[Entry]]:
+    """An archive with its name, oldest first (RS-ARC-10…18): `archive_documents` keeps it to 20,000 entries, so that
+    no index of archives is needed (RS-ARC-20)."""
+    head = head_of(row.kind, set_links(site, set_name, None))
+    return f"{set_name}/{row.top.name}", head, (_entry(site, set_name, one) for one in listed)
 
 
-def _groups(listed: Sequence[Archived]) -> list[tuple[int, list[Archived]]]:
-    return [(number, list(some)) for number, some in groupby(listed, lambda one: one.number // ARCHIVE_ENTRIES)]
-
-
-def _entries(site: Site, set_name: str, listed: Iterable[Archived]) -> list[Entry]:
-    """What an archive says of each document: the times that the document states itself (RS-ARC-15, 16, 27)."""
-    return [
-        Entry(loc=site.url(archived_name(set_name, one)), at=one.at, completed=one.completed)
-        if isinstance(one, ArchivedResourceList | ArchivedResourceDump)
-        else Entry(loc=site.url(archived_name(set_name, one)), from_=one.from_, until=one.until)
-        for one in listed
-    ]
+def _entry(site: Site, set_name: str, one: Archived) -> Entry:
+    """What an archive says of a document: the times that the document states itself (RS-ARC-15, 16, 27)."""
+    loc = site.url(archived_name(set_name, one))
+    if isinstance(one, ArchivedResourceList | ArchivedResourceDump):
+        return Entry(loc=loc, at=one.at, completed=one.completed)
+    return Entry(loc=loc, from_=one.from_, until=one.until)
 
 
 MOST_PACKAGES = 10_000
@@ -258,8 +226,8 @@ class Archives:
         is_other = before is None or listed_in(state) != listed_in(before)
         if is_other or job.refresh is Refresh.ALL:
             offered = offers(job.settings)
-            for row, listed in archives_of(offered, state):  # components come before their index (AMB-63)
-                job.store_writer.documents(archive_documents(self._site, job.name, row, listed))
+            listed = archives_of(offered, state)
+            job.store_writer.documents(archive_document(self._site, job.name, *one) for one in listed)
             live = set(archive_names(job.name, state, offered))
             self.dropped = tuple(one for one in self._store.names(f"{job.name}/archive/") if one not in live)
         return state

@@ -129,7 +129,7 @@ CHANGE_DUMP = Capability(
 
 
 def _archive(kind: Kind, folder: str, *archived: str, also: str | None = None) -> Capability:
-    """An archive, the components of its index, and the documents that it lists, which never change (RS-ARC)."""
+    """An archive, and the documents that it lists, which never change (RS-ARC); an older version wrote `parts`."""
     return Capability(
         kind=kind,
         top=SetDocument(f"archive/{folder}.xml", CacheRule.REVALIDATE),

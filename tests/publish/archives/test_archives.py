@@ -180,19 +180,6 @@ def test_a_resource_list_is_archived_as_it_is(tmp_path: Path, monkeypatch: pytes
     assert first.entry.at < second.entry.at
 
 
-def test_many_archived_documents_have_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RS-ARC-20, RS-ARC-21, RS-ARC-22."""
-    monkeypatch.setattr(documents, "ARCHIVE_ENTRIES", 2)
-    world = world_of(tmp_path, segment_seconds=HOUR, archive_documents=12)
-    world.begin(3)
-    world.publish()
-    for day in range(1, 16):
-        live_for_a_day(world, day)
-        archives = read_archives(world.fetch)
-    assert sum(map(len, archives.values())) == 12
-    assert (world.fetch(f"{BASE}/files/archive/changelist.xml") or b"").count(b"<sitemap>") > 1
-
-
 def test_without_an_archive_nothing_is_archived_and_what_was_goes(tmp_path: Path) -> None:
     """AMB-30: off by default; switched off, what it named stays for an hour."""
     world = world_of(tmp_path, segment_seconds=HOUR)

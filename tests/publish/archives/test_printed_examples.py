@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.publish.archives import archive_documents, archived_name
+from headwater.publish.archives import archive_document, archived_name
 from headwater.publish.capabilities import (
     CHANGE_LIST_ARCHIVE,
     RESOURCE_DUMP_ARCHIVE,
@@ -81,7 +81,7 @@ def in_our_words(name: str, listed: Sequence[Archived]) -> bytes:
 def test_a_source_writes_what_is_printed(row: Capability, name: str) -> None:
     """RS-ARC-10, RS-ARC-11, RS-ARC-13, RS-ARC-15, RS-ARC-16."""
     listed = archived(row, name)
-    ((_, head, entries),) = archive_documents(SITE, "dataset1", row, listed)
+    _, head, entries = archive_document(SITE, "dataset1", row, listed)
     written = b"".join(write_document(head, entries))
     assert canonical(written) == canonical(in_our_words(name, listed))
 
