@@ -270,7 +270,7 @@ class PushedCopy:
         except (SourceFault, KeyError) as fault:  # KeyError: it has no position yet, is moving, or links choose
             if isinstance(fault, SourceFault):
                 self._notice(f"a payload cannot be applied: {fault.what}", channel.topic, fault.rule or fault.code)
-            after = progress.awaiting(joining[-1].changed_at)
+            after = progress.awaiting(max(one.changed_at for one in payloads))
         if after.needs_poll or failed:
             self._schedule.ask(time.monotonic(), _EARLY_SECONDS)
         return after

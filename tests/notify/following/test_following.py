@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from headwater.copy_state import NotificationChannel
+from headwater.errors import SourceFault
 from headwater.http import follow_push
+from headwater.http.callbacks import CallbackListener
 from headwater.http.follow_push import PushedCopy
+from headwater.notify.subscriber_store import ChannelProgress, QueuedDelivery
+from headwater.spec.kinds import Kind
+from headwater.spec.times import parse_datetime
+from headwater.sync.push import LiveCopy
+from headwater.sync.run import SyncTask
+from headwater.sync.sets.polling import PollInterval
+from headwater.sync.source_times import micros
 from tests.notify.following.pushing import (
     CHANGES,
     FRAMEWORK,
@@ -22,7 +33,7 @@ from tests.notify.following.pushing import (
     text,
 )
 from tests.support.copying import go
-from tests.support.fake_source import Source
+from tests.support.fake_source import Source, at, document, url
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long(12)
@@ -229,3 +240,30 @@ def test_steps_that_end_at_any_moment_end_nothing_else(
     with following((site.source.base, dest), (site.source.base, dest.with_name("other"))) as copy:
         until(lambda: len(steps) > 500)
         assert copy.fault is None
+
+
+def test_lists_are_awaited_for_all_of_a_batch_that_cannot_be_applied(
+    dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RS-CN-06: also for a payload beyond a gap, beside one that goes on where the changes that were told end."""
+
+    def unusable(*_: object) -> int:
+        raise SourceFault("odd")
+
+    monkeypatch.setattr(LiveCopy, "apply", unusable)
+    channel = NotificationChannel(Kind.CHANGE_NOTIFICATION, "http://s/capabilitylist.xml", "http://s/topic", ())
+    bodies = [
+        document(
+            [url("http://s/f", change="updated", datetime=at(end))],
+            capability=CHANGES,
+            **{"from": at(end - 1), "until": at(end)},
+        )
+        for end in (10.0, 90.0)
+    ]
+    batch = [QueuedDelivery(n, channel.topic, time.time(), body) for n, body in enumerate(bodies)]
+    copy = PushedCopy(
+        SyncTask(url="http://s/", destination=dest), PollInterval(1.0), print, cast("CallbackListener", None), print
+    )
+    reached = micros(parse_datetime(at(9.0))[0])
+    after = copy._applied(batch, channel, ChannelProgress(reached=reached))
+    assert (after.reached, after.awaited, after.needs_poll) == (reached, micros(parse_datetime(at(90.0))[0]), True)
