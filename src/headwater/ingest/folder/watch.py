@@ -57,7 +57,7 @@ def hints(
     read. Raises CannotWatch.
     """
     base = os.path.realpath(root)
-    begun = False
+    first: frozenset[bytes] | None = frozenset()
     if not _HAS_INOTIFY:
         raise CannotWatch("this system has no inotify: the folder is scanned now and then", where=os.fsdecode(root))
     while not stop():
@@ -78,12 +78,12 @@ def hints(
                     if b"" in found:
                         yield EVERYTHING
                         raise CannotWatch("the folder itself was moved or removed", where=os.fsdecode(root))
-                    if found or not begun:
-                        begun = True
-                        yield frozenset(found)
+                    if found or first is not None:
+                        hinted, first = frozenset(found) | (first or frozenset()), None
+                        yield hinted
             return
-        except WatchLost:
-            yield EVERYTHING
+        except WatchLost:  # told once all is watched anew: what changes until then is found as well
+            first = EVERYTHING
         except OSError as cause:
             what = cause.strerror or str(cause)
             raise CannotWatch(f"the folder cannot be watched: {what}", where=os.fsdecode(root)) from cause
