@@ -30,7 +30,7 @@ TYPES = ("text/html", "application/pdf", "application/rdf+xml; charset=utf-8")
         (b"text/html;q=0.5, application/*;q=0.4", 0),
         (b"*/*, text/html;q=0", 1),
         (b"text/*;q=0.3, text/html;q=0.7, */*;q=0.5", 0),
-        (b"text/html;level=1, application/pdf;q=0.1", 1),
+        (b"text/html;level=1, application/pdf;q=0.1", 0),
         (b"text/html;q=0", None),
         (b"image/png", None),
         (b"*/*;q=0", None),

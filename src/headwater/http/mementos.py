@@ -123,15 +123,13 @@ class PastContents(msgspec.Struct, frozen=True):
                 return content
             content.close()
         held = self._catalog.get(set_name, [resource.uri]).get(resource.uri)
-        if held is None or sha256_of(held.metadata.hash) != digest:
-            return NoContent(Absence.GONE)
-        found = self._contents.open(set_name, held)
-        if isinstance(found, NoContent):
-            return NoContent(Absence.GONE)
-        if not found.is_vouched:
-            found.close()
-            return NoContent(Absence.GONE)
-        return found
+        if held is not None and sha256_of(held.metadata.hash) == digest:
+            found = self._contents.open(set_name, held)
+            if not isinstance(found, NoContent):
+                if found.is_vouched:
+                    return found
+                found.close()
+        return NoContent(Absence.GONE)
 
 
 class HashedOctets:

@@ -37,32 +37,24 @@ from headwater.source.health import ContentProvider
 
 _LONGEST = 4_096
 _NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}"
-_RANGE = re.compile(rf"\s*({_NAME})/({_NAME})\s*((?:;[^,]*)?)\Z", re.ASCII)
-_WEIGHT = re.compile(r"\s*[qQ]\s*=\s*(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\s*\Z", re.ASCII)
+_RANGE = re.compile(
+    rf"\s*({_NAME})/({_NAME})\s*(?:;(?!\s*q\s*=)[^;]*)*"
+    r"(?:;\s*q\s*=\s*(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\s*(?:;.*)?)?",
+    re.ASCII | re.IGNORECASE | re.DOTALL,
+)
 
 
 def accepted(header: bytes | None) -> dict[str, float]:
     """The weights of the ranges of a header, `*` for any; none where it says nothing that can be read.
 
-    A range with parameters means one kind of its type only, and of a representation only the type is known: it ends in
-    `;` here, which means none.
+    Of a representation only the type is known, so that parameters of a range count for nothing.
     """
     ranges: dict[str, float] = {}
     for text in header.decode("latin-1").split(",") if header and len(header) <= _LONGEST else ():
-        match = _RANGE.match(text)
-        if match is None or (match[1] == "*" and match[2] != "*"):
-            continue
-        name, weight = f"{match[1]}/{match[2]}".lower(), 1.0
-        for parameter in match[3].split(";")[1:]:
-            if (said := _WEIGHT.match(parameter)) is not None:
-                weight = float(said[1])
-                break  # what follows is about the weight
-            if re.match(r"\s*[qQ]\s*=", parameter):
-                weight = -1.0
-                break
-            name += ";" if parameter.strip() else ""
-        if weight >= 0:
-            ranges[name] = max(weight, ranges.get(name, 0.0))
+        match = _RANGE.fullmatch(text)
+        if match is not None and (match[1] != "*" or match[2] == "*"):
+            name = f"{match[1]}/{match[2]}".lower()
+            ranges[name] = max(float(match[3] or 1.0), ranges.get(name, 0.0))
     return ranges
 
 

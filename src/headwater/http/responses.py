@@ -23,17 +23,6 @@ Head = bytes
 SMALL_OCTETS = 1 << 16
 """What is up to this size is read at once, in the loop: a hop to a thread would cost more than the read."""
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-_FIELDS = {
-    b"if-match": "if_match",
-    b"if-none-match": "if_none_match",
-    b"if-modified-since": "if_modified_since",
-    b"if-unmodified-since": "if_unmodified_since",
-    b"if-range": "if_range",
-    b"range": "range",
-    b"accept-encoding": "accept_encoding",
-    b"accept": "accept",
-    b"accept-datetime": "accept_datetime",
-}
 
 
 def line(name: bytes, value: bytes) -> Head:
@@ -97,6 +86,9 @@ class RequestFields(msgspec.Struct, gc=False):
             elif name in frozenset({b"content-length", b"transfer-encoding"}) and value != b"0":
                 read.has_body = True
         return read
+
+
+_FIELDS = {name.replace("_", "-").encode(): name for name in RequestFields.__struct_fields__ if name != "has_body"}
 
 
 class Response(msgspec.Struct, gc=False):

@@ -22,8 +22,6 @@ from headwater.storage.folder_store import FolderStore
 
 _TURN_SECONDS = 1.0
 """So often one more set is published though nothing has changed in it: its pages may be due."""
-_IN_A_ROUND = 8
-"""So many sets with pages that are due are published before changes are looked for again."""
 
 PUBLISHED = "sets published"
 """The phase by which progress is told at the beginning."""
@@ -61,9 +59,7 @@ class SimulatedSource:
         self._listener = listener
         self._doing = SimulationHealth()
         self._due: dict[str, None] = {}
-        """Sets with changes that are not published."""
-        self._left: set[str] = set()
-        """Sets with pages that are due."""
+        """Sets with changes that are not published, or pages that are due."""
         self._turn = 0
         self._is_prepared = False
         self._stopping = threading.Event()
@@ -97,7 +93,7 @@ class SimulatedSource:
         """Bring all documents up to date. Raises what the publisher raises, and Interrupted."""
         self._is_prepared = True
         names = [one.name for one in self.site.sets]
-        for done, _ in enumerate(self._published(names, Refresh.DUE), 1):
+        for done, _ in enumerate(self._published(names), 1):
             self._listener(Progress(PUBLISHED, done, len(names)))
             if stop():
                 raise Interrupted("interrupted")
@@ -129,7 +125,7 @@ class SimulatedSource:
                     continue
                 failures = 0
                 self._doing.error = self._doing.error_code = None  # `failures` counts all of them
-                self._stopping.wait(0.0 if self._left or self._due else self._simulation.pause())
+                self._stopping.wait(0.0 if self._due else self._simulation.pause())
 
         self._thread = threading.Thread(target=live, name="headwater-simulate", daemon=True)
         self._thread.start()
@@ -146,13 +142,11 @@ class SimulatedSource:
     def _round(self) -> None:
         changed = self._simulation.advance() if not self._simulation.is_over else []
         self._doing.changes = self._simulation.done
-        self._due.update(dict.fromkeys(changed))
-        for name in self._published(list(self._due), Refresh.CHANGES):
-            del self._due[name]
         turn = int(time.monotonic() / _TURN_SECONDS)
         in_turn = [self.site.sets[turn % len(self.site.sets)].name] if turn != self._turn else []
         self._turn = turn
-        for _ in self._published({*in_turn, *list(self._left)[:_IN_A_ROUND]}, Refresh.DUE):
+        self._due.update(dict.fromkeys((*changed, *in_turn)))
+        for _ in self._published(list(self._due)):
             pass
 
         def check() -> None:
@@ -163,7 +157,7 @@ class SimulatedSource:
             if one.dump:  # a package at a time: changes go on between two
                 self.publisher.pack_resources(one.name, stop=check)
 
-    def _published(self, names: Iterable[str], refresh: Refresh) -> Iterator[str]:
+    def _published(self, names: Iterable[str]) -> Iterator[str]:
         """Publish these sets, and yield each that is. Raises the first fault when the others are published."""
         failed: Exception | None = None
         for name in names:
@@ -171,12 +165,13 @@ class SimulatedSource:
                 return
             now = self._simulation.clock()
             try:
-                published = self.publisher.publish(name, now, refresh, looked_at=now)
+                published = self.publisher.publish(name, now, Refresh.DUE, looked_at=now)
             except Exception as fault:  # noqa: BLE001 - raised when the others are published
                 failed = failed or fault
                 continue
             self._doing.publications += 1
-            (self._left.add if published.pages_left else self._left.discard)(name)
+            if not published.pages_left:
+                self._due.pop(name, None)
             yield name
         if failed is not None:
             raise failed

@@ -26,7 +26,7 @@ import msgspec
 
 from headwater.errors import StoreFault
 from headwater.storage.durable import make_folders, sync_file, sync_folder
-from headwater.storage.gzip_member import LABEL_OCTETS, GzipCompressor, header, read_label, read_whole_label
+from headwater.storage.gzip_member import GzipCompressor, header, read_label
 from headwater.storage.object_store import (
     BLOCK_OCTETS,
     MARK_OCTETS,
@@ -188,17 +188,22 @@ def gzip_path(path: Path) -> Path:
     return path.with_name(path.name + GZIP)
 
 
-def read_gzip_label(file: BinaryIO) -> ObjectNote | None:
-    """What the label of a gzip form says, whether or not the rest of the file is there."""
-    return _noted(read_label(file.read(11 + LABEL_OCTETS)))
+def read_gzip_label(file: BinaryIO, octets: int | None = None) -> ObjectNote | None:
+    """What the label of a gzip form says, whether or not the rest of the file is there; with `octets` only where it is,
+    and is the form of so many."""
+    found = _LABEL.match(read_label(file, octets) or "")
+    if found is None or octets not in (None, int(found["octets"])):
+        return None
+    mark = found["mark"].strip() if found["mark"] else None
+    return ObjectNote(etag=found["etag"], octets=int(found["octets"]), mark=mark)
 
 
 def read_whole_gzip_label(path: Path, octets: int) -> tuple[ObjectNote, int] | None:
     """What the label of a whole gzip form of so many octets says, with the form's own size."""
     try:
         with gzip_path(path).open("rb") as file:
-            note = _noted(read_whole_label(file, octets))
-            return None if note is None or note.octets != octets else (note, os.fstat(file.fileno()).st_size)
+            note = read_gzip_label(file, octets)
+            return None if note is None else (note, os.fstat(file.fileno()).st_size)
     except OSError:
         return None  # a missing or unreadable compressed form only means that it is not offered
 
@@ -241,13 +246,6 @@ def write_faults(path: Path) -> Iterator[None]:
         yield
     except OSError as cause:
         raise CannotWrite(f"cannot write: {cause.strerror or cause}", where=str(path)) from cause
-
-
-def _noted(label: str | None) -> ObjectNote | None:
-    if label is None or (match := _LABEL.match(label)) is None:
-        return None
-    mark = match["mark"].strip() if match["mark"] else None
-    return ObjectNote(etag=match["etag"], octets=int(match["octets"]), mark=mark)
 
 
 def _label(etag: str, octets: int) -> str:

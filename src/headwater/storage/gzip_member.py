@@ -27,25 +27,20 @@ def header(label: str) -> bytes:
     return MAGIC + struct.pack("<BIBB", _FCOMMENT, 0, 0, _UNKNOWN_SYSTEM) + text + b"\0"
 
 
-def read_label(head: bytes) -> str | None:
-    """The label in the first octets of a gzip file; None when they are not a header that we wrote."""
-    if not head.startswith(MAGIC) or len(head) < 11 or head[3] != _FCOMMENT:
-        return None
-    end = head.find(b"\0", 10, 11 + LABEL_OCTETS)
-    if end < 0:
-        return None
-    try:
-        return head[10:end].decode("ascii")
-    except UnicodeDecodeError:
-        return None
+def read_label(file: BinaryIO, octets: int | None = None) -> str | None:
+    """The label of a gzip file, which is read from its beginning; None when its header is none that we wrote.
 
-
-def read_whole_label(file: BinaryIO, octets: int) -> str | None:
-    """The label of a gzip file of ours that ends as that of so many octets does (ISIZE, RFC 1952 2.3.1), else None:
-    somebody may have cut it off."""
-    label = read_label(file.read(11 + LABEL_OCTETS))
-    file.seek(max(0, file.seek(0, os.SEEK_END) - 4))
-    return label if file.read(4) == (octets & 0xFFFFFFFF).to_bytes(4, "little") else None
+    With `octets` it has to end as the form of so many does (ISIZE, RFC 1952 2.3.1): somebody may have cut it off.
+    """
+    head = file.read(11 + LABEL_OCTETS)
+    end = head.find(b"\0", 10)
+    if not head.startswith(MAGIC) or end < 0 or head[3] != _FCOMMENT or not head[10:end].isascii():
+        return None
+    if octets is not None:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 4))
+        if file.read(4) != (octets & 0xFFFFFFFF).to_bytes(4, "little"):
+            return None
+    return head[10:end].decode("ascii")
 
 
 class GzipCompressor:

@@ -42,22 +42,19 @@ _USERINFO = re.compile(r"[^\s'\"/@]*@")  # of a proxy of the environment
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 _FAILURES: dict[int, tuple[FailureKind, bool]] = {
-    pycurl.E_COULDNT_RESOLVE_PROXY: (FailureKind.CONNECT, True),
-    pycurl.E_COULDNT_RESOLVE_HOST: (FailureKind.CONNECT, True),
-    pycurl.E_COULDNT_CONNECT: (FailureKind.CONNECT, True),
-    pycurl.E_PARTIAL_FILE: (FailureKind.TRUNCATED, True),
-    pycurl.E_GOT_NOTHING: (FailureKind.TRUNCATED, True),
-    pycurl.E_SEND_ERROR: (FailureKind.TRUNCATED, True),
-    pycurl.E_RECV_ERROR: (FailureKind.TRUNCATED, True),
-    pycurl.E_SSL_CONNECT_ERROR: (FailureKind.TLS, True),
-    pycurl.E_PEER_FAILED_VERIFICATION: (FailureKind.TLS, False),
-    pycurl.E_SSL_CERTPROBLEM: (FailureKind.TLS, False),
-    pycurl.E_SSL_CIPHER: (FailureKind.TLS, False),
-    pycurl.E_SSL_CACERT_BADFILE: (FailureKind.TLS, False),
-    pycurl.E_SSL_ISSUER_ERROR: (FailureKind.TLS, False),
-    pycurl.E_SSL_INVALIDCERTSTATUS: (FailureKind.TLS, False),
-    pycurl.E_FILESIZE_EXCEEDED: (FailureKind.TOO_LARGE, False),
-    100: (FailureKind.TOO_LARGE, False),  # CURLE_TOO_LARGE: a header beyond libcurl's limits
+    result: (kind, passing)
+    for kind, passing, results in (
+        (FailureKind.CONNECT, True, (pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_COULDNT_RESOLVE_HOST)),
+        (FailureKind.CONNECT, True, (pycurl.E_COULDNT_CONNECT,)),
+        (FailureKind.TRUNCATED, True, (pycurl.E_PARTIAL_FILE, pycurl.E_GOT_NOTHING)),
+        (FailureKind.TRUNCATED, True, (pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR)),
+        (FailureKind.TLS, True, (pycurl.E_SSL_CONNECT_ERROR,)),
+        (FailureKind.TLS, False, (pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CERTPROBLEM, pycurl.E_SSL_CIPHER)),
+        (FailureKind.TLS, False, (pycurl.E_SSL_CACERT_BADFILE, pycurl.E_SSL_ISSUER_ERROR)),
+        (FailureKind.TLS, False, (pycurl.E_SSL_INVALIDCERTSTATUS,)),
+        (FailureKind.TOO_LARGE, False, (pycurl.E_FILESIZE_EXCEEDED, 100)),  # CURLE_TOO_LARGE: a header beyond limits
+    )
+    for result in results
 }
 """libcurl's results as our kinds, and whether another try may succeed; any other is a protocol failure for good."""
 
