@@ -95,48 +95,32 @@ class Verifications(HubDriver[Intent]):
             if (objection := objections.get(intent.topic)) is not None:
                 self._context.on_topic_fault(intent.topic, objection.text)
                 denial = objection.public_text
-        if denial is not None:
-            url = denial_url(intent.callback, topic=intent.topic, reason=denial)
-            bounds = AnswerBounds(seconds=SECONDS)
-            answer = await self._context.client.request("GET", url, bounds, asker=intent.asker)
-            if not (isinstance(answer, HttpAnswer) and answer.ok) and may_try_again(answer, intent.tries + 1):
-                return await self._put_off(intent)
-            self.counts["denied"] += 1
-            await self._end(intent, 0.0, is_confirmed=False)
-            return None
         asked_at, challenge = monotonic_unix_time(), secrets.token_urlsafe(32)
-        url = verification_url(
-            intent.callback,
-            mode="unsubscribe" if intent.is_unsubscribe else "subscribe",
-            topic=intent.topic,
-            challenge=challenge,
-            lease_seconds=None if intent.is_unsubscribe else intent.lease_seconds,
-        )
-        answer = await self._context.client.request("GET", url, _BOUNDS, asker=intent.asker)
-        is_right = isinstance(answer, HttpAnswer) and is_confirmed(answer, challenge)
+        if denial is not None:
+            url, bounds = denial_url(intent.callback, topic=intent.topic, reason=denial), AnswerBounds(seconds=SECONDS)
+        else:
+            mode, lease = ("unsubscribe", None) if intent.is_unsubscribe else ("subscribe", intent.lease_seconds)
+            asked = {"mode": mode, "topic": intent.topic, "challenge": challenge}
+            url, bounds = verification_url(intent.callback, **asked, lease_seconds=lease), _BOUNDS
+        answer = await self._context.client.request("GET", url, bounds, asker=intent.asker)
+        is_right = isinstance(answer, HttpAnswer) and (answer.ok if denial else is_confirmed(answer, challenge))
         if not is_right and may_try_again(answer, intent.tries + 1):
-            return await self._put_off(intent)
-        self.counts["failed"] += not is_right
-        await self._end(intent, asked_at, is_confirmed=is_right)
-        return None
-
-    async def _put_off(self, intent: Intent) -> Intent:
-        tries = intent.tries + 1
-        due_at = monotonic_unix_time() + _PAUSE.seconds(tries, random.random())
-        later = msgspec.structs.replace(intent, tries=tries, due_at=due_at)
-        await self._context.writer.write(lambda tx: self._context.store.put_off(tx, later))
-        return later
-
-    async def _end(self, intent: Intent, asked_at: float, *, is_confirmed: bool) -> None:
+            tries = intent.tries + 1
+            due_at = monotonic_unix_time() + _PAUSE.seconds(tries, random.random())
+            later = msgspec.structs.replace(intent, tries=tries, due_at=due_at)
+            await self._context.writer.write(lambda tx: self._context.store.put_off(tx, later))
+            return later
+        takes_effect = is_right and not denial
         found = await self._context.writer.write(
-            lambda tx: self._context.store.settle(tx, intent, is_confirmed=is_confirmed, asked_at=asked_at)
+            lambda tx: self._context.store.settle(tx, intent, is_confirmed=takes_effect, asked_at=asked_at)
         )
-        if is_confirmed:
-            self.counts["confirmed"] += not isinstance(found, Intent)
+        if not isinstance(found, Intent):  # which is one that is denied now
+            self.counts["denied" if denial else "confirmed" if is_right else "failed"] += 1
         if self._is_current(intent):
             del self._latest[_pair(intent)]
         if found is not None:
             self._on_settled(found)
+        return None
 
 
 def _pair(intent: Intent) -> tuple[str, str]:
