@@ -138,6 +138,15 @@ class SetReport(msgspec.Struct, kw_only=True):
     plan_is_cut: bool = False
     exit_status: int = Exit.DONE
 
+    def way(self, name: str, why: str, *, taken: bool = True) -> TransferWay:
+        """The way of this name, to be counted on: each is told once, and as taken where one transfer took it."""
+        way = next((one for one in self.ways if one.way == name), None)
+        if way is None:
+            self.ways.append(way := TransferWay(way=name, why=why, taken=taken))
+        elif taken and not way.taken:
+            way.taken, way.why = True, why
+        return way
+
 
 class SyncReport(msgspec.Struct, kw_only=True):
     """What a run did. `exit_status` is that of the command."""

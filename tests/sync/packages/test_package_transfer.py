@@ -13,8 +13,7 @@ from headwater import cli
 from headwater.copy_state import SCHEMA
 from headwater.errors import Exit
 from headwater.storage.database import Database
-from headwater.sync.packages.package_transfer import merged_ways
-from headwater.sync.reports import TransferWay
+from headwater.sync.reports import SetReport
 from headwater.transport.access import SignInCredentials
 from tests.support.copying import IMPATIENT, Ran, go
 from tests.support.fake_dumps import Dumps, zipped
@@ -368,14 +367,16 @@ def test_who_prefers_dumps_gets_no_large_package_for_a_resource(dumps: Dumps, de
 
 
 def test_a_report_names_each_way_once() -> None:
-    first = TransferWay(way="on demand", why="a", taken=True, packages=1, requests=2, resources=3, octets=4)
-    again = TransferWay(way="on demand", why="b", taken=True, packages=1, requests=1, resources=1, octets=1, fault="f")
-    missed, dump = TransferWay(way="on demand", why="few"), TransferWay(way="Resource Dump", why="d", taken=True)
-    (summed,) = merged_ways([first], [again])
-    assert (summed.packages, summed.requests, summed.resources, summed.octets, summed.fault) == (2, 3, 4, 5, "f")
-    assert merged_ways([missed], [dump, again]) == [again, dump]
-    assert merged_ways([again], [missed]) == [again]
-    assert merged_ways([], []) == []
+    report = SetReport(name="s", folder="")
+    report.way("on demand", "few", taken=False)
+    report.way("Resource Dump", "d")
+    report.way("on demand", "a").packages += 1
+    report.way("on demand", "b").packages += 1
+    report.way("on demand", "few", taken=False)
+    assert [(one.way, one.why, one.taken, one.packages) for one in report.ways] == [
+        ("on demand", "a", True, 2),
+        ("Resource Dump", "d", True, 0),
+    ]
 
 
 def test_a_length_that_no_disk_holds_stops_nothing_else(dumps: Dumps, dest: Path) -> None:

@@ -154,48 +154,38 @@ class PackageTransfer:
         self._scope = scope
         self._warn = warn
         self._prefer = Prefer(context.options.prefer)
-        self._not_taken: list[TransferWay] = []
-        """What is offered and was not taken, and why."""
-
         self._failed = 0
         """How many packages have failed, one after the other."""
 
         self._lost = False
         """Whether a package could not be taken whole: a package before it may hold earlier states."""
 
-    def preview(self) -> list[TransferWay]:
-        """What would be taken, and why, for a dry run."""
+    def preview(self) -> None:
+        """Report the ways that would be gone as the work now is: the first of them decides for a preview."""
         if not self._is_worth_a_look():
-            return []
+            return
         if (chosen := next(filter(None, map(self._chosen, _DUMPS)), None)) is not None:
-            way = TransferWay(way=RULES[chosen.kind].title, why=chosen.why, taken=True, packages=len(chosen.packages))
-            way.octets = sum(package.length or 0 for package in chosen.packages)
+            way = self._counts.way(RULES[chosen.kind].title, chosen.why)
+            way.packages, way.octets = len(chosen.packages), sum(package.length or 0 for package in chosen.packages)
         elif (why := self._why_on_demand()) is not None:
-            way = TransferWay(way=ON_DEMAND, why=why, taken=True)
-        else:
-            return self._not_taken
-        return [way, *self._not_taken]
+            self._counts.way(ON_DEMAND, why)
 
-    def run(self, at: str | None = None) -> list[TransferWay]:
-        """Go the ways that pay; returns what came of each. `at`: resources are wanted as they were at that moment.
+    def run(self, at: str | None = None) -> None:
+        """Go the ways that pay, and report what comes of each. `at`: resources are wanted as they were at that moment.
 
         Then they are asked for on demand, from a source that offers it, and by no dump.
         """
         if not self._is_worth_a_look():
-            return []
+            return
         self._results = ResultLog(self._context, self._set, self._counts)
-        ways: list[TransferWay] = []
         try:
             for capability in _DUMPS if at is None else ():
                 if (chosen := self._chosen(capability)) is not None:
-                    ways.append(way := TransferWay(way=RULES[chosen.kind].title, why=chosen.why, taken=True))
-                    self._take_dump(chosen, way)
+                    self._take_dump(chosen, self._counts.way(RULES[chosen.kind].title, chosen.why))
             if (why := self._why_on_demand()) is not None and self._offer.on_demand is not None:
-                ways.append(way := TransferWay(way=ON_DEMAND, why=why, taken=True))
-                self._take_on_demand(self._offer.on_demand, at, way)
+                self._take_on_demand(self._offer.on_demand, at, self._counts.way(ON_DEMAND, why))
         finally:
             self._results.flush()
-        return [*ways, *self._not_taken]
 
     def _place(self, way: TransferWay, content: PackageContent) -> None:
         try:
@@ -276,7 +266,7 @@ class PackageTransfer:
         if taken:
             return _ChosenPackages(kind, taken[0][1], [package for some, _ in taken for package in some])
         if missed := [choice.why for _, choice in choices if choice is not None]:
-            self._not_taken.append(TransferWay(way=RULES[kind].title, why=missed[-1]))
+            self._counts.way(RULES[kind].title, missed[-1], taken=False)
         return None
 
     def _why_on_demand(self) -> str | None:
@@ -392,19 +382,3 @@ class PackageTransfer:
                     max_octets=2 * room + _ROOM_OCTETS,
                     objection=self._scope.objection,
                 )
-
-
-def merged_ways(ways: list[TransferWay], more: list[TransferWay]) -> list[TransferWay]:
-    """What several transfers of one run came to: each way once, taken where one of them took it."""
-    merged = {way.way: way for way in ways}
-    for way in more:
-        before = merged.setdefault(way.way, way)
-        if before is way or not way.taken:
-            continue
-        if not before.taken:
-            merged[way.way] = way
-            continue
-        for name in ("packages", "requests", "resources", "octets"):
-            setattr(before, name, getattr(before, name) + getattr(way, name))
-        before.fault = before.fault or way.fault
-    return list(merged.values())

@@ -288,12 +288,11 @@ class Applier:
 
     def _by_package_transfer(self, context: RunContext, offer: Offer, at: str | None = None) -> None:
         # imported where it may be worth it: most runs find little, and all of it in lists
-        from headwater.sync.packages.package_transfer import PackageTransfer, merged_ways
+        from headwater.sync.packages.package_transfer import PackageTransfer
 
         held = self._set
         packages = PackageTransfer(context, held.row, offer, held.report, held.scope, held.warn)
-        ways = packages.preview() if context.options.dry_run else packages.run(at)
-        held.report.ways = merged_ways(held.report.ways, ways)
+        packages.preview() if context.options.dry_run else packages.run(at)
 
     def _add_what_is_left(self, t: Transaction, paths: PathConflicts) -> None:
         """Add failures and held-back deletions of earlier runs to the plan, and leave out what has to wait.
