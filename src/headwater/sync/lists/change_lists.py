@@ -111,10 +111,7 @@ class ChangeListReader:
         self._is_chain = False
         """Whether archived lists are read in the place of the Change List."""
 
-        self._is_first = not (self._before.last or any(one.count for one in self._before.lists))
-        """Whether no change was read before: whatever lists tell, they read on."""
-
-        self._reads_on = self._is_first
+        self._reads_on = self._before.is_unread
         """Whether a list that was read before is known again, or another one has what was read last."""
 
         self._read_lists: dict[str, IndexedList] = {}
@@ -213,8 +210,11 @@ class ChangeListReader:
     def _is_read_on(self, answer: DocumentRead, staged: ChangeListStaging) -> bool:
         """Whether no list that was read begins earlier by now, or not with what it told then."""
         from_ = micros(answer.document.from_)
-        if self._is_first and from_ is not None:
-            return True
+        if self._before.is_unread and from_ is not None:
+            known = {one.uri: one.from_ for one in self._before.lists if one.from_ is not None}
+            is_earlier = from_ < min(known.values(), default=from_)
+            is_there = not self._visited.isdisjoint(known.keys() - {answer.uri})  # another is beside it
+            return not is_earlier or is_there or self._gap(from_, Break.EARLIER.value)
         before = self._before.list_before(answer.uri, from_)
         seen = staged.print if staged.times else ChangeListFingerprint(self._before, answer.uri, from_)
         self._reads_on = self._reads_on or seen.has_last or (seen.matches and before in self._before.latest)

@@ -73,6 +73,11 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
         return [polled, *self.others]
 
     @property
+    def is_unread(self) -> bool:
+        """Whether no change was read since a baseline."""
+        return not (self.last or any(one.count for one in self.lists))
+
+    @property
     def latest(self) -> list[ReadList]:
         """The list that was read last, and the last one that told of changes: where they are, lists read on."""
         return [*self.lists[:1], *(one for one in self.lists if one.count)][:2]

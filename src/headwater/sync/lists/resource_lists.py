@@ -182,10 +182,7 @@ class ResourceListReader(msgspec.Struct, frozen=True):
     reached: int | None = None
 
     def read(
-        self,
-        uri: str,
-        validators: Validators | None = None,
-        done: CompletedBaseline | None = None,
+        self, uri: str, validators: Validators | None = None, done: CompletedBaseline | None = None
     ) -> ResourceListRead | UnchangedList | OtherDocument | MissingDocument:
         """Read the list behind `uri`. `done`: the list for which there would be nothing to do (DST-B1).
 

@@ -76,13 +76,7 @@ class PackageContent:
     """The content of one package, of which some is wanted."""
 
     def __init__(
-        self,
-        package: PackageFile,
-        listed: Entry | None,
-        scope: Scope,
-        warn: Warn,
-        *,
-        is_list: bool = False,
+        self, package: PackageFile, listed: Entry | None, scope: Scope, warn: Warn, *, is_list: bool = False
     ) -> None:
         """`listed`: what a dump says of the package; None: it was made on demand. `is_list`: whether this very manifest
         lists what is wanted of it (DST-D). Raises BadPackage."""

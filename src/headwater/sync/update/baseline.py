@@ -98,6 +98,8 @@ class Baseline:
         if isinstance(found, ResourceListRead):
             self._apply(found)
         elif isinstance(found, UnchangedList):  # what is left are failures and deletions held back (DST-B1)
+            if self._set.before is not None and self._set.before.is_unread:
+                self._set.before = None  # the list still says what the copy was made by: any changes go on from it
             if found.etag or found.last_modified:
                 with self._run.database.write() as t:
                     keep_validators(t, self._set.row.id, found.uri, found.etag, found.last_modified)
