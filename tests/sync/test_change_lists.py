@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.copying import DONE, FAILED, SOURCE, UNDETERMINED, check, go, tree
+from headwater.progress import Done
+from headwater.sync.options import SyncOptions
+from headwater.transport.transport import Transport
+from tests.support.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, check, go, run_over, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, ln, md, sha, sometimes, truncated, url
 
 ALL = {f"f{n}.txt": b"body %d\n" % n for n in range(5)}
@@ -654,6 +657,46 @@ def test_times_go_backwards(source: Source, site: Site, dest: Path) -> None:
         assert tree(dest) == ALL | {"a": b"a"}
     assert ran.one.position is not None
     assert ran.one.position >= at(20)
+
+
+def test_a_list_of_no_changes_that_begins_earlier_by_now(source: Source, site: Site, dest: Path) -> None:
+    """DST-C10: the Resource List says whether what it had from between was set back, though no change was read."""
+    before, listed = site.files["f2.txt"], source.pages["/set/resourcelist.xml"]
+    site.put("f2.txt", b"lost", change=False)
+    site.publish_list()
+    site.publish_changes(site.clock, entries=[])
+    assert go(source.base, dest).status == DONE
+    site.put("f2.txt", before, change=False)
+    site.put("f1.txt", b"since")
+    site.publish_changes(10)
+    source.pages["/set/resourcelist.xml"] = listed
+    assert go(source.base, dest).status == UNDETERMINED
+    site.publish_list()
+    assert (go(source.base, dest).status, tree(dest)) == (DONE, site.files)
+
+
+def test_a_killed_baseline_forgets_no_changes(source: Source, site: Site, dest: Path) -> None:
+    """DST-C10: a position that has gone back to an older Resource List still says what was done."""
+    go(source.base, dest)
+    before = site.files["f2.txt"]
+    site.put("f1.txt", b"one")
+    site.put("f2.txt", b"lost")
+    site.publish_changes(10)
+    assert go(source.base, dest).status == DONE
+    site.put("f2.txt", before, change=False)
+    site.changes.pop()
+    site.put("f3.txt", b"since")
+    site.publish_changes(10)
+    (dest / "f0.txt").unlink()
+
+    def killed(_done: Done) -> None:
+        raise InterruptedError
+
+    with Transport(IMPATIENT) as wire, pytest.raises(InterruptedError):
+        run_over(wire, source.base, dest, SyncOptions(baseline=True), each=killed)
+    assert go(source.base, dest, baseline=True).status == UNDETERMINED
+    site.publish_list()
+    assert (go(source.base, dest, baseline=True).status, tree(dest)) == (DONE, site.files)
 
 
 def test_a_list_without_from(source: Source, site: Site, dest: Path) -> None:

@@ -199,7 +199,7 @@ class ChangeListReader:
         from_ = micros(document.from_)
         if is_gap(staged.begins(from_, self._start.time), self._reading.position.reach):
             return self._moved(answer)
-        self._reads_on = self._reads_on or (from_ is not None and from_ == self._before.time)  # all is to be done
+        self._reads_on = self._reads_on or (from_ is not None and from_ == self._before.reach)  # all is to be done
         return self._list(answer, staged) and self._successor(answer)
 
     def _is_new(self, uri: str) -> bool:

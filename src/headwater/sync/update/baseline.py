@@ -208,7 +208,7 @@ class Baseline:
         read last, and of every resource of which a later change is known one that is as late.
         """
         since, before = self._position_of(snapshot), self._set.before
-        reached = None if before is None else before.done_until
+        reached = None if before is None else before.done_until if before.lists else before.reach
         if before is None or reached is None or since.time is None:
             return True
         with self._run.database.read() as t:
@@ -228,7 +228,8 @@ class Baseline:
         """Remember the list, and go on from its `at` (DST-4.5)."""
         row = self._set.row
         since = self._position_of(snapshot)
-        reached = None if self._set.before is None else self._set.before.time
+        before = self._set.before
+        reached = None if before is None else before.time if before.lists else before.reach  # where T went back
         if self.decides or reached is None or (since.time is not None and since.time >= reached):
             self._set.before = None
         with self._run.database.write() as t:
