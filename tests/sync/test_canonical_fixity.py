@@ -157,12 +157,12 @@ def test_a_syntax_that_only_the_answer_told_is_found_by_an_audit(
     assert check(site.source.base, tmp_path).sets[0].different == (0 if "turtle" in sent else 1)
 
 
-def test_a_refusal_says_in_what_syntax_the_answer_came(site: Site, tmp_path: Path) -> None:
-    """A listed media type wins over that of the answer (TIM-11)."""
+def test_a_listed_media_type_wins_over_that_of_the_answer(site: Site, tmp_path: Path) -> None:
+    """TIM-11."""
     varying(site, "a", TEXT, kind="text/turtle")
     publish(site, listed(site, "a", canonical(site.uri("a")), type="application/rdf+xml"))
     ran = go(site.source.base, tmp_path)
-    assert ran.one.failures[0].reason.endswith("; it was sent as Turtle")
+    assert len(ran.one.failures) == 1
 
 
 def test_an_audit_does_not_call_different_what_costs_too_much(

@@ -28,6 +28,7 @@ from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.lists.documents import DocumentRead, Documents, EntryConsumer, ListDocuments, MissingDocument
+from headwater.sync.lists.entries import DEEPEST_INDEX
 from headwater.sync.options import SyncOptions, given_options
 from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.run import open_transport, utcnow
@@ -258,7 +259,6 @@ def _shown(told: Document | Entry | Link, *names: str) -> dict[str, Any]:
 
 
 _MOST_STATEMENTS = 1_000
-_DEEPEST = 2
 _RELATIONS = (
     "duplicate", "canonical", "alternate", "describedby", "describes", "profile", "memento", "timegate", "timemap",
     PATCH, "collection", "via",
@@ -386,7 +386,7 @@ def _listed_state(documents: Documents, offer: Offer, uri: str, faults: list[str
         if taken.entry is not None:
             place, entry = where, taken.entry
         told.update(taken.others)
-        if depth < _DEEPEST:
+        if depth < DEEPEST_INDEX:
             pending.extendleft((part, depth + 1) for part in reversed(taken.parts))
     others = [statement for statements in told.values() for statement in statements]
     if entry is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from headwater.patches import essence_of
 from headwater.spec.records import Link
 from headwater.spec.uris import normalise
 from headwater.storage.transaction import Transaction
@@ -120,18 +121,13 @@ def forget_listing(t: Transaction, set_id: int) -> None:
 # preferred alternates
 
 
-def essence(text: str | None) -> str:
-    """Type and subtype alone, in lower case."""
-    return (text or "").partition(";")[0].strip().lower()
-
-
 def preferred_alternate(types: Sequence[str], own: str | None, alternates: Sequence[Link]) -> Link | None:
     """The alternate that is copied in place of `loc`, whose type is `own`; None: `loc` itself.
 
     The first of `types` that anything has decides; `loc` counts before alternates of the same type, of those the one
     with the best `pri`, then the first. An alternate without a type is never chosen.
     """
-    for wanted in map(essence, types):
+    for wanted in map(essence_of, types):
         if fits(wanted, own):
             return None
         found = [link for link in alternates if fits(wanted, link.type)]
@@ -142,13 +138,13 @@ def preferred_alternate(types: Sequence[str], own: str | None, alternates: Seque
 
 def fits(wanted: str, given: str | None) -> bool:
     """Whether a media type is the one that is wanted."""
-    said = essence(given)
+    said = essence_of(given or "")
     return said == wanted or (wanted.endswith("/*") and said.startswith(wanted[:-1]))
 
 
 def accept_header(types: Sequence[str]) -> str:
     """What is asked of a generic URI: the preferred types in their order, then anything (RFC 9110, 12.5.1)."""
-    wanted = [essence(text) for text in types[:9]]
+    wanted = [essence_of(text) for text in types[:9]]
     return ", ".join([*(f"{text};q={1 - 0.1 * n:.1f}" if n else text for n, text in enumerate(wanted)), "*/*;q=0.05"])
 
 

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from headwater.errors import UsageFault
 from headwater.files.patterns import Selection
+from headwater.patches import essence_of
 from headwater.sync.connection import hosts_of, is_named, origin_of
 from headwater.sync.source_times import moment_of
 from headwater.typed_decoding import from_values, in_plain_words
@@ -228,7 +229,7 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.include or self.exclude:
             selection(self.include, self.exclude)  # raises BadPattern here, and not in the midst of a run
         for text in self.prefer_types:
-            if _TYPE.match(text.partition(";")[0].strip().lower()) is None:
+            if _TYPE.match(essence_of(text)) is None:
                 advice = "Name one as in application/pdf or image/*."
                 raise UsageFault(f"{text!r:.100} is no media type", advice=advice)
         by_metadata = self.only_described or self.with_metadata

@@ -19,7 +19,7 @@ from headwater.sync.connection import Unreachable, WrongDocument
 from headwater.sync.linked_resources import put_changed
 from headwater.sync.lists.archives import shortfall
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union, offer_of
-from headwater.sync.lists.entries import ChangeListStaging, EntryFilter, ListContext, fold, set_apart
+from headwater.sync.lists.entries import DEEPEST_INDEX, ChangeListStaging, EntryFilter, ListContext, fold, set_apart
 from headwater.sync.lists.position import (
     NEVER,
     Break,
@@ -42,8 +42,6 @@ _MOST_LISTS = 1_000
 
 _SLACK = 5 * SECOND
 """An `until` up to this far beyond the answer's clock (whole seconds, some skew) is taken as now."""
-
-_DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 
 
 class ReadingOutcome(Enum):
@@ -186,7 +184,7 @@ class ChangeListReader:
         document = answer.document
         if part is not None and self._is_chain and (fault := shortfall(part, document, staged.parts)) is not None:
             return self._broken(uri, fault)
-        if document.kind is Kind.CHANGE_LIST_INDEX and depth < _DEEPEST:
+        if document.kind is Kind.CHANGE_LIST_INDEX and depth < DEEPEST_INDEX:
             self._indexes.update((answer.uri, answer.final))
             return self._index(answer, staged, depth + 1)
         if document.kind is not Kind.CHANGE_LIST:

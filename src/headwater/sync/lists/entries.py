@@ -53,6 +53,7 @@ first. A relation by which something is to be fetched needs a line here, and no 
 _OTHER_LINKS = 50
 """So many links of other relations are kept beside them, in document order, for whoever publishes the copy (DST-S9)."""
 
+DEEPEST_INDEX = 2  # an index in an index: one extra level (AMB-65)
 _LONGEST_KEPT = 1 << 16
 """Characters of all links of an entry together, and of its foreign attributes; further ones are not kept."""
 

@@ -24,7 +24,7 @@ from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
-from headwater.sync.lists.entries import STAGE_LISTED, EntryFilter, ListContext
+from headwater.sync.lists.entries import DEEPEST_INDEX, STAGE_LISTED, EntryFilter, ListContext
 from headwater.sync.source_times import FUTURE, SECOND, believed_at, last_micros, micros
 from headwater.sync.state import Validators
 
@@ -70,7 +70,6 @@ class _Unread:
 
 _LISTS = (Kind.RESOURCE_LIST, Kind.SITEMAP)
 _INDEXES = (Kind.RESOURCE_LIST_INDEX, Kind.SITEMAP_INDEX)
-_DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 _MOST_LISTS = 100_000
 _READINGS = 3
 _PAUSE_SECONDS = 0.5
@@ -392,7 +391,7 @@ class _ListHead(msgspec.Struct):
     def take(self, document: Document, entries: list[Entry]) -> None:
         """Take the next entries, in document order. Raises WrongDocument for an index beyond all bounds."""
         if document.kind in _INDEXES:
-            if self.depth >= _DEEPEST:
+            if self.depth >= DEEPEST_INDEX:
                 raise WrongDocument("indexes are nested too deeply", rule="AMB-65")
             if len(self.parts) + len(entries) > _MOST_LISTS:
                 raise _too_many()

@@ -29,6 +29,7 @@ from headwater.sync.lists.archives import (
 )
 from headwater.sync.lists.documents import DocumentRead
 from headwater.sync.lists.entries import (
+    DEEPEST_INDEX,
     STAGE_LISTED,
     STAGED_COLUMNS,
     ChangeListStaging,
@@ -165,8 +166,6 @@ _MOST_LAG = 3 * SECOND
 """By how much the clock of `Date`, which has whole seconds and may be a second old, is behind that of lists at most."""
 
 _PAUSE_SECONDS, _READ_AGAIN = 0.5, 8
-
-_DEEPEST = 2  # an index in an index: one extra level (AMB-65)
 
 
 class SnapshotRead(msgspec.Struct, frozen=True):
@@ -307,7 +306,7 @@ class EvidenceReader:
         """Read the Change Lists that tell of the period, each once."""
         for one in touching(self._named, after, until):
             for part in touching(self._read(one.uri, 1), after, until):
-                self._read(part.uri, _DEEPEST)
+                self._read(part.uri, DEEPEST_INDEX)
         self._found.coverage = ToldPeriods.of(self._covered)
 
     def _read(self, uri: str, depth: int) -> list[IndexedList]:
@@ -331,7 +330,7 @@ class EvidenceReader:
         if not isinstance(answer, DocumentRead):
             documents.warn("DST-C5", "a Change List that is named is not there", uri)
             found.unread.append(uri)
-        elif answer.document.kind is Kind.CHANGE_LIST_INDEX and depth < _DEEPEST:
+        elif answer.document.kind is Kind.CHANGE_LIST_INDEX and depth < DEEPEST_INDEX:
             return staged.parts
         elif answer.document.kind is not Kind.CHANGE_LIST:
             documents.warn("DST-A7", f"this is {answer.document.called}, not a Change List", uri)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from headwater.files.folder_marks import has_reserved
-from headwater.patches import PatchRefused, is_of_dataset
+from headwater.patches import PatchRefused, essence_of, is_of_dataset
 from headwater.spec.records import Digest
 from headwater.sync.connection import origin_of
 from headwater.sync.copy.destination_folder import PARTIAL_PREFIX
@@ -322,7 +322,7 @@ class ResourceTransfer:
         says as RDF, whether it is a page of HTML in the place of something else."""
         sent = fetched.headers.get("content-type", "")
         is_alternate = self._negotiated and not verdict.verified and links_of(work.links, "canonical")
-        if is_alternate and work.type and (kind := _media_type(sent)) not in ("", _media_type(work.type)):  # DST-S3
+        if is_alternate and work.type and (kind := essence_of(sent)) not in ("", essence_of(work.type)):  # DST-S3
             reason = f"the media type is {kind[:80]}, listed is {work.type[:80]}"
             verdict = Verdict(Judgement.DIFFERENT, reason)
         listed = canonical_hash_of(work.extra) if wanted is None and verdict.judgement is Judgement.GOOD else None
@@ -459,9 +459,5 @@ def _own_time(work: Work, fetched: Fetched) -> str | None:
 @lru_cache(maxsize=256)
 def _one_name(text: str) -> str:
     """A media type under one name: `text/xml` is another one of `application/xml` (RFC 7303 9.2)."""
-    found = _media_type(text)
+    found = essence_of(text)
     return "application/xml" if found == "text/xml" else found
-
-
-def _media_type(text: str) -> str:
-    return text.partition(";")[0].strip().lower()

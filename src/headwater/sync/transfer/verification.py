@@ -18,6 +18,7 @@ import msgspec
 
 from headwater.files.file_copies import Room
 from headwater.files.hashing import HASHERS
+from headwater.patches import essence_of
 from headwater.spec.extensions import EMPTY_DATASET
 from headwater.spec.records import STRONGEST, Digest, parse_hash
 from headwater.sync.source_times import SECOND, http_date_micros
@@ -108,9 +109,9 @@ _SAYS_NOTHING = ("", "application/octet-stream", "binary/octet-stream")
 def error_page(listed: str | None, uri: str, sent: str | None) -> str | None:
     """What is wrong with an answer that nothing listed verifies: a page of HTML in place of XML, JSON, RDF, PDF, an
     image or an archive, as the listed media type says, or else the name (AMB-94); None: nothing."""
-    if (sent or "").partition(";")[0].strip().lower() != "text/html":
+    if essence_of(sent or "") != "text/html":
         return None
-    told = (listed or "").partition(";")[0].strip().lower()
+    told = essence_of(listed or "")
     if told in _SAYS_NOTHING:
         named = _NO_PAGE_NAME.match(uri)
         expected = f"the name says {named[1].lower()}" if named else None
@@ -281,11 +282,7 @@ class CanonicalFixity:
                 DocumentFixity.OTHER,
                 "a hash of canonical N-Quads is listed, and neither media type nor name is that of RDF",
             )
-        judged = self._judge(listed, uri, syntaxes, path, octets)
-        sent = _told(uri, types[-1:])
-        if judged.reason and sent and sent != syntaxes:
-            return judged._replace(reason=f"{judged.reason}; it was sent as {sent[0].title}")
-        return judged
+        return self._judge(listed, uri, syntaxes, path, octets)
 
     def judge_file(self, listed: str, uri: str, kind: str | None, path: Path) -> FixityJudgement:
         """Judge a file that is held. Where neither the listed media type nor the URI tells the syntax, as the answer's
