@@ -307,7 +307,7 @@ def octet_limit(length: int | None, largest: int) -> int:
 
 def clear_plan(t: Transaction) -> None:
     """Empty what an earlier plan of this run has left."""
-    for table in ("work", "deletions", "folders", "stamps"):
+    for table in ("work", "deletions", "stamps"):
         t.run(f"DELETE FROM temp.{table}")  # noqa: S608
 
 

@@ -15,30 +15,12 @@ from headwater.sync.linked_resources import is_chosen
 from headwater.sync.options import Choice
 from headwater.sync.state import SetRow
 
-_TAKEN = """
-SELECT w.n, w.uri FROM temp.work w JOIN resources r ON r.path = w.path
-WHERE w.held IS NULL AND NOT (r.set_id = ? AND r.uri = w.uri)"""
-
-_SAME_PATH = (
-    "SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND EXISTS"
-    " (SELECT 1 FROM temp.work o WHERE o.path = w.path AND o.n < w.n)"
-)
-_NEW_FOR_FOLDERS = "SELECT w.n, w.uri FROM temp.work w JOIN temp.folders f ON f.path = w.path WHERE w.held IS NULL"
-_FOLDER_IN_USE = """
-SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND EXISTS (
-  SELECT 1 FROM resources r
-  WHERE r.path > CAST(w.path || x'2f' AS BLOB) AND r.path < CAST(w.path || x'30' AS BLOB))"""
-
-_DELETIONS_IN_THE_WAY = (
-    "SELECT 1 FROM temp.work w JOIN resources r ON r.path = w.path JOIN temp.deletions d ON d.id = r.id"
-    " WHERE w.held IS NULL LIMIT 1",
-    "SELECT 1 FROM temp.work w JOIN resources r ON r.path > CAST(w.path || x'2f' AS BLOB)"
-    " AND r.path < CAST(w.path || x'30' AS BLOB) JOIN temp.deletions d ON d.id = r.id WHERE w.held IS NULL LIMIT 1",
-    "SELECT 1 FROM temp.folders f JOIN resources r ON r.path = f.path JOIN temp.deletions d ON d.id = r.id LIMIT 1",
-)
+_TO_BE_DELETED = "CROSS JOIN temp.deletions d ON d.id = r.id"
+_NEW_BEFORE = "SELECT 1 FROM temp.work WHERE path = ? AND n < ? LIMIT 1"
+_NEW_BELOW = "SELECT 1 FROM temp.work WHERE held IS NULL AND path > ? AND path < ? LIMIT 1"
 
 _CHUNK = 20_000
-_NEW_PATHS = f"SELECT n, path FROM temp.work WHERE held IS NULL AND n > ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
+_NEW_PATHS = f"SELECT n, uri, path FROM temp.work WHERE held IS NULL AND n > ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
 _NAMES = f"SELECT n, uri, path, held FROM temp.work WHERE n > ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
 
 
@@ -111,8 +93,7 @@ class PathConflicts:
 
     def deletions_in_the_way(self, t: Transaction) -> bool:
         """Whether something to be deleted has the place of something new, as file or as folder."""
-        _fill_folders(t)
-        return any(t.one(query) is not None for query in _DELETIONS_IN_THE_WAY)
+        return any(self._held_in_the_way(t, uri, path, _TO_BE_DELETED) for _, uri, path in _new_paths(t))
 
     def settle(self, t: Transaction, *, deletes: bool = False) -> None:
         """Give the escaped name to whatever cannot have its natural one beside the others.
@@ -120,18 +101,16 @@ class PathConflicts:
         One name, two URIs: the held one keeps it, else the first listed. A file where a folder must be: the held one
         stays, else the file gives way. `deletes`: what is in `temp.deletions` is about to go.
         """
-        if t.one("SELECT 1 FROM temp.work WHERE held IS NULL LIMIT 1") is not None:
-            self._escape(t, t.rows(_SAME_PATH))
-            self._escape(t, t.rows(_TAKEN, (self._set.id,)))
-            self._escape(t, t.rows(_FOLDER_IN_USE))
-            _fill_folders(t)
-            while files := t.fetch("SELECT f.path FROM temp.folders f JOIN resources r ON r.path = f.path LIMIT 1000"):
-                for (path,) in files:  # new resources whose folder is a held file
-                    low, high = path + b"/", path + b"0"
-                    query = "SELECT n, uri FROM temp.work WHERE held IS NULL AND path >= ? AND path < ?"
-                    self._escape(t, t.rows(query, (low, high)))
-                    t.run("DELETE FROM temp.folders WHERE path = ? OR (path >= ? AND path < ?)", (path, low, high))
-            self._escape(t, t.rows(_NEW_FOR_FOLDERS))
+        self._escape(
+            t,
+            (
+                (n, uri)
+                for n, uri, path in _new_paths(t)
+                if self._held_in_the_way(t, uri, path)
+                or t.one(_NEW_BEFORE, (path, n)) is not None
+                or t.one(_NEW_BELOW, (path + b"/", path + b"0")) is not None
+            ),
+        )
         if self._folds and t.one("SELECT 1 FROM temp.work LIMIT 1") is not None:
             # what has a name that the file system takes for that of another one, which is held or comes first; among
             # it what was held on another file system, and shares a file here
@@ -147,22 +126,31 @@ class PathConflicts:
                 ]
                 t.many(take, [(folded(path), path) for path in self._escape(t, iter(taken))])
 
+    def _held_in_the_way(self, t: Transaction, uri: str, path: bytes, among: str = "") -> bool:
+        """Whether a held file of another resource has this path, has that of one of its folders, or lies below it.
+
+        `among`: joins another table; asked is of files in that alone.
+        """
+        held = f"SELECT 1 FROM resources r {among} WHERE r.path"  # noqa: S608  our own text
+        if t.one(f"{held} = ? AND NOT (r.set_id = ? AND r.uri = ?)", (path, self._set.id, uri)) is not None:
+            return True
+        if t.one(f"{held} > ? AND r.path < ? LIMIT 1", (path + b"/", path + b"0")) is not None:
+            return True
+        folder = path
+        while folder := folder.rpartition(b"/")[0]:
+            if t.one(f"{held} = ?", (folder,)) is not None:
+                return True
+        return False
+
     def _escape(self, t: Transaction, rows: Iterator[Row]) -> list[bytes]:
         changed = [(self._prefix + escaped_path(uri, folds=self._folds), n) for n, uri in rows]
         t.many("UPDATE temp.work SET path = ? WHERE n = ?", changed)
         return [path for path, _ in changed]
 
 
-def _fill_folders(t: Transaction) -> None:
-    """Have every folder that leads to something new in `temp.folders`."""
-    t.run("DELETE FROM temp.folders")
+def _new_paths(t: Transaction) -> Iterator[tuple[int, str, bytes]]:
+    """Number, URI and path of everything new."""
     number = 0
     while rows := t.fetch(_NEW_PATHS, (number,)):
         number = rows[-1][0]
-        folders: set[bytes] = set()
-        for _, path in rows:
-            folder = path.rpartition(b"/")[0]
-            while folder and folder not in folders:
-                folders.add(folder)
-                folder = folder.rpartition(b"/")[0]
-        t.many("INSERT OR IGNORE INTO temp.folders(path) VALUES (?)", [(folder,) for folder in folders])
+        yield from rows
