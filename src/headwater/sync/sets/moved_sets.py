@@ -42,25 +42,25 @@ _SAMPLE = 500
 _MOST_NAMES = 10  # held files whose names are looked for in a list: each is a pass over it
 _MOST_PLACES = 5  # where each of them is found
 
-LISTED = "SELECT n, uri, hash, length, lastmod, type, encoding FROM temp.listed"
+LISTED = "SELECT n, uri, hash, length, lastmod FROM temp.listed"
 """With what the scope refuses (DST-S12): to be fetched or not, it is listed there."""
 
 CHANGED = (
-    "SELECT max(n) AS n, uri, hash, length, lastmod, type, encoding FROM temp.changed"
+    "SELECT max(n) AS n, uri, hash, length, lastmod FROM temp.changed"
     " WHERE pending AND change != 'deleted' GROUP BY uri"
 )
 
 _TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS there(
-  uri TEXT PRIMARY KEY, n INTEGER, hash TEXT, length INTEGER, lastmod INTEGER, type TEXT, encoding TEXT
+  uri TEXT PRIMARY KEY, n INTEGER, hash TEXT, length INTEGER, lastmod INTEGER
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS renamed(id INTEGER PRIMARY KEY, uri TEXT);
 CREATE INDEX IF NOT EXISTS temp.renamed_uri ON renamed(uri);
 """
 
-_LISTED_COLUMNS = 5
+_LISTED_COLUMNS = 3
 _COUNTERPARTS = """
-SELECT l.hash, l.length, l.lastmod, l.type, l.encoding, r.digest, r.size, r.lastmod, r.listed_hash, r.newer
+SELECT l.hash, l.length, l.lastmod, r.digest, r.size, r.lastmod, r.listed_hash, r.newer
 FROM resources r JOIN temp.there l ON l.uri = coalesce(
   (SELECT uri FROM temp.there WHERE uri = :new || substr(r.uri, :size + 1) AND substr(r.uri, 1, :size) = :old), r.uri)
 WHERE r.set_id = :set AND r.path IS NOT NULL"""
@@ -136,7 +136,7 @@ def agreement(t: Transaction, row: SetRow, offer: Offer, listed: str) -> ListAgr
     """How far what is listed at the new place is what is held, under the prefixes by which most of it is."""
     t.run(_TABLES)
     t.run("DELETE FROM temp.there")
-    t.run("INSERT OR REPLACE INTO temp.there(n, uri, hash, length, lastmod, type, encoding) " + listed)
+    t.run("INSERT OR REPLACE INTO temp.there(n, uri, hash, length, lastmod) " + listed)
     held = int(t.value("SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL", (row.id,)))
     found: list[ListAgreement] = []
     for prefixes in (None, *_candidates(t, row, offer)):

@@ -73,16 +73,18 @@ _COUNTS = f"SELECT count(*), count(*) FILTER (WHERE round = {SETTLED_ROUND}), co
 _TAKE = f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE n IN (SELECT value FROM json_each(?))"  # noqa: S608
 _LEAVE = "UPDATE temp.work SET round = 0 WHERE n = ?"
 
-_CONFIRMED = (
-    "UPDATE resources SET listed_hash = ?, listed_length = ?, lastmod = ?, newer = 0, doomed_at = NULL,"
-    " recovered = 0, loc = ?, type = ?, encoding = ?, links = ?, extra = ?,"
-    " changed_at = coalesce(?, changed_at), mtime_ns = coalesce(?, mtime_ns) WHERE id = ?"
-)
-
+CONFIRM = """
+UPDATE resources SET listed_hash = ?1, listed_length = ?2, lastmod = ?3, loc = ?4, type = ?5, encoding = ?6, links = ?7,
+  extra = ?8, newer = 0, recovered = 0, doomed_at = NULL, mtime_ns = coalesce(?10, mtime_ns),
+  changed_at = nullif(max(coalesce(changed_at, 0), coalesce(?9, 0)), 0)
+WHERE id = ?11 AND (?9 OR ?10 OR newer OR recovered OR doomed_at IS NOT NULL
+  OR (listed_hash, listed_length, lastmod, loc, type, encoding, links, extra)
+    IS NOT (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8))"""
+"""Notes that what is held is as it is stated. Where all of it is recorded already nothing is written."""
 
 _CLEARED = "DELETE FROM failures WHERE set_id = ? AND uri = ?"
 _AGAIN = "UPDATE temp.work SET attempt_json = ?, round = ?, reason = ? WHERE n = ?"
-_STATEMENTS = (_PLACED, _CLEARED, _FAILED, _CONFIRMED, _LEAVE, _AGAIN)
+_STATEMENTS = (_PLACED, _CLEARED, _FAILED, CONFIRM, _LEAVE, _AGAIN)
 
 
 class ResultLog:
@@ -160,7 +162,7 @@ class ResultLog:
         self._counts.updated -= 1
         self._counts.unchanged += 1
         row = work.hash, work.length, work.lastmod, *work.stated, work.changed_at, mtime_ns, work.held
-        self._rows[_CONFIRMED].append(row)
+        self._rows[CONFIRM].append(row)
         self._rows[_CLEARED].append((self._set, work.uri))
         self._count(work)
 

@@ -35,8 +35,6 @@ class ListedResource(msgspec.Struct, frozen=True, gc=False):
     hash: str | None = None
     length: int | None = None
     lastmod: int | None = None
-    type: str | None = None
-    encoding: str | None = None
     known_at: int | None = None
 
 

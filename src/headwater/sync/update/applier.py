@@ -60,15 +60,6 @@ UPDATE failures AS f SET {", ".join(f"{name} = w.{name}" for name in _LISTED)}
 FROM temp.work w WHERE {_WAITS}"""  # noqa: S608
 
 
-class _FailureRow(ListedColumns, frozen=True, gc=False):
-    """A failure, and the copy that is held of it."""
-
-    path: bytes | None
-    key: int | None
-    changed_at: int | None
-    tries: int
-
-
 _MOST_ACTIONS = 10_000
 _GROWTH = (
     "SELECT coalesce(sum(w.length), 0) - coalesce(sum(r.size), 0) FROM temp.work w"
@@ -309,14 +300,14 @@ class Applier:
               AND f.uri NOT IN (SELECT uri FROM temp.tried)
               AND f.uri NOT IN (SELECT uri FROM temp.aside)
               AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""  # noqa: S608
-        for row in [_FailureRow(*row) for row in t.rows(query, (number, *when))]:
-            path = row.path if row.path is not None else paths.path(row.uri)
+        for *stated, path, key, changed_at, tries in list(t.rows(query, (number, *when))):
+            row = ListedColumns(*stated)
+            path = paths.path(row.uri) if path is None else path
             if paths.takes(row.uri, path):
-                known_at = self._set.row.baseline_at if row.changed_at is None else row.changed_at  # DST-5.3
-                fetch = row.planned(path, row.key, changed_at=row.changed_at, known_at=known_at, tries=row.tries)
-                t.run(ADD_WORK, fetch)
-                report.created += row.path is None
-                report.updated += row.path is not None
+                known_at = self._set.row.baseline_at if changed_at is None else changed_at  # DST-5.3
+                t.run(ADD_WORK, row.planned(path, key, changed_at=changed_at, known_at=known_at, tries=tries))
+                report.created += key is None
+                report.updated += key is not None
         waiting = list(t.rows(_WAITING, (number, *when)))
         t.run(_NEWS, (number, *when))  # what is tried then is what a list says of it by now
         t.many("DELETE FROM temp.work WHERE n = ?", [(n,) for n, _ in waiting])

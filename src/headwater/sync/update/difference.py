@@ -23,19 +23,11 @@ from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.state import SetRow, Validators, fact, keep_fact, keep_listed
 from headwater.sync.transfer.patching import PENDING_CHANGES, PendingChange, planned_patches
+from headwater.sync.transfer.result_log import CONFIRM
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of
 from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PatchAttempt, listed_columns
 from headwater.sync.update.path_conflicts import PathConflicts
 from headwater.transport.fetch import Objection
-
-_CONFIRM = """
-UPDATE resources SET listed_hash = ?1, listed_length = ?2, lastmod = ?3, loc = ?4, type = ?5, encoding = ?6, links = ?7,
-  extra = ?8, newer = 0, recovered = 0, doomed_at = NULL,
-  changed_at = nullif(max(coalesce(changed_at, 0), coalesce(?9, 0)), 0)
-WHERE id = ?10 AND (?9 OR newer OR recovered OR doomed_at IS NOT NULL
-  OR (listed_hash, listed_length, lastmod, loc, type, encoding, links, extra)
-    IS NOT (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8))"""
-"""Writes nothing where all that is recorded already, as it is of most of a list."""
 
 _NOT_LATER = f"""(?2 IS NULL OR changed_at IS NULL
   OR (changed_at <= ?2 AND NOT (changed_at % {SECOND} = 0 AND changed_at < ?2 AND ?2 - changed_at < {SECOND})))"""
@@ -206,7 +198,7 @@ class Difference(msgspec.Struct, frozen=True):
         Earlier failures of it are forgotten, and its file is to have the time that is listed (`temp.stamps`).
         """
         self.counts.unchanged += 1
-        t.run(_CONFIRM, (row.hash, row.length, row.lastmod, *row.stated, row.known, row.key))
+        t.run(CONFIRM, (row.hash, row.length, row.lastmod, *row.stated, row.known, None, row.key))
         if row.tries is not None:
             t.run(_SETTLED, (self.row.id, row.uri, row.at))
         if mtime_ns(row.lastmod) not in (None, row.mtime_ns):
@@ -219,7 +211,7 @@ class Difference(msgspec.Struct, frozen=True):
         )
         if row.hash and is_repeated:
             return CopyState.YES  # the list says what it said before
-        listed = ListedResource(row.hash, row.length, row.lastmod, row.type, row.encoding, row.at)
+        listed = ListedResource(row.hash, row.length, row.lastmod)
         same = compare(listed, LocalCopy(row.digest, row.size, row.held_lastmod, row.listed_hash, bool(row.newer)))
         wanted = digests_of(row.hash)
         if same is not CopyState.ASK or not wanted or any(d.algorithm in (row.digest or "") for d in wanted):
