@@ -189,6 +189,22 @@ def test_a_copy_from_elsewhere_gets_a_file_for_each_name(
     assert (again.status, again.one.updated, held(dest)) == (DONE, 0, site.files)
 
 
+def test_what_lies_in_its_place_keeps_it_whichever_came_first(
+    source: Source, site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is fetched again never takes the file of another one, though it was held before that."""
+    site.put("a.txt", b"lower")
+    site.publish(since=site.clock)
+    assert go(source.base, dest).status == DONE
+    site.put("A.txt", b"upper")
+    site.publish(since=site.clock)
+    assert go(source.base, dest).status == DONE
+    (dest / "a.txt").unlink()
+    monkeypatch.setattr("headwater.sync.copy.file_tree.os", _FoldingOs())
+    assert go(source.base, dest, repair=True).status == DONE
+    assert held(dest) == site.files
+
+
 RESERVED = [
     ".headwater", ".HEADWATER", ".Headwater", ".head\u200cwater", "\ufeff.headwater", ".head\u00adwater", "．headwater",
     ".ℎeadwater", ".headwater.", ".headwater ", ".headwater. .", "headwa~1", "HEADWA~2", "he12Af~1",

@@ -90,10 +90,16 @@ def find_damage(database: Database, tree: FileTree | None, now: int, column: str
 
 
 def fold_held(t: Transaction, *, without_deletions: bool) -> None:
-    """Have what is held in `temp.folded`, by the names that a file system sees which folds them."""
+    """Have what is held in `temp.folded`, by the names that a file system sees which folds them.
+
+    Of several that share a name it is that of what is not to be fetched: the file there may be that one's.
+    """
     kept = " AND id NOT IN (SELECT id FROM temp.deletions)" if without_deletions else ""
     t.run("DELETE FROM temp.folded")
-    held = t.rows(f"SELECT path FROM resources WHERE path IS NOT NULL{kept} ORDER BY id")  # noqa: S608  our own names
+    held = t.rows(
+        f"SELECT path FROM resources WHERE path IS NOT NULL{kept}"  # noqa: S608  our own names
+        " ORDER BY id IN (SELECT held FROM temp.work WHERE held IS NOT NULL), id"
+    )
     t.many("INSERT OR IGNORE INTO temp.folded(name, path) VALUES (?, ?)", ((folded(path), path) for (path,) in held))
 
 
