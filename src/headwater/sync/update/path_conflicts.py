@@ -15,7 +15,6 @@ from headwater.sync.linked_resources import is_chosen
 from headwater.sync.options import Choice
 from headwater.sync.state import SetRow
 
-_TO_BE_DELETED = "CROSS JOIN temp.deletions d ON d.id = r.id"
 _NEW_BEFORE = "SELECT 1 FROM temp.work WHERE path = ? AND n < ? LIMIT 1"
 _NEW_BELOW = "SELECT 1 FROM temp.work WHERE held IS NULL AND path > ? AND path < ? LIMIT 1"
 
@@ -93,7 +92,8 @@ class PathConflicts:
 
     def deletions_in_the_way(self, t: Transaction) -> bool:
         """Whether something to be deleted has the place of something new, as file or as folder."""
-        return any(self._held_in_the_way(t, uri, path, _TO_BE_DELETED) for _, uri, path in _new_paths(t))
+        deleted = "CROSS JOIN temp.deletions d ON d.id = r.id"
+        return any(self._held_in_the_way(t, uri, path, deleted) for _, uri, path in _new_paths(t))
 
     def settle(self, t: Transaction, *, deletes: bool = False) -> None:
         """Give the escaped name to whatever cannot have its natural one beside the others.
@@ -101,16 +101,15 @@ class PathConflicts:
         One name, two URIs: the held one keeps it, else the first listed. A file where a folder must be: the held one
         stays, else the file gives way. `deletes`: what is in `temp.deletions` is about to go.
         """
-        self._escape(
-            t,
-            (
-                (n, uri)
-                for n, uri, path in _new_paths(t)
-                if self._held_in_the_way(t, uri, path)
-                or t.one(_NEW_BEFORE, (path, n)) is not None
-                or t.one(_NEW_BELOW, (path + b"/", path + b"0")) is not None
-            ),
+        is_any_held = t.one("SELECT 1 FROM resources WHERE path IS NOT NULL LIMIT 1") is not None
+        in_the_way = (
+            (n, uri)
+            for n, uri, path in _new_paths(t)
+            if (is_any_held and self._held_in_the_way(t, uri, path))
+            or t.one(_NEW_BEFORE, (path, n)) is not None
+            or t.one(_NEW_BELOW, (path + b"/", path + b"0")) is not None
         )
+        self._escape(t, in_the_way)
         if self._folds and t.one("SELECT 1 FROM temp.work LIMIT 1") is not None:
             # what has a name that the file system takes for that of another one, which is held or comes first; among
             # it what was held on another file system, and shares a file here
