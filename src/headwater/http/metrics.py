@@ -301,8 +301,8 @@ class MetricsPage:
         unreadable = {one.set: one.files for one in problems.unreadable}
         published = {name: counted.samples.get(f"{_PUBLICATIONS}{labels(set=name)}", 0) for name in names}
         values: dict[str, Mapping[str, float]] = {
-            "ready": {name: int(name in ready) for name in names},
-            "waiting": {name: int(name in waiting) for name in names},
+            "ready": {name: float(name in ready) for name in names},
+            "waiting": {name: float(name in waiting) for name in names},
             "publications_total": published,
             "failures": {name: _int(one.get("failures")) for name, one in told.items()},
             "held_back": {name: int(name in held) for name in names},
