@@ -48,6 +48,32 @@ def test_answers_come_in_the_order_of_the_jobs(
     assert list(pool.answers(numbers(3))) == found[:3], "it may be used again"
 
 
+def test_while_an_answer_is_waited_for_jobs_are_done_here() -> None:
+    """The process does its first job for ever: the others are done here, as many as may be in hand."""
+    done: list[int] = []
+    stop = False
+
+    def helping(job: int) -> int:
+        nonlocal stop
+        done.append(job)
+        stop = len(done) == 5  # `ahead` more than the process has in hand, in place of the one that is waited for
+        return job
+
+    pool: ProcessPool[str] = ProcessPool(
+        program(sleeper, settings=600.0), helping, processes=1, ahead=4, helps=True, stop=lambda: stop
+    )
+    with pytest.raises(Stopped):
+        list(pool.answers(numbers(50)))
+    assert done == [4, 5, 6, 7, 8]
+
+
+def test_one_process_that_is_helped_gives_all_answers_in_order() -> None:
+    pool: ProcessPool[str] = ProcessPool(
+        program(doubler, settings="x"), lambda job: ("x", 2 * job), processes=1, ahead=2, helps=True
+    )
+    assert list(pool.answers(numbers(500))) == [(f"job {number}", ("x", 2 * number)) for number in range(500)]
+
+
 def test_no_more_jobs_are_taken_than_there_is_room_for() -> None:
     taken = 0
 

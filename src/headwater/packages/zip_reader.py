@@ -147,15 +147,19 @@ class Inflation:
             raise PackageTooLarge(f"{shown(self._name)} is deflated and longer than its content")
 
 
-def _inflated(member: ZipMember, packed: bytes) -> bytes:
-    """The content of a small member that is deflated. Raises BadPackage."""
-    inflater = raw_inflater()
-    try:
-        content = inflater.decompress(packed, member.octets + 1)
-    except DeflateError as error:
-        raise BadPackage(f"the deflated content of {shown(member.name)} is damaged") from error
-    if not inflater.eof or inflater.unused_data:
-        raise BadPackage(f"{shown(member.name)} has another length than the central directory says")
+def unpacked(name: str, packed: bytes, octets: int, crc: int, *, is_deflated: bool) -> bytes:
+    """The content of a small member that has exactly so many octets, with this CRC. Raises BadPackage."""
+    content = packed
+    if is_deflated:
+        inflater = raw_inflater()
+        try:
+            content = inflater.decompress(packed, octets + 1)
+        except DeflateError as error:
+            raise BadPackage(f"the deflated content of {shown(name)} is damaged") from error
+        if not inflater.eof or inflater.unused_data:
+            raise BadPackage(f"{shown(name)} has another length than the central directory says")
+    if crc32(content) != crc or len(content) != octets:
+        raise BadPackage(f"{shown(name)} has another CRC or length than the central directory says")
     return content
 
 
@@ -217,15 +221,17 @@ class ZipDirectory:
         """The whole content of a member; its length is in `octets`. Raises as `blocks`."""
         if not member.is_small:
             return b"".join(self.blocks(member))
+        is_deflated = member.method != zf.STORED
+        return unpacked(member.name, self.packed(member), member.octets, member.crc, is_deflated=is_deflated)
+
+    def packed(self, member: ZipMember) -> bytes:
+        """The content of a small member as it lies in the file; `unpacked` makes it what it is. Raises BadPackage."""
         self._file.seek(member.begin)
         octets = self._file.read(member.end - member.begin)
         begin, has_descriptor = self._checked(member, octets)
         end = begin + member.packed
         _check_rest(member, octets[end:], has_descriptor=has_descriptor)
-        content = octets[begin:end] if member.method == zf.STORED else _inflated(member, octets[begin:end])
-        if crc32(content) != member.crc or len(content) != member.octets:
-            raise BadPackage(f"{shown(member.name)} has another CRC or length than the central directory says")
-        return content
+        return octets[begin:end]
 
     def check(self, member: ZipMember) -> None:
         """Read a member only to see that it is in order. Raises as `blocks`."""

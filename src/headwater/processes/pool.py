@@ -52,20 +52,22 @@ class WorkerProgram(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessPool(msgspec.Struct, Generic[T]):
     """Does jobs in processes, which are started when the first answer is asked for and end with the last.
 
-    Each has up to `ahead` jobs in hand. Jobs of one that has died, and all where none can be started, are done `here`.
+    Each has up to `ahead` jobs in hand. Jobs of one that has died, and all where none can be started, are done `here`;
+    with `helps` also up to `ahead` more, rather than that an answer is waited for.
     """
 
     program: WorkerProgram
     here: Callable[[Any], Any]
     processes: int
     ahead: int
+    helps: bool = False
     stop: Callable[[], bool] = lambda: False
 
     def answers(self, jobs: Iterable[tuple[T, Any]]) -> Generator[tuple[T, Any], None, None]:
         """The answers to jobs, each with what came with its job, in order. Raises Stopped soon after `stop` says so.
 
         Jobs are taken when an answer is asked for, so many that, with the one whose answer was given last, `ahead` for
-        each process are in hand.
+        each process are in hand, twice as many where this process helps.
         """
         source = iter(jobs)
         answered = threading.Condition()
@@ -88,11 +90,16 @@ class ProcessPool(msgspec.Struct, Generic[T]):
 
             while True:
                 processes = [one for one in processes if one.is_alive]
-                most = self.ahead * max(1, len(processes))
+                most = self.ahead * max(1, len(processes)) * (2 if self.helps else 1)
                 give()
                 if not waiting:
                     return
                 item, task = waiting.popleft()
+                while self.helps and task.is_in_hand and len(waiting) < most:
+                    if (following := next(source, None)) is None:
+                        break
+                    waiting.append((following[0], _Task(following[1], None, self.here(following[1]))))
+                    give()
                 with answered:
                     while task.is_in_hand:
                         if self.stop():
@@ -104,9 +111,9 @@ class ProcessPool(msgspec.Struct, Generic[T]):
 class _Task:
     __slots__ = ("_process", "answer", "job")
 
-    def __init__(self, job: Any, process: _Process | None) -> None:
+    def __init__(self, job: Any, process: _Process | None, answer: Any = None) -> None:
         self.job = job
-        self.answer: Any = None
+        self.answer = answer
         self._process = process
         if process is not None:
             process.give(self)

@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.copying import DONE, check, is_clean, tree
 from tests.support.fake_dumps import Dumps
 from tests.support.fake_source import Site, Source, at
@@ -37,7 +39,9 @@ def publish(dumps: Dumps, chance: random.Random) -> None:
     site.publish_capabilities("resourcedump", "changedump")
 
 
-def test_killed_again_and_again_while_dumps_are_read(source: Source, dest: Path) -> None:
+@pytest.mark.parametrize("beside", [False, True], ids=["run", "process"])
+def test_killed_again_and_again_while_dumps_are_read(source: Source, dest: Path, beside: bool) -> None:
+    """The run, which places what comes itself, or has a process beside it that does."""
     chance = random.Random(20260203)
     site = Site(source)
     dumps = Dumps(site)
@@ -50,7 +54,7 @@ def test_killed_again_and_again_while_dumps_are_read(source: Source, dest: Path)
     for _ in range(KILLS):
         publish(dumps, chance)
         source.forget()
-        process = start(source.base, dest)
+        process = start(source.base, dest, process=beside)
         until(lambda running=process: running.poll() is not None or is_fetching(source), 120)  # type: ignore[misc]
         time.sleep(chance.random() * 0.4)  # whenever that is, it must do no harm
         process.send_signal(signal.SIGKILL)

@@ -51,13 +51,17 @@ def site() -> Iterator[Site]:
         yield made
 
 
+@pytest.mark.parametrize("process", [False, True], ids=["run", "process"])
 @pytest.mark.parametrize(
     "names", [NAMES[start : start + TOGETHER] for start in range(0, len(NAMES), TOGETHER)], ids=str
 )
 def test_dst_p6_whatever_a_package_is_the_copy_is_what_is_listed(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], process: bool
 ) -> None:
     monkeypatch.setattr("headwater.sync.packages.package_transfer.LEAST_PREFERRED_SHARE", 0.0)
+    if process:
+        monkeypatch.setattr("headwater.sync.packages.package_content.PROCESS_FROM", 1)
+        monkeypatch.setattr("headwater.sync.transfer.request_processes.processors", lambda: 2)
     source = site.source
     assert isinstance(source, ProxiedSource)
     transport = msgspec.structs.replace(IMPATIENT, proxy=source.proxy)

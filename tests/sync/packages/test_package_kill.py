@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from headwater.sync.copy.file_tree import DestinationLocked
 from tests.support.copying import DONE, Ran, check, go, is_clean, tree
 from tests.support.fake_dumps import Dumps
@@ -56,8 +58,17 @@ def publish(dumps: Dumps, chance: random.Random) -> None:
         site.publish_changes(0)
 
 
-def start(url: str, dest: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "headwater", "sync", url, str(dest)]
+PROCESS = """
+from headwater.sync.packages import package_content
+from headwater.sync.transfer import request_processes
+package_content.PROCESS_FROM, request_processes.processors = 1, lambda: 2
+"""
+"""A process verifies and places, however few the files and the processors are."""
+
+
+def start(url: str, dest: Path, *, process: bool) -> subprocess.Popen[bytes]:
+    program = f"{PROCESS if process else ''}\nfrom headwater.cli import main; main()"
+    command = [sys.executable, "-c", program, "sync", url, str(dest)]
     command += ["--prefer", "dumps", "--baseline", "--max-delete", "1.0"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -78,7 +89,9 @@ def finished(source: Source, dest: Path) -> Ran:
     return ran[-1]
 
 
-def test_killed_again_and_again_while_packages_come(source: Source, dest: Path) -> None:
+@pytest.mark.parametrize("beside", [False, True], ids=["run", "process"])
+def test_killed_again_and_again_while_packages_come(source: Source, dest: Path, beside: bool) -> None:
+    """The run, which places what comes itself, or has a process beside it that does."""
     chance = random.Random(20260202)
     site = Site(source)
     dumps = Dumps(site)
@@ -95,7 +108,7 @@ def test_killed_again_and_again_while_packages_come(source: Source, dest: Path) 
         offered = ["resourcedump"] if chance.random() < 0.7 and "/set/resourcedump.xml" in source.pages else []
         site.publish_capabilities("resourcelist", "changelist", *offered, links=links)
         source.forget()
-        process = start(source.base, dest)
+        process = start(source.base, dest, process=beside)
         until(lambda running=process: running.poll() is not None or is_fetching(source), 120)  # type: ignore[misc]
         time.sleep(chance.random() * 0.3)  # whenever that is, it must do no harm
         process.send_signal(signal.SIGKILL)

@@ -17,6 +17,14 @@ __all__ = ["dumps"]
 Package = Callable[[Dumps, list[str]], bytes]
 
 
+@pytest.fixture(params=["run", "process"], autouse=True)
+def placed_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who places: the run itself, or the process beside it."""
+    if request.param == "process":
+        monkeypatch.setattr("headwater.sync.packages.package_content.PROCESS_FROM", 1)
+        monkeypatch.setattr("headwater.sync.transfer.request_processes.processors", lambda: 2)
+
+
 def members(dumps: Dumps, names: list[str], order: list[str]) -> bytes:
     """A package of `order` whose manifest has `names`."""
     files = [(dumps.path(name), dumps.site.files[name]) for name in order]

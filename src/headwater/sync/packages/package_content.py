@@ -6,25 +6,34 @@ should be what the dump says of it (DST-P8); of another kind than the dump it ma
 What verifies against the list gets its place, and is recorded (DST-P5). A member is given with the work it may be: a
 row of `temp.work`, noted before as about to be placed. What does not fit, or finds its place occupied, is left to
 single requests, whose rules hold for it (`transfer/resources`).
+
+Many small members are verified and placed by a process beside the run, which reads and records others meanwhile, and
+places some itself rather than wait for it. The process has the run's lock of the folder open as well: when the run is
+killed, no other can begin before the process has ended, which it does at the next file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 import msgspec
 
+from headwater.errors import SourceFault
 from headwater.files.hashing import HASHERS
 from headwater.packages.faults import BadPackage, PackageTooLarge
 from headwater.packages.package import PackageFile
-from headwater.packages.zip_reader import ZipMember
+from headwater.packages.zip_format import STORED
+from headwater.packages.zip_reader import ZipMember, unpacked
+from headwater.processes.pool import ProcessPool
 from headwater.spec.records import Entry
 from headwater.sync.connection import Scope
-from headwater.sync.copy.file_tree import PathOccupied
+from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied, printable_path
 from headwater.sync.lists.entries import EntryFilter, canonical_hash_of
 from headwater.sync.packages.dump_documents import tell_moments
 from headwater.sync.source_times import micros, mtime_ns
+from headwater.sync.transfer.request_processes import may_use_processes, opened_tree, placing_program
 from headwater.sync.transfer.result_log import PlacedFile, ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, RunContext, Work
@@ -64,30 +73,30 @@ class StatedMember(NamedTuple):
         return self.hash.partition(":")[0] == work.hash.partition(":")[0]
 
 
-class DemandedMember(NamedTuple):
-    """A member, and algorithm and hex of the digest that it must have; None where whatever it is may stand."""
-
-    member: ZipMember
-    algorithm: str
-    hex: str | None
-
-
 class PackageContent:
     """The content of one package, of which some is wanted."""
 
     def __init__(
-        self, package: PackageFile, listed: Entry | None, scope: Scope, warn: Warn, *, is_list: bool = False
+        self,
+        package: PackageFile,
+        listed: Entry | None,
+        scope: Scope,
+        warn: Warn,
+        failed: Callable[[SourceFault], None],
+        is_list: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`listed`: what a dump says of the package; None: it was made on demand. `is_list`: whether this very manifest
-        lists what is wanted of it (DST-D). Raises BadPackage."""
+        """`listed`: what a dump says of the package; None: it was made on demand. `failed` is called where a member is
+        not what the package says of it. `is_list`: whether this very manifest lists what is wanted of it (DST-D).
+        Raises BadPackage."""
         self._package = package
         self._listed = listed
         self._objection = scope.objection
+        self._failed = failed
         self._is_list = is_list
+        self._is_damaged = False
         self._states: dict[str, list[StatedMember]] = {}
         """What the manifest says of each resource, in its order."""
 
-        self.placed_count = 0
         self.unverifiable = 0
         """How many of those that are wanted have no listed hash."""
 
@@ -124,25 +133,42 @@ class PackageContent:
                     what = f"its manifest has more than {len(self._states):,} entries, and no room for them"
                     raise PackageTooLarge(what)
 
-    def place(self, context: RunContext, results: ResultLog) -> None:
-        """Verify members and give them their places, where they are wanted. Raises BadPackage where one is not what the
-        package says of it: then the others are left."""
-        uris = list(self._states)
+    def damaged(self, fault: BadPackage) -> None:
+        """A member is not what the package says of it: no more are taken."""
+        if not self._is_damaged:
+            self._is_damaged = True
+            self._failed(fault)
+
+    def blocks(self, results: ResultLog, placing: MemberPlacing) -> Iterator[MemberBlock]:
+        """The members that are wanted and can be verified, with their work; what is large is placed at once."""
+        block, octets, uris = MemberBlock([], [], self.damaged), 0, list(self._states)
         for start in range(0, len(uris), _CHUNK):
-            works = results.take(_WANTED, msgspec.json.encode(uris[start : start + _CHUNK]).decode())
-            settled = 0
+            some = msgspec.json.encode(uris[start : start + _CHUNK]).decode()
+            works = results.take(_WANTED, some)
+            taken = 0
             try:
                 for work in works:
-                    found = self._member(work, context.options.largest)
-                    if found is None or not self._placed(work, found, context, results):
+                    taken += 1
+                    file = None if self._is_damaged else self._file(work, placing)
+                    if file is None:
                         results.left(work)
-                    settled += 1
+                    elif isinstance(file, tuple):
+                        block.works.append(work)
+                        block.files.append(file)
+                        octets += len(file[3])
+                    if len(block.files) >= _BLOCK_FILES or octets >= _BLOCK_OCTETS:
+                        yield block
+                        block, octets = MemberBlock([], [], self.damaged), 0
             finally:
-                for work in works[settled:]:
+                for work in works[taken:]:
                     results.left(work)
+            if self._is_damaged:
+                break
+        if block.works:
+            yield block
 
-    def _member(self, work: Work, largest: int) -> DemandedMember | None:
-        """The member that a resource is, to be placed where it verifies.
+    def _file(self, work: Work, placing: MemberPlacing) -> MemberFile | bool | None:
+        """The member that a resource is, to be placed; True: it is large and was dealt with; None: there is none.
 
         Of several states of a resource the last one counts, of those that agree with what is listed if any do.
         """
@@ -153,7 +179,7 @@ class PackageContent:
             return None
         stated, member = states[-1], states[-1].member
         self.unverifiable += work.hash is None
-        if member.octets > largest or work.length not in (None, member.octets):
+        if member.octets > placing.largest or work.length not in (None, member.octets):
             return None
         digest = strongest_of(work.hash)
         if digest is None:  # then what the manifest states counts (DST-P5)
@@ -162,40 +188,18 @@ class PackageContent:
             if canonical_hash_of(work.extra) is not None:
                 return None  # to be verified by what it says, which a transfer does
             digest = strongest_of(stated.hash)
-        if digest is None:
-            return DemandedMember(member, "sha-256", None)
-        return DemandedMember(member, digest.algorithm, digest.hex)
-
-    def _placed(self, work: Work, demanded: DemandedMember, context: RunContext, results: ResultLog) -> bool:
-        """Whether a member was what is demanded of it, and has its place. Raises BadPackage."""
-        tree, name, member = context.tree, f"{work.n}-member", demanded.member
-        assert tree is not None
-        directory, hasher = self._package.directory, HASHERS[demanded.algorithm]()
-
-        def hashed() -> Iterator[bytes]:
-            for block in directory.blocks(member):
-                hasher.update(block)
-                yield block
-
-        content: bytes | Iterator[bytes] = hashed()
-        if member.is_small:
-            content = directory.read(member)
-            hasher.update(content)
+        demanded = ("sha-256", None) if digest is None else (digest.algorithm, digest.hex)
+        directory = self._package.directory
         try:
-            size, time_ns = tree.write(name, content, mtime_ns(work.lastmod, None))
-            digest = hasher.hexdigest()
-            if demanded.hex in (None, digest):
-                tree.place(name, work.path)
-                results.placed(work, PlacedFile(work.path, size, time_ns, f"{demanded.algorithm}:{digest}"), size)
-                self.placed_count += 1
+            if not member.is_small:
+                placing.place_large(work, directory.blocks(member), *demanded)
                 return True
-        except PathOccupied:
-            pass
-        except BadPackage:
-            tree.discard(name)
-            raise
-        tree.discard(name)
-        return False
+            packed = directory.packed(member)
+        except BadPackage as fault:
+            self.damaged(fault)
+            return None
+        said = member.octets, member.crc, member.method != STORED
+        return f"{work.n}-member", work.path, mtime_ns(work.lastmod), packed, *said, *demanded
 
     def _agrees(self, work: Work, stated: StatedMember) -> bool:
         """Whether the manifest, of a dump, speaks of the very state that is listed, as far as times tell."""
@@ -205,7 +209,137 @@ class PackageContent:
             is_same = stated.lastmod == work.lastmod
         else:
             is_same = stated.at is not None and stated.at == work.known_at
-        if not self._is_list:
+        if not self._is_list():
             return is_same
         said, listed = (stated.lastmod, stated.length, stated.hash), (work.lastmod, work.length, work.hash)
         return said == listed and (is_same or work.changed_at is None or stated.at is None)
+
+
+# the placing of members
+
+PROCESS_FROM = 3_000
+"""For fewer members, a process that places them costs more than it saves."""
+
+_BLOCK_FILES, _BLOCK_OCTETS, _AHEAD = 64, 1 << 20, 8
+"""Members of one block and their octets, and blocks that are in the hands of the process: of 4 KiB each, that is what a
+pipe holds, so that the run seldom waits in it and places members itself instead."""
+
+MemberFile = tuple[str, bytes, "int | None", bytes, int, int, bool, str, "str | None"]
+"""A member to be placed, as it goes to the process: its temporary name, its place, its modification time (ns); its
+octets in the package, how many they are unpacked, their CRC-32, whether they are deflated; algorithm and hex of the
+digest that it must have, None where whatever it is may stand."""
+
+Outcome = tuple[str, int, int, str]
+"""What came of it: PLACED with size and time (ns) there and its digest; else why it is not."""
+
+PLACED, LEFT, DAMAGED, UNUSABLE = "placed", "left", "damaged", "unusable"
+
+
+class MemberBlock(NamedTuple):
+    """Members that are placed together, with the work that each may be. `damaged` is called where a member is not what
+    its package says of it."""
+
+    works: list[Work]
+    files: list[MemberFile]
+    damaged: Callable[[BadPackage], None]
+
+
+class MemberPlacing:
+    """Verifies members and gives them their places."""
+
+    def __init__(self, context: RunContext, results: ResultLog) -> None:
+        assert context.tree is not None
+        self._context = context
+        self._tree = context.tree
+        self._results = results
+        self.largest = context.options.largest
+        self.placed_count = 0
+
+    def place(self, blocks: Iterator[MemberBlock], count: int) -> None:
+        """Place what is listed of these blocks, of some `count` members; the others are left.
+
+        With a process, blocks are read ahead of those that are placed: the next package is fetched meanwhile.
+        """
+        tree = self._tree
+        with ExitStack() as stack:
+            if count >= PROCESS_FROM and may_use_processes(self._context):
+                program = stack.enter_context(placing_program(self._context, placer, "placing"))
+                pool: ProcessPool[MemberBlock] = ProcessPool(
+                    program, lambda files: place_files(tree, files), processes=1, ahead=_AHEAD, helps=True
+                )
+                answers = pool.answers((block, block.files) for block in blocks)
+            else:
+                answers = ((block, place_files(tree, block.files)) for block in blocks)
+            for block, outcomes in stack.enter_context(closing(answers)):
+                for work, (outcome, size, time_ns, said) in zip(block.works, outcomes, strict=True):
+                    if outcome == PLACED:
+                        self._placed(work, size, time_ns, said)
+                        continue
+                    self._results.left(work)
+                    if outcome == DAMAGED:
+                        block.damaged(BadPackage(said))
+                    elif outcome == UNUSABLE:
+                        raise DestinationUnusable(said, where=self._context.destination)
+
+    def place_large(self, work: Work, blocks: Iterable[bytes], algorithm: str, digest: str | None) -> None:
+        """Place a member that is written before it is verified. Raises what `blocks` raises."""
+        name, tree, hasher = f"{work.n}-member", self._tree, HASHERS[algorithm]()
+
+        def hashed() -> Iterator[bytes]:
+            for block in blocks:
+                hasher.update(block)
+                yield block
+
+        try:
+            size, time_ns = tree.write(name, hashed(), mtime_ns(work.lastmod, None))
+            if digest in (None, hasher.hexdigest()):
+                tree.place(name, work.path)
+                self._placed(work, size, time_ns, f"{algorithm}:{hasher.hexdigest()}")
+                return
+        except PathOccupied:
+            pass
+        except BadPackage:
+            tree.discard(name)
+            raise
+        tree.discard(name)
+        self._results.left(work)
+
+    def _placed(self, work: Work, size: int, time_ns: int, digest: str) -> None:
+        self.placed_count += 1
+        self._results.placed(work, PlacedFile(work.path, size, time_ns, digest), size)
+
+
+def placer(settings: tuple[tuple[bytes, bytes, int]]) -> Callable[[list[MemberFile]], list[Outcome]]:
+    """What the process does: place a block of members, as long as its run lives. `settings`: the copy."""
+    tree, is_alone = opened_tree(settings[0])
+
+    def check_owner() -> None:
+        if is_alone():
+            raise SystemExit
+
+    return lambda files: place_files(tree, files, check_owner)
+
+
+def place_files(
+    tree: FileTree, files: list[MemberFile], before_each: Callable[[], None] = lambda: None
+) -> list[Outcome]:
+    """Verify members and give them their places; what came of each. `before_each` may end it."""
+    outcomes: list[Outcome] = []
+    for name, path, time_ns, packed, octets, crc, is_deflated, algorithm, wanted in files:
+        before_each()
+        outcome: Outcome = LEFT, 0, 0, ""
+        try:
+            content = unpacked(printable_path(path), packed, octets, crc, is_deflated=is_deflated)
+            digest = HASHERS[algorithm](content).hexdigest()
+            if wanted in (None, digest):
+                size, kept_ns = tree.write(name, content, time_ns)
+                tree.place(name, path)
+                outcome = PLACED, size, kept_ns, f"{algorithm}:{digest}"
+        except BadPackage as fault:
+            outcome = DAMAGED, 0, 0, fault.what
+        except PathOccupied:
+            tree.discard(name)
+        except DestinationUnusable as fault:
+            outcome = UNUSABLE, 0, 0, fault.what
+        outcomes.append(outcome)
+    return outcomes

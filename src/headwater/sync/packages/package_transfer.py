@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from headwater.sync.lists.archives import read_whole
 from headwater.sync.lists.documents import CAPABILITY_LISTS, offer_of
 from headwater.sync.lists.position import NEVER
 from headwater.sync.packages.dump_documents import MANIFESTS, fetch_package, remove_package
-from headwater.sync.packages.package_content import PackageContent, Warn
+from headwater.sync.packages.package_content import MemberBlock, MemberPlacing, PackageContent, Warn
 from headwater.sync.reports import SetReport, TransferWay
 from headwater.sync.source_times import micros
 from headwater.sync.state import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
@@ -178,21 +179,26 @@ class PackageTransfer:
         if not self._is_worth_a_look():
             return
         self._results = ResultLog(self._context, self._set, self._counts)
+        self._placing = MemberPlacing(self._context, self._results)
         try:
             for capability in _DUMPS if at is None else ():
                 if (chosen := self._chosen(capability)) is not None:
-                    self._take_dump(chosen, self._counts.way(RULES[chosen.kind].title, chosen.why))
+                    way = self._counts.way(RULES[chosen.kind].title, chosen.why)
+                    self._place(way, self._blocks_of_dump(chosen, way))
             if (why := self._why_on_demand()) is not None and self._offer.on_demand is not None:
-                self._take_on_demand(self._offer.on_demand, at, self._counts.way(ON_DEMAND, why))
+                way = self._counts.way(ON_DEMAND, why)
+                self._place(way, self._blocks_on_demand(self._offer.on_demand, at, way))
         finally:
             self._results.flush()
 
-    def _place(self, way: TransferWay, content: PackageContent) -> None:
+    def _place(self, way: TransferWay, blocks: Iterator[MemberBlock]) -> None:
+        before = self._placing.placed_count
+        self._failed = 0
         try:
-            content.place(self._context, self._results)
+            self._placing.place(blocks, self._wanted().resources)
         finally:
             self._results.flush()
-            way.resources += content.placed_count
+            way.resources += self._placing.placed_count - before
 
     def _note_failure(self, way: TransferWay, uri: str, fault: SourceFault) -> None:
         self._failed += 1
@@ -277,16 +283,17 @@ class PackageTransfer:
 
     # packages of dumps
 
-    def _take_dump(self, chosen: _ChosenPackages, way: TransferWay) -> None:
-        """Place what is wanted of each package; after some in a row that fail no more are fetched."""
+    def _blocks_of_dump(self, chosen: _ChosenPackages, way: TransferWay) -> Iterator[MemberBlock]:
+        """What is wanted of each package; after some in a row that fail no more are fetched."""
 
         def came(octets: int) -> None:
             way.octets += octets
             way.requests += 1
 
-        self._failed = 0
         for listed in chosen.packages:
-            if self._failed >= _MOST_FAILED or not self._are_wanted():
+            failed, note = self._failed, partial(self._note_failure, way, listed.loc)
+            self._results.flush()
+            if failed >= _MOST_FAILED or not (self._are_wanted() or self._results.is_any_open):
                 return
             way.packages += 1
             path = ""
@@ -294,27 +301,28 @@ class PackageTransfer:
                 path = fetch_package(self._context.transport, listed, self._context.temp, self._scope.objection, came)
                 with open(path, "rb", buffering=1 << 20) as file:
                     package = read_package(file, kind=MANIFESTS[chosen.kind], base_uri=listed.loc)
-                    is_list = self._is_list(chosen.kind) and not self._lost
-                    content = PackageContent(package, listed, self._scope, self._warn, is_list=is_list)
-                    self._place(way, content)
+                    content = PackageContent(
+                        package, listed, self._scope, self._warn, note,
+                        is_list=lambda: self._is_list(chosen.kind) and not self._lost,
+                    )  # fmt: skip
+                    yield from content.blocks(self._results, self._placing)
                 if (count := content.unverifiable) and strongest_of(listed.hash) is None:
                     said = f"neither {count:,} resources nor their package have a hash: its CRCs verify them"
                     self._warn("DST-P1", said, listed.loc)
-                self._failed = 0
             except SourceFault as fault:
-                self._note_failure(way, listed.loc, fault)
+                note(fault)
             finally:
                 remove_package(path)
+            if self._failed == failed:
+                self._failed = 0
 
     # packages on demand
 
-    def _take_on_demand(self, offer: DumpOffer, at: str | None, way: TransferWay) -> None:
-        """Place what is wanted of each answer; after some that fail no more are asked for."""
-        self._failed = 0
+    def _blocks_on_demand(self, offer: DumpOffer, at: str | None, way: TransferWay) -> Iterator[MemberBlock]:
+        """What is wanted of each answer; after some in a row that fail no more are asked for."""
+        failed = partial(self._note_failure, way, offer.href)
         if objection := self._scope.objection(offer.href):
-            what = f"not requested: {objection}"
-            fault = SourceFault(what, code="HW-PKG-14", where=offer.href, rule="DST-S12")
-            self._note_failure(way, offer.href, fault)
+            failed(SourceFault(f"not requested: {objection}", code="HW-PKG-14", where=offer.href, rule="DST-S12"))
             return
         under_way: set[Path] = set()
         answers = self._context.transport.many(self._batches(offer, at, way, under_way))
@@ -331,9 +339,10 @@ class PackageTransfer:
                     limits = PackageLimits(octets=fetched.fetch.max_octets)
                     with path.open("rb", buffering=1 << 20) as file:
                         package = read_package(file, limits, kind=Kind.RESOURCE_DUMP_MANIFEST, base_uri=offer.href)
-                        self._place(way, PackageContent(package, None, self._scope, self._warn))
+                        content = PackageContent(package, None, self._scope, self._warn, failed)
+                        yield from content.blocks(self._results, self._placing)
                 except SourceFault as fault:
-                    self._note_failure(way, offer.href, fault)
+                    failed(fault)
                 finally:
                     path.unlink(missing_ok=True)
                 if self._failed >= _MOST_BROKEN:

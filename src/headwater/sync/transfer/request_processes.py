@@ -8,9 +8,9 @@ as if nothing had been asked; so is all the rest, as soon as the source answers 
 from __future__ import annotations
 
 import os
-import tempfile
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -70,6 +70,32 @@ def may_use_processes(context: RunContext) -> bool:
     return processors() > 1 and context.lock is not None and not tree.keeps_backup and not counts
 
 
+@contextmanager
+def placing_program(
+    context: RunContext, function: Callable[[Any], Callable[[Any], Any]], folder: str, *more: object
+) -> Iterator[WorkerProgram]:
+    """What a process does that places files of the copy, and holds its lock: `function`, for what `opened_tree` takes,
+    and `more`. The process' temporary files are in `folder`, which is removed at the end."""
+    tree = context.tree
+    assert tree is not None
+    temp = f"{context.temp}/{folder}"
+    os.makedirs(temp, exist_ok=True)
+    keep_free = tree.room.keep_free if tree.room is not None else 0
+    settings = ((tree.root, os.fsencode(temp), keep_free), *more)
+    try:
+        yield WorkerProgram(function=function, settings=settings, libraries=True, descriptors=(context.lock or 0,))
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+
+
+def opened_tree(place: tuple[bytes, bytes, int]) -> tuple[FileTree, Callable[[], bool]]:
+    """In a process: the copy, by its folder, that of temporary files and what is kept free; whether the run is gone."""
+    root, temp, keep_free = place
+    owner = os.getppid()
+    tree = FileTree(Path(os.fsdecode(root)), Path(os.fsdecode(temp)), room=Room(root, keep_free))
+    return tree, lambda: os.getppid() != owner
+
+
 def fetch_plain(
     context: RunContext, results: ResultLog, placed: Callable[[Work, PlacedFile, str, str | None], None]
 ) -> None:
@@ -99,13 +125,7 @@ def fetch_plain(
     def none(requests: list[_Request]) -> _Answer:
         return [None] * len(requests), 0.0, ""
 
-    tree = context.tree
-    assert tree is not None
-    keep_free = tree.room.keep_free if tree.room is not None else 0
-    with tempfile.TemporaryDirectory(prefix="requests", dir=context.temp) as temp:
-        settings = tree.root, os.fsencode(temp), keep_free, {name: getattr(options, name) for name in _SHARED}
-        lock = (context.lock or 0,)
-        program = WorkerProgram(function=fetcher, settings=settings, libraries=True, descriptors=lock)
+    with placing_program(context, fetcher, "requests", {name: getattr(options, name) for name in _SHARED}) as program:
         pool: ProcessPool[list[Work]] = ProcessPool(program, none, processes=PROCESSES, ahead=_AHEAD, stop=stop)
         with closing(pool.answers(blocks())) as answers:
             for works, (outcomes, wait, fault) in answers:
@@ -130,14 +150,11 @@ def _request(work: Work) -> _Request:
     return work.name, work.loc, work.path, work.lastmod, work.length or 0, *wanted
 
 
-def fetcher(settings: tuple[bytes, bytes, int, dict[str, Any]]) -> Callable[[list[_Request]], _Answer]:
-    """What a process does: fetch, verify and place resources, as long as its run lives. `settings`: the folders of the
-    copy and of temporary files, what is kept free on the disk, and the options of its transport."""
-    root, temp, keep_free, options = settings
-    run = os.getppid()
-    tree = FileTree(Path(os.fsdecode(root)), Path(os.fsdecode(temp)), room=Room(root, keep_free))
-    transport = Transport(TransportOptions(**options, stopped=lambda: os.getppid() != run))
-    return _Fetcher(tree, transport).fetch
+def fetcher(settings: tuple[tuple[bytes, bytes, int], dict[str, Any]]) -> Callable[[list[_Request]], _Answer]:
+    """What a process does: fetch, verify and place resources, as long as its run lives. `settings`: the copy, and the
+    options of its transport."""
+    tree, is_alone = opened_tree(settings[0])
+    return _Fetcher(tree, Transport(TransportOptions(**settings[1], stopped=is_alone))).fetch
 
 
 class _Fetcher:

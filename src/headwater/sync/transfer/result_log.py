@@ -131,6 +131,11 @@ class ResultLog:
         self._written()
         return [Work(*(*row, intent)) for row in rows]
 
+    @property
+    def is_any_open(self) -> bool:
+        """Whether nothing is known yet of some that was taken."""
+        return any(self._open.values())
+
     def left(self, work: Work) -> None:
         """Nothing has come of it by this way: it waits for another one."""
         self._rows[_LEAVE].append((work.n,))
