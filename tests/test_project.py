@@ -46,7 +46,7 @@ LINES = {
     "source": 4_804,
     "spec": 3_791,
     "storage": 2_025,
-    "sync": 16_204,
+    "sync": 16_181,
     "top": 1_431,
     "transport": 2_138,
     "triplestores": 946,
