@@ -16,7 +16,7 @@ from headwater.rdf.checking import check_dataset
 from headwater.rdf.parsing import bounded_entities
 from headwater.rdf.statements import canonical_and_blanks, line_blocks, octets
 from headwater.rdf.syntaxes import JSON_LD, N3, N_QUADS, N_TRIPLES, RDF_XML, TRIG, TURTLE, RdfInput, Syntax
-from headwater.rdf.unified_diff import apply_patches, read_patch
+from headwater.rdf.unified_diff import merge_patches, read_patch
 from tests.rdf.datasets import statement
 
 A, B, C = statement(1), statement(2), statement(3)
@@ -250,7 +250,7 @@ def test_patches_in_another_order(order: tuple[int, ...], expected: bytes, witho
     for number, patch in enumerate(series):
         paths.append(tmp_path / str(number))
         paths[-1].write_bytes(patch)
-    found = apply_patches(None, [paths[one] for one in order], tmp_path / "out", scratch=tmp_path, strict=True)
+    found = merge_patches(None, [paths[one] for one in order], tmp_path / "out", scratch=tmp_path, strict=True)
     assert (tmp_path / "out").read_bytes() == expected
     assert found.already_there + found.not_there == without_effect
 
@@ -260,10 +260,10 @@ def test_labels_of_blank_nodes_that_clash_between_patches_are_one_node(tmp_path:
     first, second = tmp_path / "1", tmp_path / "2"
     first.write_bytes(b'+_:b <http://e.org/p> "1" .\n')
     second.write_bytes(b'+_:b <http://e.org/p> "2" .\n')
-    apply_patches(None, [first, second], tmp_path / "out", scratch=tmp_path, strict=True)
+    merge_patches(None, [first, second], tmp_path / "out", scratch=tmp_path, strict=True)
     assert (tmp_path / "out").read_bytes().count(b"_:b ") == 2
     with pytest.raises(BadRdf, match="line 1: the dataset has blank nodes"):
-        apply_patches(None, [first, second], tmp_path / "out", scratch=tmp_path, strict=True, options=NO_BLANK_NODES)
+        merge_patches(None, [first, second], tmp_path / "out", scratch=tmp_path, strict=True, options=NO_BLANK_NODES)
 
 
 def test_rdf_xml_that_is_cut_off_between_elements_is_not_taken_for_whole(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from headwater.rdf import BadRdf, blank_nodes, parsing, statements
 from headwater.rdf.canonical import BlankNodes, write_canonical
 from headwater.rdf.statements import canonical_block
 from headwater.rdf.syntaxes import SYNTAXES, RdfInput, Syntax
-from headwater.rdf.unified_diff import apply_patches, write_composed
+from headwater.rdf.unified_diff import merge_patches, write_composed
 from tests.rdf.datasets import canonical, difference
 
 pytestmark = pytest.mark.filterwarnings("ignore:Dataset:DeprecationWarning")  # of rdflib, by itself
@@ -223,7 +223,7 @@ def patched(place: Path, base: Path, *patches: bytes) -> bytes:
     for number, patch in enumerate(patches):
         paths.append(place / f"patch-{number}")
         paths[-1].write_bytes(patch)
-    apply_patches(base, paths, place / "patched", scratch=place, strict=True)
+    merge_patches(base, paths, place / "patched", scratch=place, strict=True)
     return (place / "patched").read_bytes()
 
 

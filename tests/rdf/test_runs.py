@@ -234,7 +234,7 @@ _MEASURED = """
 import sys
 from filecmp import cmp
 from pathlib import Path
-from headwater.rdf.unified_diff import apply_patches
+from headwater.rdf.unified_diff import merge_patches
 from headwater.rdf.canonical import write_canonical
 from headwater.rdf.unified_diff import write_patch
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
@@ -247,7 +247,7 @@ write_canonical(source, folder / "new", scratch=folder)
 with (folder / "patch").open("wb") as patch:
     write_patch(folder / "old", folder / "new", patch)
 assert (folder / "patch").read_bytes() == b'-<urn:z> <urn:p> "1" .\\n+<urn:z> <urn:p> "2" .\\n'
-apply_patches(None, [folder / "whole"], folder / "made", scratch=folder, strict=True)
+merge_patches(None, [folder / "whole"], folder / "made", scratch=folder, strict=True)
 assert all(cmp(folder / name, folder / "out", shallow=False) for name in ("made", "new"))
 with (folder / "in.nq").open("rb") as file:
     with_prefixed_names(as_data("INSERT DATA", [file.readline()]).decode())

@@ -49,7 +49,7 @@ from headwater.rdf.checking import check_dataset, check_patch
 from headwater.rdf.statements import is_iri
 from headwater.rdf.syntaxes import N_QUADS, NAMES, RdfInput, syntax_of
 from headwater.rdf.syntaxes import is_patch as named_patch
-from headwater.rdf.unified_diff import PatchSummary, apply_patches, write_composed, write_dataset_patch
+from headwater.rdf.unified_diff import PatchSummary, merge_patches, write_composed, write_dataset_patch
 from headwater.source.config import read_config
 from headwater.triplestores.embedded_store import EmbeddedStore
 
@@ -403,19 +403,17 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
         if [dataset, *patches].count(STANDARD) > 1:
             raise UsageFault("standard input can be read once", advice="Give - for one of the files only.")
         (start,) = rdf_inputs([dataset], scratch, options)
-        path = start.path
-        if not start.syntax.is_lines:
-            path = scratch / "base"
-            write_canonical([start], path, scratch=scratch, options=LABELS_KEPT)
-        given = scratch / "patches"
+        base, given = scratch / "base", scratch / "patches"
+        treated = NO_BLANK_NODES if options["refuse_blank_nodes"] else LABELS_KEPT
+        write_canonical([start], base, scratch=scratch, options=treated, durable=False)
         given.mkdir()
-        found = apply_patches(
-            path,
+        found = merge_patches(
+            base,
             local_files(patches, given),
             scratch / "result",
             scratch=scratch,
             strict=not lenient,
-            options=NO_BLANK_NODES if options["refuse_blank_nodes"] else LABELS_KEPT,
+            options=treated,
         )
     if not any((found.added, found.removed, found.already_there, found.not_there, found.skipped)):
         click.echo(f"note: {_NO_LINES}", err=True)

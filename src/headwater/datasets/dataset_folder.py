@@ -145,14 +145,14 @@ def replayed(folder: DatasetFolder, patches: Sequence[DatasetPatch], scratch: Pa
 
     Raises BrokenSeries where one is lost or damaged, or a line has no effect.
     """
-    from headwater.rdf.unified_diff import apply_patches  # takes the RDF library along
+    from headwater.rdf.unified_diff import merge_patches  # takes the RDF library along
 
     paths = []
     for one in patches:
         folder.check(folder.patch_of(one), one.sha256, one.octets)
         paths.append(folder.patch_of(one))
     target = scratch / "replay.nq"
-    applied = apply_patches(None, paths, target, scratch=scratch, strict=True)
+    applied = merge_patches(None, paths, target, scratch=scratch, strict=True)
     if applied.already_there or applied.not_there:
         count = applied.already_there + applied.not_there
         raise BrokenSeries(f"{count:,} lines of the patches have no effect", where=str(folder.path))

@@ -234,30 +234,6 @@ class AppliedSummary:
         return there
 
 
-def apply_patches(
-    base: Path | None,
-    patches: Sequence[Path],
-    target: Path,
-    *,
-    scratch: Path,
-    strict: bool,
-    options: RdfOptions = LABELS_KEPT,
-) -> AppliedSummary:
-    """Write at `target` what patches, one after the other, make of the dataset `base` (None: of nothing).
-
-    `base` is N-Quads, in any order; labels of blank nodes are those of the base and of all patches (NQUD-A6): where
-    they are not KEPT, BlankNodesRefused is raised. `target` gets canonical N-Quads, sorted, and is replaced as a whole
-    or not touched; it may be `base`. A power failure may take it away. What has no effect is counted. Raises BadRdf,
-    BadRdfPatch.
-    """
-    with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as name:
-        start = None
-        if base is not None:
-            start = Path(name, "base")
-            write_canonical([RdfInput(base, N_QUADS)], start, scratch=start.parent, options=options, durable=False)
-        return merge_patches(start, patches, target, scratch=Path(name), strict=strict, options=options)
-
-
 def merge_patches(
     base: Path | None,
     patches: Sequence[Path],
@@ -267,8 +243,13 @@ def merge_patches(
     strict: bool = True,
     options: RdfOptions = LABELS_KEPT,
 ) -> AppliedSummary:
-    """The same of a file that is taken for canonical N-Quads, sorted: nobody looks, and blocks of it that no patch
-    touches are copied as they are."""
+    """Write at `target` what patches, one after the other, make of the dataset `base` (None: of nothing).
+
+    `base` is taken for canonical N-Quads, sorted: nobody looks, and blocks of it that no patch touches are copied as
+    they are. Labels of blank nodes are those of the base and of all patches (NQUD-A6): where they are not KEPT,
+    BlankNodesRefused is raised for those of patches. `target` is replaced as a whole or not touched; it may be `base`.
+    A power failure may take it away. What has no effect is counted. Raises BadRdf, BadRdfPatch.
+    """
     found = AppliedSummary()
     with (
         tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,

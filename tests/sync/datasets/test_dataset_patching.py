@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headwater.rdf import BadRdf, RdfTooCostly, unified_diff
 from headwater.rdf.canonical import LABELS_KEPT, DatasetSummary, write_canonical
 from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput
-from headwater.rdf.unified_diff import PatchSteps, apply_patches, merge_patches
+from headwater.rdf.unified_diff import PatchSteps, merge_patches
 from headwater.sync.dataset_sync import KeptStates
 from tests.triplestores.test_embedded_store import POOL
 
@@ -51,7 +51,7 @@ def test_a_merged_patch_gives_what_an_applied_one_gives(
         base.write_bytes(b"".join(sorted(state)))
         steps.write_bytes(b"".join(sign + line for sign, line in patch))
         patcher.setattr(unified_diff, "_OCTETS", most)
-        apply_patches(base, [steps], made, scratch=Path(folder), strict=True)
+        merge_patches(base, [steps], made, scratch=Path(folder), strict=True)
         last = {line: sign for sign, line in patch}
         wanted = {line for line in {*state, *last} if last.get(line, b"+") == b"+"}
         assert made.read_bytes() == b"".join(sorted(wanted))
