@@ -31,6 +31,7 @@ from headwater.sync.state import (
     Move,
     Offer,
     SetRow,
+    Validators,
     add_set,
     fact,
     keep_fact,
@@ -69,9 +70,6 @@ class RememberedListing(msgspec.Struct, frozen=True):
 
     listed: frozenset[str]
     """The identities of sets; where only some were looked at, the addresses of all Capability Lists."""
-
-    unread: frozenset[str] = frozenset()
-    """Capability Lists that could not be read."""
 
     pages: list[str] = []
     """The Source Descriptions of an index: the index itself tells nothing of their changes."""
@@ -155,8 +153,7 @@ class SetRegistry:
         if self._listing is None:
             return False
         told = {said for row in self._known if self._is_listed(row) for said in (row.name, row.offer.identity)}
-        is_all = self._listing.listed <= told | self._listing.unread
-        return not is_all and not (self.options.sets and told.issuperset(self.options.sets))
+        return not self._listing.listed <= told and not (self.options.sets and told.issuperset(self.options.sets))
 
     def _look(self) -> DiscoveredSets | None:
         """What the source offers by now; None: what is remembered still holds. Raises SourceFault."""
@@ -180,32 +177,17 @@ class SetRegistry:
         return self._discover(probe if probe is not None and probe.status == 200 else None)
 
     def _still_holds(self) -> bool:
-        """Whether each Source Description of an index is what it was, and what could not be read still cannot."""
+        """Whether each Source Description of an index is what it was, or cannot be read now."""
         assert self._listing is not None
-        wanted, unread = self.options.sets, self._listing.unread
-        meant = [row for row in self._known if row.name in wanted or row.offer.identity in wanted]
-        told = {said for row in meant for said in (row.name, row.offer.identity)}
-        if wanted and told.issuperset(wanted):
-            unread &= told
         with self.database.read() as t:
-            pages = {page: validators(t, SOURCE, page) for page in self._listing.pages}
-        asked = [*pages.items(), *((uri, None) for uri in unread)]
+            pages = [(page, validators(t, SOURCE, page)) for page in self._listing.pages]
         is_same = True
-        for (uri, _), probe in zip(asked, self.documents.probe_many(asked), strict=True):
-            fault: SourceFault
-            if isinstance(probe, SourceFault):
-                fault = probe
-            elif probe.status == 304:
+        for (uri, _), probe in zip(pages, self.documents.probe_many(pages), strict=True):
+            if isinstance(probe, Probe) and probe.status in (200, 304):
+                is_same = is_same and probe.status == 304
                 continue
-            elif probe.document is not None or (uri in pages and probe.status == 200):
-                is_same = False
-                continue
-            else:
-                fault = probe.refused or Unreachable(probe.unusable, where=uri, cause=cause_of(probe.status))
-            if uri in pages:
-                self.documents.warn("DST-C5", f"a Source Description cannot be read: {fault.what}", uri, fault=fault)
-            else:
-                self._unreadable("DST-A6", f"a set cannot be read: {fault.what}", uri)
+            what = probe.what if isinstance(probe, SourceFault) else probe.unusable
+            self.documents.warn("DST-C5", f"a Source Description cannot be read: {what}", uri)
         return is_same
 
     def _discover(self, description: Probe | None) -> DiscoveredSets:
@@ -296,11 +278,8 @@ class SetRegistry:
     def _keep(self, t: Transaction, found: DiscoveredSets, rows: list[SetRow]) -> None:
         for uri, held in (*found.read, *found.pages):
             keep_validators(t, SOURCE, uri, held.etag, held.last_modified, self.documents.moved.get(uri))
-        unread = frozenset(uri for uri, _ in found.faults)
-        if found.listed is not None and self._listing is not None:
-            unread |= self._listing.unread.difference(offer.identity for offer in found.offers)
-        listed = unread.union((row.offer.identity for row in rows) if found.listed is None else found.listed)
-        listing = RememberedListing(listed, unread, [uri for uri, _ in found.pages])
+        listed = frozenset((row.offer.identity for row in rows) if found.listed is None else found.listed)
+        listing = RememberedListing(listed, [uri for uri, _ in found.pages])
         self._moving = [row for row in rows if row.move is not None]
         if not self._moving:
             self._keep_source(t, found, listing)
@@ -313,14 +292,15 @@ class SetRegistry:
     def _keep_source(self, t: Transaction, found: DiscoveredSets, listing: RememberedListing) -> None:
         keep_fact(t, "url", found.url)
         keep_fact(t, "final", found.final)
+        # what was found around a broken document, or beside one, is looked for anew (DST-F4, DST-A6)
         if found.description:
-            etag, modified, moved = found.validators.etag, found.validators.last_modified, self.documents.moved
-            keep_validators(t, SOURCE, found.description, etag, modified, moved.get(found.description))
+            held, moved = Validators() if found.faults else found.validators, self.documents.moved
+            keep_validators(t, SOURCE, found.description, held.etag, held.last_modified, moved.get(found.description))
             keep_fact(t, "description", found.description)
         else:
             t.run("DELETE FROM facts WHERE name = 'description'")
-        # what was found around a broken document is looked for anew (DST-F4)
-        keep_fact(t, _LISTED, "" if found.detours else msgspec.json.encode(listing).decode())
+        is_known = not (found.detours or (found.faults and not found.description))
+        keep_fact(t, _LISTED, msgspec.json.encode(listing).decode() if is_known else "")
 
     def conclude(self) -> None:
         """At the end of a run: where every set that has moved was taken along, its new address holds."""
