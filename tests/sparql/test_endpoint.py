@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from headwater.errors import StoreFault
+from headwater.transport.fetch import TransportOptions
 from headwater.triplestores.sparql_endpoint import (
     EndpointAddress,
     SparqlEndpoint,
@@ -15,7 +16,9 @@ from headwater.triplestores.sparql_endpoint import (
 )
 from tests.support.failing import failing
 from tests.support.sparql_server import SparqlServer, sparql_server
+from tests.support.waiting import Clock
 
+QUICK = TransportOptions(first_backoff_seconds=1e-3)
 XSD = "http://www.w3.org/2001/XMLSchema#"
 
 
@@ -27,7 +30,7 @@ def server() -> Iterator[SparqlServer]:
 
 def client(server: SparqlServer) -> SparqlEndpoint:
     address = EndpointAddress(update=server.update_url, query=server.query_url)
-    return SparqlEndpoint(address, sleep=lambda _: None)
+    return SparqlEndpoint(address, QUICK)
 
 
 def test_what_is_inserted_is_selected(server: SparqlServer) -> None:
@@ -113,22 +116,21 @@ def test_a_wait_that_the_endpoint_asks_for_is_waited(server: SparqlServer, statu
     answers: list[tuple[int, str, bytes] | None] = [(status, "text/plain", b""), None]
     server.fault = lambda kind, text: answers.pop(0)
     server.retry_after = asked
-    waited: list[float] = []
-    one = SparqlEndpoint(EndpointAddress(update=server.update_url), sleep=waited.append)
+    clock = Clock()
+    patient = TransportOptions(sleep=clock.sleep, monotonic=clock.seconds, chance=lambda: 0.0)
+    one = SparqlEndpoint(EndpointAddress(update=server.update_url), patient)
     one.update("INSERT DATA { <urn:s> <urn:p> <urn:o> }")
     assert len(server.store) == 1
-    assert waited == [30.0 if asked.isdigit() else 0.5]
+    assert (sum(clock.slept) >= 30.0) is asked.isdigit()
     one.close()
 
 
 def test_a_wait_of_an_hour_is_told_and_not_waited(server: SparqlServer) -> None:
     server.fault = lambda kind, text: (429, "text/plain", b"slow down")
     server.retry_after = "3600"
-    waited: list[float] = []
-    one = SparqlEndpoint(EndpointAddress(update=server.update_url), sleep=waited.append)
+    one = SparqlEndpoint(EndpointAddress(update=server.update_url))
     with failing("HW-SPQ-02", match=r"slow down \(it asks to be left alone for 3,600 s\)"):
         one.update("INSERT DATA { <urn:s> <urn:p> <urn:o> }")
-    assert waited == []
     assert len(server.requests) == 1
     one.close()
 
@@ -161,16 +163,16 @@ def test_an_address_that_is_none(url: str) -> None:
 
 def test_nobody_is_there() -> None:
     with failing("HW-SPQ-02"):
-        SparqlEndpoint(EndpointAddress(update="http://127.0.0.1:1/"), sleep=lambda _: None).update("")
+        SparqlEndpoint(EndpointAddress(update="http://127.0.0.1:1/"), QUICK).update("")
 
 
 def test_who_does_not_speak_tls_is_asked_once(server: SparqlServer) -> None:
-    pauses: list[float] = []
+    clock = Clock()
     address = EndpointAddress(update=server.update_url.replace("http://", "https://"))
     with failing("HW-SPQ-02", match="does not speak TLS") as told:
-        SparqlEndpoint(address, sleep=pauses.append).update("")
+        SparqlEndpoint(address, TransportOptions(sleep=clock.sleep, monotonic=clock.seconds)).update("")
     assert "http://" in told.value.todo
-    assert pauses == []
+    assert clock.slept == []
 
 
 def test_numbers_may_be_abbreviated() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import StoreFault
-from headwater.triplestores.embedded_store import EmbeddedStore, SameInStore, forms_still_there
+from headwater.triplestores.embedded_store import EmbeddedStore
 from headwater.triplestores.statements import (
     POSITION_GRAPH,
     StorePosition,
@@ -81,10 +81,7 @@ def test_a_history_followed_by_patches_is_the_dataset_at_every_step(
     store = EmbeddedStore(folder / "oxigraph")
     assert held(store) == normalised(states[0])
     for number, (old, new) in enumerate(itertools.pairwise(states), 1):
-        written(dataset, new)
-        removals = sorted(old - new)
-        added = [*sorted(new - old), *forms_still_there(removals, dataset)]
-        store.apply(removals, added, position(number, len(new)))
+        store.apply(sorted(old - new), sorted(new), position(number, len(new)))
         assert held(store) == normalised(new)
         assert store.state().position == position(number, len(new))
 
@@ -114,7 +111,7 @@ def test_an_empty_dataset_has_a_position(tmp_path: Path) -> None:
     store = EmbeddedStore(tmp_path / "s")
     assert held(store) == set()
     assert store.state().position == position(1)
-    store.apply(POOL[:2], forms_still_there(POOL[:2], tmp_path / "d"), position(2))
+    store.apply(POOL[:2], [], position(2))
     assert store.state().position == position(2)
 
 
@@ -146,26 +143,6 @@ def test_blank_nodes_come_back_as_they_were_published(state: set[bytes]) -> None
     text = b"".join(sorted(state))
     assert b" _:" not in with_iris(text).replace(b'"_:a .', b"").replace(b'" _:a', b"")
     assert with_blank_nodes(with_iris(text)) == text
-
-
-def test_forms_of_one_value_are_the_same_in_a_store() -> None:
-    integer = next(s for s in POOL if b'"01"' in s)
-    assert integer.replace(b'"01"', b'"1"') in SameInStore([integer])
-    assert integer.replace(b'"01"', b'"2"') not in SameInStore([integer])
-
-
-def test_other_forms_of_what_is_removed_are_found(tmp_path: Path) -> None:
-    """Also at the first and the last line of a long file, and between others of the same property (NQUD-A7)."""
-    many = {f'<http://example.org/{n:05}> <http://example.org/p> "{n}" .\n'.encode() for n in range(3000)}
-    forms = [
-        f'<http://example.org/{n}> <http://example.org/p> "{form}"^^<{XSD}integer> .\n'.encode()
-        for n in ("", "01500x", "zzzz")
-        for form in ("1", "01")
-    ]
-    dataset = written(tmp_path / "d", many | set(forms[::2]))
-    assert list(forms_still_there(forms[1::2], dataset)) == forms[::2]
-    written(dataset, many)
-    assert list(forms_still_there(forms, dataset)) == []
 
 
 def test_statements_are_taken_apart() -> None:

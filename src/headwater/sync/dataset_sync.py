@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -67,7 +67,7 @@ from headwater.sync.transfer.verification import digests_of
 from headwater.sync.transfer.work_queue import RunContext, octet_limit
 from headwater.transport.fetch import Fetch
 from headwater.transport.transport import Transport
-from headwater.triplestores.embedded_store import EmbeddedStore, forms_still_there, write_normalised
+from headwater.triplestores.embedded_store import EmbeddedStore, write_normalised
 from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 from headwater.triplestores.sparql_store import SparqlStore
 from headwater.triplestores.statements import StorePosition, StoreState, iri_text
@@ -240,11 +240,9 @@ class KeptStates:
                 summary = write_patch(self.path(before), self.path(after), file)
             yield path, summary
 
-    def keep_only(self, sha256: str) -> None:
-        """Remove the files of other states."""
-        for path in self._folder.glob("*.nq"):
-            if len(path.stem) == 64 and path != self.path(sha256):
-                path.unlink(missing_ok=True)
+    def others(self, sha256: str) -> list[Path]:
+        """The files of other states: while there are some, nobody has seen that the store holds this one."""
+        return [one for one in self._folder.glob("*.nq") if len(one.stem) == 64 and one != self.path(sha256)]
 
 
 def _check(path: Path, digest: str) -> None:
@@ -323,16 +321,18 @@ def bring_up(
     if not is_known or state.under_way not in (None, wanted.sha256):
         held = None
     if held is not None and held.sha256 == wanted.sha256 and state.under_way is None:
-        kept.keep_only(wanted.sha256)
         return report
     most = min(store.most_changes, max(wanted.quads, 1000))
     if held is not None and (changes := _patched(store, kept, held.sha256, place, most)) is not None:
         report.done, report.removed, report.added = "patched", changes.removed, changes.added
     else:
-        store.load(kept.path(wanted.sha256), place)
-        report.done, report.removed, report.added = "loaded", 0, wanted.quads
-    kept.keep_only(wanted.sha256)
+        _load(store, kept, place, report)
     return report
+
+
+def _load(store: FollowingStore, kept: KeptStates, place: StorePosition, report: StoreReport) -> None:
+    store.load(kept.path(place.sha256), place)
+    report.done, report.removed, report.added = "loaded", 0, place.quads
 
 
 def _patched(
@@ -344,9 +344,8 @@ def _patched(
     with kept.changes(before, position.sha256) as (path, changes):
         if changes.removed + changes.added > most:
             return None
-        with path.open("rb") as removals, path.open("rb") as again, path.open("rb") as additions:
-            restored = forms_still_there(_signed(again, b"-"), kept.path(position.sha256))
-            store.apply(_signed(removals, b"-"), chain(_signed(additions, b"+"), restored), position)
+        with path.open("rb") as removals, path.open("rb") as additions:
+            store.apply(_signed(removals, b"-"), _signed(additions, b"+"), position)
     return changes
 
 
@@ -408,26 +407,27 @@ class DatasetSync:
             state = kept.state_of(dataset, Path(self.context.destination))
             told.sha256, told.quads = state.sha256, state.quads
             place = StorePosition(dataset.uri, state.sha256, state.quads, format_micros(dataset.changed_at))
-            if self._is_altered(store, held, kept, state):
-                held = StoreState(None)
-                what = "the store does not hold what the last run left there: the dataset is loaded anew"
+            report = bring_up(store, held, kept, state, place, name=wanted.name)
+            if self._is_altered(store, report, kept, state):
+                what = "the store does not hold the dataset that it says it has: the dataset is loaded anew"
                 self.context.documents.warn("DST-C10", what, wanted.name)
-            told.stores.append(bring_up(store, held, kept, state, place, name=wanted.name))
+                _load(store, kept, place, report)
+            for path in kept.others(state.sha256):
+                path.unlink(missing_ok=True)
+            told.stores.append(report)
 
-    def _is_altered(self, store: FollowingStore, state: StoreState, kept: KeptStates, wanted: KeptState) -> bool:
-        """Whether a store does not hold what it was left with: seen by the number of its statements, or, where that is
-        another or what is there is to be proved, by all of them. One that is on its way, or that no run knows, is not;
-        a service that follows asks only before it changes the store."""
-        held, options = state.position, self.context.options
+    def _is_altered(self, store: FollowingStore, report: StoreReport, kept: KeptStates, state: KeptState) -> bool:
+        """Whether a store that was not loaded just now does not hold its state: by the number of its statements, or,
+        where that is another or what is there is to be proved, by all of them. Somebody else has altered it, or it has
+        lost one form of a literal with another one that was removed (NQUD-A7). A service that follows asks only where
+        it has changed the store."""
+        options = self.context.options
         is_proved = options.repair or options.baseline
-        if held is None or state.under_way is not None or held.sha256 not in kept:
-            return False
-        if options.patient and not is_proved and held.sha256 == wanted.sha256:
-            return False
-        if not is_proved and store.count() == held.quads:
+        is_settled = report.done == "unchanged" and options.patient and not kept.others(state.sha256)
+        if report.done == "loaded" or (not is_proved and (is_settled or store.count() == state.quads)):
             return False
         with kept.scratch() as folder:
-            return compared(store, kept.path(held.sha256), held.sha256, Path(folder))[0] == DIFFERENT
+            return compared(store, kept.path(state.sha256), state.sha256, Path(folder))[0] == DIFFERENT
 
     def _tell(self, fault: HeadwaterError) -> None:
         self.report.complete = False

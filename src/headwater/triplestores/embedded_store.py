@@ -2,19 +2,16 @@
 
 How far it has got stands in a named graph of its own, `POSITION_GRAPH`, written in the transaction of what it tells of.
 
-Oxigraph keeps "01" of an integer as "1": to it both are one, to the dataset two (NQUD-A7). After the removal of one
-form those that the dataset still has are added again (`forms_still_there`), which does no harm in a store that keeps
-them apart.
+Oxigraph keeps "01" of an integer as "1": to it both are one, to the dataset two (NQUD-A7).
 """
 
 from __future__ import annotations
 
-import mmap
 import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 from typing import IO, BinaryIO, Final, cast
 
@@ -29,7 +26,6 @@ from headwater.triplestores.statements import (
     StorePosition,
     StoreState,
     as_data,
-    parts_of,
     position_of,
     statements_of,
     with_blank_nodes,
@@ -200,52 +196,3 @@ def _lines_of(store: pyoxigraph.Store) -> Iterator[bytes]:
 def _pieces_with_iris(stream: BinaryIO) -> Iterator[bytes]:
     while chunk := stream.read(_CHUNK):
         yield with_iris(chunk + stream.readline())
-
-
-class SameInStore:
-    """Statements as the store keeps them, in which the forms of a literal are one: "01" and "1" of an integer."""
-
-    def __init__(self, statements: Iterable[bytes]) -> None:
-        self._store = pyoxigraph.Store()
-        self._store.extend(pyoxigraph.parse(b"".join(map(_line, statements)), _FORMAT))
-
-    def __contains__(self, statement: bytes) -> bool:
-        return next(iter(pyoxigraph.parse(_line(statement), _FORMAT))) in self._store
-
-
-def _line(statement: bytes) -> bytes:
-    return with_iris(statement.rstrip(b"\n") + b"\n")
-
-
-def forms_still_there(removals: Iterable[bytes], dataset: Path) -> Iterator[bytes]:
-    """The statements of the dataset that a store may take for one of those removed.
-
-    `dataset` is the file of the dataset after the removals: canonical N-Quads, sorted by octets, as are the removals.
-    """
-    if dataset.stat().st_size == 0:
-        return
-    with dataset.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        for prefix, group in groupby(removals, _prefix):
-            if prefix is None:
-                continue
-            low, high = 0, len(content)
-            while low < high:  # to the first line with this prefix
-                middle = max(content.rfind(b"\n", 0, (low + high) // 2) + 1, low)
-                if content[middle : middle + len(prefix)] < prefix:
-                    low = content.find(b"\n", middle) + 1 or len(content)
-                else:
-                    high = middle
-            removed = SameInStore(group) if content[low : low + len(prefix)] == prefix else ()
-            while content[low : low + len(prefix)] == prefix:
-                end = content.find(b"\n", low) + 1 or len(content)
-                if content[low:end] in removed:
-                    yield content[low:end]
-                low = end
-
-
-def _prefix(statement: bytes) -> bytes | None:
-    """Subject and predicate, of a statement whose object is a literal with a datatype or a language."""
-    if b'"^^<' not in statement and b'"@' not in statement:
-        return None
-    subject, predicate, value = parts_of(statement)[0].split(b" ", 2)
-    return subject + b" " + predicate + b' "' if value.startswith(b'"') and not value.endswith(b'"') else None

@@ -7,7 +7,6 @@ row, with every term as N-Triples has it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from typing import IO, Final, cast
@@ -18,9 +17,10 @@ from pyoxigraph import QueryResultsFormat, QuerySolutions, parse_query_results
 
 from headwater.errors import StoreFault, UsageFault
 from headwater.rdf.statements import OctetStream
-from headwater.retry import LONGEST_WAIT_SECONDS, Backoff
+from headwater.retry import LONGEST_WAIT_SECONDS
 from headwater.transport.access import SignInCredentials
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
+from headwater.transport.scheduler import RETRIED_STATUSES
 from headwater.transport.transport import StreamBroken, Transport
 
 Row = tuple[str | None, ...]
@@ -47,11 +47,9 @@ def rows(chunks: Iterable[bytes]) -> Iterator[Row]:
 
 ANSWER_SECONDS: Final = 300
 """How long an answer is waited for, and each part of it."""
+_PATIENT: Final = TransportOptions(stall_timeout_seconds=ANSWER_SECONDS)
 _TSV: Final = "text/tab-separated-values"
-_TRIES: Final = 4
-_PAUSE: Final = Backoff(0.5, 5.0)
 _NO_TLS: Final = "Begin the address with http://, or name the port at which the server speaks TLS."
-_AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class EndpointAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +71,7 @@ class EndpointAddress(msgspec.Struct, frozen=True, kw_only=True):
 class SparqlEndpoint:
     """A SPARQL endpoint. Raises StoreFault where it does not do what it is asked."""
 
-    def __init__(self, address: EndpointAddress, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, address: EndpointAddress, transport: TransportOptions | None = None) -> None:
         self._update = address.update
         self._query = address.query or address.update
         for url in (self._update, self._query):
@@ -88,15 +86,13 @@ class SparqlEndpoint:
         own = address.authorization
         credentials = None if own is None else SignInCredentials(address.update, own)
         self._transport = Transport(
-            TransportOptions(
-                stall_timeout_seconds=ANSWER_SECONDS,
-                retries=0,
+            msgspec.structs.replace(
+                transport or _PATIENT,
                 credentials=credentials,
                 authorities=address.authorities,
                 proxy="",  # none, not even that of the environment
             )
         )
-        self._sleep = sleep
 
     def close(self) -> None:
         """Give up the connections."""
@@ -104,23 +100,17 @@ class SparqlEndpoint:
 
     def update(self, text: str) -> None:
         """Carry out an update; it may be carried out twice."""
-        fetch = _post(self._update, "application/sparql-update", text, "*/*")
-        failures = 0
-        while (pause := _judged(answer := self._transport.one(fetch), failures := failures + 1)) is not None:
-            self._sleep(pause)
+        answer = self._transport.one(_post(self._update, "application/sparql-update", text, "*/*"))
+        _check(answer)
         if b"<html" in answer.body[:1000].lower():
             raise StoreFault("a page is answered to an update", code="HW-SPQ-04", where=self._update)
 
     def rows(self, query: str) -> Iterator[Row]:
         """The rows of a SELECT query, as they come; each term as in N-Triples, but perhaps in another form."""
         fetch = _post(self._query, "application/sparql-query", query, _TSV)
-        failures = 0
-        while True:
-            with self._transport.stream(fetch) as (answer, chunks):
-                if (pause := _judged(answer, failures := failures + 1)) is None:
-                    yield from self._rows(answer, chunks)
-                    return
-            self._sleep(pause)
+        with self._transport.stream(fetch) as (answer, chunks):
+            _check(answer)
+            yield from self._rows(answer, chunks)
 
     def _rows(self, answer: Fetched, chunks: Iterable[bytes]) -> Iterator[Row]:
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -149,26 +139,19 @@ def _post(url: str, media_type: str, text: str, accept: str) -> Fetch:
     return Fetch(url, headers, "POST", text.encode(), max_octets=1 << 62, objection=no_redirect)
 
 
-def _judged(answer: Fetched, failures: int) -> float | None:
-    """None where the answer is a 2xx; else after how many seconds to try again, after so many failures.
-
-    Raises StoreFault where that does not help.
-    """
+def _check(answer: Fetched) -> None:
+    """Raise StoreFault where the answer is no 2xx, and trying again has not helped."""
     failure, where = answer.failure, answer.uri
     if failure is None and 200 <= answer.status < 300:
-        return None
+        return
     words = " ".join(answer.body[:2000].decode("utf-8", "replace").split())
     words = "".join(c if c.isprintable() else "?" for c in words)[:300] or "nothing said"
     said = failure.text if failure else f"HTTP status {answer.status}: {words}"
     if answer.status == 413:
         raise UpdateTooLarge(f"the endpoint refuses: {said}", where=where)
-    if failure.kind is FailureKind.REDIRECT_REFUSED if failure else answer.status not in _AGAIN:
+    if failure.kind is FailureKind.REDIRECT_REFUSED if failure else answer.status not in RETRIED_STATUSES:
         raise StoreFault(f"the endpoint refuses: {said}", code="HW-SPQ-03", where=where)
-    asked = answer.retry_after_seconds or 0.0
-    if asked > LONGEST_WAIT_SECONDS:
+    if (asked := answer.retry_after_seconds or 0.0) > LONGEST_WAIT_SECONDS:
         said += f" (it asks to be left alone for {asked:,.0f} s)"
-    elif failures < _TRIES and (failure is None or failure.passing):
-        return max(_PAUSE.seconds(failures), asked)
     advice = _NO_TLS if "does not speak TLS" in said else None
-    what = f"no answer: {said}" if failure else said
-    raise StoreFault(what, code="HW-SPQ-02", where=where, advice=advice)
+    raise StoreFault(f"no answer: {said}" if failure else said, code="HW-SPQ-02", where=where, advice=advice)

@@ -7,8 +7,7 @@ out.
 
 To RDF `http://x/a/../b` and `http://x/b` are two IRIs (NQUD-A7); some endpoints read both as the second. So IRIs that
 might be resolved are sent as prefixed names: such a name is what its two halves are when put together (SPARQL 1.1,
-4.1.1), and nothing resolves it. The first of them is read back, and so is
-the first IRI that can be no such name.
+4.1.1), and nothing resolves it.
 """
 
 from __future__ import annotations
@@ -47,71 +46,25 @@ _AS_IT_IS = re.compile(
 _ESCAPED: Final = frozenset("_~.-!$&'()*+,;=/?#@%")
 
 
-def first_dotted(text: str) -> str | None:
-    """The first IRI with dot segments in a text of SPARQL whose literals stand in double quotes, with its brackets."""
-    if _DOTS.search(text) is None:
-        return None
-    return next((found[0] for found in _TERM.finditer(text) if found[1] is not None), None)
-
-
 def with_prefixed_names(text: str) -> str:
-    """The same text, in which such IRIs are prefixed names, where these can be; their prefixes stand before it."""
+    """A text of SPARQL whose literals stand in double quotes, in which IRIs with dot segments are prefixed names.
+
+    Raises ValueError where one has characters that such a name cannot have.
+    """
     if _DOTS.search(text) is None:
         return text
     names: dict[str, str] = {}
 
     def named(found: re.Match[str]) -> str:
-        if found[1] is None or not all(one in _ESCAPED or _AS_IT_IS.match(one) for one in found[2]):
+        if found[1] is None:
             return found[0]
+        if not all(one in _ESCAPED or _AS_IT_IS.match(one) for one in found[2]):
+            raise ValueError(found[0][:200])
         local = "".join("\\" + one if one in _ESCAPED else one for one in found[2])
         return f"{names.setdefault(found[1], f'dots{len(names)}')}:{local}"
 
     body = _TERM.sub(named, text)
     return "".join(f"PREFIX {name}: <{iri}>\n" for iri, name in names.items()) + body
-
-
-_SAMPLE: Final = f"<{NAMESPACE}sample>"
-
-
-class IriKeepingEndpoint:
-    """A `SparqlEndpoint`, with IRIs as they are (NQUD-A7). Raises StoreFault where that cannot be."""
-
-    def __init__(self, endpoint: SparqlEndpoint, where: str) -> None:
-        self._endpoint = endpoint
-        self._where = where
-        self._proved: set[str] = set()
-
-    def update(self, text: str) -> None:
-        """Carry out an update; it may be carried out twice."""
-        self._endpoint.update(self.checked(text))
-
-    def checked(self, text: str) -> str:
-        """The text with prefixed names, once the first of them, and the first IRI that can be none, were read back."""
-        kept = with_prefixed_names(text)
-        for form, some in (("as a name", text), ("as it is", kept)):
-            if form not in self._proved and (dotted := first_dotted(some)) is not None:
-                self._prove(dotted)
-                self._proved.add(form)
-        return kept
-
-    def rows(self, query: str) -> Iterator[Row]:
-        """The rows of a SELECT query."""
-        return self._endpoint.rows(with_prefixed_names(query))
-
-    def value(self, query: str) -> str | None:
-        """The first term of the first row; None where there is no row."""
-        return self._endpoint.value(with_prefixed_names(query))
-
-    def _prove(self, iri: str) -> None:
-        """Write an IRI and read it back."""
-        clear = f"DELETE WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {_SAMPLE} {_SAMPLE} ?o }} }}"
-        sample = f"INSERT DATA {{ GRAPH <{POSITION_GRAPH}> {{ {_SAMPLE} {_SAMPLE} {iri} }} }}"
-        self._endpoint.update(with_prefixed_names(f"{clear};\n{sample}"))
-        found = self.value(f"SELECT ?o {{ GRAPH <{POSITION_GRAPH}> {{ {_SAMPLE} {_SAMPLE} ?o }} }}")
-        self._endpoint.update(clear)
-        if found != iri:
-            what = f"the endpoint keeps {found or 'nothing'} in the place of {iri[:200]}"
-            raise StoreFault(what, code="HW-TRI-03", where=self._where)
 
 
 _GRAPH: Final = f"{NAMESPACE}graph"
@@ -132,8 +85,7 @@ class SparqlStore:
 
     def __init__(self, endpoint: SparqlEndpoint, dataset: str, where: str) -> None:
         """The graph of its default graph is called as the dataset."""
-        self._connection = endpoint
-        self._endpoint = IriKeepingEndpoint(endpoint, where)
+        self._endpoint = endpoint
         self._subject = subject_of(dataset)
         self._default = f"<{iri_text(dataset)}>"
         self._where = where
@@ -144,7 +96,7 @@ class SparqlStore:
         query = (
             f"SELECT ?p ?o WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} ?p ?o }} FILTER(?p != <{_GRAPH}>) }}"
         )
-        found = {(p or "").strip("<>"): _plain(o or "") for p, o in self._endpoint.rows(query)}
+        found = {(p or "").strip("<>"): _plain(o or "") for p, o in self._rows(query)}
         under_way = found.get(_UNDER_WAY)
         return StoreState(None if under_way == "load" else position_of(found), under_way, found.get(_BATCH))
 
@@ -161,14 +113,11 @@ class SparqlStore:
             mine = self._graphs()
             wanted = self._graphs_of(dataset)
             self._check(wanted - mine)
-            with dataset.open("rb") as lines:
-                for some in batches(lines):  # what an endpoint alters is told while the state before is still there
-                    self._endpoint.checked(b"".join(some).decode())
             self._note(under_way="load", more=self._ownership(wanted))
             self._check_noted(wanted)
             self._drop(mine)
             if gone := mine - wanted:
-                self._endpoint.update(self._ownership(gone, "DELETE DATA"))
+                self._update(self._ownership(gone, "DELETE DATA"))
             done = 0
         self._takes_large = True
         with dataset.open("rb") as lines:
@@ -187,7 +136,7 @@ class SparqlStore:
             wanted = {self._graph_of(statement) for statement in batch} - known
             if new := wanted and wanted - self._graphs():
                 self._check(new)
-                self._endpoint.update(self._ownership(new))
+                self._update(self._ownership(new))
                 self._check_noted(new)
             known |= wanted
             done = self._send_batch("INSERT DATA", batch, mark, done)
@@ -195,11 +144,11 @@ class SparqlStore:
 
     def close(self) -> None:
         """Give up the connections."""
-        self._connection.close()
+        self._endpoint.close()
 
     def leave(self, former: str) -> None:
         """Remove what is there by the URI that the dataset had before: its graphs would belong to another one."""
-        SparqlStore(self._connection, former, self._where).remove()
+        SparqlStore(self._endpoint, former, self._where).remove()
 
     def remove(self) -> None:
         """Drop the graphs of the dataset, and what is noted of it; broken off, it is to be done again."""
@@ -207,14 +156,14 @@ class SparqlStore:
         if mine:
             self._note(under_way="load")
             self._drop(mine)
-            self._endpoint.update(f"DELETE WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} ?p ?o }} }}")
+            self._update(f"DELETE WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} ?p ?o }} }}")
 
     def write_statements(self, target: IO[bytes]) -> int:
         """Write all statements as N-Quads into a binary stream, as they are published; how many there are."""
         count = 0
         for graph in sorted(self._graphs()):
             name = b"" if graph == self._default else b" " + graph.encode()
-            for row in self._endpoint.rows(f"SELECT ?s ?p ?o WHERE {{ GRAPH {graph} {{ ?s ?p ?o }} }}"):
+            for row in self._rows(f"SELECT ?s ?p ?o WHERE {{ GRAPH {graph} {{ ?s ?p ?o }} }}"):
                 line = " ".join(term or "" for term in row).encode() + name + b" .\n"
                 target.write(with_blank_nodes(line))
                 count += 1
@@ -223,7 +172,7 @@ class SparqlStore:
     def count(self) -> int:
         """How many statements are in the graphs of the dataset."""
         mine = f"GRAPH <{POSITION_GRAPH}> {{ {self._subject} <{_GRAPH}> ?g }}"
-        found = self._endpoint.value(f"SELECT (COUNT(*) AS ?n) WHERE {{ {mine} GRAPH ?g {{ ?s ?p ?o }} }}")
+        found = self._value(f"SELECT (COUNT(*) AS ?n) WHERE {{ {mine} GRAPH ?g {{ ?s ?p ?o }} }}")
         return int(_plain(found or '"0"'))
 
     # which graphs
@@ -233,10 +182,12 @@ class SparqlStore:
         return self._default if graph is None else graph.decode()
 
     def _graphs_of(self, dataset: Path) -> set[str]:
-        """The graphs of the dataset, with that of its default graph. Raises StoreFault where there are too many."""
+        """The graphs of the dataset, with that of its default graph. Raises StoreFault where there are too many, and
+        where an IRI cannot be sent: while the state before is still there."""
         found = {self._default}
         with dataset.open("rb") as lines:
             for line in lines:
+                self._with_names(line.decode())
                 if line.endswith(b'" .\n'):
                     continue
                 found.add(self._graph_of(line))
@@ -246,7 +197,7 @@ class SparqlStore:
 
     def _graphs(self) -> set[str]:
         query = f"SELECT ?g WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} <{_GRAPH}> ?g }} }}"
-        return {graph for (graph,) in self._endpoint.rows(query) if graph}
+        return {graph for (graph,) in self._rows(query) if graph}
 
     def _check_noted(self, graphs: set[str]) -> None:
         """Raises StoreFault where graphs are not noted as this dataset's: they would be taken for another's."""
@@ -259,7 +210,7 @@ class SparqlStore:
             raise self._graph_fault("the dataset has a graph of the name that is reserved for positions")
         for some in _some_of(graphs):
             owned = f"GRAPH <{POSITION_GRAPH}> {{ ?owner <{_GRAPH}> ?g }} FILTER(?owner != {self._subject})"
-            if (taken := self._endpoint.value(f"SELECT ?g WHERE {{ {_values(some)} {owned} }} LIMIT 1")) is not None:
+            if (taken := self._value(f"SELECT ?g WHERE {{ {_values(some)} {owned} }} LIMIT 1")) is not None:
                 raise self._graph_fault(f"the graph {taken[:200]} belongs to another dataset")
             if (full := self._full(some)) is not None:
                 raise self._graph_fault(f"the graph {full[:200]} holds something else")
@@ -272,7 +223,7 @@ class SparqlStore:
         return StoreFault(what, code="HW-SPQ-05", where=self._where)
 
     def _full(self, graphs: list[str]) -> str | None:
-        return self._endpoint.value(
+        return self._value(
             f"SELECT ?g WHERE {{ {_values(graphs)} FILTER EXISTS {{ GRAPH ?g {{ ?s ?p ?o }} }} }} LIMIT 1"
         )
 
@@ -283,22 +234,39 @@ class SparqlStore:
     def _drop(self, graphs: set[str]) -> None:
         """Drop graphs. An endpoint says 200 to DROP SILENT also where it may not be done (SPARQL 1.1 Update, 3.2.2)."""
         for some in _some_of(graphs):
-            self._endpoint.update(";\n".join(f"DROP SILENT GRAPH {graph}" for graph in some))
+            self._update(";\n".join(f"DROP SILENT GRAPH {graph}" for graph in some))
             if (full := self._full(some)) is not None:
                 raise self._undone(f"the graph {full[:200]} was dropped, and is still there")
 
-    # updates
+    # updates and queries, with IRIs as they are (NQUD-A7)
+
+    def _with_names(self, text: str) -> str:
+        try:
+            return with_prefixed_names(text)
+        except ValueError as cause:
+            what = f"an endpoint may keep another IRI in the place of {cause}"
+            raise StoreFault(what, code="HW-TRI-03", where=self._where) from None
+
+    def _update(self, text: str) -> None:
+        """Carry out an update; it may be carried out twice."""
+        self._endpoint.update(self._with_names(text))
+
+    def _rows(self, query: str) -> Iterator[Row]:
+        return self._endpoint.rows(self._with_names(query))
+
+    def _value(self, query: str) -> str | None:
+        return self._endpoint.value(self._with_names(query))
 
     def _note(self, *, under_way: str, more: str = "") -> None:
         """Note what is begun; the number of a batch that was sent before is none of it."""
         old = f"{self._without(_UNDER_WAY)};\n{self._without(_BATCH)}"
-        self._endpoint.update(f"{old};\n{self._with(_UNDER_WAY, under_way)};\n{more}")
+        self._update(f"{old};\n{self._with(_UNDER_WAY, under_way)};\n{more}")
         if self.state().under_way != under_way:
             raise self._undone("what is under way is not noted after an update")
 
     def _send(self, operation: str, batch: list[bytes], mark: str) -> None:
         data = as_data(operation, batch, self._default.encode()).decode()
-        self._endpoint.update(f"{data}{self._without(_BATCH)};\n{self._with(_BATCH, mark)}")
+        self._update(f"{data}{self._without(_BATCH)};\n{self._with(_BATCH, mark)}")
         if self.state().batch != mark:
             raise self._undone("an update was answered as done, and is not")
 
@@ -327,7 +295,7 @@ class SparqlStore:
     def _conclude(self, position: StorePosition) -> None:
         data = as_data("INSERT DATA", statements_of(position)).decode()
         old = f"{self._subject} ?p ?o FILTER(?p != <{_GRAPH}>)"
-        self._endpoint.update(
+        self._update(
             f"DELETE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} ?p ?o }} }}"
             f" WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {old} }} }};\n{data}"
         )

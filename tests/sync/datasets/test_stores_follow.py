@@ -17,6 +17,7 @@ from headwater.patches import N_QUADS_DIFF
 from headwater.rdf.canonical import DatasetSummary, write_canonical
 from headwater.sync import dataset_sync
 from headwater.sync.copy_status import copy_status
+from headwater.transport.fetch import TransportOptions
 from headwater.triplestores.embedded_store import EmbeddedStore
 from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 from headwater.triplestores.sparql_store import SparqlStore
@@ -89,6 +90,24 @@ def test_every_state_of_a_history_is_in_both_stores(
     assert kept == sorted([".headwater-state", "oxigraph", "state.json", f"{ran.one.dataset.sha256}.nq"])
     told = copy_status(dest)
     assert (told.partial_files, told.partial_octets) == (0, 0), "the state that is kept for the endpoint is whole"
+
+
+def test_a_form_of_a_literal_goes_and_another_one_stays(
+    site: Site, dest: Path, server: SparqlServer, tmp_path: Path
+) -> None:
+    """To the stores both are one (NQUD-A7): what they lost with the removed one is seen, and they are loaded anew."""
+    options: dict[str, Any] = {
+        "store": str(tmp_path / "s"), "sparql": server.update_url, "sparql_query": server.query_url,
+    }  # fmt: skip
+    forms = [one for one in POOL if b"XMLSchema#integer" in one and one.startswith(b"<http://example.org/a> ")]
+    for state in (set(forms), set(forms[3:]), set(forms[6:])):
+        site.put("dataset.nq", text_of(state))
+        site.publish()
+        ran = go(site.source.base, dest, **options)
+        assert [store.done for store in ran.one.dataset.stores] == ["loaded", "loaded"]
+        assert in_store(tmp_path / "s" / "set") == normalised(state)
+        assert in_server(server, site) == len(normalised(state))
+    assert check(site.source.base, dest, **options).verdict == "in sync"
 
 
 def test_a_store_that_was_removed_or_is_foreign_is_loaded_again(site: Site, dest: Path, tmp_path: Path) -> None:
@@ -289,7 +308,7 @@ def test_an_endpoint_that_fails_in_the_middle_is_brought_up_by_the_next_run(
 ) -> None:
     """Even where the dataset has changed again meanwhile: what was begun is done first."""
     monkeypatch.setattr("headwater.triplestores.statements.MOST_STATEMENTS", 5)
-    monkeypatch.setattr("headwater.triplestores.sparql_endpoint._TRIES", 1)
+    monkeypatch.setattr("headwater.triplestores.sparql_endpoint._PATIENT", TransportOptions(retries=0))
     options: dict[str, Any] = {"sparql": server.update_url, "sparql_query": server.query_url}
     assert go(site.source.base, dest, **options).status == DONE
     for failing in range(1, 20):
@@ -323,7 +342,7 @@ def test_a_store_on_its_way_to_a_state_that_nobody_has_kept_is_loaded(
 ) -> None:
     """The copy was removed after a patch that broke off, and the source is where it was before: the position still
     says so, and the store has lost what the patch has removed."""
-    monkeypatch.setattr("headwater.triplestores.sparql_endpoint._TRIES", 1)
+    monkeypatch.setattr("headwater.triplestores.sparql_endpoint._PATIENT", TransportOptions(retries=0))
     options: dict[str, Any] = {"sparql": server.update_url, "sparql_query": server.query_url}
     assert go(site.source.base, dest, **options).status == DONE
     site.put("dataset.nq", text_of(STATES[1]))
