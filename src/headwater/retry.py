@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -57,19 +59,26 @@ def retry_after_seconds(value: str | None, date: str | None, now: float) -> floa
     value = value.strip()
     if _DELTA.match(value):
         return min(float(value), LONGEST_ASKED_SECONDS)
-    if (until := _http_date(value)) is None:
+    if (until := http_second(value)) is None:
         return None
-    answered_at = _http_date(date) if date else None
+    answered_at = http_second(date)
     return min(max(0.0, until - (now if answered_at is None else answered_at)), LONGEST_ASKED_SECONDS)
 
 
-def _http_date(text: str) -> float | None:
-    from email.utils import mktime_tz, parsedate_tz  # imported here: rarely needed, slow to load
+_LONGEST_DATE: Final = 64
+_has_early_year = re.compile(r"(?<!\S)00\d\d(?!\S)", re.ASCII).search
+"""Finds a year before 100, which some servers send for want of a time; by the rules of mail it would be of our days."""
 
-    parts = parsedate_tz(text)
-    if parts is None:
+
+@lru_cache(maxsize=1024)
+def http_second(text: str | None) -> int | None:
+    """Seconds since 1970 of an HTTP date in any of its forms; None when there is none, or it is before the year 100."""
+    if not text or len(text) > _LONGEST_DATE or _has_early_year(text):
         return None
+    from email.utils import parsedate_to_datetime  # imported here: slow to load, and not every run needs it
+
     try:
-        return float(mktime_tz(parts))
-    except (ValueError, OverflowError):
+        at = parsedate_to_datetime(text)
+        return int((at if at.tzinfo is not None else at.replace(tzinfo=dt.UTC)).timestamp())
+    except (ValueError, TypeError, OverflowError, IndexError):
         return None

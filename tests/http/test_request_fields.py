@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.http.requests import accepts_gzip, http_second, is_fresh, wanted_span
+from headwater.http.requests import accepts_gzip, is_fresh, wanted_span
+from headwater.retry import http_second
 
 TAG = b'"abc"'
 SECOND = 1_700_000_000
@@ -29,7 +30,7 @@ EARLIER = formatdate(SECOND - 1, usegmt=True).encode()
         (b"*", None, True),
         (b'"abcd"', None, False),
         (b"abc", None, False),
-        (b'"x, "abc"', None, False),
+        (b'"x, "abc"', None, True),  # what is malformed counts as absent
         (b"", None, False),
         (b'"x"', LATER, False),  # with a tag the date does not count
         (None, DATE, True),
@@ -131,7 +132,7 @@ def test_a_span_always_lies_inside(text: bytes, size: int) -> None:
         (b"gzip;q=2", False),
         (b"gzip;q=", False),
         (b"gzipx", False),
-        (b"gzip;level=9", False),
+        (b"gzip;level=9", True),
         (b"gzip," * 5000, False),
         (b"\xff\xfe", False),
     ],
@@ -147,4 +148,4 @@ def test_no_octets_break_anything(text: bytes) -> None:
     span = wanted_span(text, text, TAG, 10)
     assert not span or 0 <= span.start < span.stop <= 10
     accepts_gzip(text)
-    http_second(text)
+    http_second(text.decode("latin-1"))

@@ -21,8 +21,7 @@ import msgspec
 
 from headwater.http.app import Application
 from headwater.http.dump_endpoint import DumpEndpoint
-from headwater.http.dump_package import PastStates
-from headwater.http.mementos import PastContents, VersionEndpoint
+from headwater.http.mementos import PastStates, VersionEndpoint
 from headwater.http.responses import AccessRecord
 from headwater.http.server import ServerLimits, UvicornServer, address_url, listen, make_server
 from headwater.progress import Notice
@@ -120,17 +119,16 @@ def face(
             source.run_once()
         running = Face(source, url)
         offers = {one.name: one.dumps for one in source.site.sets if one.dumps is not None}
-        earlier = PastContents(source.catalog, source.versions, source.contents)
-        states = PastStates(histories=source.histories, contents=earlier, takes=source.takes)
+        states = PastStates(source)
         running.dumps = DumpEndpoint(source, source.contents, offers, states)
-        past = VersionEndpoint(source, source.histories, earlier)
+        past = VersionEndpoint(states)
         running.app = Application(
             source,
             {one.name: one.files for one in config.sets},
             routes=[*running.dumps.routes(), *past.routes()],
+            links=past.links,
             on_served=running.served.append,
         )
-        running.app.resources.add_links(past.links)  # type: ignore[union-attr]
         try:
             with answering(running.app, listener, limits) as running.server:
                 yield running

@@ -39,10 +39,8 @@ from headwater.cli.stop_signal import hangups_noted
 from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.http.app import Application
 from headwater.http.dump_endpoint import DumpEndpoint
-from headwater.http.dump_package import PastStates
-from headwater.http.mementos import PastContents, VersionEndpoint
+from headwater.http.mementos import PastStates, VersionEndpoint
 from headwater.http.metrics import CONTENT_TYPE, MetricsPage, RequestCounters, SharedCounters
-from headwater.http.resources import FileHandler
 from headwater.http.routes import page_of
 from headwater.http.server import address_url, listen, make_server
 from headwater.http.workers import Answers, FirstProcess, ServingProcesses, when_parent_ends
@@ -251,25 +249,22 @@ def _application(
         stack.callback(ingest.close)
         routes += ingest.routes()
     offers = {one.name: one.dumps for one in source.site.sets if one.dumps is not None}
-    earlier = PastContents(source.catalog, source.versions, source.contents)
-    past = PastStates(histories=source.histories, contents=earlier, takes=source.takes)
+    past = PastStates(source)
     dumps = DumpEndpoint(source, source.contents, offers, past)
     stack.callback(dumps.close)
     routes += dumps.routes()
-    versions = VersionEndpoint(source, source.histories, earlier)
+    versions = VersionEndpoint(past)
     routes += versions.routes()
     if config.notify is not None:
         from headwater.http.documents import topic_routes
 
         routes += topic_routes(config.notify.hubs)
     on_served = _each(*served) if served else None
-    app = Application(source, source.roots, routes=routes, on_served=on_served, on_fault=on_fault)
+    app = Application(source, source.roots, routes=routes, links=versions.links, on_served=on_served, on_fault=on_fault)
     stack.callback(app.close)
     if ingest is not None:
         app.precedence = ingest.precedence
-    if versions.routes() and isinstance(app.resources, FileHandler):
-        app.resources.add_links(versions.links)
-    return app, {"health": app.health.report} | ({"metrics": page.report} if page is not None else {})
+    return app, {"health": app.health} | ({"metrics": page.report} if page is not None else {})
 
 
 def _serve_too(connection: Connection, note: Path, listener: socket.socket, quiet: bool, folder: str) -> None:

@@ -9,10 +9,9 @@ holds one of them and not a document.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, wait
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.documents import DocumentHandler
 from headwater.http.requests import Receive, Scope
-from headwater.http.resources import ContentHandler, FileHandler
+from headwater.http.resources import FileHandler, Links, content_route
 from headwater.http.responses import (
     CLOSE,
     AccessRecord,
@@ -49,8 +48,8 @@ if TYPE_CHECKING:
     from headwater.http.dump_endpoint import PackageStream
 
 # what the source says of itself. `/health` answers also while the catalog does not. Who watches a source asks every few
-# seconds, and a question to a cluster that is away takes a minute. So there is one question at a time, which all wait
-# for together, and not for long: that nothing is known is an answer, too.
+# seconds, and a question to a cluster that is away takes a minute. So there is one question at a time, and nobody waits
+# long for the answer: that nothing is known is an answer, too.
 
 _STYLE = """
 :root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 18%,transparent)}
@@ -124,30 +123,16 @@ WAITING_SECONDS = FAILING_SECONDS
 """So long a question may take before it counts as not answered."""
 
 
-class _HealthReport:
-    """Makes the health report, once for all who ask at a time."""
-
-    def __init__(self, access: SourceAccess) -> None:
-        self._access = access
-        self._lock = threading.Lock()
-        self._asked: Future[Answer] | None = None
-        self._asked_at = 0.0
-
-    def report(self) -> Answer:
-        """The report; 503 with what is known without the catalog, when that fails or has not answered in time."""
-        with self._lock:
-            if self._asked is None or self._asked.done():
-                self._asked = self._access.askers.submit(report, self._access.source)
-                self._asked_at = time.monotonic()
-            asked = self._asked
-            left = max(0.0, self._asked_at + WAITING_SECONDS - time.monotonic())
-        wait((asked,), left)
-        if not asked.done():
-            return report_without_catalog(self._access.source, None)
-        fault = asked.exception()
-        if isinstance(fault, HeadwaterError):
-            return report_without_catalog(self._access.source, fault)
-        return asked.result()
+def health(access: SourceAccess) -> Answer:
+    """The health report; 503 with what is known without the catalog, when that fails or has not answered in time."""
+    asked = access.watchers.submit(report, access.source)
+    try:
+        return asked.result(WAITING_SECONDS)
+    except TimeoutError:
+        asked.cancel()
+        return report_without_catalog(access.source, None)
+    except HeadwaterError as fault:
+        return report_without_catalog(access.source, fault)
 
 
 # routes and responses
@@ -160,7 +145,8 @@ _CROWD = 128
 class Application:
     """Serves one source. `folders` are those of its sets, or `contents` has the octets; `on_served` hears of all.
 
-    `routes` are further rows of the route table; a row of ours with the same method and pattern gives way.
+    `routes` are further rows of the route table; a row of ours with the same method and pattern gives way. Each file is
+    sent with its `links`.
     """
 
     def __init__(
@@ -170,21 +156,20 @@ class Application:
         *,
         contents: ContentProvider | None = None,
         routes: Iterable[Route] = (),
+        links: Links = lambda _set_name, _relative: b"",
         on_served: Callable[[AccessRecord], None] | None = None,
         on_fault: Callable[[HeadwaterError | OSError], None] = lambda _fault: None,
     ) -> None:
         self.precedence = Precedence()
         self._access = SourceAccess(source)
-        self.resources = (
-            FileHandler(self._access, folders, on_fault) if contents is None else ContentHandler(self._access, contents)
-        )
-        self.health = _HealthReport(self._access)
+        files = FileHandler(self._access, folders, links, on_fault)
+        self.health = partial(health, self._access)
         self.routes = RouteTable(
             [
                 *_OWN_ROUTES,
-                page_of("health", b"application/json", self.health.report),
+                page_of("health", b"application/json", self.health),
                 *DocumentHandler(self._access).routes(),
-                *self.resources.routes(),
+                files.route() if contents is None else content_route(self._access, contents),
                 *routes,
             ],
             source.site.base_path.encode("ascii"),
@@ -226,15 +211,13 @@ class Application:
         request_fields = RequestFields.read(scope["headers"])
         method: str = scope["method"]
         match = self.routes.find(scope["raw_path"])
-        if isinstance(match, NoMatch):
-            if method in ("GET", "HEAD"):
-                response = responses.text(match.status, match.text)
-            elif match.is_of_set:  # of what a set could have, nothing is understood but this
-                return _not_allowed(("GET", "HEAD"))
-            else:
-                return responses.text(match.status, match.text, CLOSE)
-        elif (route := match.route(method)) is None:
-            return _not_allowed(match.allowed)
+        route = None if isinstance(match, NoMatch) else match.route(method)
+        if isinstance(match, NoMatch) and match.is_of_set and method not in ("GET", "HEAD"):
+            response = _not_allowed(("GET", "HEAD"))  # of what a set could have, nothing is understood but this
+        elif isinstance(match, NoMatch):
+            response = responses.text(match.status, match.text)
+        elif route is None:
+            response = _not_allowed(match.allowed)
         else:
             try:
                 if method in ("GET", "HEAD"):
@@ -246,7 +229,8 @@ class Application:
                     response = await route.handler(request)
             except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
                 response = responses.failed(error, self._on_fault)
-        if request_fields.has_body and method in ("GET", "HEAD"):  # a body that nobody asked for is not waited for
+        # a body that nobody asked for is not waited for
+        if request_fields.has_body and (route is None or method in ("GET", "HEAD")):
             response.head += CLOSE
         return response
 
@@ -309,5 +293,4 @@ _OWN_ROUTES = (
 def _not_allowed(methods: Iterable[str]) -> Response:
     listed = tuple(methods)
     text = f"only {', '.join(listed[:-1])} and {listed[-1]} are" if len(listed) > 1 else f"only {listed[0]} is"
-    allow = line(b"allow", ", ".join(listed).encode("ascii"))
-    return responses.text(405, f"{text} understood here", allow + CLOSE)
+    return responses.text(405, f"{text} understood here", line(b"allow", ", ".join(listed).encode("ascii")))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from email.utils import formatdate
 from functools import partial
 from types import MappingProxyType
 from weakref import ref
@@ -19,7 +18,7 @@ import msgspec
 
 from headwater.http import responses
 from headwater.http.requests import accepts_gzip
-from headwater.http.responses import INERT, Head, Representation, Response, line, not_published
+from headwater.http.responses import INERT, Head, Representation, Response, line, not_published, validators
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
 from headwater.http.source_access import SourceAccess
 from headwater.publish.capabilities import CAPABILITIES, CHANNELS, CacheRule, Channel
@@ -166,12 +165,6 @@ def _form(stored: StoredObject, coding: Coding, stated: int, second: int | None,
     if coding is Coding.GZIP and stored.gzip_octets is not None:
         tag, octets = f"{tag}-gzip", stored.gzip_octets
     etag = f'"{tag}"'.encode("ascii")
-    unchanged = (
-        line(b"etag", etag)
-        + (b"" if second is None else line(b"last-modified", formatdate(second, usegmt=True).encode("ascii")))
-        + more
-        + line(b"vary", b"Accept-Encoding")
-    )
     content = line(b"content-type", stored.media_type.encode("ascii")) + INERT
     if coding is Coding.GZIP:
         content += line(b"content-encoding", b"gzip")
@@ -181,7 +174,7 @@ def _form(stored: StoredObject, coding: Coding, stated: int, second: int | None,
         stated_second=stated,
         octets=octets,
         content=content,
-        unchanged=unchanged,
+        unchanged=validators(etag, second) + more + line(b"vary", b"Accept-Encoding"),
     )
 
 

@@ -29,12 +29,12 @@ from headwater.http.dump_package import (
     DumpRefused,
     Package,
     PackageSource,
-    PastStates,
     StatesOf,
     present_states,
     read_request,
     select,
 )
+from headwater.http.mementos import PastStates
 from headwater.http.requests import Receive, Scope, header, read_body
 from headwater.http.responses import CLOSE, Response, line, not_published
 from headwater.http.routes import NO_STORE, HttpRequest, Route
@@ -52,9 +52,9 @@ END = b""
 class DumpTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds on the time that one request may take.
 
-    A body has `first_seconds` and the time of what has come at `body_octets_per_second`, `body_seconds` at most;
-    `seconds` are those of the whole answer. Its client takes `least_octets_per_second`, over `judged_seconds` of
-    waiting for it.
+    A body has `first_seconds` and the time of what has come at `body_octets_per_second`, `body_seconds` at most. In the
+    same way, its client is waited for: `judged_seconds` and the time of what was sent at `least_octets_per_second`,
+    `seconds` at most.
     """
 
     first_seconds: float = 10.0
@@ -67,6 +67,10 @@ class DumpTimes(msgspec.Struct, frozen=True, kw_only=True):
     def for_body(self, octets: int) -> float:
         """Seconds from its beginning that a body has of which so many octets have come."""
         return min(self.first_seconds + octets / self.body_octets_per_second, self.body_seconds)
+
+    def for_client(self, octets: int) -> float:
+        """Seconds that a client is waited for to which so many octets were sent."""
+        return min(self.judged_seconds + octets / self.least_octets_per_second, self.seconds)
 
 
 class PackageStream:
@@ -86,7 +90,6 @@ class PackageStream:
         self._pool = pool
         self._times = times
         self._on_end = on_end
-        self._deadline = time.monotonic() + times.seconds
         self._ready_at: float | None = None
         self._waited = 0.0
         self._octets = 0
@@ -95,13 +98,8 @@ class PackageStream:
 
     async def next_block(self) -> bytes:
         """The next octets; END after the last. Raises what making them raises, and TimeoutError for a slow client."""
-        now = time.monotonic()
-        self._waited += 0.0 if self._ready_at is None else now - self._ready_at
-        is_slow = False
-        if self._waited >= self._times.judged_seconds:
-            is_slow = self._octets < self._waited * self._times.least_octets_per_second
-            self._waited, self._octets = 0.0, 0
-        if is_slow or now > self._deadline:
+        self._waited += 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
+        if self._waited > self._times.for_client(self._octets):
             raise TimeoutError
         block = await asyncio.get_running_loop().run_in_executor(self._pool, self._next)
         self._octets += len(block)
@@ -243,20 +241,21 @@ class DumpEndpoint:
 
     def _asked_for(self, name: str, body: bytes, limits: DumpLimits) -> Package:
         asked = read_request(body, limits.resources)
-        if asked.at is not None:
-            _check_time("at", asked.at)
+        at, since = asked.moment("at"), asked.moment("since")
+        if at is not None:
+            _check_time("at", at)
         site, catalog = self._source.site, self._source.catalog
         prefix = site.resource_prefix(name)
         selection = select(catalog, name, asked, prefix=prefix, most=limits.resources)
-        if asked.since is not None and asked.since > selection.at:
-            _check_time("since", asked.since)
+        if since is not None and since > selection.at:
+            _check_time("since", since)
         contents, settings = self._contents, site.settings(name)
         states: StatesOf = functools.partial(present_states, catalog, name)
-        if asked.at is not None:
+        if at is not None:
             if self._past is None or not self._has_past(name):
                 what = "at is asked for, and the set does not keep what its resources were"
                 raise DumpRefused(what, advice="Leave at out: only a set with versions can tell of the past.")
-            states, contents = functools.partial(self._past.at, name, to_microseconds(asked.at)), self._past.contents
+            states, contents = functools.partial(self._past.at, name, to_microseconds(at)), self._past
             settings = SetSettings(name=name)  # links that are added belong to resources as they are
         source = PackageSource(
             name=name,
@@ -266,7 +265,7 @@ class DumpEndpoint:
             contents=contents,
             links=AddedLinks(site, settings, catalog),
         )
-        return Package(source, selection, limits.octets, deflate=asked.is_deflated)
+        return Package(source, selection, limits.octets, deflate=asked.deflate)
 
     def _has_past(self, name: str) -> bool:
         return self._past is not None and name in self._past.histories

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import ClassVar
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -20,7 +19,7 @@ from headwater.catalog.content import Absence, ContentReader, NoContent, OpenCon
 from headwater.catalog.interface import Catalog, Resource, Segment
 from headwater.deflate import FAST_LEVEL, deflate_whole
 from headwater.errors import UsageFault
-from headwater.http.mementos import past_resource
+from headwater.http.mementos import absence_of
 from headwater.packages.member_paths import MANIFEST
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.documents import absolute_uri, resource_entries
@@ -32,7 +31,6 @@ from headwater.spec.records import AbsenceReason, AbsentResource, ChangeKind, Do
 from headwater.spec.times import format_datetime, parse_datetime
 from headwater.spec.writer import DocumentWriter
 from headwater.typed_decoding import json_decoder
-from headwater.versions.history import History, Keeping
 
 
 class DumpRefused(UsageFault):
@@ -48,7 +46,7 @@ BODY_OCTETS = 16 << 20
 """A body has so many octets at most: 50,000 URIs of 300 characters."""
 
 
-class PackageRequest(msgspec.Struct, frozen=True, kw_only=True):
+class PackageRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What is wanted: one of `uris`, `since` and `page`, and whether members are deflated where that pays.
 
     Resources by their `uris`, each once, as the lists have them: as they are, or `at` a moment. All that changed
@@ -56,22 +54,30 @@ class PackageRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     uris: list[str] | None = None
-    at: dt.datetime | None = None
-    since: dt.datetime | None = None
-    page: int | None = None
-    is_deflated: bool
-    """On a fast line it costs more than it saves."""
-
-
-class _Body(msgspec.Struct, forbid_unknown_fields=True):
-    uris: list[str] | None = None
     since: str | None = None
     page: int | None = None
     at: str | None = None
     deflate: bool = True
+    """On a fast line it costs more than it saves."""
+
+    def moment(self, name: str) -> dt.datetime | None:
+        """The moment `at` or `since`; without a time of day or a zone it would be a guess, and changes could be missed.
+
+        Raises DumpRefused.
+        """
+        text: str | None = getattr(self, name)
+        if text is None:
+            return None
+        try:
+            moment, forgiven = parse_datetime(text)
+        except ValueError:
+            moment, forgiven = None, ()
+        if moment is None or forgiven or "T" not in text:
+            raise DumpRefused(f"{name} is no complete W3C Datetime with a zone: {text[:100]!r}")
+        return moment
 
 
-_decode = json_decoder(_Body)
+_decode = json_decoder(PackageRequest)
 
 
 def read_request(body: bytes, most: int) -> PackageRequest:
@@ -88,16 +94,12 @@ def read_request(body: bytes, most: int) -> PackageRequest:
         raise DumpRefused(f"one of uris, since and page is asked for, not {given}")
     if asked.at is not None and asked.uris is None:
         raise DumpRefused("at stands beside uris alone")
-    return PackageRequest(
-        uris=None if asked.uris is None else _uris(asked.uris, most),
-        at=None if asked.at is None else _moment("at", asked.at),
-        since=None if asked.since is None else _moment("since", asked.since),
-        page=asked.page,
-        is_deflated=asked.deflate,
-    )
+    if asked.uris is not None:
+        _check_uris(asked.uris, most)
+    return asked
 
 
-def _uris(uris: list[str], most: int) -> list[str]:
+def _check_uris(uris: list[str], most: int) -> None:
     if not uris:
         raise DumpRefused("uris is empty")
     if len(uris) > most:
@@ -111,18 +113,6 @@ def _uris(uris: list[str], most: int) -> list[str]:
         raise DumpRefused(f"not the address of a resource in uris: {other[:100]!r}")
     if len(set(uris)) < len(uris):
         raise DumpRefused("a URI occurs twice in uris")
-    return uris
-
-
-def _moment(name: str, text: str) -> dt.datetime:
-    """The moment; without a time of day or a zone it would be a guess, and changes could be missed."""
-    try:
-        moment, forgiven = parse_datetime(text)
-    except ValueError:
-        moment, forgiven = None, ()
-    if moment is None or forgiven or "T" not in text:
-        raise DumpRefused(f"{name} is no complete W3C Datetime with a zone: {text[:100]!r}")
-    return moment
 
 
 CHANGES_READ = 10_000
@@ -160,11 +150,13 @@ def select(catalog: Catalog, name: str, wanted: PackageRequest, *, prefix: str, 
         if len(there) > most:
             raise DumpRefused(f"the page has more than {most:,} resources", code=TOO_MUCH)
         return SelectedResources(at, there)
-    if wanted.since is not None:
-        uris, deleted = _changed(catalog, name, snapshot.segments, wanted.since, most)
+    if (since := wanted.moment("since")) is not None:
+        uris, deleted = _changed(catalog, name, snapshot.segments, since, most)
         return SelectedResources(at, uris, deleted)
     below = ((uri, uri.removeprefix(prefix)) for uri in wanted.uris or ())
-    return SelectedResources(wanted.at or at, [uri if "://" in relative else relative for uri, relative in below])
+    return SelectedResources(
+        wanted.moment("at") or at, [uri if "://" in relative else relative for uri, relative in below]
+    )
 
 
 def _changed(
@@ -192,37 +184,11 @@ def _changed(
 StatesOf = Callable[[Sequence[str]], Mapping[str, Resource | AbsenceReason]]
 """For each URI, as the catalog has it, its resource in the state that is wanted, or why there is none."""
 
-_NO_OCTETS = {Keeping.DELETED: AbsenceReason.DELETED, Keeping.LOST: AbsenceReason.GONE}
-
 
 def present_states(catalog: Catalog, name: str, uris: Sequence[str]) -> Mapping[str, Resource | AbsenceReason]:
     """The resources of a set as they are."""
     found = catalog.get(name, uris)
-    return {uri: found.get(uri) or _unknown(uri) for uri in uris}
-
-
-class PastStates(msgspec.Struct, frozen=True, kw_only=True):
-    """What resources were: `histories` by sets, and who opens octets of then.
-
-    What the settings of a set do not take is not there, whatever it was once.
-    """
-
-    histories: Mapping[str, History]
-    contents: ContentReader
-    takes: Callable[[str, bytes], bool]
-
-    def at(self, name: str, at_us: int, uris: Sequence[str]) -> Mapping[str, Resource | AbsenceReason]:
-        """The resources of a set with a history as they were."""
-        taken = [uri for uri in uris if "://" not in uri and self.takes(name, unquote_to_bytes(uri))]
-        known = self.histories[name].each_until(taken, at_us)
-        states: dict[str, Resource | AbsenceReason] = {uri: _unknown(uri) for uri in uris}
-        for uri, state in known.items():
-            states[uri] = past_resource(uri, state) if state.is_kept else _NO_OCTETS[state.keeping]
-        return states
-
-
-def _unknown(uri: str) -> AbsenceReason:
-    return AbsenceReason.UNKNOWN if "://" not in uri else AbsenceReason.ELSEWHERE
+    return {uri: found.get(uri) or absence_of(uri) for uri in uris}
 
 
 BLOCK_OCTETS = 1 << 18

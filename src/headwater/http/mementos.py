@@ -10,21 +10,22 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from email.utils import format_datetime
+from email.utils import formatdate
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent, RecordedResource
-from headwater.catalog.interface import Catalog, Metadata, Resource
+from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
+from headwater.catalog.interface import Metadata, Resource
 from headwater.files.file_copies import SMALL_OCTETS
 from headwater.http import responses
-from headwater.http.responses import Head, Representation, Response, content_lines, line
+from headwater.http.responses import Head, Representation, Response, content_lines, line, validators
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
 from headwater.publish.site import Site
-from headwater.source.health import ServableSource
+from headwater.source.configured_source import ConfiguredSource
+from headwater.spec.records import AbsenceReason
 from headwater.spec.times import SECOND, from_microseconds, to_microseconds
 from headwater.versions.history import History, Keeping, PastState, kept_after, kept_until, sha256_of, time_text
-from headwater.versions.store import VersionStore
 
 _LINK_FORMAT = "application/link-format"
 PAGE_STATES = 1_000
@@ -46,7 +47,7 @@ def _time_from(text: str) -> int | None:
 
 def http_date(at_us: int) -> str:
     """A time as HTTP writes it, to the second."""
-    return format_datetime(from_microseconds(at_us).replace(microsecond=0), usegmt=True)
+    return formatdate(at_us // SECOND, usegmt=True)
 
 
 class Addresses(msgspec.Struct, frozen=True):
@@ -107,12 +108,25 @@ def timemap(
     return (",\n".join(lines) + "\n").encode("ascii")
 
 
-class PastContents(msgspec.Struct, frozen=True):
-    """Opens the octets of past states, which are known by their SHA-256."""
+class PastStates:
+    """What the resources of sets with a history were; octets of past states are known by their SHA-256.
 
-    _catalog: Catalog
-    _versions: VersionStore
-    _contents: ContentReader
+    What the settings of a set do not take is not there, whatever it was once.
+    """
+
+    def __init__(self, source: ConfiguredSource) -> None:
+        self.site = source.site
+        self.histories: Mapping[str, History] = source.histories
+        self.takes = source.takes
+        self._catalog, self._versions, self._contents = source.catalog, source.versions, source.contents
+
+    def at(self, name: str, at_us: int, uris: Sequence[str]) -> Mapping[str, Resource | AbsenceReason]:
+        """The resources of a set as they were, by their URIs as the catalog has them, or why there are none."""
+        taken = [uri for uri in uris if "://" not in uri and self.takes(name, unquote_to_bytes(uri))]
+        states: dict[str, Resource | AbsenceReason] = {uri: absence_of(uri) for uri in uris}
+        for uri, state in self.histories[name].each_until(taken, at_us).items():
+            states[uri] = past_resource(uri, state) if state.is_kept else _NO_OCTETS[state.keeping]
+        return states
 
     def open(self, set_name: str, resource: RecordedResource) -> OpenContent | NoContent:
         """The octets of a resource in this state; `GONE` when they are no longer kept."""
@@ -130,6 +144,14 @@ class PastContents(msgspec.Struct, frozen=True):
                     return found
                 found.close()
         return NoContent(Absence.GONE)
+
+
+_NO_OCTETS = {Keeping.DELETED: AbsenceReason.DELETED, Keeping.LOST: AbsenceReason.GONE}
+
+
+def absence_of(uri: str) -> AbsenceReason:
+    """Why there is no resource at a URI that nothing is known of."""
+    return AbsenceReason.UNKNOWN if "://" not in uri else AbsenceReason.ELSEWHERE
 
 
 class HashedOctets:
@@ -184,15 +206,13 @@ _Answer = Callable[[HttpRequest, History, Addresses, str], Response]
 
 
 class VersionEndpoint(msgspec.Struct, frozen=True):
-    """Answers for the sets with a history: `histories` by their names; `contents` opens past states."""
+    """Answers for the sets with a history."""
 
-    _source: ServableSource
-    _histories: Mapping[str, History]
-    _contents: ContentReader
+    _past: PastStates
 
     def routes(self) -> tuple[Route, ...]:
         """The rows of the endpoint; none when no set has a history."""
-        if not self._histories:
+        if not self._past.histories:
             return ()
         return (
             self._row("memento", self._memento),
@@ -202,9 +222,9 @@ class VersionEndpoint(msgspec.Struct, frozen=True):
 
     def links(self, set_name: str, relative: str) -> Head:
         """The `Link` header by which a resource leads to its past; empty where it has none (RFC 7089 2.2)."""
-        if set_name not in self._histories or "://" in relative:
+        if set_name not in self._past.histories or "://" in relative:
             return b""
-        return line(b"link", _header_links(_addresses_of(self._source.site, set_name, relative)).encode("ascii"))
+        return line(b"link", _header_links(_addresses_of(self._past.site, set_name, relative)).encode("ascii"))
 
     def _row(self, name: str, answer: _Answer, *, media_type: bytes = b"", cache: bytes = b"") -> Route:
         async def handler(request: HttpRequest) -> Response:
@@ -214,10 +234,10 @@ class VersionEndpoint(msgspec.Struct, frozen=True):
             if name == "memento":
                 time, _, uri = uri.partition("/")
                 path = path.partition(b"/")[2]
-            history = self._histories.get(set_name)
-            if history is None or not uri or not self._source.takes(set_name, path):
+            history = self._past.histories.get(set_name)
+            if history is None or not uri or not self._past.takes(set_name, path):
                 return _unknown()
-            of = _addresses_of(self._source.site, set_name, uri)
+            of = _addresses_of(self._past.site, set_name, uri)
             return await request.access.ask(answer, request, history, of, time)
 
         pattern = f"/{{set}}/{name}/{{path}}"
@@ -279,7 +299,7 @@ class VersionEndpoint(msgspec.Struct, frozen=True):
         state = found[0]
         set_name = request.match.set_name
         assert set_name is not None
-        content = self._contents.open(set_name, past_resource(uri, state)) if state.is_kept else None
+        content = self._past.open(set_name, past_resource(uri, state)) if state.is_kept else None
         if content is None or isinstance(content, NoContent):
             return self._gone(history, of, state)
         response = None
@@ -332,8 +352,7 @@ def _content(
         stated_second=second,
         octets=content.octets,
         content=content_lines(state.type, state.encoding) + line(b"x-content-type-options", b"nosniff"),
-        unchanged=line(b"etag", etag)
-        + line(b"last-modified", http_date(second * SECOND).encode("ascii"))
+        unchanged=validators(etag, second)
         + line(b"memento-datetime", http_date(state.at_us).encode("ascii"))
         + line(b"link", _response_links(of, beside))
         + line(b"cache-control", IMMUTABLE),

@@ -7,19 +7,22 @@ absent, as the RFC asks.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Final
 
 from headwater.notify.hub.policy import RequestRefusal
+from headwater.retry import http_second
 
-_TAG = re.compile(rb'\s*(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")\s*(?:,|\Z)')
 _RANGE = re.compile(rb"\s*bytes\s*=\s*(\d{0,19})\s*-\s*(\d{0,19})\s*\Z", re.IGNORECASE)
-_CODING = re.compile(rb"\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*(?:;\s*[qQ]\s*=\s*([01](?:\.[0-9]{0,3})?)\s*)?\Z")
 _LONGEST = 4_096
+_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}"
+_WEIGHTED = re.compile(
+    rf"\s*({_NAME}(?:/{_NAME})?)\s*(?:;(?!\s*q\s*=)[^;]*)*"
+    r"(?:;\s*q\s*=\s*(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\s*(?:;.*)?)?",
+    re.ASCII | re.IGNORECASE | re.DOTALL,
+)
 
 
 Scope = MutableMapping[str, Any]
@@ -42,10 +45,11 @@ def is_fresh(
     date counts that we state: a file may have come to an older one (`cp -p`, a link that leads elsewhere now).
     """
     if if_none_match is not None:
-        return _lists(if_none_match, etag)
+        given = [one.removeprefix(b"W/") for one in _tags(if_none_match)]
+        return given == [b"*"] or etag.removeprefix(b"W/") in given
     if if_modified_since is None or etag.startswith(b"W/"):
         return False
-    since = http_second(if_modified_since)
+    since = http_second(if_modified_since.decode("latin-1"))
     return since is not None and (since == modified_second or (since > modified_second and not is_exact))
 
 
@@ -54,43 +58,18 @@ def is_matched(if_match: bytes, etag: bytes) -> bool:
 
     Tags are compared strongly: who goes on with a part of a file must not get what follows in another one.
     """
-    if if_match.strip() == b"*":
-        return True
-    return not etag.startswith(b"W/") and any(one.strip() == etag for one in if_match[:_LONGEST].split(b","))
+    given = _tags(if_match)
+    return given == [b"*"] or (etag in given and not etag.startswith(b"W/"))
+
+
+def _tags(header: bytes) -> list[bytes]:
+    return [one.strip() for one in header[:_LONGEST].split(b",")]
 
 
 def is_modified(if_unmodified_since: bytes, modified_second: int) -> bool:
     """Whether there is a later version than that of the date; what is no date says nothing (RFC 9110 13.1.4)."""
-    since = http_second(if_unmodified_since)
+    since = http_second(if_unmodified_since.decode("latin-1"))
     return since is not None and modified_second > since
-
-
-def _lists(header: bytes, etag: bytes) -> bool:
-    opaque = etag.removeprefix(b"W/")
-    if header == opaque:
-        return True
-    if header.strip() == b"*":
-        return True
-    position = 0
-    while position < min(len(header), _LONGEST) and (match := _TAG.match(header, position)):
-        if match[1] == opaque:
-            return True
-        position = match.end()
-    return False
-
-
-@lru_cache(maxsize=256)
-def http_second(text: bytes) -> int | None:
-    """Seconds since 1970 of an HTTP date in any of its forms; None when it is none."""
-    if len(text) > 64:
-        return None
-    try:
-        moment = parsedate_to_datetime(text.decode("ascii"))
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    return int(moment.timestamp())
 
 
 def wanted_span(range_: bytes | None, if_range: bytes | None, etag: bytes, size: int) -> range | None:
@@ -112,21 +91,28 @@ def wanted_span(range_: bytes | None, if_range: bytes | None, etag: bytes, size:
     return range(start, min(end, size))
 
 
+def weights(header: bytes | None) -> dict[str, float]:
+    """The weights of what a client accepts, by names in lower case; none where it says nothing that can be read.
+
+    What is malformed counts as absent, parameters besides the weight for nothing (RFC 9110 12.4.2).
+    """
+    found: dict[str, float] = {}
+    for text in header.decode("latin-1").split(",") if header and len(header) <= _LONGEST else ():
+        if match := _WEIGHTED.fullmatch(text):
+            name = match[1].lower()
+            found[name] = max(float(match[2] or 1.0), found.get(name, 0.0))
+    return found
+
+
 @lru_cache(maxsize=256)
 def accepts_gzip(header: bytes | None) -> bool:
     """Whether the client asks for gzip, by name or by `*`, with a weight above 0. Silence means identity.
 
     (RFC 9110 12.5.3 would let us send any coding to a client that says nothing; clients exist that cannot inflate.)
     """
-    if not header or len(header) > _LONGEST:
-        return False
-    weights: dict[bytes, float] = {}
-    for part in header.split(b","):
-        if match := _CODING.match(part):
-            weights.setdefault(match[1].lower(), float(match[2]) if match[2] else 1.0)
-    named = max((weights[name] for name in (b"gzip", b"x-gzip") if name in weights), default=None)
-    gzip = named if named is not None else weights.get(b"*", 0.0)
-    return gzip > 0 and gzip >= weights.get(b"identity", 0.0)
+    asked = weights(header)
+    gzip = max((asked[name] for name in ("gzip", "x-gzip") if name in asked), default=asked.get("*", 0.0))
+    return gzip > 0 and gzip >= asked.get("identity", 0.0)
 
 
 _BODY_SECONDS: Final = 30.0

@@ -12,9 +12,8 @@ import errno
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from email.utils import formatdate
 
 import msgspec
 
@@ -22,7 +21,8 @@ from headwater.catalog.content import ContentChanged, NoContent, recorded_blocks
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import HeadwaterError
 from headwater.http import responses
-from headwater.http.responses import Head, Representation, Response, content_lines, leads_to, line
+from headwater.http.requests import weights
+from headwater.http.responses import Head, Representation, Response, content_lines, leads_to, line, validators
 from headwater.http.routes import BRIEF, HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess
 from headwater.ingest.content import GONE, OpenFile, ResourceFolder
@@ -32,40 +32,18 @@ from headwater.source.health import ContentProvider
 
 # generic URIs: only what the set holds and what its settings take is a representation, so that a generic URI leads
 # nowhere else than the URIs of the set do. A resource of its own at the generic URI is never looked for here: it wins.
-# Which representation is sent is decided by values of the header Accept (RFC 9110 12.5.1): what is malformed counts as
-# absent, and so does a header that is too long to be meant; then everything is acceptable.
-
-_LONGEST = 4_096
-_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}"
-_RANGE = re.compile(
-    rf"\s*({_NAME})/({_NAME})\s*(?:;(?!\s*q\s*=)[^;]*)*"
-    r"(?:;\s*q\s*=\s*(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\s*(?:;.*)?)?",
-    re.ASCII | re.IGNORECASE | re.DOTALL,
-)
-
-
-def accepted(header: bytes | None) -> dict[str, float]:
-    """The weights of the ranges of a header, `*` for any; none where it says nothing that can be read.
-
-    Of a representation only the type is known, so that parameters of a range count for nothing.
-    """
-    ranges: dict[str, float] = {}
-    for text in header.decode("latin-1").split(",") if header and len(header) <= _LONGEST else ():
-        match = _RANGE.fullmatch(text)
-        if match is not None and (match[1] != "*" or match[2] == "*"):
-            name = f"{match[1]}/{match[2]}".lower()
-            ranges[name] = max(float(match[3] or 1.0), ranges.get(name, 0.0))
-    return ranges
+# Which representation is sent is decided by the header Accept (RFC 9110 12.5.1); where that says nothing, everything is
+# acceptable.
 
 
 def choose(header: bytes | None, types: Sequence[str]) -> int | None:
     """Which of the representations of these media types is sent; of equals the first. None: none is acceptable."""
-    ranges = accepted(header)
+    ranges = {name: weight for name, weight in weights(header).items() if "/" in name}
     if not ranges:
         return 0 if types else None
-    weights = [_weight(ranges, one.partition(";")[0].strip().lower()) for one in types]
-    best = max(weights, default=0.0)
-    return weights.index(best) if best > 0 else None
+    by_type = [_weight(ranges, one.partition(";")[0].strip().lower()) for one in types]
+    best = max(by_type, default=0.0)
+    return by_type.index(best) if best > 0 else None
 
 
 def _weight(ranges: Mapping[str, float], essence: str) -> float:
@@ -177,32 +155,26 @@ Fault = Callable[[HeadwaterError | OSError], None]
 State = tuple[int, int, int, int]
 
 Links = Callable[[str, str], Head]
-"""The Link header of a resource, by its set and its relative URI."""
+"""The Link header of a resource besides that of its set, by its set and its relative URI."""
 
 
 class FileHandler:
     """Answers with files of the sets' folders. Its methods belong to the thread of the event loop."""
 
-    def __init__(self, access: SourceAccess, folders: Mapping[str, str], on_fault: Fault) -> None:
+    def __init__(self, access: SourceAccess, folders: Mapping[str, str], own_links: Links, on_fault: Fault) -> None:
         self._access = access
         self._source = access.source
         self._folders = {name: ResourceFolder(folder) for name, folder in folders.items()}
-        site = access.source.site
-        self._links = {one.name: leads_to(site.url(capability_list_name(one.name))) for one in site.sets}
-        self._own_links: Links = lambda _set_name, _relative: b""
+        self._links, self._own_links = _links_to_lists(access), own_links
         self._known: OrderedDict[tuple[str, str], tuple[State, Representation]] = OrderedDict()
         self._refused: set[tuple[str, str, str, State]] = set()
         """Files of copies that are not the recorded ones: set, URI, recorded digest, state."""
         self._on_fault = on_fault
         self._generic = _GenericResources(access)
 
-    def add_links(self, links: Links) -> None:
-        """Have each resource send these headers beside those of its set, from now on."""
-        self._own_links = links
-
-    def routes(self) -> Iterator[Route]:
+    def route(self) -> Route:
         """The row of the resources."""
-        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer, when_published=True)
+        return _resource_route(self.answer)
 
     async def answer(self, request: HttpRequest) -> Response:
         """The response; 503 when a catalog that has to be asked does not answer."""
@@ -311,53 +283,51 @@ def _representation(
 ) -> Representation:
     # No date in the future (RFC 9110 8.8.2.1), which a file's time and simulated time may well be.
     second = min(second, int(time.time()))
-    modified = line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
     return Representation(
         etag=etag,
         modified_second=second,
         stated_second=second,
         octets=octets,
         content=content_lines(stated.type, stated.encoding) + line(b"x-content-type-options", b"nosniff"),
-        unchanged=line(b"etag", etag) + modified + _CACHE + links,
+        unchanged=validators(etag, second) + _CACHE + links,
         is_exact=is_exact,
     )
 
 
-class ContentHandler:
-    """Answers with content that a provider makes."""
+def content_route(access: SourceAccess, provider: ContentProvider) -> Route:
+    """The row of resources whose content a provider makes."""
+    links = _links_to_lists(access)
 
-    def __init__(self, access: SourceAccess, provider: ContentProvider) -> None:
-        self._access = access
-        self._source = access.source
-        self._provider = provider
-        site = access.source.site
-        self._links = {one.name: leads_to(site.url(capability_list_name(one.name))) for one in site.sets}
-
-    def routes(self) -> Iterator[Route]:
-        """The row of the resources."""
-        yield Route(name="resource", pattern="/{set}/resources/{path}", handler=self.answer, when_published=True)
-
-    async def answer(self, request: HttpRequest) -> Response:
-        """The response."""
-        match = request.match
-        if self._source.catalog.is_remote:
-            return await self._access.ask(self._respond, match, request)
-        return self._respond(match, request)
-
-    def _respond(self, match: Match, request: HttpRequest) -> Response:
-        assert match.set_name is not None
-        resource = self._provider.find(match.set_name, match.name)
-        content = None if resource is None else self._provider.open(match.set_name, resource)
+    def respond(request: HttpRequest) -> Response:
+        name = request.match.set_name
+        assert name is not None
+        resource = provider.find(name, request.match.name)
+        content = None if resource is None else provider.open(name, resource)
         if resource is None or content is None or isinstance(content, NoContent):
             return responses.text(404, "no such resource")
-        stated, links = resource.metadata, self._links[match.set_name]
+        stated = resource.metadata
         second = int(stated.lastmod.timestamp()) if stated.lastmod else 0
         weak = b'W/"%x-%x"' % (content.octets, second)
         etag = b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii") if stated.hash else weak
-        form = _representation(stated, etag, second, content.octets, links, is_exact=False)
-        response = form.answer(request.fields)
+        response = _representation(stated, etag, second, content.octets, links[name], is_exact=False).answer(
+            request.fields
+        )
         if response.wants_octets and not request.is_head:
             response.give(content)
         else:
             content.close()
         return response
+
+    async def answer(request: HttpRequest) -> Response:
+        return await access.ask(respond, request) if access.source.catalog.is_remote else respond(request)
+
+    return _resource_route(answer)
+
+
+def _links_to_lists(access: SourceAccess) -> dict[str, Head]:
+    site = access.source.site
+    return {one.name: leads_to(site.url(capability_list_name(one.name))) for one in site.sets}
+
+
+def _resource_route(answer: Callable[[HttpRequest], Awaitable[Response]]) -> Route:
+    return Route(name="resource", pattern="/{set}/resources/{path}", handler=answer, when_published=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from email.utils import formatdate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,12 @@ def content_lines(kind: str | None, encoding: str | None) -> Head:
     said = ((b"content-type", kind or "application/octet-stream"), (b"content-encoding", encoding or ""))
     values = ((name, text.encode("latin-1", "replace")) for name, text in said if text)
     return b"".join(line(name, value) for name, value in values if not _CONTROL.search(value))
+
+
+def validators(etag: bytes, second: int | None) -> Head:
+    """`ETag`, and `Last-Modified` where there is a time for it, in seconds since 1970."""
+    modified = b"" if second is None else line(b"last-modified", formatdate(second, usegmt=True).encode("ascii"))
+    return line(b"etag", etag) + modified
 
 
 _RANGES: Head = line(b"accept-ranges", b"bytes")

@@ -7,6 +7,7 @@ rows; which methods a target knows (405, `Allow`) follows from them.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import lru_cache
@@ -113,7 +114,7 @@ def page_of(name: str, media_type: bytes, make: Callable[[], Answer]) -> Route:
     """The row of a page that is made anew for each request, by a thread that may wait."""
 
     async def answer(request: HttpRequest) -> Response:
-        return request.respond(*await request.access.wait(make))
+        return request.respond(*await asyncio.to_thread(make))
 
     return Route(name=name, pattern=f"/{name}", handler=answer, media_type=media_type, cache=NO_STORE)
 

@@ -32,13 +32,13 @@ class SourceAccess:
         self.source = source
         self.readers = ThreadPoolExecutor(max_workers=8, thread_name_prefix="headwater-read")
         self.askers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="headwater-ask")
-        self._first = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-first")
+        self.watchers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-ask-health")
 
     def close(self) -> None:
         """Give up the threads."""
         self.readers.shutdown(wait=False, cancel_futures=True)
         self.askers.shutdown(wait=False, cancel_futures=True)
-        self._first.shutdown(wait=False, cancel_futures=True)
+        self.watchers.shutdown(wait=False, cancel_futures=True)
 
     async def ask(self, question: Callable[..., T], *about: Any) -> T:
         """The answer to what the catalog may have to be asked for.
@@ -50,10 +50,6 @@ class SourceAccess:
             return await asyncio.wait_for(answer, ANSWER_SECONDS)
         except TimeoutError:
             raise StoreFault("the catalog does not answer") from None
-
-    async def wait(self, question: Callable[[], T]) -> T:
-        """The answer to what may wait for another process: one question after the other."""
-        return await asyncio.get_running_loop().run_in_executor(self._first, question)
 
     async def read(self, work: Callable[..., T], *about: Any) -> T:
         """The result of work that waits for the disk."""

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from headwater.files.file_copies import Room, write_all
 from headwater.files.hashing import HASHERS
+from headwater.retry import http_second
 from headwater.spec.decoding import codec_of
-from headwater.spec.times import to_microseconds
+from headwater.spec.times import SECOND
 from headwater.transport.fetch import FailureKind, Fetch, FetchFailure
 
 if TYPE_CHECKING:
@@ -105,22 +106,10 @@ def kept_part(fetch: Fetch) -> PartialBody | None:
     return part if part.octets else None
 
 
-_has_early_year = re.compile(r"(?<!\S)00\d\d(?!\S)", re.ASCII).search
-"""Finds a year before 100, which some servers send for want of a time; by the rules of mail it would be of our days."""
-
-
-@lru_cache(maxsize=1024)
 def http_date_micros(value: str | None) -> int | None:
     """An HTTP date as a number, or None when it is absent, no date, or before the year 100."""
-    if not value or _has_early_year(value):
-        return None
-    from email.utils import parsedate_to_datetime  # imported here: slow to load, and not every run needs it
-
-    try:
-        at = parsedate_to_datetime(value)
-        return to_microseconds(at) if at.tzinfo is not None else None
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
+    second = http_second(value)
+    return None if second is None else second * SECOND
 
 
 def has_ranges(headers: Mapping[str, str]) -> bool:
