@@ -109,7 +109,7 @@ def test_a_strange_target_makes_no_new_kind() -> None:
     counts = RequestCounters()
     for number in range(1_000):
         counts.served(answered(f"/{number}/\N{SNOWMAN}{number}", 404))
-    kinds = {key for key in counts.everybodys().samples if key.startswith("headwater_requests_total")}
+    kinds = {key for key in counts.everybodys() if key.startswith("headwater_requests_total")}
     assert kinds == {'headwater_requests_total{kind="other",status="404"}'}
 
 
@@ -257,13 +257,13 @@ def test_processes_on_one_socket_add_up(tmp_path: Path, monkeypatch: pytest.Monk
     other.served(answered(status=404))
     other.published(Publication(name="s", is_first=True, resources=1, first=1, last=0))
     (tmp_path / "33.json").write_bytes(b"cut o")
-    total = one.everybodys().samples
+    total = one.everybodys()
     assert total['headwater_response_octets_total{kind="resource"}'] == 12
     assert total['headwater_request_seconds_sum{kind="resource"}'] == 99.003
     assert total['headwater_requests_total{kind="resource",status="200"}'] == 2
     unsaid = 'headwater_requests_total{kind="resource",status="404"}'
     assert unsaid not in total  # said when it is due
-    everything = other.everybodys().samples
+    everything = other.everybodys()
     assert everything[unsaid] == everything['headwater_set_publications_total{set="s"}'] == 1
 
 

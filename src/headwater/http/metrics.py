@@ -76,25 +76,15 @@ WRITE_SECONDS: Final = 1.0
 
 _TOOK: Final = "headwater_request_seconds"
 _CUT_SHORT, _FAULTS = "headwater_responses_cut_short_total", "headwater_request_faults_total"
-_PUBLICATIONS: Final = "headwater_set_publications_total"
+_PUBLICATIONS, _LINES = "headwater_set_publications_total", "headwater_ingest_lines_total"
 
 
-class Counts(msgspec.Struct):
-    """What one process has counted, or all of them."""
-
-    samples: dict[str, float] = msgspec.field(default_factory=lambda: {_CUT_SHORT: 0, _FAULTS: 0})
-    """By name and labels. A bucket of the histogram has only those that are in none below it."""
-    lines: dict[str, dict[str, float]] = {}
-    """What was announced, by set and outcome."""
-
-    def add(self, other: Counts) -> None:
-        """Count what another one has counted as well."""
-        _add(self.samples, other.samples)
-        for name, outcomes in other.lines.items():
-            _add(self.lines.setdefault(name, {}), outcomes)
+Counts = dict[str, float]
+"""What one process has counted, or all of them, by name and labels. A bucket of the histogram has only those that are
+in none below it."""
 
 
-def _add(counted: dict[str, float], more: Mapping[str, float]) -> None:
+def _add(counted: Counts, more: Mapping[str, float]) -> None:
     for key, value in more.items():
         counted[key] = counted.get(key, 0) + value
 
@@ -146,36 +136,36 @@ class RequestCounters:
     def __init__(self, shared: SharedCounters | None = None) -> None:
         self._shared = shared
         self._due = 0.0
-        self._own = Counts()
+        self._own: Counts = {_CUT_SHORT: 0, _FAULTS: 0}
 
     def served(self, request: AccessRecord) -> None:
         """One answered request."""
         seconds = request.seconds
         keys = _samples_of(kind_of(request.target), request.status, bisect_left(BOUNDS, seconds))
-        _add(self._own.samples, dict(zip(keys, (1, request.octets, seconds, 1), strict=True)))
+        _add(self._own, dict(zip(keys, (1, request.octets, seconds, 1), strict=True)))
         if not request.complete:
-            self._own.samples[_CUT_SHORT] += 1
+            self._own[_CUT_SHORT] += 1
         self._write()
 
     def published(self, news: Publication) -> None:
         """A pass has made changes of a set visible."""
-        _add(self._own.samples, {f"{_PUBLICATIONS}{labels(set=news.name)}": 1})
+        _add(self._own, {f"{_PUBLICATIONS}{labels(set=news.name)}": 1})
         self._write()
 
     def announced(self, name: str, account: Account) -> None:
         """Lines of one request to a set."""
-        _add(self._own.lines.setdefault(name, {}), account.by_outcome)
+        _add(self._own, {_LINES + labels(set=name, outcome=one): count for one, count in account.by_outcome.items()})
         self._write()
 
     def fault(self, _fault: Exception) -> None:
         """Something of ours went wrong while a request was answered."""
-        self._own.samples[_FAULTS] += 1
+        self._own[_FAULTS] += 1
 
     def everybodys(self) -> Counts:
         """What all processes have counted, as it is at this moment."""
-        total = Counts()
-        for one in (self._own, *(() if self._shared is None else self._shared.others())):
-            total.add(one)
+        total = dict(self._own)
+        for one in () if self._shared is None else self._shared.others():
+            _add(total, one)
         return total
 
     def _write(self) -> None:
@@ -228,6 +218,7 @@ _REQUESTS: Final = (
     ("headwater_response_octets_total", "Octets of bodies that were sent."),
     (_CUT_SHORT, "Answers that were cut short, by us or by their readers."),
     (_FAULTS, "Faults of our own store while requests were answered."),
+    (_LINES, "Lines and documents that were announced by HTTP, by what became of them."),
 )
 
 _HUBS: Final = (
@@ -274,7 +265,7 @@ class MetricsPage:
     def _families(self) -> Iterator[Family]:
         counted = self._counts.everybodys()
         yield from self._of_sets(counted)
-        yield from _of_requests(counted.samples)
+        yield from _of_requests(counted)
         took = os.times()
         alone: list[tuple[str, str, str, Sample]] = [
             ("headwater_build_info", "gauge", "The running version.", (labels(version=__version__), 1)),
@@ -299,7 +290,7 @@ class MetricsPage:
         held = {one.set for one in problems.held_back}
         held |= {name for name, one in told.items() if one.get("held_back") is not None}
         unreadable = {one.set: one.files for one in problems.unreadable}
-        published = {name: counted.samples.get(f"{_PUBLICATIONS}{labels(set=name)}", 0) for name in names}
+        published = {name: counted.get(f"{_PUBLICATIONS}{labels(set=name)}", 0) for name in names}
         values: dict[str, Mapping[str, float]] = {
             "ready": {name: float(name in ready) for name in names},
             "waiting": {name: float(name in waiting) for name in names},
@@ -313,13 +304,6 @@ class MetricsPage:
             of_sets = values.get(name) or {one.name: _gauge(getattr(one, field)) for one in found if field}
             samples = [(labels(set=one), value) for one, value in of_sets.items()]
             yield Family(f"headwater_set_{name}", "counter" if name.endswith("_total") else "gauge", text, samples)
-        lines = [
-            (labels(set=name, outcome=outcome), count)
-            for name, counts in sorted(counted.lines.items())
-            for outcome, count in counts.items()
-        ]
-        text = "Lines and documents that were announced by HTTP, by what became of them."
-        yield Family("headwater_ingest_lines_total", "counter", text, lines)
         hubs = records(health.get("hubs"))  # none where another process tells them
         for key, name, kind, text in _HUBS:
             told_of_hubs = [(labels(hub=str(one.get("hub"))), _int(one.get(key))) for one in hubs]
