@@ -70,12 +70,6 @@ _UNKNOWN_TOKEN = _refusal(
     line(b"www-authenticate", b'Bearer realm="headwater", error="invalid_token"'),
 )
 _OTHER_TOKEN = _refusal(403, "this token is for another set", "Send the token that the configuration has for this set.")
-_KEY_IN_USE = _refusal(
-    409,
-    "a request with this Idempotency-Key is under way",
-    "Send it again with its key after the seconds that Retry-After names: the answer is the outcome of the first one.",
-    _SOON,
-)
 _OTHER_CODING = _refusal(
     415,
     "a body is plain or gzip",
@@ -122,7 +116,6 @@ class IngestEndpoint:
         self.precedence = Precedence()
         self._under_way = 0
         self._seats: Counter[str] = Counter()
-        self._keys: set[tuple[str, bytes | None]] = set()
         # One each: a request may wait for the turn of its set for as long as a killed process is waited for.
         self._pool = ThreadPoolExecutor(max_workers=self._limits.at_once, thread_name_prefix="headwater-intake")
 
@@ -168,13 +161,10 @@ class IngestEndpoint:
         token = bearer_token(scope["headers"]) or b""
         mine = [target for target in targets if target.tokens.accepts(token)]
         name, key = mine[0].feed.name, None if is_dit else header(scope, b"idempotency-key")
-        if key is not None and (name, key) in self._keys:
-            return _KEY_IN_USE()
         if self._seats[name] >= self._limits.of_one:
             return _SET_IS_BUSY()
         is_load = "load" in wishes
         self._seats[name] += 1
-        self._keys.add((name, key))
         try:
             submission = await self._in_thread(
                 lambda: (
@@ -194,7 +184,6 @@ class IngestEndpoint:
         except HeadwaterError as fault:
             return self._failed(fault, b"{}")
         finally:
-            self._keys.discard((name, key))
             self._seats[name] -= 1
         for target in mine:
             if not is_dit or target.feed.name in submission.accounts:
