@@ -23,7 +23,6 @@ import pytest
 from headwater.cli import run
 from headwater.files import file_copies
 from headwater.sync.copy import destination_folder
-from headwater.sync.update import path_conflicts
 from tests.support.copying import (
     DONE,
     FAILED,
@@ -718,12 +717,8 @@ def test_empty_folders_go(source: Source, site: Site, dest: Path) -> None:
 
 
 @pytest.mark.parametrize("odd", [None, "g5/a%20b", "g5/.hidden", "g5"])
-def test_a_plan_is_looked_at_a_part_at_a_time(
-    source: Source, site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch, odd: str | None
-) -> None:
-    """Where all names but one are plain, and where a file has the name of a folder, in the first part or later."""
-    assert "LIMIT 20000" in path_conflicts._NEW_PATHS
-    monkeypatch.setattr(path_conflicts, "_NEW_PATHS", path_conflicts._NEW_PATHS.replace("LIMIT 20000", "LIMIT 3"))
+def test_one_name_among_plain_ones(source: Source, site: Site, dest: Path, odd: str | None) -> None:
+    """Where all names but one are plain, and where a file has the name of a folder."""
     for number in range(7):
         site.put(f"g{number}/x{number}", b"%d" % number)
     if odd:

@@ -84,7 +84,7 @@ def test_results_that_cannot_be_written_down_end_it(
     many = Transaction.many
 
     def full(self: Transaction, sql: str, rows: object) -> None:
-        if sql == comparison._JUDGE:
+        if sql == comparison._KEEP:
             raise DatabaseFull("the disk is full", where="state")
         many(self, sql, rows)  # type: ignore[arg-type]
 

@@ -6,7 +6,7 @@ What must be refused is refused, and all is read within limits (DST-P6).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import BinaryIO
 
@@ -29,12 +29,9 @@ _CENTRAL_FACTS = Struct("<8xHH4xIIIHHHH2xII")
 WHOLE_OCTETS = 1 << 20
 """A member up to this size is read at once."""
 
-_READ = 1 << 18
+_READ = 1 << 16
 _BLOCK = 1 << 18
 """Most octets of content that come out at a time: a short input may become a thousand times as long."""
-
-_INPUT = 1 << 14
-"""Octets that are handed to the inflater at a time: it copies what it has not used."""
 
 _MOST_REST = 25
 """One more than the longest data descriptor has."""
@@ -97,54 +94,23 @@ def _values64(extra: bytes, said: list[int]) -> list[int]:
 # the content of members
 
 
-class Inflation:
-    """Deflated content of one long member within bounds, block by block. `most`: octets that it is said to have."""
-
-    def __init__(self, name: str, limits: PackageLimits, most: int) -> None:
-        self._name = name
-        self._limits = limits
-        self._most = most
-        self._inflater = raw_inflater()
-        self.packed = 0
-        """Octets of the file that belong to the member, so far."""
-        self.plain = 0
-        """Octets of content that have come out."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether the end of the deflated content was met."""
-        return self._inflater.eof
-
-    def push(self, data: bytes | bytearray) -> Iterator[bytes]:
-        """Inflate; `packed` tells how much of `data` was used. Raises BadPackage, PackageTooLarge."""
-        for start in range(0, len(data), _INPUT):
-            if self.ended:
-                return
-            waiting = bytes(data[start : start + _INPUT])
-            self.packed += len(waiting)
-            while not self.ended:
-                try:
-                    out = self._inflater.decompress(waiting, _BLOCK)
-                except DeflateError as error:
-                    raise BadPackage(f"the deflated content of {shown(self._name)} is damaged") from error
-                waiting = self._inflater.unconsumed_tail
-                if out:
-                    self._check(len(out))
-                    yield out
-                if not waiting and len(out) < _BLOCK:
-                    break
-            self.packed -= len(self._inflater.unused_data)
-            self._check(0)
-
-    def _check(self, octets: int) -> None:
-        limits = self._limits
-        self.plain += octets
-        if self.plain > self._most:
-            raise BadPackage(f"{shown(self._name)} has more octets than the {self._most:,} that are said")
-        if self.plain > limits.ratio_octets and self.plain > limits.ratio * self.packed:
-            raise PackageTooLarge(f"{shown(self._name)} grows more than {limits.ratio} times by inflating")
-        if self.packed > self.plain + (self.plain >> 4) + limits.barren_octets:
-            raise PackageTooLarge(f"{shown(self._name)} is deflated and longer than its content")
+def _inflated(name: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The content of one long member, of its deflated octets. Raises BadPackage."""
+    inflater = raw_inflater()
+    is_whole = False
+    for packed in blocks:
+        is_whole = not inflater.eof
+        while not inflater.eof:
+            try:
+                out = inflater.decompress(packed, _BLOCK)
+            except DeflateError as error:
+                raise BadPackage(f"the deflated content of {shown(name)} is damaged") from error
+            yield out
+            packed = inflater.unconsumed_tail
+            if not packed and len(out) < _BLOCK:
+                break
+    if not is_whole or not inflater.eof or inflater.unused_data:
+        raise BadPackage(f"{shown(name)} is deflated and ends elsewhere than the central directory says")
 
 
 def unpacked(name: str, packed: bytes, octets: int, crc: int, *, is_deflated: bool) -> bytes:
@@ -206,10 +172,12 @@ class ZipDirectory:
         most = zf.LOCAL.size + self._limits.name_octets + self._limits.extra_octets
         length, has_descriptor = self._checked(member, self._file.read(min(most, member.end - member.begin)))
         begin = member.begin + length
-        crc, plain = 0, 0
-        for block in self._content(member, begin):
+        crc, plain, content = 0, 0, self._packed_blocks(member, begin)
+        for block in content if member.method == zf.STORED else _inflated(member.name, content):
             crc = crc32(block, crc)
             plain += len(block)
+            if plain > member.octets:
+                break
             yield block
         if (crc, plain) != (member.crc, member.octets):
             raise BadPackage(f"{shown(member.name)} has another CRC or length than the central directory says")
@@ -260,9 +228,8 @@ class ZipDirectory:
             raise BadPackage(f"{shown(member.name)} overlaps what follows it")
         return length, has_descriptor
 
-    def _content(self, member: ZipMember, at: int) -> Iterator[bytes]:
-        """The content of a member whose octets begin at this place. Another member may be read meanwhile."""
-        inflation = None if member.method == zf.STORED else Inflation(member.name, self._limits, member.octets)
+    def _packed_blocks(self, member: ZipMember, at: int) -> Iterator[bytes]:
+        """The octets of a member, which begin at this place. Another member may be read meanwhile."""
         end = at + member.packed
         while at < end:
             self._file.seek(at)
@@ -270,12 +237,7 @@ class ZipDirectory:
             if not block:
                 raise CutPackage(f"the package ends in {shown(member.name)}")
             at += len(block)
-            if inflation is None:
-                yield block
-            else:
-                yield from inflation.push(block)
-        if inflation is not None and not (inflation.ended and inflation.packed == member.packed):
-            raise BadPackage(f"{shown(member.name)} is deflated and ends elsewhere than the central directory says")
+            yield block
 
 
 def _check_rest(member: ZipMember, rest: bytes, *, has_descriptor: bool) -> None:
@@ -348,6 +310,8 @@ def read_directory(file: BinaryIO, limits: PackageLimits | None = None) -> ZipDi
             raise PackageTooLarge(f"{shown(name)} grows more than {bounds.ratio} times by inflating")
         if method == zf.STORED and packed != plain:
             raise BadPackage(f"{shown(name)} is stored, with two different lengths")
+        if packed > plain + (plain >> 4) + bounds.barren_octets:
+            raise PackageTooLarge(f"{shown(name)} is deflated and longer than its content")
         members.append(member)
     octets = sum(member.octets for member in members)
     if octets > bounds.octets:
@@ -404,17 +368,9 @@ def _read_end(file: BinaryIO, size: int) -> _End:
     file.seek(max(0, size - zf.END.size - zf.MOST_16))
     tail = file.read()
     place = tail.rfind(zf.END_SIGNATURE)
-    while place >= 0:
-        fits = len(tail) - place >= zf.END.size and (
-            place + zf.END.size + int.from_bytes(tail[place + 20 : place + 22], "little") == len(tail)
-        )
-        if fits:
-            break
-        place = tail.rfind(zf.END_SIGNATURE, 0, place)
-    if place < 0:
+    length = int.from_bytes(tail[place + zf.END.size - 2 : place + zf.END.size], "little")
+    if place < 0 or place + zf.END.size + length != len(tail):
         raise _no_end(file, tail)
-    if tail.find(zf.END_SIGNATURE, place + 4) >= 0:
-        raise BadPackage("the comment of the package holds another end")
     _, disk, first_disk, here, members, octets, begin, _ = zf.END.unpack_from(tail, place)
     at = size - len(tail) + place
     large = _read_end64(file, at)

@@ -218,50 +218,28 @@ class LimitedProcess:
 
     def __init__(self, function: Callable[[Any], Callable[[Any], Any]], octets: int) -> None:
         self._program = WorkerProgram(function=function, settings=octets, libraries=True)
-        self._started: tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]] | None = None
+        self._answered = threading.Condition()
+        self._process: _Process | None = None
 
     def do(self, job: Any, seconds: float) -> Any:
         """The answer to a job. Raises JobEnded."""
-        messages = memoryview(encode_message(job))
-        if self._started is None:
-            self._started = start_worker(self._program)
-            messages = memoryview(encode_message(self._program.settings) + encode_message(job))
-        process, jobs, answers = self._started
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            process.kill()
-
-        timer = threading.Timer(seconds, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            with suppress(BrokenPipeError):
-                while messages:
-                    messages = messages[jobs.write(messages) :]
-            value = read_message(answers)
-        except BaseException:
+        if self._process is None:
+            self._process = _Process(self._program, self._answered)
+        task = _Task(job, self._process)
+        with self._answered:
+            is_in_time = self._answered.wait_for(lambda: not task.is_in_hand, seconds)
+        if task.answer is None:
             self.close()
-            raise
-        finally:
-            timer.cancel()
-        if value is None:
-            self.close()
-            if late.is_set():
+            if not is_in_time:
                 raise JobEnded(f"it takes more than {seconds:,.0f} seconds")
             raise JobEnded("it takes more than its share of memory, or the library fails at it")
-        return value
+        return task.answer
 
     def close(self) -> None:
         """End the process."""
-        if self._started is not None:
-            process, jobs, answers = self._started
-            self._started = None
-            process.kill()
-            jobs.close()
-            answers.close()
-            process.wait()
+        if self._process is not None:
+            self._process.close()
+            self._process = None
 
 
 def limit_memory(octets: int) -> None:

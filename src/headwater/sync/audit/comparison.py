@@ -27,7 +27,15 @@ from headwater.files.hashing import HashRequest, HashResult
 from headwater.processes.pool import processors
 from headwater.progress import Notice, Progress
 from headwater.storage.transaction import Row, Transaction
-from headwater.sync.audit.findings import ExpectedFile, FoundFile, difference, judge_file, judge_set, proof_of
+from headwater.sync.audit.findings import (
+    Difference,
+    ExpectedFile,
+    FoundFile,
+    difference,
+    judge_file,
+    judge_set,
+    proof_of,
+)
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, printable_path
 from headwater.sync.linked_resources import keep_listing, put_listed
@@ -44,7 +52,6 @@ from headwater.sync.reports import (
     BY_TIME,
     CHANGED,
     DIFFERENT,
-    EXTRA,
     MISSING,
     SAME,
     UNREADABLE,
@@ -66,7 +73,7 @@ from headwater.sync.state import (
     refused_entries,
 )
 from headwater.sync.transfer.content_at_hand import fitting_base
-from headwater.sync.transfer.verification import CanonicalFixity, DocumentFixity, digests_of, strongest_text
+from headwater.sync.transfer.verification import CanonicalFixity, DocumentFixity, digests_of
 from headwater.sync.transfer.work_queue import clear_plan
 from headwater.sync.update.difference import contradicted
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
@@ -80,14 +87,16 @@ TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS expected(
   uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT, lastmod INTEGER, type TEXT, extra TEXT,
   undone INTEGER NOT NULL DEFAULT 0,
-  newer INTEGER, mtime_ns INTEGER, placed_lastmod INTEGER, known_at INTEGER, digest TEXT,
-  verdict TEXT, errno INTEGER, digests TEXT
+  newer INTEGER, mtime_ns INTEGER, placed_lastmod INTEGER, known_at INTEGER, digest TEXT
 ) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS spared(path BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TEMP TABLE IF NOT EXISTS surplus(path BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS finding(
+  verdict TEXT, uri TEXT, path BLOB, reason TEXT, expected TEXT, found TEXT
+);
+CREATE INDEX IF NOT EXISTS temp.finding_uri ON finding(uri);
 """
-"""`expected`: what is listed of each file, then the copy's own record of what was placed, then the verdict, where it is
-not that it is the same, and the file that was found. `spared`: files that are neither expected nor one too many."""
+"""`expected`: what is listed of each file, then the copy's own record of what was placed. `spared`: files that are
+neither expected nor one too many. `finding`: what is not the same."""
 
 _EXPECT = (
     "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type)"
@@ -96,6 +105,7 @@ _EXPECT = (
 _EXPECT_LISTED = (
     "DELETE FROM temp.expected",
     "DELETE FROM temp.spared",
+    "DELETE FROM temp.finding",
     f"{_EXPECT} temp.listed WHERE NOT refused",
 )
 _EXPECT_CHANGED = (
@@ -138,12 +148,13 @@ _ANY_UNHASHED = (
     "SELECT 1 FROM temp.expected e JOIN resources r ON r.set_id = ? AND r.uri = e.uri"
     " WHERE coalesce(e.hash, '') NOT LIKE '%:%' LIMIT 1"
 )
-_JUDGE = "UPDATE temp.expected SET verdict = ?, errno = ?, digests = ? WHERE uri = ?"
+_KEEP = "INSERT INTO temp.finding VALUES (?, ?, ?, ?, ?, ?)"
 _TOLD_NO_MORE = """
-SELECT count(*) FROM resources r JOIN sets s ON s.id = r.set_id LEFT JOIN temp.expected e ON e.uri = r.uri
+SELECT count(*) FROM resources r JOIN sets s ON s.id = r.set_id
+LEFT JOIN temp.expected e ON e.uri = r.uri LEFT JOIN temp.finding f ON f.uri = e.uri
 WHERE r.set_id = ?1 AND iif(r.changed_at = 0, s.baseline_at >= ?2, r.changed_at > ?2)
   AND NOT r.newer AND r.doomed_at IS NULL
-  AND iif(r.path IS NULL, e.verdict = ?3, e.uri IS NULL OR e.verdict = ?4)
+  AND iif(r.path IS NULL, f.verdict = ?3, e.uri IS NULL OR f.verdict = ?4)
   AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = r.path)
   AND NOT EXISTS (SELECT 1 FROM failures f WHERE f.set_id = ?1 AND f.uri = r.uri)
   AND r.uri NOT IN (SELECT uri FROM temp.refused WHERE uri IS NOT NULL)
@@ -153,14 +164,15 @@ WHERE r.set_id = ?1 AND iif(r.changed_at = 0, s.baseline_at >= ?2, r.changed_at 
 
 A deletion that was told without a time (0) is later than the last baseline."""
 
-_KEEP_SURPLUS = """
-INSERT OR IGNORE INTO temp.surplus(path) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.path = ?1)
-AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path = ?1)"""
-_FINDINGS = (
-    "SELECT verdict, uri, path, errno, undone, hash, digest, coalesce(digests, '') FROM temp.expected"
-    " WHERE verdict IS NOT NULL ORDER BY path LIMIT ?"
-)
-_EXTRA = "SELECT x.path, r.uri FROM temp.surplus x LEFT JOIN resources r ON r.path = x.path ORDER BY x.path LIMIT ?"
+_KEEP_EXTRA = """
+INSERT INTO temp.finding SELECT 'extra', uri, ?1, iif(uri IS NULL, 'not from the source', ''), NULL, NULL
+FROM (SELECT (SELECT uri FROM resources WHERE path = ?1) AS uri)
+WHERE NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.path = ?1)
+AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path IN (?1, ?2))"""
+_CHANGED_MEANWHILE = """
+UPDATE temp.finding SET verdict = ?, reason = '', expected = NULL, found = NULL
+WHERE verdict <> 'extra' AND uri IN (SELECT uri FROM temp.changed WHERE pending)"""
+_FINDINGS = "SELECT * FROM temp.finding ORDER BY verdict = 'extra', path LIMIT ?"
 
 
 @dataclass
@@ -191,9 +203,6 @@ class SetComparison:
         self._doubts: list[str] = []
         self._content: ContentVerdict | None = None
         """The verdict on the dataset of the set, by what the source sends for it."""
-
-        self._unread: list[tuple[bytes, int]] = []
-        """Folders that cannot be read, each with the errno."""
 
         self._fixity = CanonicalFixity()
         self._result = SetAudit(name=self.row.name, folder=self.row.folder)
@@ -263,18 +272,21 @@ class SetComparison:
             self._doubts.append(f"the Resource List could not be read as a whole: {'; '.join(snapshot.faults[:3])}")
         self._as_of = snapshot.claimed_at
         with self._database.write() as t:
-            for statement in _EXPECT_LISTED:
-                t.run(statement)
-            paths = self._paths(t)
-            _, self._result.left_out = keep_listed(
-                t, self.row.id, snapshot.at, paths.takes_refused, complete=True, skipped=snapshot.skipped
-            )
+            self._expect_listed(t, snapshot.at, tuple(snapshot.skipped), complete=True)
             t.run("DELETE FROM temp.changed")
             t.run("DELETE FROM temp.refused")
         if offer.changes_document is not None:
             self._expect_changes(position_of_list(snapshot.at, snapshot.claimed_at))
         with self._database.read() as t:
             self._refused = refused_entries(t, self.row.id)
+
+    def _expect_listed(
+        self, t: Transaction, at: int | None, skipped: tuple[tuple[str, int], ...], *, complete: bool
+    ) -> None:
+        for statement in _EXPECT_LISTED:
+            t.run(statement)
+        takes = self._paths(t).takes_refused
+        _, self._result.left_out = keep_listed(t, self.row.id, at, takes, complete=complete, skipped=skipped)
 
     def _expect_changes(self, start: Position) -> None:
         outcome, skipped = self._read_changes(start)
@@ -313,13 +325,9 @@ class SetComparison:
         evidence = EvidenceReader(self.context, offer, moment).read()
         with self._database.write() as t:
             filled = fill_listed(t, evidence)
-            for statement in _EXPECT_LISTED:
-                t.run(statement)
-            takes, whole = self._paths(t).takes_refused, evidence.proof is not None
-            skipped = tuple(evidence.skipped)
-            _, self._result.left_out = keep_listed(t, self.row.id, None, takes, complete=whole, skipped=skipped)
+            self._expect_listed(t, None, tuple(evidence.skipped), complete=evidence.proof is not None)
             self._refused = refused_entries(t, self.row.id)
-        if not whole:
+        if evidence.proof is None:
             self._doubts.append(evidence.lack())
         if filled.doubtful:
             which = "1 resource was" if filled.doubtful == 1 else f"{filled.doubtful:,} resources were"
@@ -381,18 +389,17 @@ class SetComparison:
             return self._file(wanted.path), tuple(digest.algorithm for digest in digests), None
 
         for block, results in pool.read(self._wanted(), request):
-            judged = []
+            findings = []
             for wanted, result in zip(block, results, strict=True):
                 found = _found_file(result)
                 verdict, proof = self._judge(wanted, found)
                 if verdict == SAME:
                     proved[proof] += 1
                 else:
-                    number, digests = (None, None) if found is None else (found.errno, found.digests)
-                    judged.append((verdict, number, digests, wanted.uri))
-            if judged:
+                    findings.append((verdict, wanted.uri, wanted.path, *self._shown(verdict, wanted, found)))
+            if findings:
                 with self._database.write() as t:
-                    t.many(_JUDGE, judged)
+                    t.many(_KEEP, findings)
             done += len(block)
             self.context.listener(Progress("hashing", done))
         return proved
@@ -456,79 +463,55 @@ class SetComparison:
         self._result.told_no_more = int(count)
 
     def _walk(self, others: list[str]) -> None:
-        """Have every file below the folder of the set in `surplus` that is neither in `expected` nor in `spared`.
+        """Find every file below the folder of the set that is neither in `expected` nor in `spared`.
 
         `others` are the folders of the other sets, which may lie in it.
         """
-        skip = {other.encode() for other in others if other} if not self.row.folder else set()
-        files = _files(os.fsencode(self.root), self.row.folder.encode(), skip, self._unread)
-        with self._database.write() as t:
-            t.run("DELETE FROM temp.surplus")
-        while block := [(path,) for path in islice(files, _CHUNK)]:
-            with self._database.write() as t:
-                t.many(_KEEP_SURPLUS, block)
         with FileTree(self.root, None) as tree, self._database.write() as t:
-            if not tree.folds:
-                return
-            # what is expected under another spelling of its name is that file to the file system
-            t.run("DELETE FROM temp.folded")
-            named = t.rows("SELECT path FROM temp.expected UNION ALL SELECT path FROM temp.spared")
-            keep = "INSERT OR IGNORE INTO temp.folded(name, path) VALUES (?1, ?1)"
-            t.many(keep, ((folded(path),) for (path,) in named))
-            known = "DELETE FROM temp.surplus WHERE path = ?1 AND EXISTS (SELECT 1 FROM temp.folded WHERE name = ?2)"
-            t.many(known, ((path, folded(path)) for (path,) in t.fetch("SELECT path FROM temp.surplus")))
+            folds = tree.folds
+            if folds:  # what is expected under another spelling of its name is that file to the file system
+                named = t.fetch("SELECT path FROM temp.expected UNION ALL SELECT path FROM temp.spared")
+                t.many(f"{_SPARE} VALUES (?)", ((folded(path),) for (path,) in named))
+        skip = {other.encode() for other in others if other} if not self.row.folder else set()
+        unread: list[Row] = []
+        files = _files(os.fsencode(self.root), self.row.folder.encode(), skip, unread)
+        while block := [(path, folded(path) if folds else path) for path in islice(files, _CHUNK)]:
+            with self._database.write() as t:
+                t.many(_KEEP_EXTRA, block)
+        with self._database.write() as t:
+            t.many(_KEEP, unread)
 
     def _changed_meanwhile(self) -> None:
         """Look once more: what has changed since the audit began is no finding (DST-Q). The past does not change."""
         with self._database.write() as t:
-            suspicious = t.one("SELECT 1 FROM temp.expected WHERE verdict IN (?, ?) LIMIT 1", (MISSING, DIFFERENT))
+            suspicious = t.one("SELECT 1 FROM temp.finding WHERE verdict IN (?, ?) LIMIT 1", (MISSING, DIFFERENT))
         if suspicious is None or self.moment is not None or self.row.offer.changes_document is None:
             return
         before = self._position
         outcome, _ = self._read_changes(before)
         if outcome is ReadingOutcome.READ and self._position != before:
             with self._database.write() as t:
-                t.run(
-                    "UPDATE temp.expected SET verdict = ? WHERE verdict IS NOT NULL AND uri IN"
-                    " (SELECT uri FROM temp.changed WHERE pending)",
-                    (CHANGED,),
-                )
+                t.run(_CHANGED_MEANWHILE, (CHANGED,))
 
     def _tally(self, proved: Counter[str]) -> None:
-        result = self._result
+        result, total = self._result, 0
         for proof, count in proved.items():
             setattr(result, proof, count)
         result.same = proved.total()
         with self._database.write() as t:
-            for verdict, count in t.rows(
-                "SELECT verdict, count(*) FROM temp.expected WHERE verdict IS NOT NULL GROUP BY verdict"
-            ):
+            for verdict, count in t.rows("SELECT verdict, count(*) FROM temp.finding GROUP BY verdict"):
                 setattr(result, verdict.replace(" ", "_"), count)
-            result.extra = int(t.value("SELECT count(*) FROM temp.surplus"))
-            result.unreadable += len(self._unread)
-            result.findings += map(self._finding, t.rows(_FINDINGS, (_MOST_FINDINGS,)))
-            for path, number in sorted(self._unread)[:_MOST_FINDINGS]:
-                result.findings.append(Finding(UNREADABLE, None, printable_path(path) + "/", os.strerror(number)))
-            for path, uri in t.rows(_EXTRA, (_MOST_FINDINGS,)):
-                result.findings.append(Finding(EXTRA, uri, printable_path(path), "" if uri else "not from the source"))
-        total = result.missing + result.different + result.extra + result.unreadable + result.unverifiable
-        total += result.changed_during_audit
+                total += count
+            for verdict, uri, path, *shown in t.rows(_FINDINGS, (_MOST_FINDINGS,)):
+                result.findings.append(Finding(verdict, uri, printable_path(path), *shown))
         result.findings_are_cut = total > len(result.findings)
 
-    def _finding(self, row: Row) -> Finding:
-        verdict, uri, path, number, undone, listed, recorded, digests = row
-        reason, expected, found = "", None, None
-        if self._content is not None and (uri, verdict) == (self._content.uri, self._content.verdict):
-            reason = self._content.reason
-        elif verdict == UNREADABLE:
-            reason = os.strerror(number or 0)
-        if verdict == MISSING:
-            expected = strongest_text(listed) or recorded
-        elif verdict == DIFFERENT and not reason:
-            reason, expected, found = difference(listed, recorded, digests)
-            if undone and not digests_of(listed):
-                reason = "its last change was not done, and no hash that can be computed is listed"
-        return Finding(verdict, uri, printable_path(path), reason, expected, found)
+    def _shown(self, verdict: str, wanted: ExpectedFile, found: FoundFile | None) -> Difference:
+        """Why a file is not the same."""
+        content = self._content
+        if content is not None and (wanted.uri, verdict) == (content.uri, content.verdict):
+            return content.reason, None, None
+        return difference(verdict, wanted, found)
 
 
 def _found_file(result: HashResult) -> FoundFile | None:
@@ -542,10 +525,10 @@ def _found_file(result: HashResult) -> FoundFile | None:
     return FoundFile(-1, 0, "") if is_changing else None  # a file, but no content that could be the right one
 
 
-def _files(root: bytes, folder: bytes, skip: set[bytes], unread: list[tuple[bytes, int]]) -> Iterator[bytes]:
+def _files(root: bytes, folder: bytes, skip: set[bytes], unread: list[Row]) -> Iterator[bytes]:
     """Every file and link below `folder`, relative to `root`; folders are not followed through links.
 
-    Folders that cannot be read are added to `unread`, each with the errno.
+    Findings on folders that cannot be read are added to `unread`.
     """
     pending = [folder]
     while pending:
@@ -555,7 +538,7 @@ def _files(root: bytes, folder: bytes, skip: set[bytes], unread: list[tuple[byte
         except GONE:
             continue
         except OSError as cause:
-            unread.append((here, cause.errno or errno.EIO))
+            unread.append((UNREADABLE, None, here + b"/", os.strerror(cause.errno or errno.EIO), None, None))
             continue
         for entry in entries:
             if not here and (entry.name in skip or is_reserved(entry.name)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import msgspec
@@ -25,7 +26,7 @@ from headwater.sync.reports import (
     gravest_status,
 )
 from headwater.sync.source_times import DAY, SECOND
-from headwater.sync.transfer.verification import digests_of
+from headwater.sync.transfer.verification import digests_of, strongest_text
 
 
 class ExpectedFile(msgspec.Struct, frozen=True, gc=False):
@@ -107,19 +108,27 @@ def _is_recorded(expected: ExpectedFile, found: FoundFile) -> bool:
     return all(f"{digest.algorithm}:" in found.digests for digest in digests_of(expected.digest))
 
 
-def difference(listed: str | None, recorded: str | None, digests: str) -> tuple[str, str | None, str | None]:
-    """Why a file is different, and the digests that show it: the expected and the found one, None where none do.
+Difference = tuple[str, str | None, str | None]
+"""Why a file is not the same, and the digests that show it: the expected and the found one, None where none do."""
 
-    Of another hash than is listed the digests say enough.
-    """
-    held = {digest.algorithm: str(digest) for digest in digests_of(digests)}
-    for text, reason in ((listed, ""), (recorded, "not the file that was placed")):
-        for digest in digests_of(text):
-            if digest.algorithm in held and held[digest.algorithm] != str(digest):
-                return reason, str(digest), held[digest.algorithm]
-        if digests_of(text) and text is listed:
-            break
-    return "another length or time than is listed", None, None
+
+def difference(verdict: str, expected: ExpectedFile, found: FoundFile | None) -> Difference:
+    """The difference of an expected file on which this is the verdict; of another hash the digests say enough."""
+    if found is None:
+        return "", strongest_text(expected.hash) or expected.digest, None
+    if verdict == UNREADABLE:
+        return os.strerror(found.errno), None, None
+    if verdict != DIFFERENT:
+        return "", None, None
+    listed = digests_of(expected.hash)
+    held = {digest.algorithm: str(digest) for digest in digests_of(found.digests)}
+    other = [one for one in listed or digests_of(expected.digest) if held.get(one.algorithm, str(one)) != str(one)]
+    reason = "another length or time than is listed"
+    if expected.undone and not listed:
+        reason = "its last change was not done, and no hash that can be computed is listed"
+    elif other:
+        reason = "" if listed else "not the file that was placed"
+    return reason, *((str(other[0]), held[other[0].algorithm]) if other else (None, None))
 
 
 def _judge_time(lastmod: int, mtime_ns: int, placed: ExpectedFile) -> str:

@@ -19,7 +19,7 @@ from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied
 from headwater.sync.source_times import mtime_ns, strong_last_modified
 from headwater.sync.transfer.result_log import BATCH, PlacedFile, ResultLog
-from headwater.sync.transfer.verification import strongest_of
+from headwater.sync.transfer.verification import strongest_text
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, RunContext, Work
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
 from headwater.transport.transport import Transport
@@ -50,12 +50,12 @@ _PLAIN = f"{ELIGIBLE} AND links IS NULL AND tries IS NULL AND hash IS NOT NULL A
 _COUNT = f"SELECT count(*), min(loc), max(loc) FROM temp.work WHERE {_PLAIN}"  # noqa: S608
 _NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND {_PLAIN} ORDER BY n LIMIT {BATCH}"  # noqa: S608
 
-_Request = tuple[str, str, bytes, "int | None", int, str, str]
-"""A resource for a process: its temporary name, address, place, `lastmod` and length, and algorithm and hex of its
-digest."""
+_Request = tuple[str, str, bytes, "int | None", int, str]
+"""A resource for a process: its temporary name, address, place, `lastmod`, length and digest."""
 
-_Placement = tuple[int, int, "str | None", "str | None", str, "str | None"]
-"""What has its place: size and time (ns) there, its validators, the media type and `Last-Modified` that were sent."""
+_Placement = tuple[int, int, str, "str | None", "str | None", str, "str | None"]
+"""What has its place: size and time (ns) there, its digest and validators, the media type and `Last-Modified` that were
+sent."""
 
 _Answer = tuple["list[_Placement | None]", "float | None", str]
 """What came of each resource, None where it is left; None as long as the source answers with content, else for how many
@@ -137,17 +137,14 @@ def fetch_plain(
                     if outcome is None:
                         results.left(work)
                     else:
-                        size, time_ns, etag, modified, *sent = outcome
-                        file = PlacedFile(work.path, size, time_ns, str(strongest_of(work.hash)), etag, modified)
-                        placed(work, file, *sent)
+                        *file, kind, sent = outcome
+                        placed(work, PlacedFile(work.path, *file), kind, sent)
                 if fault:
                     raise DestinationUnusable(fault, where=context.destination)
 
 
 def _request(work: Work) -> _Request:
-    digest = strongest_of(work.hash)
-    wanted = (digest.algorithm, digest.hex) if digest is not None else ("", "")
-    return work.name, work.loc, work.path, work.lastmod, work.length or 0, *wanted
+    return work.name, work.loc, work.path, work.lastmod, work.length or 0, strongest_text(work.hash) or ""
 
 
 def fetcher(settings: tuple[tuple[bytes, bytes, int], dict[str, Any]]) -> Callable[[list[_Request]], _Answer]:
@@ -174,7 +171,7 @@ class _Fetcher:
         fault = ""
         fetches = (
             Fetch(
-                request[1], algorithms=(request[5],), max_octets=2 * _LARGEST, key=request,
+                request[1], algorithms=(request[5].partition(":")[0],), max_octets=2 * _LARGEST, key=request,
                 objection=lambda _uri: "redirects are left to the run",
             )
             for request in requests
@@ -193,17 +190,17 @@ class _Fetcher:
     def _settle(self, fetched: Fetched, placed: dict[str, _Placement]) -> bool:
         """Place what is listed, and leave what is not; whether the source answers with content."""
         self._transport.check()
-        name, _, path, lastmod, length, algorithm, hex_ = cast("_Request", fetched.fetch.key)
+        name, _, path, lastmod, length, digest = cast("_Request", fetched.fetch.key)
         headers, failure = fetched.headers, fetched.failure
         modified = headers.get("last-modified")
         is_content = failure is None and fetched.status == 200 and "content-encoding" not in headers
-        if is_content and fetched.digests[algorithm] == hex_:
+        if is_content and fetched.digests == dict([digest.split(":")]):
             size, time_ns = self._tree.write(name, fetched.body, mtime_ns(lastmod, modified))
             try:
                 if size == length:
                     self._tree.place(name, path)
                     told, kind = strong_last_modified(headers), headers.get("content-type", "")
-                    placed[name] = size, time_ns, headers.get("etag"), told, kind, modified
+                    placed[name] = size, time_ns, digest, headers.get("etag"), told, kind, modified
                     return True
             except PathOccupied:
                 pass

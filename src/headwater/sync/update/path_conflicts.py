@@ -15,12 +15,22 @@ from headwater.sync.linked_resources import is_chosen
 from headwater.sync.options import Choice
 from headwater.sync.state import SetRow
 
-_NEW_BEFORE = "SELECT 1 FROM temp.work WHERE path = ? AND n < ? LIMIT 1"
-_NEW_BELOW = "SELECT 1 FROM temp.work WHERE held IS NULL AND path > ? AND path < ? LIMIT 1"
+_BELOW = "{0}.path > CAST(w.path || '/' AS BLOB) AND {0}.path < CAST(w.path || '0' AS BLOB)"
+_AMONG_NEW = f"""
+EXISTS (SELECT 1 FROM temp.work o WHERE o.path = w.path AND o.n < w.n)
+OR EXISTS (SELECT 1 FROM temp.work o WHERE {_BELOW.format("o")})"""  # noqa: S608  our own text
+"""Whether something that is listed before has the path of something new, or anything lies below it."""
 
-_CHUNK = 20_000
-_NEW_PATHS = f"SELECT n, uri, path FROM temp.work WHERE held IS NULL AND n > ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
-_NAMES = f"SELECT n, uri, path, held FROM temp.work WHERE n > ? ORDER BY n LIMIT {_CHUNK}"  # noqa: S608
+_AMONG_HELD = f"""
+EXISTS (WITH RECURSIVE above(path) AS (SELECT w.path UNION ALL SELECT
+    CAST(rtrim(rtrim(path, replace(path, '/', '')), '/') AS BLOB) FROM above WHERE instr(path, CAST('/' AS BLOB)))
+  SELECT 1 FROM above CROSS JOIN resources r ON r.path = above.path {{0}})
+OR EXISTS (SELECT 1 FROM resources r {{0}} WHERE {_BELOW.format("r")})"""  # noqa: S608  our own text
+"""Whether a held file has the path of something new, has that of one of its folders, or lies below it."""
+
+_DELETED = "CROSS JOIN temp.deletions d ON d.id = r.id"
+_NEW = "SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND ({})"
+_NAMES = "SELECT n, uri, path, held FROM temp.work WHERE n > ? ORDER BY n LIMIT 20000"
 
 
 def first_base(t: Transaction, table: str, capability_list: str | None) -> str | None:
@@ -92,8 +102,7 @@ class PathConflicts:
 
     def deletions_in_the_way(self, t: Transaction) -> bool:
         """Whether something to be deleted has the place of something new, as file or as folder."""
-        deleted = "CROSS JOIN temp.deletions d ON d.id = r.id"
-        return any(self._held_in_the_way(t, uri, path, deleted) for _, uri, path in _new_paths(t))
+        return t.one(_NEW.format(_AMONG_HELD.format(_DELETED))) is not None
 
     def settle(self, t: Transaction, *, deletes: bool = False) -> None:
         """Give the escaped name to whatever cannot have its natural one beside the others.
@@ -101,15 +110,10 @@ class PathConflicts:
         One name, two URIs: the held one keeps it, else the first listed. A file where a folder must be: the held one
         stays, else the file gives way. `deletes`: what is in `temp.deletions` is about to go.
         """
-        is_any_held = t.one("SELECT 1 FROM resources WHERE path IS NOT NULL LIMIT 1") is not None
-        in_the_way = (
-            (n, uri)
-            for n, uri, path in _new_paths(t)
-            if (is_any_held and self._held_in_the_way(t, uri, path))
-            or t.one(_NEW_BEFORE, (path, n)) is not None
-            or t.one(_NEW_BELOW, (path + b"/", path + b"0")) is not None
-        )
-        self._escape(t, in_the_way)
+        in_the_way = _AMONG_NEW
+        if t.one("SELECT 1 FROM resources WHERE path IS NOT NULL LIMIT 1") is not None:
+            in_the_way += f" OR {_AMONG_HELD.format('')}"
+        self._escape(t, t.rows(_NEW.format(in_the_way)))
         if self._folds and t.one("SELECT 1 FROM temp.work LIMIT 1") is not None:
             # what has a name that the file system takes for that of another one, which is held or comes first; among
             # it what was held on another file system, and shares a file here
@@ -125,31 +129,7 @@ class PathConflicts:
                 ]
                 t.many(take, [(folded(path), path) for path in self._escape(t, iter(taken))])
 
-    def _held_in_the_way(self, t: Transaction, uri: str, path: bytes, among: str = "") -> bool:
-        """Whether a held file of another resource has this path, has that of one of its folders, or lies below it.
-
-        `among`: joins another table; asked is of files in that alone.
-        """
-        held = f"SELECT 1 FROM resources r {among} WHERE r.path"  # noqa: S608  our own text
-        if t.one(f"{held} = ? AND NOT (r.set_id = ? AND r.uri = ?)", (path, self._set.id, uri)) is not None:
-            return True
-        if t.one(f"{held} > ? AND r.path < ? LIMIT 1", (path + b"/", path + b"0")) is not None:
-            return True
-        folder = path
-        while folder := folder.rpartition(b"/")[0]:
-            if t.one(f"{held} = ?", (folder,)) is not None:
-                return True
-        return False
-
     def _escape(self, t: Transaction, rows: Iterator[Row]) -> list[bytes]:
         changed = [(self._prefix + escaped_path(uri, folds=self._folds), n) for n, uri in rows]
         t.many("UPDATE temp.work SET path = ? WHERE n = ?", changed)
         return [path for path, _ in changed]
-
-
-def _new_paths(t: Transaction) -> Iterator[tuple[int, str, bytes]]:
-    """Number, URI and path of everything new."""
-    number = 0
-    while rows := t.fetch(_NEW_PATHS, (number,)):
-        number = rows[-1][0]
-        yield from rows
