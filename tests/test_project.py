@@ -41,7 +41,7 @@ LINES = {
     "patches": 438,
     "processes": 316,
     "publish": 5_879,
-    "rdf": 1_994,
+    "rdf": 2_029,
     "simulate": 846,
     "source": 4_804,
     "spec": 3_791,

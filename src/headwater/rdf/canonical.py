@@ -12,12 +12,11 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import chain
-from operator import lt
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -189,42 +188,38 @@ def canonical_maker(treated: str) -> Callable[[Any], Any]:
     return made
 
 
-def canonical_files(paths: Sequence[Path], options: RdfOptions = NO_BLANK_NODES) -> list[Path]:
-    """Those of these files that are what `write_canonical` would make of them, with labels where these are kept."""
-    last = dict.fromkeys(paths, b"")
+class NotCanonical(Exception):
+    """The file at `path` is not what `write_canonical` would make of it."""
 
-    def pieces() -> Iterator[tuple[Path, tuple[bytes]]]:
-        for path in paths:
-            with path.open("rb") as file:
-                blocks = plain_blocks(file, _PIECE_OCTETS)
-                while path in last and (block := next(blocks, None)):
-                    yield path, (block,)
-
-    for path, (first, end) in in_processes(order_checker, options.blank_nodes is BlankNodes.KEPT, pieces()):
-        if path in last and last[path] < first:
-            last[path] = end
-        else:
-            last.pop(path, None)
-    return list(last)
+    def __init__(self, path: Path):
+        super().__init__(str(path))
+        self.path = path
 
 
-def order_checker(keeps_blanks: bool) -> Callable[[Any], tuple[bytes, bytes]]:  # noqa: FBT001 - the settings of a process
-    """What a process does that looks at pieces of files: it gives the first and the last line of one that is canonical
-    and in order, else nothing."""
+def checked_blocks(path: Path, blocks: Iterable[bytes], *, keeps_blanks: bool) -> Generator[bytes]:
+    """The blocks of lines of a file, each looked at by a process before it comes. Raises NotCanonical at the first with
+    a line that is not canonical, or has blank nodes where these are not kept."""
+    for block, sound in in_processes(canonical_checker, keeps_blanks, ((one, (one,)) for one in blocks)):
+        if not sound:
+            raise NotCanonical(path)
+        yield block
 
-    def ends(job: tuple[bytes]) -> tuple[bytes, bytes]:
+
+def canonical_checker(keeps_blanks: bool) -> Callable[[Any], bool]:  # noqa: FBT001 - the settings of a process
+    """What a process does that looks at pieces of files: whether each line is canonical, and has no blank nodes unless
+    these are kept."""
+
+    def is_sound(job: tuple[bytes]) -> bool:
         try:
             canonical, has_some = canonical_and_blanks(job[0], 1, "")
         except BadRdf:
-            return b"", b""
-        lines = job[0].splitlines(keepends=True)
-        is_sound = canonical == job[0] and (keeps_blanks or not has_some) and all(map(lt, lines, lines[1:]))
-        return (lines[0], lines[-1]) if is_sound else (b"", b"")
+            return False
+        return canonical == job[0] and (keeps_blanks or not has_some)
 
-    return ends
+    return is_sound
 
 
-def plain_blocks(file: BinaryIO, octets: int) -> Iterator[bytes]:
+def plain_blocks(file: BinaryIO, octets: int) -> Generator[bytes]:
     """The lines of a file in blocks of so many octets, as they are: nobody looks whether they are canonical."""
     while block := file.read(octets):
         yield block + file.readline(BOUNDS.line_octets)

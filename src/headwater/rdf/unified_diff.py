@@ -18,6 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count, groupby
+from operator import lt
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
@@ -28,8 +29,10 @@ from headwater.rdf.canonical import (
     BlankNodes,
     DatasetSummary,
     LineSorter,
+    NotCanonical,
     RdfOptions,
-    canonical_files,
+    canonical_checker,
+    checked_blocks,
     plain_blocks,
     write_blocks,
     write_canonical,
@@ -139,13 +142,22 @@ def write_patch(old: Path, new: Path, target: BinaryIO) -> PatchSummary:
 
     Labels of blank nodes count. Additions wait in a temporary file.
     """
+    with old.open("rb") as first, new.open("rb") as second:
+        return _write_patch(_lines_of(first), _lines_of(second), target, lambda _lines: None)
+
+
+def _write_patch(
+    old: Iterator[list[bytes]], new: Iterator[list[bytes]], target: BinaryIO, check: Callable[[bytes], None]
+) -> PatchSummary:
+    """The same of lines in order, in blocks; `check` is called with those that are added before these are written."""
     removed = added = 0
-    with old.open("rb") as first, new.open("rb") as second, tempfile.SpooledTemporaryFile(_PIECE * 16) as additions:
-        for had, has in _aligned(_lines_of(first), _lines_of(second)):
+    with tempfile.SpooledTemporaryFile(_PIECE * 16) as additions:
+        for had, has in _aligned(old, new):
             if had == has:
                 continue
             held, less = set(had), list[bytes]()
             more = [line for line in has if line not in held]
+            check(b"".join(more))
             if len(has) - len(more) < len(had):
                 less = sorted(held.difference(has))
             for lines, sign, file in ((less, b"-", target), (more, b"+", additions)):
@@ -160,6 +172,17 @@ def write_patch(old: Path, new: Path, target: BinaryIO) -> PatchSummary:
 
 def _lines_of(file: BinaryIO) -> Iterator[list[bytes]]:
     return (block.splitlines(keepends=True) for block in plain_blocks(file, _PIECE))
+
+
+def _rising(path: Path, blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The lines of a file in blocks. Raises NotCanonical at the first that is not after the one before it."""
+    last = b""
+    for block in blocks:
+        lines = block.splitlines(keepends=True)
+        if not last < lines[0] or not all(map(lt, lines, lines[1:])):
+            raise NotCanonical(path)
+        last = lines[-1]
+        yield lines
 
 
 def _aligned(old: Iterator[list[bytes]], new: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], list[bytes]]]:
@@ -184,15 +207,32 @@ def write_dataset_patch(
     """
     if options.blank_nodes is BlankNodes.CANONICAL:
         options = replace(options, blank_nodes=BlankNodes.REFUSED)
+    keeps = options.blank_nodes is BlankNodes.KEPT
+    is_sound, plain = canonical_checker(keeps), {one.path for one in datasets if one.syntax is N_QUADS}
+
+    def check(added: bytes) -> None:
+        if new in plain and not is_sound((added,)):
+            raise NotCanonical(new)
+
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
-        old, new = datasets
-        plain = canonical_files([one.path for one in datasets if one.syntax is N_QUADS], options)
-        paths = {"old": old.path, "new": new.path}
-        for name, one in (("old", old), ("new", new)):
-            if one.path not in plain:
-                paths[name] = Path(folder, name)
-                write_canonical([one], paths[name], scratch=Path(folder), options=options, durable=False)
-        return write_patch(paths["old"], paths["new"], target)
+        while True:
+            old, new = (one.path if one.path in plain else Path(folder, str(n)) for n, one in enumerate(datasets))
+            for one, path in zip(datasets, (old, new), strict=True):
+                if path not in plain and not path.exists():
+                    write_canonical([one], path, scratch=Path(folder), options=options, durable=False)
+            with old.open("rb") as first, new.open("rb") as second:
+                blocks = plain_blocks(first, _PIECE)
+                if old in plain:  # what both have is looked at once
+                    blocks = checked_blocks(old, blocks, keeps_blanks=keeps)
+                try:
+                    with closing(blocks):
+                        return _write_patch(
+                            _rising(old, blocks), _rising(new, plain_blocks(second, _PIECE)), target, check
+                        )
+                except NotCanonical as fault:
+                    plain.discard(fault.path)
+                    target.seek(0)
+                    target.truncate()
 
 
 # patches applied, inverted, composed: sorted, in bounded memory
