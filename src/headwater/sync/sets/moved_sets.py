@@ -16,11 +16,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from headwater.errors import SourceFault, UsageFault
+from headwater.errors import UsageFault
 from headwater.spec.uris import normalise, origin
 from headwater.storage.transaction import Transaction
-from headwater.sync.connection import MovedElsewhere, Origin, origin_of
-from headwater.sync.lists.documents import Documents
+from headwater.sync.connection import MovedElsewhere, origin_of
+from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.lists.position import Position
 from headwater.sync.sets.discovery import DiscoveredSets
 from headwater.sync.sets.selection import SetNames
@@ -266,7 +266,6 @@ def moved_elsewhere(row: SetRow, found: ListAgreement, source: str, destination:
 
 
 _HALF, _NEARLY_ALL = 0.5, 0.9
-_DEAD = 2  # an origin where so many requests in a row come to nothing is asked for nothing more
 
 
 def match(
@@ -296,22 +295,11 @@ def match(
                 move = Move(row.offer, row.id in said, guessed) if is_move(row.offer, offer) else None
                 rows[offer.identity] = msgspec.structs.replace(row, move=move)
 
-    def by_redirect(offer: Offer) -> SetRow | None:
-        """The set whose address redirects permanently to the offer; no more are asked than until that is found."""
-        wanted = normalise(offer.identity)
-        while wanted not in targets and (row := next(unasked, None)) is not None:
-            where = row.offer.capability_list or row.offer.identity
-            if failures[origin_of(where)] >= _DEAD:
-                continue
-            try:
-                target = documents.probe(where, most_entries=1).moved_to
-            except SourceFault:
-                failures[origin_of(where)] += 1
-                continue
-            failures[origin_of(where)] = 0
-            if target is not None:
-                targets.setdefault(normalise(target), row)
-        return targets.get(wanted)
+    def by_redirect() -> dict[str, SetRow]:
+        """The sets that are left, by where their addresses redirect to permanently."""
+        asked = [(row.offer.capability_list or row.offer.identity, None) for row in left.values()]
+        probes = zip(left.values(), documents.probe_many(asked), strict=True)
+        return {normalise(one.moved_to): row for row, one in probes if isinstance(one, Probe) and one.moved_to}
 
     def pair_only(guessed: float = 0.0) -> None:
         able = [row for row in left.values() if not said or row.id in said]
@@ -325,8 +313,9 @@ def match(
     pair(lambda offer: row if (row := by_name.get(offer.name)) is not None and row.id in said else None)
     if len(said) == 1:
         pair_only()
-    unasked, targets, failures = iter(list(left.values())), dict[str, SetRow](), Counter[Origin | None]()
-    pair(by_redirect)
+    if left and any(offer.identity not in rows for offer in new):
+        targets = by_redirect()
+        pair(lambda offer: targets.get(normalise(offer.identity)))
     # no guess where the address is that of another source, or where a temporary redirect leads to another origin
     came, at = origin_of(found.url), origin_of(found.final)
     is_detour = came != at and at not in map(origin_of, documents.moved.values())
