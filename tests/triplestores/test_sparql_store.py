@@ -350,7 +350,7 @@ def test_dot_segments_of_iris_stay_whatever_the_endpoint_makes_of_them(
     store.apply(DOTTED[1:4], DOTTED[4:], msgspec.structs.replace(place, quads=2))
     assert held(store) == {DOTTED[0], DOTTED[4]}
     assert len(list(server.store.quads_for_pattern(None, None, None, None))) == 2 + 7  # and what is noted
-    store.remove()
+    store.leave(name)
     assert not len(server.store)
 
 

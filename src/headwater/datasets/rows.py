@@ -91,8 +91,6 @@ def _encoded(counts: dict[str, int]) -> dict[bytes, int]:
 DATASET_FILE: Final = "dataset.nq"
 """The URI of a dataset's only resource, below the URL of its set (TIM-07)."""
 DATASET_TYPE: Final = "application/n-quads"
-PATCH_TYPE: Final = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
-"""Of its patches (NQUD-03); `rdf.syntaxes` has it, too, and with it the parsers."""
 DATASET_KEY: Final[RowKey] = ("dataset", "state")
 SEEN_KEY: Final[RowKey] = ("dataset", "seen")
 ORIGIN_KEY: Final[RowKey] = ("dataset", "origin")

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from headwater.rdf import N_QUADS_DIFF
+
 LARGEST: Final = 16 << 20
 """Octets of a resource, of a patch and of its result: everything is held in memory."""
 MOST_OPERATIONS: Final = 10_000
@@ -86,8 +88,6 @@ def _statements(octets: bytes) -> set[bytes]:
 JSON: Final = PatchFormat(
     "json", "application/json-patch+json", "json", ("application/json", "text/json", "+json"), _make_json
 )
-N_QUADS_DIFF: Final = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
-"""N-Quads Unified Diff (NQUD-03); destinations apply it to files of any size (`headwater.rdf.unified_diff`)."""
 N_QUADS: Final = PatchFormat(
     "nquads", N_QUADS_DIFF, "nqud", ("application/n-quads", "application/n-triples"), _make_nquads
 )

@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Change, Resource
 from headwater.catalog.page_filling import link_octets, weight
-from headwater.datasets.rows import PATCH_TYPE, patches_at, read_origin
+from headwater.datasets.rows import patches_at, read_origin
 from headwater.files.patterns import Selection
 from headwater.publish.link_rules import (
     NO_RULES,
@@ -26,6 +26,7 @@ from headwater.publish.link_rules import (
 )
 from headwater.publish.patches import patch_link, patches_of
 from headwater.publish.site import SetSettings, Site, dataset_patch_name
+from headwater.rdf import N_QUADS_DIFF
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import to_microseconds
 from headwater.versions.history import row_key, state_of, time_text
@@ -140,7 +141,7 @@ class AddedLinks:
             for one in changes:
                 if (patch := kept.get(one.seq)) is not None:
                     href = site.url(dataset_patch_name(name, one.seq, patch.sha256))
-                    links[one.seq] = (patch_link(href, patch.sha256, patch.octets, one, PATCH_TYPE),)
+                    links[one.seq] = (patch_link(href, patch.sha256, patch.octets, one, N_QUADS_DIFF),)
             yield links
 
 

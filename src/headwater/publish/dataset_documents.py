@@ -13,13 +13,13 @@ from typing import Final
 from headwater.datasets.dataset_folder import DatasetFolder, blocks_of
 from headwater.datasets.rows import (
     DATASET_TYPE,
-    PATCH_TYPE,
     DatasetState,
     patches_from,
     read_dataset,
 )
 from headwater.publish.site import SetSettings, Site, dataset_name, dataset_patch_name, description_name
 from headwater.publish.store_writer import DocumentMark, PublicationJob, decode_mark
+from headwater.rdf import N_QUADS_DIFF
 from headwater.spec.times import format_datetime
 from headwater.storage.object_store import ObjectKind
 
@@ -88,7 +88,7 @@ def _largest(counts: dict[str, int]) -> list[tuple[str, int]]:
 
 
 _DATASET: Final = ObjectKind(DATASET_TYPE, has_gzip=True)
-_PATCH: Final = ObjectKind(PATCH_TYPE, has_gzip=True)
+_PATCH: Final = ObjectKind(N_QUADS_DIFF, has_gzip=True)
 
 
 def publish_dataset(job: PublicationJob, folder_of_state: Path) -> tuple[tuple[str, ...], list[str]]:

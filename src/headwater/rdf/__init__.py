@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from headwater.errors import SourceFault
 
+N_QUADS_DIFF = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
+"""The media type of N-Quads Unified Diff (NQUD-03, TIM-A13)."""
+
 
 class BadRdf(SourceFault):
     """A file is not RDF in the syntax that it claims, or holds what a dataset of ours cannot have. `line` is where, if

@@ -13,10 +13,9 @@ import msgspec
 from pyoxigraph import RdfFormat
 
 from headwater.errors import SourceFault
+from headwater.rdf import N_QUADS_DIFF
 from headwater.typed_decoding import from_json
 
-NQUD_MEDIA_TYPE: Final = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
-"""Of N-Quads Unified Diff (NQUD-03, TIM-A13)."""
 NQUD_SUFFIX: Final = "nqud"
 
 
@@ -88,7 +87,7 @@ def syntax_of(media_type: str | None, name: str) -> Syntax | None:
 
 def is_patch(media_type: str | None, name: str) -> bool:
     """Whether a file is N-Quads Unified Diff, by its media type or the suffix of its name (TIM-A1, NQUD-03)."""
-    return _essence(media_type or "") == NQUD_MEDIA_TYPE or _suffix(name) == NQUD_SUFFIX
+    return _essence(media_type or "") == N_QUADS_DIFF or _suffix(name) == NQUD_SUFFIX
 
 
 def _essence(media_type: str) -> str:

@@ -23,8 +23,8 @@ import msgspec
 from headwater.copy_state import FOLDER, JOURNAL_ID
 from headwater.errors import Exit, HeadwaterError, SourceFault, StoreFault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
-from headwater.patches import N_QUADS_DIFF
 from headwater.progress import Progress
+from headwater.rdf import N_QUADS_DIFF
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.syntaxes import (
     N_QUADS,
@@ -142,8 +142,8 @@ def restate_patches(t: Transaction, set_id: int, wanted: str | None, *, listed: 
 # the states of the dataset that are kept for one store
 
 _NOTE: Final = "state.json"
-_LEFT_BEHIND: Final = ("rdf-*", ".state-*", "oxigraph.new", "oxigraph.old", "next", ".next.*.part", "changes.nqud")
-"""Names of what a killed run may have left."""
+_SCRATCH: Final = "rdf-"
+"""The beginning of the names of what a killed run may have left."""
 
 
 class KeptState(msgspec.Struct, frozen=True):
@@ -181,12 +181,9 @@ class KeptStates:
         self._noted: KeptState | None = None
         with suppress(OSError, msgspec.DecodeError):
             self._noted = from_json((folder / _NOTE).read_bytes(), KeptState)
-        for pattern in _LEFT_BEHIND:
-            for path in folder.glob(pattern):
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
+        for path in folder.glob(f"{_SCRATCH}*"):
+            shutil.rmtree(path, ignore_errors=True)
+            path.unlink(missing_ok=True)
 
     def path(self, sha256: str) -> Path:
         """Where the file of a state is, or would be."""
@@ -224,12 +221,12 @@ class KeptStates:
         state = msgspec.structs.replace(state, copy=self._copy, dataset=dataset.uri)
         if state != noted:
             self._noted = state
-            replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], ".state-")
+            replace_file(self._folder / _NOTE, [msgspec.json.encode(state)], _SCRATCH)
         return state
 
     def scratch(self) -> tempfile.TemporaryDirectory[str]:
         """A folder for temporary files."""
-        return tempfile.TemporaryDirectory(prefix="rdf-", dir=self._folder)
+        return tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=self._folder)
 
     @contextmanager
     def changes(self, before: str, after: str) -> Iterator[tuple[Path, PatchSummary]]:

@@ -15,17 +15,16 @@ from typing import Any
 
 import msgspec
 
-from headwater.copy_state import FOLDER
 from headwater.errors import Exit, SourceFault, UsageFault
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.extensions import DumpLimits
-from headwater.spec.kinds import PATCH, RULES, Kind, Root
+from headwater.spec.kinds import RULES, Kind, Root
 from headwater.spec.records import Document, Entry, Link
 from headwater.spec.text_values import EmptyDocument
 from headwater.spec.times import format_datetime
 from headwater.spec.uris import normalise
 from headwater.sync.connection import starting_uri
-from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
+from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.lists.documents import DocumentRead, Documents, EntryConsumer, ListDocuments, MissingDocument
 from headwater.sync.lists.entries import DEEPEST_INDEX
@@ -259,11 +258,6 @@ def _shown(told: Document | Entry | Link, *names: str) -> dict[str, Any]:
 
 
 _MOST_STATEMENTS = 1_000
-_RELATIONS = (
-    "duplicate", "canonical", "alternate", "describedby", "describes", "profile", "memento", "timegate", "timemap",
-    PATCH, "collection", "via",
-)  # fmt: skip
-"""Relations in the order in which they are told; then all others."""
 
 
 class LinkStatement(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -352,9 +346,7 @@ def view_resource(
 
 def _of_copy(root: Path, uri: str) -> tuple[str, list[HeldFile]]:
     """The source of a copy, and the files that it holds of the resource."""
-    if not (root / FOLDER / "state.sqlite").is_file():
-        raise UsageFault("this folder is no copy", where=str(root), advice="Name a copy, or the address of a source.")
-    with state_copy(DestinationFolder(root)) as database, database.read() as t:
+    with readable_state(DestinationFolder(root)) as database, database.read() as t:
         url = fact(t, "url")
         rows = t.rows(
             "SELECT s.name, r.path, r.size, r.digest FROM resources r JOIN sets s ON s.id = r.set_id"
@@ -430,6 +422,5 @@ def _statement(link: Link, stated_by: str | None = None) -> LinkStatement:
     return LinkStatement(stated_by=stated_by, **said)
 
 
-def _rank(statement: LinkStatement) -> tuple[int, str, int]:
-    order = _RELATIONS.index(statement.rel) if statement.rel in _RELATIONS else len(_RELATIONS)
-    return order, statement.rel, statement.pri or 999_999
+def _rank(statement: LinkStatement) -> tuple[str, int]:
+    return statement.rel, statement.pri or 999_999

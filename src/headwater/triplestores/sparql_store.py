@@ -147,27 +147,21 @@ class SparqlStore:
         self._endpoint.close()
 
     def leave(self, former: str) -> None:
-        """Remove what is there by the URI that the dataset had before: its graphs would belong to another one."""
-        SparqlStore(self._endpoint, former, self._where).remove()
+        """Drop the graphs of the dataset by the URI that it had before, and what is noted of it: they would belong to
+        another one. Broken off, it is to be done again."""
+        before = SparqlStore(self._endpoint, former, self._where)
+        if mine := before._graphs():
+            before._note(under_way="load")
+            before._drop(mine)
+            self._update(f"DELETE WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {before._subject} ?p ?o }} }}")
 
-    def remove(self) -> None:
-        """Drop the graphs of the dataset, and what is noted of it; broken off, it is to be done again."""
-        mine = self._graphs()
-        if mine:
-            self._note(under_way="load")
-            self._drop(mine)
-            self._update(f"DELETE WHERE {{ GRAPH <{POSITION_GRAPH}> {{ {self._subject} ?p ?o }} }}")
-
-    def write_statements(self, target: IO[bytes]) -> int:
-        """Write all statements as N-Quads into a binary stream, as they are published; how many there are."""
-        count = 0
+    def write_statements(self, target: IO[bytes]) -> None:
+        """Write all statements as N-Quads into a binary stream, as they are published."""
         for graph in sorted(self._graphs()):
             name = b"" if graph == self._default else b" " + graph.encode()
             for row in self._rows(f"SELECT ?s ?p ?o WHERE {{ GRAPH {graph} {{ ?s ?p ?o }} }}"):
                 line = " ".join(term or "" for term in row).encode() + name + b" .\n"
                 target.write(with_blank_nodes(line))
-                count += 1
-        return count
 
     def count(self) -> int:
         """How many statements are in the graphs of the dataset."""

@@ -18,12 +18,12 @@ import pytest
 import rdflib
 
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, InputChanged
-from headwater.datasets.rows import PATCH_TYPE, DatasetState, patches_from, read_dataset
+from headwater.datasets.rows import DatasetState, patches_from, read_dataset
 from headwater.errors import SourceFault, UsageFault
 from headwater.ingest import dataset_inputs as inputs
 from headwater.publish.notifications import change_payload
 from headwater.rdf import BadRdf, BlankNodesRefused
-from headwater.rdf.syntaxes import NQUD_MEDIA_TYPE, SYNTAXES, RdfInput
+from headwater.rdf.syntaxes import SYNTAXES, RdfInput
 from headwater.source import published_dataset as intake
 from headwater.source.config import BadDatasetConfig, SetConfig
 from headwater.source.set_folders import FolderOverlap
@@ -542,10 +542,6 @@ def test_the_position_of_a_store_that_a_sync_keeps_is_none_of_its_dataset(tmp_pa
     rounds = Rounds(tmp_path, config)
     rounds.run()
     assert rounds.imported().lines == {one.encode() for one in lines}
-
-
-def test_the_media_type_of_patches_is_that_of_n_quads_unified_diff() -> None:
-    assert PATCH_TYPE == NQUD_MEDIA_TYPE
 
 
 @pytest.mark.parametrize(

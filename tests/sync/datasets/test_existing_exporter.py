@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.patches import N_QUADS_DIFF
+from headwater.rdf import N_QUADS_DIFF
 from tests.support.copying import DONE, Ran, check, go
 from tests.support.fake_source import Reply, Site, Source, at, ln, sha, url
 from tests.triplestores.test_embedded_store import POOL

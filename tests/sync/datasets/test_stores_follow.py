@@ -13,7 +13,7 @@ from typing import Any
 import pyoxigraph
 import pytest
 
-from headwater.patches import N_QUADS_DIFF
+from headwater.rdf import N_QUADS_DIFF
 from headwater.rdf.canonical import DatasetSummary, write_canonical
 from headwater.sync import dataset_sync
 from headwater.sync.copy_status import copy_status

@@ -7,7 +7,8 @@ import hashlib
 import msgspec
 import pytest
 
-from headwater.patches import LARGEST, N_QUADS_DIFF
+from headwater.patches import LARGEST
+from headwater.rdf import N_QUADS_DIFF
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
 from headwater.sync.transfer.patching import MOST_STEPS, PendingChange, planned_patches

@@ -16,8 +16,9 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.patches import N_QUADS_DIFF, is_of_dataset
+from headwater.patches import is_of_dataset
 from headwater.progress import Listener, Progress
+from headwater.rdf import N_QUADS_DIFF
 from headwater.spec.extensions import CANONICAL, canonical_digest
 from headwater.spec.kinds import PATCH, Kind
 from headwater.spec.records import ChangeKind, Document, Entry, Extra, Link

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.patches import N_QUADS_DIFF
+from headwater.rdf import N_QUADS_DIFF
 from headwater.spec.kinds import PATCH
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.copy.file_tree import FileTree
