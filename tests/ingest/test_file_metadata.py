@@ -118,37 +118,35 @@ def test_other_rules_make_another_mark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "vanished", "found", "share", "moved", "reason"),
+    ("held", "vanished", "found", "share", "reason"),
     [
-        (0, 0, 0, 0.2, False, None),
-        (5, 0, 5, 0.2, False, None),
-        (1, 1, 0, 0.2, False, HoldReason.ROOT_EMPTY),
-        (5, 5, 3, 0.2, False, HoldReason.ALL_GONE),
-        (5, 5, 3, 1.0, False, None),
-        (1, 1, 1, 0.5, False, HoldReason.ALL_GONE),
-        (11, 9, 2, 0.2, False, None),
-        (11, 10, 1, 0.2, False, None),
-        (11, 11, 0, 0.2, False, HoldReason.ROOT_EMPTY),
-        (54, 11, 43, 0.2, False, HoldReason.TOO_MANY),
-        (55, 11, 44, 0.2, False, None),
-        (100, FLOOR, 90, 0.0001, False, None),
-        (100, 20, 80, 0.2, False, None),
-        (100, 21, 79, 0.2, False, HoldReason.TOO_MANY),
-        (100, 100, 40, 0.2, False, HoldReason.ALL_GONE),
-        (100, 100, 0, 1.0, False, None),
-        (100, 99, 1, 1.0, False, None),
-        (100, 60, 40, 0.5, False, HoldReason.TOO_MANY),
-        (100, 50, 50, 0.5, False, None),
-        (100, 1, 99, 0.0, False, HoldReason.TOO_MANY),
-        (20, 5, 15, 0.2, True, HoldReason.TOO_MANY),
-        (20, 4, 16, 0.2, True, None),
-        (20, 5, 15, 0.2, False, None),
+        (0, 0, 0, 0.2, None),
+        (5, 0, 5, 0.2, None),
+        (1, 1, 0, 0.2, HoldReason.ROOT_EMPTY),
+        (5, 5, 3, 0.2, HoldReason.ALL_GONE),
+        (5, 5, 3, 1.0, None),
+        (1, 1, 1, 0.5, HoldReason.ALL_GONE),
+        (11, 9, 2, 0.2, None),
+        (11, 10, 1, 0.2, None),
+        (11, 11, 0, 0.2, HoldReason.ROOT_EMPTY),
+        (54, 11, 43, 0.2, HoldReason.TOO_MANY),
+        (55, 11, 44, 0.2, None),
+        (100, FLOOR, 90, 0.0001, None),
+        (100, 20, 80, 0.2, None),
+        (100, 21, 79, 0.2, HoldReason.TOO_MANY),
+        (100, 100, 40, 0.2, HoldReason.ALL_GONE),
+        (100, 100, 0, 1.0, None),
+        (100, 99, 1, 1.0, None),
+        (100, 60, 40, 0.5, HoldReason.TOO_MANY),
+        (100, 50, 50, 0.5, None),
+        (100, 1, 99, 0.0, HoldReason.TOO_MANY),
+        (20, 5, 15, 0.2, None),
     ],
 )
 def test_when_deletions_are_held_back(
-    held: int, vanished: int, found: int, share: float, moved: bool, reason: HoldReason | None
+    held: int, vanished: int, found: int, share: float, reason: HoldReason | None
 ) -> None:
-    verdict = judge(held, vanished, found, share, device_changed=moved)
+    verdict = judge(held, vanished, found, share)
     assert (verdict.reason if verdict else None) is reason
     if verdict:
         assert f"{vanished:,} of {held:,}" in str(verdict)

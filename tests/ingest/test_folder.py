@@ -22,12 +22,13 @@ from headwater.files import hashing
 from headwater.files.hash_pool import HashPool
 from headwater.files.nofollow import Opener, open_by_steps, open_unlinked
 from headwater.files.patterns import Selection
+from headwater.ingest.folder import comparison
 from headwater.ingest.folder import file_events as event_builder
 from headwater.ingest.folder import scanner as folder_module
-from headwater.ingest.folder.comparison import ScanResult
+from headwater.ingest.folder.comparison import ScanResult, compare
 from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner
 from headwater.ingest.folder.static_tree import SetTree
-from headwater.ingest.folder.walk import Folder, quote, topmost
+from headwater.ingest.folder.walk import Folder, UnreadableEntry, quote, topmost
 from headwater.ingest.set_problems import WINDOW, HoldReason
 from headwater.processes.pool import Stopped
 from tests.ingest.scanned_folder import SET, ScannedFolder, hashes, now
@@ -207,6 +208,14 @@ def test_what_cannot_be_read_stays_as_published(
     monkeypatch.undo()
     assert world.scan().updated == 1
     assert world.held() == world.truth()
+
+
+def test_nothing_is_missing_where_more_cannot_be_read_than_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "MOST_PLACES", 1)
+    seen = [UnreadableEntry("a", b"/a", "closed"), UnreadableEntry("b/", b"/b", "closed")]
+    result = ScanResult()
+    assert list(compare(seen, [("a", b""), ("b/x", b""), ("c", b"")], 0, result)) == []
+    assert (result.kept, result.unreadable.count) == (3, 3)
 
 
 @pytest.mark.parametrize("error", [13, 5, 116], ids=["EACCES", "EIO", "ESTALE"])
@@ -493,8 +502,10 @@ def test_a_file_that_is_back_before_its_deletion_is_recorded_is_not_deleted(worl
             world.put("a", b"new")
 
     world.breathe = put_back
-    world.scan()
+    done = world.scan()
     assert breaths[0] >= 2
+    assert (done.deleted, done.unsettled) == (0, [b"a"])
+    world.rescan(*done.unsettled)
     assert world.told() == [("updated", "a")]
     assert world.held() == world.truth()
 
@@ -713,7 +724,7 @@ def mostly_gone(world: ScannedFolder) -> None:
     [
         (emptied, HoldReason.ROOT_EMPTY),
         (missing, HoldReason.ROOT_MISSING),
-        (a_file, HoldReason.ROOT_NOT_FOLDER),
+        (a_file, HoldReason.ROOT_MISSING),
         (mostly_gone, HoldReason.TOO_MANY),
     ],
 )

@@ -10,12 +10,15 @@ import gc
 import os
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 import msgspec
 
+from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.cli.catalog_argument import OUTPUT_STATE
 from headwater.cli.output import counted, json_document, json_line, json_option, lines_of, listening, some_of
 from headwater.cli.serve_options import converted, sets_of
@@ -34,7 +37,7 @@ from headwater.cli.shared_options import (
 from headwater.cli.stop_signal import StopSignal, hangups_noted
 from headwater.errors import Exit, UsageFault
 from headwater.ingest.folder.comparison import ScanResult
-from headwater.ingest.folder.scanner import dry_run
+from headwater.ingest.folder.scanner import FolderScanner
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.quantities import human_octets, human_seconds
 from headwater.source.config import SourceConfig, read_config
@@ -299,7 +302,9 @@ def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
         else:
             site, scanned = config.site(), [one for one in config.sets if one.files]
             folders = {one.name: scan_settings(one, site, tree, config) for one in scanned}
-            found = {name: dry_run(folder, (), 0, listener) for name, folder in folders.items()}
+            with TemporaryDirectory() as state, closing(SqliteCatalog(Path(state) / CATALOG)) as empty:
+                scanners = [FolderScanner(empty, *one, utc_now, listener) for one in folders.items()]
+                found = {one.name: one.survey() for one in scanners}
             found |= {one.name: ScanResult(created=1, read=1) for one in config.sets if one.is_dataset}
     if as_json:
         sets = [{"set": name, "dry_run": True, **_scan(result)} for name, result in found.items()]

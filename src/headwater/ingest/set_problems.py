@@ -76,7 +76,7 @@ def unreadable_update(catalog: Catalog, name: str, count: int, places: Collectio
     noted = catalog.rows(name, [_UNREADABLE]).get(_UNREADABLE)
     if not count:
         return None if noted is None else StateUpdate(delete=[_UNREADABLE])
-    told = UnreadableCount(set=name, files=count, examples=tuple(sorted(places)[:_EXAMPLES]))
+    told = UnreadableCount(set=name, files=count, examples=tuple(sorted(filter(None, places))[:_EXAMPLES]))
     row = StateRow(*_UNREADABLE, msgspec.json.encode(told))
     return None if noted == row else StateUpdate(put=[row])
 
@@ -101,17 +101,11 @@ _CONSENT: Final[RowKey] = ("deletions", "allowed")
 class HoldReason(Enum):
     """Why deletions are held back."""
 
-    ROOT_MISSING = "the folder is not there"
-    ROOT_NOT_FOLDER = "what should be the folder is something else"
-    ROOT_UNREADABLE = "the folder cannot be read"
+    ROOT_MISSING = "the folder is not there, or cannot be read"
     ROOT_EMPTY = "the folder is suddenly empty: is its file system mounted?"
     ALL_GONE = "everything that was held has vanished"
     TOO_MANY = "too many files have vanished at once"
     ANNOUNCED = "too many deletions were announced at once"
-
-
-_NEVER: Final = (HoldReason.ROOT_MISSING, HoldReason.ROOT_NOT_FOLDER, HoldReason.ROOT_UNREADABLE)
-"""Without the folder nobody knows what is in it: consent does not help."""
 
 
 class DeletionHold(msgspec.Struct, frozen=True):
@@ -123,7 +117,9 @@ class DeletionHold(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         told = f"{self.reason.value}: {self.vanished:,} of {self.held:,} would be deleted"
-        return told if self.reason in _NEVER else f"{told}; `headwater allow-deletions` allows that once"
+        if self.reason is HoldReason.ROOT_MISSING:  # nobody knows what is in it: consent does not help
+            return told
+        return f"{told}; `headwater allow-deletions` allows that once"
 
 
 class DeletionsHeld(StoreFault):
@@ -133,18 +129,17 @@ class DeletionsHeld(StoreFault):
     exit_status: ClassVar[Exit] = Exit.TRANSFERS_FAILED
 
 
-def judge(held: int, vanished: int, found: int, share: float, *, device_changed: bool = False) -> DeletionHold | None:
+def judge(held: int, vanished: int, found: int, share: float) -> DeletionHold | None:
     """None when the deletions may be recorded.
 
     `held` resources are in the set, of which `vanished` are gone; `found` files are in the folder now. `share` 1 is
-    consent to everything, 0 to nothing. Up to `FLOOR` files are no mass, unless they are everything that was held, or
-    the device has changed.
+    consent to everything, 0 to nothing. Up to `FLOOR` files are no mass, unless they are everything that was held.
     """
     if vanished == 0 or share >= 1:
         return None
     if found == 0:
         return DeletionHold(HoldReason.ROOT_EMPTY, vanished, held)
-    if not needs_consent(vanished, held, share, floor=0 if device_changed or share == 0 else FLOOR):
+    if not needs_consent(vanished, held, share, floor=0 if share == 0 else FLOOR):
         return None
     return DeletionHold(HoldReason.ALL_GONE if vanished >= held else HoldReason.TOO_MANY, vanished, held)
 
@@ -165,9 +160,7 @@ class DeletionGuard:
         self.share = share
         self._clock = clock
 
-    def judge(
-        self, held: int, vanished: int, found: int, *, is_whole: bool = True, device_changed: bool = False
-    ) -> DeletionHold | None:
+    def judge(self, held: int, vanished: int, found: int, *, is_whole: bool = True) -> DeletionHold | None:
         """As the function `judge`, counting what the window has. What is not `is_whole` (a look at a few paths) adds
         to what is held back already, and lets nothing of it go."""
         if vanished == 0 or self.share >= 1:
@@ -178,7 +171,7 @@ class DeletionGuard:
         before = self._count(rows).deleted
         if not is_whole and HELD_BACK in rows:
             return DeletionHold(HoldReason.TOO_MANY, before + vanished, before + held)
-        return judge(before + held, before + vanished, found, self.share, device_changed=device_changed)
+        return judge(before + held, before + vanished, found, self.share)
 
     def counted(self, deleted: int) -> StateUpdate:
         """The rows by which deletions that are being recorded are counted; those with consent are not."""

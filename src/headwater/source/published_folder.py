@@ -70,7 +70,6 @@ class PublishedFolder(Intake):
             kept=kept,
         )
         self._unreadable = UnreadableFiles()
-        self._was_whole = False
         self._is_whole = False
         """Whether the last look was one at the whole."""
 
@@ -93,7 +92,6 @@ class PublishedFolder(Intake):
         self._note_problems(scanned, is_whole=True, is_unreadable_known=True)
         if history is not None and scanned.opened:
             history.begin()
-        self._was_whole = self._was_whole or scanned.at is not None
         self._is_whole = True
         held_back = None if scanned.held_back is None else str(scanned.held_back)
         return Looked(at=scanned.at, is_changed=True, held_back=held_back, scanned=scanned)
@@ -104,8 +102,7 @@ class PublishedFolder(Intake):
             self.begin()
         scanned = self._scanner.rescan(paths)
         held_back = None if scanned.held_back is None else str(scanned.held_back)
-        is_known = held_back is None and self._was_whole
-        is_known = is_known and self._unreadable.looked_again(map(quote, paths), scanned.unreadable)
+        is_known = held_back is None and self._unreadable.looked_again(map(quote, paths), scanned.unreadable)
         self._note_problems(scanned, is_whole=False, is_unreadable_known=is_known)
         self._is_whole = False
         return Looked(at=scanned.at, is_changed=bool(scanned.changes), held_back=held_back, scanned=scanned)

@@ -21,10 +21,9 @@ import msgspec
 
 from headwater.catalog.lease import SharedCatalog
 from headwater.errors import HeadwaterError
-from headwater.ingest.folder.comparison import ScanResult, memos_of
-from headwater.ingest.folder.scanner import dry_run
+from headwater.ingest.folder.comparison import ScanResult
+from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree import SetTree
-from headwater.ingest.set_problems import DeletionGuard
 from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
 from headwater.publish.change_dump import KeptContents
@@ -219,12 +218,8 @@ class Source(ConfiguredSource):
             from headwater.source.published_dataset import PublishedDataset
 
             return PublishedDataset(self._context, config, lambda: False).survey()
-        known = any(one.name == name for one in self.catalog.sets())
-        count = self.catalog.state(name).count if known else 0
-        folder = self._folders[name]
-        guard = DeletionGuard(self.catalog, name, folder.max_delete, self._clock)
-        held = memos_of(self.catalog, name) if known else ()
-        return dry_run(folder, held, count, self._listener, guard, self.kept_of(config))
+        folder, kept = self._folders[name], self.kept_of(config)
+        return FolderScanner(self.catalog, name, folder, self._clock, self._listener, kept=kept).survey()
 
     def start(self) -> None:
         """Keep all sets current until `stop`, by the tasks of one scheduler, while we lead (decision 028)."""

@@ -101,40 +101,44 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 class UnreadableFiles(msgspec.Struct):
     """Places of a folder that could not be read, each with how many files are published of it, as URIs without a slash.
 
-    Beyond MOST_PLACES of them files are only counted (`more`).
+    Beyond MOST_PLACES of them, all others are the empty place, which covers everything.
     """
 
     places: dict[str, int] = msgspec.field(default_factory=dict)
-    more: int = 0
 
     def add(self, place: str, files: int) -> None:
         """So many more files at a place."""
-        if place in self.places or len(self.places) < MOST_PLACES:
-            self.places[place] = self.places.get(place, 0) + files
-        else:
-            self.more += max(1, files)
+        place = place if place in self.places or len(self.places) < MOST_PLACES else ""
+        self.places[place] = self.places.get(place, 0) + files
+
+    def keeps(self, uri: str) -> bool:
+        """Whether a resource stays because nobody can tell whether it is there; then it is counted."""
+        if (place := _place_of(uri, self.places)) is None:
+            return False
+        self.places[place] += 1
+        return True
 
     @property
     def count(self) -> int:
         """How many files: what is behind a closed door and was never published counts as one."""
-        return sum(max(1, files) for files in self.places.values()) + self.more
+        return sum(max(1, files) for files in self.places.values())
 
     def looked_again(self, uris: Iterable[str], found: UnreadableFiles) -> bool:
         """A look at these URIs, and all below them, has found this; whether that is or was anything."""
         if not self.places and not found.places:
             return False
         looked = frozenset(uris)
-        self.places = {one: files for one, files in self.places.items() if not _is_below(one, looked)}
+        self.places = {one: files for one, files in self.places.items() if _place_of(one, looked) is None}
         for place, files in found.places.items():
             self.places[place] = max(files, self.places.get(place, 0))
-        self.more += found.more
         return True
 
 
-def _is_below(place: str, places: Container[str]) -> bool:
-    while place and place not in places:
-        place = place.rpartition("/")[0]
-    return bool(place)
+def _place_of(uri: str, places: Container[str]) -> str | None:
+    """The nearest of these places at or above a URI."""
+    while uri and uri not in places:
+        uri = uri.rpartition("/")[0]
+    return uri if uri in places else None
 
 
 RACY_MOST = 5_000
@@ -180,7 +184,6 @@ def memos_of(catalog: Catalog, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 MOST_PLACES = 1_000
-_REMEMBERED = 1_000
 _END: tuple[None, bytes] = (None, b"")
 
 
@@ -197,17 +200,22 @@ def compare(
     A file with the note that the catalog holds for it is unchanged. What lies at or below something unreadable is kept:
     not being able to look is never a deletion.
     """
-    closed = _Closed(result)
+
+    def missing(uri: str) -> Iterator[Candidate]:
+        if result.unreadable.keeps(uri):
+            result.kept += 1
+        else:
+            yield Candidate(uri)
+
     rows: Iterator[tuple[str | None, bytes]] = iter(held)
     uri, memo = next(rows, _END)
     for one in seen:
         here = one.uri
         while uri is not None and uri < here:
-            if not closed.keeps(uri):
-                yield Candidate(uri)
+            yield from missing(uri)
             uri, memo = next(rows, _END)
         if isinstance(one, UnreadableEntry):
-            closed.add(here)
+            result.unreadable.add(here.rstrip("/"), 0)
             unreadable(one)
             continue
         known = uri == here
@@ -219,35 +227,8 @@ def compare(
                 continue
         yield Candidate(here, one.path, one.stat.st_size, known)
     while uri is not None:
-        if not closed.keeps(uri):
-            yield Candidate(uri)
+        yield from missing(uri)
         uri, memo = next(rows, _END)
-
-
-class _Closed:
-    """The unreadable places that may still cover a URI to come; both streams move on in order, so few are held."""
-
-    def __init__(self, result: ScanResult) -> None:
-        self._places: set[str] = set()
-        self._result = result
-
-    def add(self, uri: str) -> None:
-        place = uri.rstrip("/")
-        if len(self._places) >= _REMEMBERED:
-            self._places = {one for one in self._places if one + "0" > place}  # "0" follows "/": all below is past
-        self._places.add(place)
-        self._result.unreadable.add(place, 0)
-
-    def keeps(self, uri: str) -> bool:
-        """Whether it stays because nobody can tell whether it is there; then it is counted."""
-        place = uri if self._places else ""
-        while place:
-            if place in self._places:
-                self._result.kept += 1
-                self._result.unreadable.add(place, 1)
-                return True
-            place = place.rpartition("/")[0]
-        return False
 
 
 _IN_MEMORY = 4 << 20
@@ -273,7 +254,7 @@ class DifferenceQueue:
         """Add one difference."""
         self.vanished += not one.path
         self.candidates += bool(one.path)
-        marshal.dump((one.uri, one.path, one.octets), self._file)
+        marshal.dump((one.uri, one.path, one.octets, one.known), self._file)
 
     def take(self) -> Iterator[Candidate]:
         """Everything that was put; may be asked for again."""

@@ -18,7 +18,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, takewhile
@@ -35,6 +35,7 @@ from headwater.catalog.interface import (
     SetState,
     StateRow,
     StateUpdate,
+    UnknownSet,
     Upsert,
 )
 from headwater.errors import UsageFault
@@ -45,7 +46,7 @@ from headwater.ingest.folder.comparison import (
     ScanResult,
     compare,
 )
-from headwater.ingest.folder.file_events import BATCH, EventBuilder, batched, mark_of, unreadable
+from headwater.ingest.folder.file_events import BATCH, EventBuilder, batched, unreadable
 from headwater.ingest.folder.walk import (
     FileEntry,
     Folder,
@@ -83,14 +84,11 @@ class WarningLog:
         """One place is left out, or nearly."""
         self._counts[rule] += 1
         key = (rule, path)
+        if key not in self._known and key not in self._now and self._told[rule] < EXAMPLES:
+            self._told[rule] += 1
+            self._listener(Notice(rule, message, os.fsdecode(path)))
         if len(self._now) < _REMEMBERED:
             self._now.add(key)
-        if key in self._known or self._told[rule] >= EXAMPLES:
-            return
-        self._told[rule] += 1
-        if len(self._known) < _REMEMBERED:
-            self._known.add(key)
-        self._listener(Notice(rule, message, os.fsdecode(path)))
 
     def end(self, *, whole: bool) -> dict[str, int]:
         """The pass is over: how many warnings each rule had. A `whole` pass has said everything that is to say."""
@@ -144,12 +142,12 @@ class FolderScanner:
     def __post_init__(self) -> None:
         self.path_filter = PathFilter(self.folder.root, self.folder.selection, self.folder.avoid)
         self.guard = DeletionGuard(self.catalog, self.name, self.folder.max_delete, self.clock)
-        self.device: int | None = None
-        """On which the last scan found the folder."""
         self.warned: set[tuple[str, bytes]] = set()
         """The warnings that were reported."""
-        self.outer: _Pass | None = None
-        """The pass in the middle of which others may come."""
+        self.is_busy = False
+        """Whether a pass is under way."""
+        self.overtaken: set[str] = set()
+        """What was recorded in the middle of it by passes that have looked later."""
 
     def scan(self) -> ScanResult:
         """Compare the whole folder; load and open the set when it is new.
@@ -157,49 +155,50 @@ class FolderScanner:
         Raises Stopped, HW-ING-02 (new sets only: a known set is kept as it is and the pass says `held_back`),
         HW-ING-30, and the catalog's faults. Whatever was recorded before stays, and the next pass goes on from there.
         """
-        is_new = self.catalog.create(self.name).opened_at is None
-        began = self.clock()
+        is_new, began = self.catalog.create(self.name).opened_at is None, self.clock()
         result = ScanResult(opened=is_new, at=None if is_new else self.catalog.mark(self.name, began))
-        with self._pass(result, whole=True) as one:
-            one.look_at_everything()
+        self._run(_Pass.scan, result)
         if is_new:
             result.at = self.catalog.open(self.name, began).opened_at
         return result
 
     def rescan(self, paths: Iterable[bytes]) -> ScanResult:
         """Compare these relative paths only: files, or folders with all below them, there or gone. The set is open."""
-        result = ScanResult()
-        with self._pass(result, whole=False) as one:
-            one.look_at(paths)
-        return result
+        return self._run(lambda one: one.rescan(paths), ScanResult(), is_whole=False)
 
-    @contextmanager
-    def _pass(self, result: ScanResult, *, whole: bool) -> Iterator[_Pass]:
-        with DifferenceQueue() as queue:
-            outer = self.outer
-            one = _Pass(self, result, queue, outer)
-            self.outer = outer or one
-            try:
-                yield one
-            finally:
-                self.outer = outer
-        result.warnings = one.warnings.end(whole=whole)
+    def survey(self) -> ScanResult:
+        """What a scan would find to do, without reading a file or recording anything. Raises HW-ING-02.
+
+        Whether a file has changed is told by its state, not by its octets.
+        """
+        return self._run(_Pass.survey, ScanResult())
+
+    def _run(self, work: Callable[[_Pass], None], result: ScanResult, *, is_whole: bool = True) -> ScanResult:
+        is_inner, self.is_busy = self.is_busy, True
+        try:
+            with DifferenceQueue() as queue:
+                one = _Pass(self, result, queue, is_inner=is_inner)
+                work(one)
+        finally:
+            self.is_busy = is_inner
+            if not is_inner:
+                self.overtaken.clear()
+        result.warnings = one.warnings.end(whole=is_whole)
         if result.unreadable.count:  # files: one warning for a folder is about all below it
             result.warnings["HW-ING-20"] = result.unreadable.count
+        return result
 
 
 class _Pass:
-    """One pass of a scanner, in the middle of an `outer` one or of none: then others come in the middle of it.
+    """One pass of a scanner. Unless it `is_inner`, others may come in the middle of it.
 
     Large files are left to the outermost pass: one that reads them for a while must not read them once more in its
     middle, nor record them twice. They are `unsettled` in any other.
     """
 
-    def __init__(self, scanner: FolderScanner, result: ScanResult, queue: DifferenceQueue, outer: _Pass | None) -> None:
-        self._outer = outer
+    def __init__(self, scanner: FolderScanner, result: ScanResult, queue: DifferenceQueue, *, is_inner: bool) -> None:
+        self._is_inner = is_inner
         self.warnings = WarningLog(scanner.listener, scanner.warned)
-        self.overtaken: set[str] = set()
-        """What was recorded in the middle of this pass, by one that has looked later."""
         self._scanner = scanner
         self._catalog = scanner.catalog
         self._name = scanner.name
@@ -207,7 +206,9 @@ class _Pass:
         self._result = result
         self._queue = queue
         self._is_loading = result.opened
-        self._total = self._catalog.state(self._name).count
+        self._total = 0
+        with suppress(UnknownSet):  # of a survey
+            self._total = self._catalog.state(self._name).count
         self._breathe_at = 0.0
         self._event_builder = EventBuilder(
             self._folder,
@@ -215,21 +216,38 @@ class _Pass:
             result,
             stop=self._breathing,
             warn=self.warnings.add,
-            overtaken=self.overtaken,
+            overtaken=() if is_inner else scanner.overtaken,
             kept=scanner.kept,
         )
 
-    def look_at_everything(self) -> None:
-        """Compare the whole folder. Raises HW-ING-02 where it cannot be read and the set is new."""
+    def scan(self) -> None:
+        """Compare the whole folder and record what differs. Raises HW-ING-02 where a new set's cannot be read."""
+        if (walk := self._look_at_everything(is_needed=self._is_loading)) is not None:
+            self._record_all(walk)
+
+    def survey(self) -> None:
+        """Compare the whole folder and count what would be recorded. Raises HW-ING-02 where it cannot be read."""
+        result = self._result
+        self._look_at_everything(is_needed=True)
+        for one in self._queue.take():
+            result.deleted += not one.path and (result.held_back is None or self._is_left_out(one.uri))
+            result.created += bool(one.path and not one.known)
+            result.updated += bool(one.path and one.known)
+            result.octets += one.octets
+        result.read = result.created + result.updated
+
+    def _look_at_everything(self, *, is_needed: bool) -> Walk | None:
+        """Steps 1 and 2. Raises HW-ING-02 where the folder cannot be read and `is_needed`."""
         result, queue, total = self._result, self._queue, self._total
         try:
             walk = self._folder.walk(self.warnings.add)
             self._look(walk.everything(), self._rows(), None if self._is_loading else total)
         except RootFault as fault:
-            if self._is_loading:
-                raise _unusable(self._folder, _reason(fault).value) from fault
-            self._hold_back(_reason(fault), total, total)
-            return
+            if is_needed:
+                text = f"cannot be published: {fault.__cause__}"
+                raise UsageFault(text, code="HW-ING-02", where=os.fsdecode(self._folder.root)) from fault
+            self._hold_back(HoldReason.ROOT_MISSING, total, total)
+            return None
         vanished = queue.vanished - queue.left_out
         if vanished and not walk.still_there():
             self._hold_back(HoldReason.ROOT_MISSING, vanished, total - queue.left_out)
@@ -239,16 +257,15 @@ class _Pass:
                 missing = (one.uri for one in queue.take() if not one.path)
                 judged = (uri for uri in missing if not self._is_left_out(uri))
                 vanished = sum(len(self._catalog.get(self._name, uris)) for uris in batched(judged, BATCH))
-            self._judge(walk, vanished, is_whole=True)
-        self._record_all(walk)
-        self._scanner.device = walk.state.st_dev
+            self._judge(vanished, is_whole=True)
+        return walk
 
-    def look_at(self, paths: Iterable[bytes]) -> None:
-        """Compare these relative paths."""
+    def rescan(self, paths: Iterable[bytes]) -> None:
+        """Compare these relative paths and record what differs."""
         try:
             walk = self._folder.walk(self.warnings.add)
-        except RootFault as fault:
-            self._hold_back(_reason(fault), self._total, self._total)
+        except RootFault:
+            self._hold_back(HoldReason.ROOT_MISSING, self._total, self._total)
             return
         for path in topmost(one for one in paths if not has_reserved(one)):  # states of commands change all the time
             uri, seen = quote(path), walk.at(path)
@@ -260,12 +277,12 @@ class _Pass:
             )
             self._look(first if is_here else [], [(one.uri, one.memo) for one in exact.values()])
             self._look([] if is_file else chain(first, seen), self._rows(uri + "/"))
-        self._judge(walk, self._queue.vanished - self._queue.left_out, is_whole=False)
+        self._judge(self._queue.vanished - self._queue.left_out, is_whole=False)
         self._record_all(walk)
 
     def _breathing(self) -> bool:
         """Whether to stop; asked again and again while a large file is read, for which nobody waits."""
-        if self._outer is None and time.monotonic() >= self._breathe_at:
+        if not self._is_inner and time.monotonic() >= self._breathe_at:
             self._scanner.breathe()
             self._breathe_at = time.monotonic() + _BREATH_SECONDS
         return self._scanner.stop()
@@ -273,15 +290,18 @@ class _Pass:
     def _pause(self) -> None:
         if self._scanner.stop():
             raise Stopped
-        if self._outer is None:
+        if not self._is_inner:
             self._scanner.breathe()
 
     # Step 1: look
 
     def _look(self, seen: Iterable[WalkEntry], held: Iterable[tuple[str, bytes]], total: int | None = None) -> None:
         usual = LONG_URI - self._folder.uri_prefix_length
-        pausing, closed = self._pausing(seen, total), partial(_warn_unreadable, self.warnings)
-        for one in compare(pausing, held, self._event_builder.mark, self._result, closed):
+
+        def closed(one: UnreadableEntry) -> None:
+            self.warnings.add(*unreadable(one.path, one.error))
+
+        for one in compare(self._pausing(seen, total), held, self._event_builder.mark, self._result, closed):
             if not one.path:
                 self._queue.left_out += self._is_left_out(one.uri)
             elif len(one.uri) > usual and not self._fits(one):
@@ -299,12 +319,12 @@ class _Pass:
     def _rows(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
         # Below a file lies nothing: a hint for one must not read thousands of its neighbours to find that out.
         after, limit = prefix, 1 if prefix else _ROWS
-        while rows := self._catalog.memos(self._name, after, limit):
-            if not rows[-1][0].startswith(prefix):
+        with suppress(UnknownSet):  # of a survey
+            while rows := self._catalog.memos(self._name, after, limit):
                 yield from takewhile(lambda row: row[0].startswith(prefix), rows)
-                return
-            yield from rows
-            after, limit = rows[-1][0], min(8 * limit, _ROWS)
+                if not rows[-1][0].startswith(prefix):
+                    return
+                after, limit = rows[-1][0], min(8 * limit, _ROWS)
 
     def _is_left_out(self, uri: str) -> bool:
         """Whether the settings no longer take it: then it goes by its owner's will, whatever lies in the folder."""
@@ -322,12 +342,10 @@ class _Pass:
 
     # Steps 2 and 3: judge and record deletions
 
-    def _judge(self, walk: Walk, vanished: int, *, is_whole: bool) -> None:
-        queue, device = self._queue, self._scanner.device
+    def _judge(self, vanished: int, *, is_whole: bool) -> None:
+        queue = self._queue
         found = self._total - queue.vanished + queue.candidates
-        moved = device is not None and device != walk.state.st_dev
-        held = self._total - queue.left_out
-        verdict = self._scanner.guard.judge(held, vanished, found, is_whole=is_whole, device_changed=moved)
+        verdict = self._scanner.guard.judge(self._total - queue.left_out, vanished, found, is_whole=is_whole)
         if verdict is not None:
             self._hold_back(verdict.reason, verdict.vanished, verdict.held)
 
@@ -339,15 +357,14 @@ class _Pass:
         text = f"deletions are held back: {result.held_back}"
         self.warnings.add("HW-ING-21", text, self._folder.root)
 
-    def _delete(self, walk: Walk) -> list[Candidate]:
-        """Record the deletions; return what is there after all: a file that was being replaced as the walk came by.
+    def _delete(self, walk: Walk) -> None:
+        """Record the deletions. What is there after all was being replaced as the walk came by: it is looked at again.
 
         While deletions are held back, those that the settings want are recorded all the same.
         """
         result = self._result
         if result.held_back is not None and not self._queue.left_out:
-            return []
-        returned: list[Candidate] = []
+            return
         vanished = (
             one.uri
             for one in self._queue.take()
@@ -362,11 +379,9 @@ class _Pass:
                 again = [one for one in found if isinstance(one, UnreadableEntry) or one.uri == uri]
                 if again:
                     result.kept += 1
+                    result.unsettled.append(path_of(uri))
                 else:
                     gone.append(Delete(uri))
-                returned += [
-                    Candidate(one.uri, one.path, one.stat.st_size) for one in again if isinstance(one, FileEntry)
-                ]
             withdrawn = [held[one.uri] for one in gone if self._is_left_out(one.uri)]
             update = NO_UPDATE if self._is_loading else self._scanner.guard.counted(len(gone) - len(withdrawn))
             if withdrawn and not self._is_loading:
@@ -376,13 +391,12 @@ class _Pass:
                 rows = [StateRow(WITHDRAWN, str(page), rank=until) for page in pages]
                 update = StateUpdate([*update.put, *rows], update.delete)
             result.deleted += len(gone) - len(self._record(gone, update=update))
-        return returned
 
     # Step 4: read and record
 
     def _record_all(self, walk: Walk) -> None:
         result, queue = self._result, self._queue
-        returned = self._delete(walk)
+        self._delete(walk)
         known: Callable[[list[str]], dict[str, Resource]] = partial(self._catalog.get, self._name)
         kept = self._scanner.kept
         size, versions = BATCH, kept.store
@@ -393,7 +407,7 @@ class _Pass:
             size = LOAD_BATCH if versions is not None else min(LOAD_BATCH, self._catalog.load_batch)
 
         def candidates(*, are_large: bool) -> Iterator[Candidate]:
-            for one in chain(returned, queue.take()):
+            for one in queue.take():
                 if one.path and (one.octets > LARGE_OCTETS and not self._is_loading) is are_large:
                     self._scanner.before_change()
                     yield one
@@ -401,11 +415,10 @@ class _Pass:
         def not_kept(path: bytes, text: str) -> None:
             self.warnings.add("HW-ING-23", text, path)
 
-        if self._outer is not None:
-            found = chain(returned, queue.take())
-            result.unsettled += [path_of(one.uri) for one in found if one.path and one.octets > LARGE_OCTETS]
+        if self._is_inner:
+            result.unsettled += [path_of(one.uri) for one in queue.take() if one.path and one.octets > LARGE_OCTETS]
         with nullcontext() if versions is None else versions.intake() as intake:
-            for are_large in (False, True) if self._outer is None else (False,):
+            for are_large in (False,) if self._is_inner else (False, True):
                 aside = None if intake is None else intake.folder
                 for batch in self._event_builder.batches(candidates(are_large=are_large), known, size, aside):
                     lost = set[str]()
@@ -447,62 +460,5 @@ class _Pass:
                     raise
 
     def _overtake(self, uris: Iterable[str]) -> None:
-        if self._outer is not None:
-            self._outer.overtaken.update(uris)
-
-
-def dry_run(
-    folder: Folder,
-    held: Iterable[tuple[str, bytes]],
-    count: int,
-    listener: Listener = silent,
-    guard: DeletionGuard | None = None,
-    kept: KeptChanges = NOTHING_KEPT,
-) -> ScanResult:
-    """What a scan would find to do, without reading a file or recording anything. Raises HW-ING-02.
-
-    `held` are the `count` resources of the set, sorted by URI, with their memos. Whether a file has changed is told by
-    its state, not by its octets.
-    """
-    result = ScanResult()
-    warnings = WarningLog(listener, set())
-    path_filter = PathFilter(folder.root, folder.selection, folder.avoid)
-    left_out = 0
-
-    try:
-        walk = folder.walk(warnings.add)
-        closed = partial(_warn_unreadable, warnings)
-        for one in compare(walk.everything(), held, mark_of(folder, kept), result, closed):
-            if not one.path:
-                result.deleted += 1
-                left_out += not path_filter.takes(path_of(one.uri))
-                continue
-            result.octets += one.octets
-            result.updated += one.known
-            result.created += not one.known
-    except RootFault as fault:
-        raise _unusable(folder, str(fault.__cause__)) from fault
-    result.read = result.created + result.updated
-    if guard is not None:
-        found = result.read + result.unchanged
-        result.held_back = guard.judge(count - left_out, result.deleted - left_out, found)
-    if result.held_back is not None:  # as in a scan: what was excluded goes nevertheless
-        result.kept += result.held_back.vanished
-        result.deleted = left_out
-    result.warnings = warnings.end(whole=True)
-    return result
-
-
-def _warn_unreadable(warnings: WarningLog, one: UnreadableEntry) -> None:
-    warnings.add(*unreadable(one.path, one.error))
-
-
-def _unusable(folder: Folder, why: str) -> UsageFault:
-    return UsageFault(f"cannot be published: {why}", code="HW-ING-02", where=os.fsdecode(folder.root))
-
-
-def _reason(fault: RootFault) -> HoldReason:
-    cause = fault.__cause__
-    if isinstance(cause, FileNotFoundError):
-        return HoldReason.ROOT_MISSING
-    return HoldReason.ROOT_NOT_FOLDER if isinstance(cause, NotADirectoryError) else HoldReason.ROOT_UNREADABLE
+        if self._is_inner:
+            self._scanner.overtaken.update(uris)
