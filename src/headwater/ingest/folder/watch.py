@@ -1,7 +1,8 @@
 """File system notifications: hints on where a folder has changed, by Linux's inotify(7).
 
-A hint may be missing or wrong: scans are the truth. What cannot be told is turned into a wider hint: a root that goes
-away, a lost watch, or more events than the system keeps hint everything. Elsewhere a folder is scanned now and then.
+A hint may be missing or wrong: scans are the truth. Where a root goes away, a watch is lost, or the system does not
+keep all events, watching ends, and whoever begins anew scans the whole. Elsewhere a folder is scanned now and then. A
+folder that has moved out is told of by its old name.
 
 Each folder is watched before it is listed, so what comes into it is heard or listed. Links are not followed, wherever
 in a path they are: a folder would be watched by another name, and its watch end with that name. A folder that cannot be
@@ -26,7 +27,6 @@ from headwater.files.nofollow import open_unlinked
 
 DEBOUNCE_MS = 200
 """So long changes are gathered while a file is being written: it is read once, not over and over."""
-_STEP_MS = 50
 QUIET_MS = 4
 """Else so long without another change: long enough to see a save by several steps as one."""
 SPACING_MS = 40
@@ -52,55 +52,40 @@ def hints(
 ) -> Iterator[frozenset[bytes]]:
     """Yield sets of relative paths that may have changed, until `stop`; EVERYTHING when it cannot be told which.
 
-    The first is empty and says that watching has begun: what happens from then on is hinted. A set with the empty path
-    among others hints everything. `unwatched` is told how many folders below are not watched because they cannot be
-    read. Raises CannotWatch.
+    The first is empty, unless there is news already, and says that watching has begun: what happens from then on is
+    hinted. `unwatched` is told how many folders below are not watched because they cannot be read. Raises CannotWatch.
     """
     base = os.path.realpath(root)
-    first: frozenset[bytes] | None = frozenset()
     if not _HAS_INOTIFY:
         raise CannotWatch("this system has no inotify: the folder is scanned now and then", where=os.fsdecode(root))
-    while not stop():
-        if not os.path.isdir(base):
-            raise CannotWatch("the folder is not there", where=os.fsdecode(root))
-        identity, hinted_at, seconds = _identity(root), 0.0, 0.0  # the first says that watching has begun
-        try:
-            with FolderWatch(base, stop) as watched:
-                while not stop():
-                    unwatched(len(watched.closed))
-                    found, seconds = watched.changes(seconds), _WAKE_MS / 1000
-                    if found:
-                        found |= _gathered(watched, hinted_at + SPACING_MS / 1000)
-                        hinted_at = time.monotonic()
-                    if _identity(root) != identity:  # a link that leads elsewhere now, a file system mounted over it
-                        yield EVERYTHING
-                        raise CannotWatch("the folder is another one now", where=os.fsdecode(root))
-                    if b"" in found:
-                        yield EVERYTHING
-                        raise CannotWatch("the folder itself was moved or removed", where=os.fsdecode(root))
-                    if found or first is not None:
-                        hinted, first = frozenset(found) | (first or frozenset()), None
-                        yield hinted
-            return
-        except WatchLost:  # told once all is watched anew: what changes until then is found as well
-            first = EVERYTHING
-        except OSError as cause:
-            what = cause.strerror or str(cause)
-            raise CannotWatch(f"the folder cannot be watched: {what}", where=os.fsdecode(root)) from cause
+    identity, hinted_at, seconds = _identity(root), 0.0, 0.0  # the first says that watching has begun
+    is_first = True
+    try:
+        with FolderWatch(base, stop) as watched:
+            while not stop():
+                unwatched(len(watched.closed))
+                found, seconds = watched.changes(seconds), _WAKE_MS / 1000
+                if found:
+                    found |= _gathered(watched, hinted_at + SPACING_MS / 1000)
+                    hinted_at = time.monotonic()
+                if b"" in found or _identity(root) != identity:  # a link may lead elsewhere, a mount hide it
+                    yield EVERYTHING
+                    raise CannotWatch("the folder was moved, removed or replaced", where=os.fsdecode(root))
+                if found or is_first:
+                    is_first = False
+                    yield frozenset(found)
+    except OSError as cause:
+        what = cause.strerror or str(cause)
+        raise CannotWatch(f"the folder cannot be watched: {what}", where=os.fsdecode(root)) from cause
 
 
 def _gathered(watched: FolderWatch, not_before: float) -> set[bytes]:
     """What else comes in a moment; or, while a file is being written, until it is not, or that takes long."""
     found: set[bytes] = set()
     began = time.monotonic()
-    ends = began + DEBOUNCE_MS / 1000
-    soon = max(not_before, began + QUIET_MS / 1000)
-    while (now := time.monotonic()) < ends:
-        pause = _STEP_MS / 1000 if watched.unclosed else max(soon - now, 0.0)
-        more = watched.changes(pause)
-        found |= more
-        if not more or (now >= soon and not watched.unclosed):
-            break
+    soon, ends = max(not_before, began + QUIET_MS / 1000), began + DEBOUNCE_MS / 1000
+    while (left := (ends if watched.unclosed else soon) - time.monotonic()) > 0:
+        found |= watched.changes(left)
     watched.unclosed.clear()
     return found
 
@@ -126,13 +111,6 @@ _NAME: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXE
 _EVENT: Final = struct.Struct("iIII")
 _READ_OCTETS: Final = 1 << 18
 _PASSED_OVER: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
-
-
-_MOST_MOVES: Final = 100
-
-
-class WatchLost(Exception):
-    """The kernel had more to tell than it keeps: what happened, and which folders came, is not known."""
 
 
 class FolderWatch:
@@ -176,10 +154,9 @@ class FolderWatch:
     def changes(self, seconds: float) -> set[bytes]:
         """What has changed, as relative paths, waited for so long; the empty path: the folder itself is gone.
 
-        Raises WatchLost, and OSError where a folder that has come cannot be watched.
+        Raises CannotWatch where some were lost, and OSError where a folder that has come cannot be watched.
         """
         found: set[bytes] = set()
-        self._moves = 0
         data, start = b"", 0
         if self._poll.poll(seconds * 1000):
             with suppress(BlockingIOError):
@@ -192,7 +169,8 @@ class FolderWatch:
 
     def _take(self, number: int, mask: int, name: bytes, found: set[bytes]) -> None:
         if mask & _OVERFLOW:
-            raise WatchLost
+            what = "there were more changes at once than the system keeps: the folder is watched anew"
+            raise CannotWatch(what, where=os.fsdecode(self._base))
         above = self._paths.get(number)
         if above is None:  # told before its watch was ended
             return
@@ -213,8 +191,6 @@ class FolderWatch:
                 self.unclosed.discard(path)
             return
         if mask & (_MOVED_FROM | _DELETE):
-            if mask & _MOVED_FROM:
-                self._forget(path)
             self.closed = {one for one in self.closed if one != path and not one.startswith(path + b"/")}
         if mask & ~_ATTRIB & _ASKED or path in self.closed:  # another may be in the place of one that has gone
             self.closed.discard(path)
@@ -262,19 +238,6 @@ class FolderWatch:
                 below = path + b"/" + name if path else name
                 if not is_reserved(name) and self._attempt(below):
                     waiting.append(below)
-
-    def _forget(self, path: bytes) -> None:
-        """A folder has moved from its path: with it the watches in it, which would tell of it by an old name.
-
-        Each time all watches are looked through, so after many moves at once all is watched anew.
-        """
-        self._moves += 1
-        if self._moves > _MOST_MOVES:
-            raise WatchLost
-        below = path + b"/"
-        for number in [number for number, one in self._paths.items() if one == path or one.startswith(below)]:
-            del self._paths[number]
-            self._libc.inotify_rm_watch(self._descriptor, number)
 
 
 def _checked(result: int, path: bytes) -> int:
