@@ -11,8 +11,8 @@ import pytest
 
 from headwater.catalog.interface import Limits
 from headwater.ingest.dit.documents import read_document
-from headwater.ingest.dit.intake import IntakeResult, take_documents
-from headwater.ingest.push.feed import Feed
+from headwater.ingest.dit.intake import take_documents
+from headwater.ingest.push.feed import Feed, Outcome
 from headwater.ingest.push.resource_locations import Locations
 from headwater.publish.site import SetSettings, change_list_name, resource_list_name, resource_page_name
 from headwater.spec.records import ChangeKind, Document, Entry
@@ -37,7 +37,7 @@ class Harvested(PublishedCatalog):
             if not loading:
                 feed.open()
 
-    def post(self, *sources: object, name: str = "files") -> IntakeResult:
+    def post(self, *sources: object, name: str = "files") -> list[Outcome]:
         """What a harvester posts at once."""
         documents = [(line, read_document(one)) for line, one in enumerate(sources, 1)]
         return take_documents(self.feeds[name], documents)

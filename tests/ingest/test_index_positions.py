@@ -35,7 +35,7 @@ def test_every_operation_is_taken_once_however_late_it_becomes_visible(count: in
         position.take(found, second)
         taken += found
         position = read_position(msgspec.json.encode(position))  # as after a restart
-        position.forget(second - 1)
+        position.take([], second - 1)
     assert sorted(taken) == list(range(count))
 
 
@@ -43,9 +43,9 @@ def test_what_never_becomes_visible_is_forgotten() -> None:
     position = ShardPosition()
     position.take([5], 100)
     assert set(position.gaps) == {0, 1, 2, 3, 4}
-    position.forget(100 + OVERLAP_SECONDS - 1)
+    position.take([], 100 + OVERLAP_SECONDS - 1)
     assert position.is_new(3)
-    position.forget(100 + OVERLAP_SECONDS)
+    position.take([], 100 + OVERLAP_SECONDS)
     assert position.gaps == {}
     assert not position.is_new(3)
 

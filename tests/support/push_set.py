@@ -10,7 +10,7 @@ import msgspec
 from headwater.catalog.interface import StateUpdate
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.ingest.dit.documents import read_document
-from headwater.ingest.dit.intake import IntakeResult, take_documents
+from headwater.ingest.dit.intake import take_documents
 from headwater.ingest.push.events import take_lines
 from headwater.ingest.push.feed import Feed, Line, Outcome
 from headwater.ingest.push.resource_locations import Locations
@@ -41,7 +41,7 @@ class PushSet:
         texts = [one if isinstance(one, bytes) else msgspec.json.encode(one) for one in events]
         return take_lines(self.feed, [Line(number, text) for number, text in enumerate(texts, 1)])
 
-    def documents(self, *sources: object) -> IntakeResult:
+    def documents(self, *sources: object) -> list[Outcome]:
         """Take DIT-ES documents as one batch."""
         return take_documents(self.feed, [(line, read_document(one)) for line, one in enumerate(sources, 1)])
 

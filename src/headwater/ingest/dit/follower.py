@@ -229,13 +229,12 @@ class DitFollower:
             if not count:
                 continue
             one.position.take((found.number for found in one.found[:count]), second)
-            one.position.forget(second)
             positions[one.shard.feed] = msgspec.json.encode(one.position)
             chosen += one.found[:count]
             parsed += one.parsed[:count]
         documents, refused, foreign = sort_out(parsed, self.resource_sets)
         taken = take_documents(self.feed, documents, positions=positions, in_order=len(read) == 1)
-        outcomes = [*refused, *taken.outcomes]
+        outcomes = [*refused, *taken]
         self.tally.count(outcomes, foreign=foreign)
         for outcome in outcomes:
             if outcome.kind is OutcomeKind.REJECTED:

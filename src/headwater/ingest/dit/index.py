@@ -48,7 +48,7 @@ class ShardPosition(msgspec.Struct, array_like=True):
         return number >= self.next or number in self.gaps
 
     def take(self, numbers: Iterable[int], second: int) -> None:
-        """Note that these were taken; what they pass over are gaps."""
+        """Note that these were taken; what they pass over are gaps, until they have been asked for long enough."""
         ordered = sorted(numbers)
         for number in ordered:
             if number < self.next:
@@ -56,11 +56,8 @@ class ShardPosition(msgspec.Struct, array_like=True):
                 continue
             self.gaps |= dict.fromkeys(range(max(self.next, ordered[-1] + 1 - WINDOW), number), second)
             self.next = number + 1
-        self.gaps = {gap: since for gap, since in self.gaps.items() if gap >= self.next - WINDOW}
-
-    def forget(self, second: int) -> None:
-        """Drop the gaps that have been asked for long enough."""
-        self.gaps = {gap: since for gap, since in self.gaps.items() if second - since < OVERLAP_SECONDS}
+        known = ((gap, since) for gap, since in self.gaps.items() if second - since < OVERLAP_SECONDS)
+        self.gaps = {gap: since for gap, since in known if gap >= self.next - WINDOW}
 
 
 def read_position(octets: bytes | None) -> ShardPosition:

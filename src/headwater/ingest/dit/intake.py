@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog.interface import Metadata
@@ -24,23 +23,13 @@ from headwater.ingest.dit.joining import (
 from headwater.ingest.dit.texts import Texts, Unwrapper, Wrapped, decoded
 from headwater.ingest.push.events import LineTooLong, refusal
 from headwater.ingest.push.feed import Draft, Feed, Line, Outcome, statements_of, with_links
-from headwater.ingest.push.ingest_state import ChangeDocument, Effects, ResourceDocument, UnresolvedLink
+from headwater.ingest.push.ingest_state import ChangeDocument, Effects, ResourceDocument
 from headwater.ingest.push.resource_locations import BadLocation
 from headwater.ingest.push.submission import Account, Progress, Record, Records
 from headwater.progress import Listener, Notice, silent
 from headwater.spec.records import Link
 
 HISTORY = "a change from before the load: what it came to was loaded"
-
-
-class IntakeResult(msgspec.Struct, kw_only=True):
-    """What documents came to: the outcome of each, and what was noticed on the way."""
-
-    outcomes: list[Outcome] = msgspec.field(default_factory=list)
-    merged: list[str] = msgspec.field(default_factory=list)
-    """URIs to which documents with different locations resolved (DIT-A9)."""
-    remarks: list[tuple[int, str]] = msgspec.field(default_factory=list)
-    """By line: what of a document could not be read and was left out."""
 
 
 def take_documents(
@@ -50,65 +39,53 @@ def take_documents(
     positions: Mapping[str, bytes] | None = None,
     snapshot: bool = False,
     in_order: bool = True,
-) -> IntakeResult:
-    """Record what the documents say as one batch.
+) -> list[Outcome]:
+    """Record what the documents say as one batch; the outcome of each, by line.
 
     Lines count from 1. `positions` of feeds are kept together with the batch. While the set is loading, `resource`
     documents are its snapshot (DIT-03), and `change` documents are history; with `snapshot` they are that in an open
     set, too. Documents that are not `in_order`, of several shards, are as an index shows them: resources are as the
-    last of the changes has left them. Raises what the catalog raises;
-    then nothing was recorded, and the same may be taken again.
+    last of the changes has left them. Raises what the catalog raises; then nothing was recorded, and the same may be
+    taken again.
     """
-    taken = IntakeResult()
     items: list[DitDocument] = []
+    refused: list[Outcome] = []
     for order, (line, document) in enumerate(documents):
-        taken.remarks += [(line, remark) for remark in document.remarks]
         try:
             place = order if in_order else int(isinstance(document, ResourceDocument))
-            items.append(_resolved(feed, document, line, place, taken))
+            items.append(_resolved(feed, document, line, place))
         except UsageFault as fault:
-            taken.outcomes.append(refusal(line, fault))
+            refused.append(refusal(line, fault))
 
-    def take() -> None:
+    def take() -> list[Outcome]:
+        effects = Effects(positions=dict(positions or {}))
         if feed.next_seq() is None:
-            _load(feed, items, Effects(positions=dict(positions or {})), taken)
-        else:
-            joined = join(items, _known(feed, items), feed.clock(), snapshot=snapshot)
-            joined.effects.positions = dict(positions or {})
-            _record(feed, joined, taken)
+            return _load(feed, items, effects)
+        joined = join(items, _known(feed, items), feed.clock(), snapshot=snapshot)
+        joined.effects.positions = effects.positions
+        return _record(feed, joined)
 
-    feed.attempt(take)
-    taken.outcomes.sort(key=lambda one: one.line)
-    said: dict[int, tuple[str, ...]] = {}
-    for line, remark in taken.remarks:
-        said[line] = (*said.get(line, ()), remark)
-    taken.outcomes = [
-        replace(one, left_out=said[one.line]) if one.line in said and one.status < 400 else one
-        for one in taken.outcomes
-    ]
-    return taken
+    outcomes = sorted([*refused, *feed.attempt(take)], key=lambda one: one.line)
+    said = {one.line: one.remarks for one in items if one.remarks}
+    return [replace(one, left_out=said[one.line]) if one.line in said else one for one in outcomes]
 
 
-def _resolved(feed: Feed, document: DitDocument, line: int, order: int, taken: IntakeResult) -> DitDocument:
+def _resolved(feed: Feed, document: DitDocument, line: int, order: int) -> DitDocument:
     uri = feed.locations.resolve(document.location)
-    links = tuple(link for one in document.links if (link := _link(feed, one, line, taken)) is not None)
-    metadata = None if document.metadata is None else replace(document.metadata, links=links)
-    if isinstance(document, ChangeDocument):
-        feed.check(uri, metadata or Metadata(lastmod=document.lastmod))
-        return replace(document, uri=uri, metadata=metadata, order=order, line=line)
-    assert metadata is not None
-    feed.check(uri, metadata)
-    statements = statements_of(links, feed.locations.link)
-    return replace(document, uri=uri, metadata=metadata, statements=statements, order=order, line=line)
-
-
-def _link(feed: Feed, unresolved: UnresolvedLink, line: int, taken: IntakeResult) -> Link | None:
-    location, link = unresolved
-    try:
-        return replace(link, href=feed.locations.absolute(feed.locations.resolve(location, is_link=True)))
-    except BadLocation as fault:
-        taken.remarks.append((line, f"a link was left out: {fault.what}"))
-        return None
+    links, remarks = list[Link](), list(document.remarks)
+    for location, link in document.links:
+        try:
+            href = feed.locations.absolute(feed.locations.resolve(location, is_link=True))
+            links.append(replace(link, href=href))
+        except BadLocation as fault:
+            remarks.append(f"a link was left out: {fault.what}")
+    metadata = None if document.metadata is None else replace(document.metadata, links=tuple(links))
+    resolved = replace(document, uri=uri, metadata=metadata, remarks=tuple(remarks), order=order, line=line)
+    if isinstance(resolved, ChangeDocument):
+        feed.check(uri, metadata or Metadata(lastmod=resolved.lastmod))
+        return resolved
+    feed.check(uri, resolved.metadata)
+    return replace(resolved, statements=statements_of(links, feed.locations.link))
 
 
 def _known(feed: Feed, items: Sequence[DitDocument]) -> KnownState:
@@ -119,21 +96,22 @@ def _known(feed: Feed, items: Sequence[DitDocument]) -> KnownState:
     return KnownState(rows=rows, present=present, implied=feed.implied_by(rows.about))
 
 
-def _record(feed: Feed, joined: JoinedBatch, taken: IntakeResult) -> None:
+def _record(feed: Feed, joined: JoinedBatch) -> list[Outcome]:
     first = feed.next_seq()
     assert first is not None
     newest = feed.write(joined.drafts, joined.effects)
     if joined.notes:
         notes = [(uri, note.memo()) for uri, note in joined.notes.items()]
         feed.catalog.remember(feed.name, notes, newest=newest)
+    outcomes = []
     for line, (fate, place) in joined.fates.items():
         seq = None if place is None else first + place
         reason = None if fate is Fate.RECORDED else fate.value
-        taken.outcomes.append(Outcome(line=line, status=200, seq=seq, reason=reason))
-    taken.merged += joined.merged
+        outcomes.append(Outcome(line=line, status=200, seq=seq, reason=reason))
+    return outcomes
 
 
-def _load(feed: Feed, items: Sequence[DitDocument], effects: Effects, taken: IntakeResult) -> None:
+def _load(feed: Feed, items: Sequence[DitDocument], effects: Effects) -> list[Outcome]:
     """Take the states as the snapshot; changes of before are known again when they are sent once more."""
     drafts, outcomes = [], []
     implied = feed.implied_by(feed.state.about({one.uri for one in items if isinstance(one, ResourceDocument)}))
@@ -148,15 +126,14 @@ def _load(feed: Feed, items: Sequence[DitDocument], effects: Effects, taken: Int
         drafts.append(Draft(uri=one.uri, metadata=metadata, memo=memo, statements=one.statements))
         outcomes.append(Outcome(line=one.line, status=200))
     feed.write(drafts, effects)
-    taken.outcomes += outcomes
+    return outcomes
 
 
-def tell(taken: IntakeResult, listener: Listener) -> None:
-    """Say what was left out of documents, and what was merged (DIT-A9)."""
-    for line, remark in taken.remarks:
-        listener(Notice("HW-ING-50", f"left out of the document at line {line}: {remark}"))
-    for uri in taken.merged:
-        listener(Notice("HW-ING-51", "documents of different locations are one resource", uri))
+def tell(outcomes: Iterable[Outcome], listener: Listener) -> None:
+    """Say what was left out of documents."""
+    for one in outcomes:
+        for remark in one.left_out:
+            listener(Notice("HW-ING-50", f"left out of the document at line {one.line}: {remark}"))
 
 
 WHOLE_OCTETS = 8 << 20
@@ -230,16 +207,14 @@ class DocumentRecords(Records):
     def take(self, feed: Feed, records: Sequence[Record], progress: Progress | None) -> list[Outcome]:
         """Record the documents; they have numbers of their own meanwhile, as several may come in one line."""
         documents = [(number, one.value) for number, one in enumerate(records, 1)]
-        taken = IntakeResult()
-        if not self._dry_run:
-            taken = take_documents(feed, documents)
-            taken.remarks = [(records[number - 1].line, remark) for number, remark in taken.remarks]
-            tell(taken, self._listener)
+        outcomes = [] if self._dry_run else take_documents(feed, documents)
         for number, document in documents if self._dry_run else ():  # as far as each is judged alone
             try:
-                _resolved(feed, document, number, 0, IntakeResult())
-                taken.outcomes.append(Outcome(line=number, status=200))
+                _resolved(feed, document, number, 0)
+                outcomes.append(Outcome(line=number, status=200))
             except UsageFault as fault:
-                taken.outcomes.append(refusal(number, fault))
-        places = [(one, records[one.line - 1]) for one in taken.outcomes]
-        return [replace(one, line=place.line, item=place.item) for one, place in places]
+                outcomes.append(refusal(number, fault))
+        places = [(one, records[one.line - 1]) for one in outcomes]
+        outcomes = [replace(one, line=place.line, item=place.item) for one, place in places]
+        tell(outcomes, self._listener)
+        return outcomes

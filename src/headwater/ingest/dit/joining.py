@@ -23,7 +23,7 @@ from enum import Enum
 from itertools import groupby
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from headwater.catalog.interface import Metadata
 from headwater.ingest.push.feed import INVERSE, Draft, with_links
@@ -111,8 +111,6 @@ class JoinedBatch(msgspec.Struct, kw_only=True):
     effects: Effects = msgspec.field(default_factory=Effects)
     notes: dict[str, Note] = msgspec.field(default_factory=dict)
     """Notes of resources that change without an event."""
-    merged: list[str] = msgspec.field(default_factory=list)
-    """URIs to which documents of several locations resolved (DIT-A9)."""
 
 
 def join(
@@ -172,7 +170,10 @@ class _Joining:
 
     def take(self, items: Sequence[ResourceDocument | ChangeDocument]) -> None:
         """Take the changes in their order, each with its state; then the states that are left."""
-        states = self._merged(one for one in items if isinstance(one, ResourceDocument))
+        states: dict[str, list[ResourceDocument]] = {}
+        for item in items:
+            if isinstance(item, ResourceDocument):
+                states.setdefault(item.uri, []).append(item)
         changes = [one for one in items if isinstance(one, ChangeDocument)]
         repeated = set[int]()
         for one in changes:
@@ -205,26 +206,6 @@ class _Joining:
                         self._tell(Fate.SUPERSEDED, state.line)
                     else:
                         self._take_state(uri, state)
-
-    def _merged(self, items: Iterable[ResourceDocument]) -> dict[str, list[ResourceDocument]]:
-        """The states of each URI; two documents with different locations that tell of one state are one (DIT-A9)."""
-        states: dict[str, list[ResourceDocument]] = {}
-        for state in items:
-            pool = states.setdefault(state.uri, [])
-            last = pool[-1] if pool else None
-            if last is not None and last.location != state.location and _agree(last.metadata, state.metadata.lastmod):
-                self.joined.merged.append(state.uri)
-                self._tell(Fate.SUPERSEDED, last.line)
-                # What the newer document leaves out is taken from the older.
-                one, two = asdict(last.metadata), asdict(state.metadata)
-                whole = Metadata(**one | {name: value for name, value in two.items() if value is not None})
-                links = tuple(dict.fromkeys((*last.metadata.links, *state.metadata.links)))
-                statements = tuple(dict.fromkeys((*last.statements, *state.statements)))
-                metadata, kept = replace(whole, links=links), state.kept or last.kept
-                pool[-1] = replace(state, metadata=metadata, statements=statements, kept=kept)
-            else:
-                pool.append(state)
-        return states
 
     # States
 

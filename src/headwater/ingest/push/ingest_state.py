@@ -49,46 +49,43 @@ UnresolvedLink = tuple[Location, Link]
 """One item of `ln`: where it leads to, and the link with all that is said of that."""
 
 
-class ResourceDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The present state of one resource (DIT-05). `stored_at` is `timestamp` (DIT-09), `kept` the fields that the
-    protocol does not know, as JSON (DIT-A19).
+class _Document(msgspec.Struct, frozen=True, kw_only=True):
+    """What both kinds have.
 
-    Resolved it has its `uri`, and its links in `metadata`. `order` is that of arrival, `line` the caller's number for
-    it (0: none).
+    Resolved, a document has its `uri`, and its links in `metadata`. `order` is that of arrival, `line` the caller's
+    number for it (0: none).
     """
 
     resource_set: str | None = None
     location: Location = Location("")
-    metadata: Metadata
-    links: tuple[UnresolvedLink, ...] = ()
-    stored_at: dt.datetime | None = None
-    kept: bytes = b""
-    remarks: tuple[str, ...] = ()
-    uri: str = ""
-    statements: tuple[Statement, ...] = ()
-    order: int = 0
-    line: int = 0
-
-
-class ChangeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of the log (DIT-06). `at` is `datetime`, or else `timestamp` (DIT-A3).
-
-    One that a catalog has written (`harvest`) has its number `seq` and its own `metadata` and `links` (DIT-A13).
-    Resolved it is as a ResourceDocument is.
-    """
-
-    resource_set: str | None
-    location: Location
-    change: ChangeKind
-    lastmod: dt.datetime | None = None
-    at: dt.datetime | None = None
-    seq: int = 0
     metadata: Metadata | None = None
     links: tuple[UnresolvedLink, ...] = ()
     remarks: tuple[str, ...] = ()
     uri: str = ""
     order: int = 0
     line: int = 0
+
+
+class ResourceDocument(_Document, frozen=True, kw_only=True):
+    """The present state of one resource (DIT-05). `stored_at` is `timestamp` (DIT-09), `kept` the fields that the
+    protocol does not know, as JSON (DIT-A19)."""
+
+    metadata: Metadata
+    stored_at: dt.datetime | None = None
+    kept: bytes = b""
+    statements: tuple[Statement, ...] = ()
+
+
+class ChangeDocument(_Document, frozen=True, kw_only=True):
+    """One event of the log (DIT-06). `at` is `datetime`, or else `timestamp` (DIT-A3).
+
+    One that a catalog has written (`harvest`) has its number `seq` and its own `metadata` and `links` (DIT-A13).
+    """
+
+    change: ChangeKind
+    lastmod: dt.datetime | None = None
+    at: dt.datetime | None = None
+    seq: int = 0
 
 
 class AsideRow(msgspec.Struct, frozen=True, kw_only=True):
