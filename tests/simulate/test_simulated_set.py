@@ -15,7 +15,6 @@ from headwater.catalog.content import NoContent, recorded_blocks
 from headwater.catalog.interface import Delete, Metadata, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Interrupted
-from headwater.progress import Notice, Progress, silent
 from headwater.simulate.resources import ChangeSettings, Filler, SourceSettings, read_mix
 from headwater.simulate.simulation import OtherSimulation, SimulatedClock, SimulatedSet, Simulation, share
 from headwater.spec.records import ChangeKind
@@ -37,7 +36,7 @@ def opened(folder: Path) -> SqliteCatalog:
 
 def feeding(catalog: SqliteCatalog, world: SourceSettings = WORLD) -> SimulatedSet:
     feed = SimulatedSet(catalog, world, "files", Filler(world.seed, world.hashes))
-    feed.prepare(START, silent)
+    feed.prepare(START, lambda _count: None)
     return feed
 
 
@@ -81,15 +80,11 @@ def test_a_load_that_was_broken_off_goes_on(catalog: SqliteCatalog, tmp_path: Pa
     feed = SimulatedSet(catalog, world, "files", Filler(0, world.hashes))
     seen: list[int] = []
 
-    def hear(event: Progress | Notice) -> None:
-        assert isinstance(event, Progress)
-        seen.append(event.done)
-
     with pytest.raises(Interrupted):
-        feed.prepare(START, hear, lambda: bool(seen))
+        feed.prepare(START, seen.append, lambda: bool(seen))
     assert catalog.state("files").count == batch
     assert catalog.state("files").opened_at is None
-    feed.prepare(START, hear)
+    feed.prepare(START, seen.append)
     assert seen == [batch, 2 * batch, 2 * batch + 5]
     assert catalog.state("files").count == world.resources
     assert catalog.state("files").opened_at == START

@@ -55,8 +55,9 @@ def test_all_sets_are_published_and_progress_is_told_of_all_together(tmp_path: P
 def test_publishing_ends_when_it_is_told(tmp_path: Path) -> None:
     heard: list[Notice | Progress] = []
     with simulated(tmp_path, heard, rate=0.0) as source:
+        source.stop()
         with pytest.raises(Interrupted):
-            source.publish(lambda: True)
+            source.publish()
         assert not source.is_site_published()
 
 

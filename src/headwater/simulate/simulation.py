@@ -14,7 +14,7 @@ from collections.abc import Callable
 from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
 from headwater.catalog.interface import Catalog, Event
 from headwater.errors import Interrupted, UsageFault
-from headwater.progress import Listener, Notice, Progress, silent
+from headwater.progress import Listener, Progress, silent
 from headwater.simulate.resources import (
     LAST_YEAR,
     ChangeSettings,
@@ -88,15 +88,18 @@ class SimulatedSet:
         """How many changes there have been since `prepare`."""
         return self.done - self._begun
 
-    def prepare(self, start: dt.datetime, listener: Listener, stop: Callable[[], bool] = lambda: False) -> None:
-        """Load the set as it is at the beginning, or take up what is there. Raises OtherSimulation, Interrupted."""
+    def prepare(
+        self, start: dt.datetime, loaded: Callable[[int], None], stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Load the set as it is at the beginning, or take up what is there. Raises OtherSimulation, Interrupted.
+
+        `loaded` is told how many resources are.
+        """
         state = self._catalog.create(self.name)
         # the first resource, if there is one, is the one that these settings make
         for held in self._catalog.resources(self.name, limit=1) if state.count else ():
-            number, lastmod = self.resources.number(held.uri), held.metadata.lastmod
-            if number is None or lastmod is None:
-                raise OtherSimulation(f"a resource of another making: {held.uri[:200]!r}", where=self.name)
-            if self.resources.metadata(number, read_version(held.memo), lastmod) != held.metadata:
+            version, lastmod = read_version(held.memo), held.metadata.lastmod
+            if lastmod is None or self.resources.metadata(self._number(held.uri), version, lastmod) != held.metadata:
                 raise OtherSimulation(f"a resource of another making: {held.uri[:200]!r}", where=self.name)
         if state.opened_at is None:
             batch = self._catalog.load_batch
@@ -105,7 +108,7 @@ class SimulatedSet:
                     raise Interrupted("interrupted")
                 end = min(number + batch, self._initial)
                 self._catalog.load(self.name, self.resources.initial(range(number, end), start))
-                listener(Progress(self.name, end, self._initial))
+                loaded(end)
             self._catalog.open(self.name, start)
         self.resume()
         self._begun = self.done
@@ -118,15 +121,18 @@ class SimulatedSet:
             if rows[0].seq != done + 1:
                 raise OtherSimulation("the log of changes has no beginning any more", where=self.name)
             for row in rows:
-                number = self.resources.number(row.uri)
-                if number is None:
-                    raise OtherSimulation(f"a resource of another making: {row.uri[:200]!r}", where=self.name)
-                population.apply(row.change, number)
+                population.apply(row.change, self._number(row.uri))
             done = rows[-1].seq
         state = self._catalog.state(self.name)
         if state.count != population.count or state.last_seq != done:
             raise OtherSimulation(f"{state.count:,} resources instead of {population.count:,}", where=self.name)
         self._population, self.done = population, done
+
+    def _number(self, uri: str) -> int:
+        number = self.resources.number(uri)
+        if number is None:
+            raise OtherSimulation(f"a resource of another making: {uri[:200]!r}", where=self.name)
+        return number
 
     def step(self, count: int, mix: Mix, now: dt.datetime) -> int:
         """Let so many changes happen, and return how many did: fewer when nothing is left that the mix could do.
@@ -177,14 +183,11 @@ class Simulation:
         """Load the sets, or take up what is there; time goes on from there. Raises OtherSimulation, Interrupted."""
         before = 0
 
-        def hear(event: Progress | Notice) -> None:
-            """Progress of one set as that of all."""
-            if isinstance(event, Progress):
-                event = Progress(LOADED, before + event.done, self.world.resources)
-            self.listener(event)
+        def loaded(count: int) -> None:
+            self.listener(Progress(LOADED, before + count, self.world.resources))
 
         for feed in self._feeds.values():
-            feed.prepare(self._start, hear, stop)
+            feed.prepare(self._start, loaded, stop)
             before += self.world.share(feed.name)
         reached = [state.last_at for state in self.catalog.sets() if state.last_at and state.name in self._feeds]
         start = self.course.start or utc_now()  # a load takes its time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -89,14 +89,12 @@ class SimulatedSource:
         """How the simulation is; how the sets are is read from the catalog."""
         return {"simulation": msgspec.to_builtins(self._doing), "sets": []}
 
-    def publish(self, stop: Callable[[], bool] = lambda: False) -> None:
+    def publish(self) -> None:
         """Bring all documents up to date. Raises what the publisher raises, and Interrupted."""
         self._is_prepared = True
-        names = [one.name for one in self.site.sets]
-        for done, _ in enumerate(self._published(names), 1):
-            self._listener(Progress(PUBLISHED, done, len(names)))
-            if stop():
-                raise Interrupted("interrupted")
+        for done, one in enumerate(self.site.sets, 1):
+            self._publish(one.name)
+            self._listener(Progress(PUBLISHED, done, len(self.site.sets)))
 
     def load_and_start(self, ready: Callable[[], None], failed: Callable[[], None]) -> None:
         """In a thread, load and publish, call `ready`, then let things happen; or call `failed`: `fault` says why."""
@@ -104,14 +102,13 @@ class SimulatedSource:
         def live() -> None:
             try:
                 self._simulation.prepare(self._stopping.is_set)
-                self.publish(self._stopping.is_set)
+                self.publish()
                 ready()
             except BaseException as fault:  # noqa: BLE001 - a thread's last frame: whoever serves raises it
                 self.fault = fault
                 failed()
                 return
             self._simulation.begin()
-            failures = 0
             while not self._stopping.is_set():
                 try:
                     if self._doing.error is not None:
@@ -121,10 +118,9 @@ class SimulatedSource:
                     return
                 except Exception as fault:  # noqa: BLE001 - a thread's last frame: what is not shown here is never seen
                     self._doing.add(fault, self._listener, "the simulation cannot continue")
-                    self._stopping.wait(PAUSES.seconds(failures := failures + 1))
+                    self._stopping.wait(PAUSES.seconds(self._doing.failures))
                     continue
-                failures = 0
-                self._doing.error = self._doing.error_code = None  # `failures` counts all of them
+                self._doing.clear()
                 self._stopping.wait(0.0 if self._due else self._simulation.pause())
 
         self._thread = threading.Thread(target=live, name="headwater-simulate", daemon=True)
@@ -146,32 +142,22 @@ class SimulatedSource:
         in_turn = [self.site.sets[turn % len(self.site.sets)].name] if turn != self._turn else []
         self._turn = turn
         self._due.update(dict.fromkeys((*changed, *in_turn)))
-        for _ in self._published(list(self._due)):
-            pass
-
-        def check() -> None:
-            if self._stopping.is_set():
-                raise Interrupted("interrupted")
-
+        for name in list(self._due):
+            self._publish(name)
         for one in self.site.sets if in_turn else ():
             if one.dump:  # a package at a time: changes go on between two
-                self.publisher.pack_resources(one.name, stop=check)
+                self.publisher.pack_resources(one.name, stop=self._check)
 
-    def _published(self, names: Iterable[str]) -> Iterator[str]:
-        """Publish these sets, and yield each that is. Raises the first fault when the others are published."""
-        failed: Exception | None = None
-        for name in names:
-            if self._stopping.is_set():
-                return
-            now = self._simulation.clock()
-            try:
-                published = self.publisher.publish(name, now, Refresh.DUE, looked_at=now)
-            except Exception as fault:  # noqa: BLE001 - raised when the others are published
-                failed = failed or fault
-                continue
-            self._doing.publications += 1
-            if not published.pages_left:
-                self._due.pop(name, None)
-            yield name
-        if failed is not None:
-            raise failed
+    def _check(self) -> None:
+        if self._stopping.is_set():
+            raise Interrupted("interrupted")
+
+    def _publish(self, name: str) -> None:
+        self._check()
+        self._due.pop(name, None)
+        self._due[name] = None  # as the last one: where it fails, no other waits for it
+        now = self._simulation.clock()
+        published = self.publisher.publish(name, now, Refresh.DUE, looked_at=now)
+        self._doing.publications += 1
+        if not published.pages_left:
+            del self._due[name]
