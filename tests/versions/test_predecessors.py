@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headwater.catalog.interface import Metadata, NumberedChange, Upsert
 from headwater.catalog.sqlite_catalog import SqliteCatalog
+from headwater.ingest.recording import KeptChanges
 from headwater.spec.records import ChangeKind
 from headwater.versions.predecessors import Predecessors, row_keys
 from tests.support.push_set import PREFIX, PushSet
@@ -33,7 +34,7 @@ def bases(catalog: SqliteCatalog) -> list[str]:
 def test_each_change_keeps_its_own_note(tmp_path: Path) -> None:
     """AMB-48: B is reached from A, then from C, before any list names either change."""
     push = PushSet(tmp_path)
-    push.feed.predecessors = Predecessors(("json",))
+    push.feed.kept = KeptChanges(predecessors=Predecessors(("json",)))
     for some in (["A"], ["B"], ["C"], ["B"], ["A", "B", "C", "B"]):
         push.later(1)
         push.events(*map(event, some))

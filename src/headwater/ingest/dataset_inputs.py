@@ -25,12 +25,12 @@ from headwater.copy_state import (
 )
 from headwater.datasets.dataset_folder import InputChanged
 from headwater.errors import SourceFault
-from headwater.files.folder_marks import is_state, is_tree
+from headwater.files.patterns import Selection
 from headwater.ingest.copy_intake import leads_home, origin_of
-from headwater.ingest.folder.walk import is_copy_of
+from headwater.ingest.folder.walk import RootFault, UnreadableEntry, Walk, path_of
 from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput, Syntax, chosen_dataset, rdf_file, syntax_of
 from headwater.spec.records import Link
-from headwater.spec.uris import quote_path, resolve
+from headwater.spec.uris import resolve
 from headwater.storage.transaction import Transaction
 from headwater.triplestores.embedded_store import dump_store
 from headwater.triplestores.sparql_endpoint import SparqlEndpoint
@@ -85,11 +85,10 @@ class PathInput(DatasetInput):
 
     def signature(self) -> bytes | None:
         """By what the system says of each file."""
-        based, is_folder = (self._base or "").encode(), self._path.is_dir()
-        if is_folder and based:
+        based = (self._base or "").encode()
+        if based and self._path.is_dir():
             based = b"\0" + based
-        names = ((os.fsencode(path) if is_folder else b"", one) for path, _, one in self._files())
-        return signature_of_files((name + based, one) for name, one in names)
+        return signature_of_files((uri.encode() + based, found) for _, uri, _, found in self._files())
 
     def changed_at_ns(self) -> int:
         """The later of the times of content and name, of the file that changed last."""
@@ -99,42 +98,38 @@ class PathInput(DatasetInput):
         """The files, in the order of their paths. Blank nodes of one are never those of another."""
         _ = scratch
         found = []
-        for path, syntax, _state in self._files():
+        for path, uri, syntax, _state in self._files():
             if syntax is None:
                 what = "the name does not tell the syntax of RDF"
                 raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=_SYNTAX)
-            base = self._base
-            if base is not None and path != self._path:
-                base = resolve(base, quote_path(os.fsencode(path.relative_to(self._path))))
-            found.append(RdfInput(path, syntax, base))
+            found.append(RdfInput(path, syntax, resolve(self._base, uri) if self._base and uri else self._base))
         return found
 
-    def _files(self) -> Iterator[tuple[Path, Syntax | None, os.stat_result]]:
+    def _files(self) -> Iterator[tuple[Path, str, Syntax | None, os.stat_result]]:
+        """Each file with its relative URI; that of what is no folder is empty."""
         if not self._path.is_dir():
             with _reading(self.where):
                 found = self._path.stat()
             if not stat.S_ISREG(found.st_mode):
                 raise SourceFault("not a file", code="HW-DAT-03", where=self.where)
-            yield self._path, self._syntax or syntax_of(None, self._path.name), found
+            yield self._path, "", self._syntax or syntax_of(None, self._path.name), found
             return
-        count = 0
-        for folder, folders, names in os.walk(self._path, onerror=_raise):
-            folders[:] = sorted(one for one in folders if self._is_taken(os.fsencode(os.path.join(folder, one))))
-            for name in sorted(one for one in names if not one.startswith(".")):
-                path = Path(folder, name)
-                syntax = self._syntax or syntax_of(None, name)
-                state = None if syntax is None else _stat(path)
-                if state is None or not stat.S_ISREG(state.st_mode):
+        count, root = 0, os.path.realpath(os.fsencode(self._path)) + b"/"
+        try:
+            for one in Walk(root, Selection(hidden=False), base_url=self._base_url).everything():
+                path = Path(os.fsdecode(one.path))
+                if isinstance(one, UnreadableEntry):
+                    raise SourceFault(f"cannot be read: {one.error}", code="HW-DAT-03", where=str(path))
+                syntax = self._syntax or syntax_of(None, path.name)
+                if syntax is None or one.path != root + path_of(one.uri):  # a link
                     continue
                 count += 1
                 if count > MOST_FILES:
                     what = f"the folder has more than {MOST_FILES:,} RDF files"
                     raise SourceFault(what, code="HW-DAT-03", where=self.where)
-                yield path, syntax, state
-
-    def _is_taken(self, folder: bytes) -> bool:
-        is_own = is_state(folder) or is_tree(folder) or is_copy_of(folder, self._base_url)
-        return not os.path.basename(folder).startswith(b".") and not is_own
+                yield path, one.uri, syntax, one.stat
+        except RootFault as fault:
+            raise SourceFault(f"cannot be read: {fault.__cause__}", code="HW-DAT-03", where=self.where) from fault
 
 
 class EndpointInput(DatasetInput):
@@ -233,11 +228,6 @@ def _reading(where: Path | str) -> Iterator[None]:
     except OSError as cause:
         text = f"cannot be read: {cause.strerror or cause}"
         raise SourceFault(text, code="HW-DAT-03", where=str(where or cause.filename)) from cause
-
-
-def _raise(cause: OSError) -> None:
-    with _reading(""):
-        raise cause
 
 
 _DEEPEST: Final = 64

@@ -56,16 +56,13 @@ class ChangeRecorder:
         self.keep: Callable[[Sequence[Event]], set[str]] | None = None
         """Has the octets of events kept before they are recorded, where the set offers Change Dumps or patches; returns
         the digests that are not."""
-        self.history: History | None = None
-        """Notes which state a resource had when, where the set keeps versions."""
-        self.predecessors: Predecessors | None = None
-        """Notes what updates replace, where the set has patches."""
+        self.kept = NOTHING_KEPT
 
     def keep_versions(self, kept: KeptChanges, contents: ContentReader, listener: Listener) -> None:
         """Keep the octets of events, as `contents` has them, before they are recorded."""
         if kept.store is not None:
             self.keep = ContentKeeping(kept.store, contents, self.name, listener, kept.keeps).keep
-            self.predecessors, self.history = kept.predecessors, kept.history
+            self.kept = kept
 
     def held(self, uris: Iterable[str]) -> dict[str, Resource]:
         """The live resources among these."""
@@ -76,14 +73,14 @@ class ChangeRecorder:
 
         Raises what the catalog raises.
         """
-        state = seen or self.catalog.state(self.name)
+        state, predecessors, history = seen or self.catalog.state(self.name), self.kept.predecessors, self.kept.history
         if state.opened_at is None:
-            if self.keep is not None and (self.predecessors is not None or self.history is not None):
+            if self.keep is not None and (predecessors is not None or history is not None):
                 self.keep(events)
             self.catalog.load(self.name, events, after=seen, state=update)
             return 0
         lost = self.keep(events) if self.keep is not None else set()
-        if self.predecessors is not None:
+        if predecessors is not None:
             newest = {uri: one.metadata for uri, one in self.held(one.uri for one in events).items()}
             replaced = list[tuple[Metadata | None, Upsert]]()  # what is held before each, in order, and the event
             for one in events:
@@ -91,8 +88,8 @@ class ChangeRecorder:
                 if isinstance(one, Upsert):
                     newest[one.uri] = one.metadata
                     replaced.append((before, one))
-            update = StateUpdate(update.put, update.delete, self.predecessors.notes(replaced))
-        if self.history is not None and events:
-            update = self.history.update(events, lost, update)
+            update = StateUpdate(update.put, update.delete, predecessors.notes(replaced))
+        if history is not None and events:
+            update = history.update(events, lost, update)
         accepted = self.catalog.record(self.name, events, self.clock(), after=seen, state=update)
         return accepted.last or state.last_seq

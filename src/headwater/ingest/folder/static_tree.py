@@ -44,33 +44,24 @@ class SetTree:
         with suppress(RootFault):  # the folder is not there
             walk = begin_walk()
         for uri, memo in memos_of(self._catalog, self._name):
+            place = os.path.join(self._place, path_of(uri))
             with suppress(OSError):
-                there = os.lstat(self._place + b"/" + path_of(uri))
-                if stat.S_ISREG(there.st_mode) and self._is_right(likeness(memo, there)):
+                there = os.lstat(place)
+                is_same, is_alike = likeness(memo, there)
+                is_right = (
+                    is_alike and not is_same if self._mode == COPY else is_same or is_alike
+                )  # a link may be a copy
+                if stat.S_ISREG(there.st_mode) and is_right:
                     continue
             file = None if walk is None else next(walk.at(path_of(uri)), None)
             if isinstance(file, FileEntry) and file.uri == uri and likeness(memo, file.stat)[1]:
-                placed += self._check(file)
+                outcome, error, *_rest = hashing.read_file((file.path, (), place), hashing.ReadOptions(self._mode))
+                if outcome == hashing.UNPLACED:
+                    raise place_fault(place, error)
+                placed += outcome == hashing.READ
             else:
                 left += 1
         return placed, left
-
-    def _is_right(self, found: tuple[bool, bool]) -> bool:
-        """Whether a file may stay that is the recorded one, or one of its size and time: a link may be a copy."""
-        is_same, is_alike = found
-        return is_alike and not is_same if self._mode == COPY else is_same or is_alike
-
-    def _check(self, one: FileEntry) -> bool:
-        place = os.path.join(self._place, path_of(one.uri))
-        with suppress(OSError):
-            there = os.lstat(place)
-            is_alike = (there.st_size, there.st_mtime_ns) == (one.stat.st_size, one.stat.st_mtime_ns)
-            if stat.S_ISREG(there.st_mode) and self._is_right((os.path.samestat(there, one.stat), is_alike)):
-                return False
-        outcome, error, *_rest = hashing.read_file((one.path, (), place), hashing.ReadOptions(self._mode))
-        if outcome == hashing.UNPLACED:
-            raise place_fault(place, error)
-        return outcome == hashing.READ
 
     def sweep(self) -> int:
         """Take away every file that is no resource; how many that were.

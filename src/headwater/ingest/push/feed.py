@@ -152,8 +152,8 @@ class Feed(ChangeRecorder):
         with self.lock:
             self.catalog.create(self.name)
             self.catalog.open(self.name, self.clock())
-            if self.history is not None:
-                self.history.begin()
+            if self.kept.history is not None:
+                self.kept.history.begin()
 
     def attempt(self, work: Callable[[], T]) -> T:
         """Let `work` decide and `write` by one state of the set; again, when another process has written meanwhile.

@@ -98,21 +98,21 @@ class Locations:
         _check(text)
         if self._root is None:
             raise BadLocation("an absolute path, and no resource_root that it could be below", rule="DIT-A10")
-        segments = _segments(text)
+        segments, count = _segments(text), len(self._root)
         _refuse_names(segments, text)
-        if not self.prefix:
-            raise BadLocation("a path, and no URL prefix that it could be below", rule="DIT-07")
-        count = len(self._root)
         if not text.startswith("/") or segments[:count] != self._root or len(segments) <= count:
             raise BadLocation(f"a path that is not below the resource_root: {text[:200]!a}", rule="DIT-A10")
-        return _quoted("/".join(segments[count:]))
+        return self.relative_path("/".join(segments[count:]))
 
     def relative_path(self, text: str) -> str:
         """The catalog's URI of a path below the prefix; leading slashes mean nothing: one parts the two."""
         _check(text)
         segments = [one for one in text.lstrip("/").split("/") if one != "."]
         _refuse_names(segments, text)
-        relative = _quoted("/".join(segments))
+        try:
+            relative = quote_path("/".join(segments).encode("utf-8"))
+        except UnicodeEncodeError as cause:
+            raise BadLocation(f"a path that is no text: {text[:200]!a}", rule="DIT-A10") from cause
         if not self.prefix:
             raise BadLocation("a path, and no URL prefix that it could be below", rule="DIT-07")
         if not relative.strip("/"):
@@ -144,13 +144,6 @@ def _refuse_names(segments: list[str], text: str) -> None:
         raise BadLocation(f"a name that is for the state of Headwater commands: {text[:200]!a}")
     if any(".." in one.split("\\") for one in segments):  # a backslash parts them on some servers and destinations
         raise BadLocation(f"a path with '..': {text[:200]!a}", rule="DIT-A10")
-
-
-def _quoted(path: str) -> str:
-    try:
-        return quote_path(path.encode("utf-8"))
-    except UnicodeEncodeError as cause:
-        raise BadLocation(f"a path that is no text: {path[:200]!a}", rule="DIT-A10") from cause
 
 
 def _is_canonical(relative: str) -> bool:

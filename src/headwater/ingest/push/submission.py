@@ -44,7 +44,6 @@ class Lines:
         self._rest = bytearray()
         self._number = 0
         self._too_long = False
-        self._looked = 0
 
     def push(self, data: bytes) -> Iterator[Line]:
         """The lines that `data` completes. Raises HW-ING-55, HW-ING-56."""
@@ -61,16 +60,13 @@ class Lines:
             yield from self._line(bytes(self._rest))
 
     def _take(self, block: bytes) -> Iterator[Line]:
-        self._rest += block
-        start = 0
-        while (end := self._rest.find(b"\n", max(start, self._looked))) >= 0:
-            yield from self._line(bytes(self._rest[start:end]))
-            start = self._looked = end + 1
-        del self._rest[:start]
-        self._looked = len(self._rest)
+        *ends, rest = block.split(b"\n")
+        for end in ends:
+            yield from self._line(bytes(self._rest + end))
+            self._rest.clear()
+        self._rest += rest
         if len(self._rest) > self._line_octets:
             self._rest.clear()
-            self._looked = 0
             self._too_long = True
 
     def _line(self, text: bytes) -> Iterator[Line]:
