@@ -44,7 +44,7 @@ LINES = {
     "rdf": 2_031,
     "simulate": 835,
     "source": 4_796,
-    "spec": 3_791,
+    "spec": 3_610,
     "storage": 2_025,
     "sync": 16_131,
     "top": 1_440,

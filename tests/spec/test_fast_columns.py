@@ -66,31 +66,11 @@ TIMES = st.sampled_from(
         COARSE,
     ]
 )
-PATHS = st.sampled_from(
-    [
-        None,
-        "/a",
-        "/resources/b-c/_d.e",
-        "/resources/..",
-        "/.hidden/a",
-        "/a..b",
-        "/a b",
-        "/a&b",
-        "/a/",
-        "a",
-        "//a",
-        "/a\n/b",
-        "/\\a",
-        "/\N{LATIN SMALL LETTER E WITH ACUTE}",
-        "",
-    ]
-)
 entries = st.builds(Entry, loc=LOCS, lastmod=TIMES, hash=HASHES)
-members = st.builds(Entry, loc=st.just(USUAL.loc), path=PATHS)
 
 
-def written(block: list[Entry], *, fast: bool, kind: Kind = Kind.RESOURCE_LIST) -> bytes | tuple[str, str | None]:
-    head = Document(kind=kind, at=AT, links=(Link(rel=UP, href="http://example.com/up"),))
+def written(block: list[Entry], *, fast: bool) -> bytes | tuple[str, str | None]:
+    head = Document(kind=Kind.RESOURCE_LIST, at=AT, links=(Link(rel=UP, href="http://example.com/up"),))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fast_columns, "IS_ON", fast)
         try:
@@ -105,17 +85,9 @@ def test_columns_are_written_as_values_are(block: list[Entry]) -> None:
     assert written(block, fast=True) == written(block, fast=False)
 
 
-@settings(max_examples=examples(200))
-@given(st.lists(members, min_size=1, max_size=4))
-def test_paths_are_written_as_each_is(block: list[Entry]) -> None:
-    kind = Kind.RESOURCE_DUMP_MANIFEST
-    assert written(block, fast=True, kind=kind) == written(block, fast=False, kind=kind)
-
-
 def test_usual_columns_are_taken_whole() -> None:
     """Else the comparison would compare one way with itself."""
     assert isinstance(COARSE, Coarse)
     assert fast_columns.are_plain_uris([USUAL.loc] * 3)
-    assert fast_columns.are_plain_paths(["/resources/b-c/_d.e"] * 3)
     assert fast_columns.are_right_digests([USUAL.hash or ""] * 3)
     assert fast_columns.written_moments([AT] * 3) == ["2026-01-02T03:04:05.678901Z"] * 3

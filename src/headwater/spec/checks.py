@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -140,11 +140,6 @@ def path(text: str) -> str:
     return escape(text)
 
 
-def paths(texts: Sequence[str]) -> Sequence[str]:
-    """Many `path` at once."""
-    return texts if fast_columns.are_plain_paths(texts) else [path(text) for text in texts]
-
-
 def frequency(text: str) -> str:
     """One of the seven values (RS-DOC-15)."""
     if text not in CHANGE_FREQUENCIES:
@@ -211,48 +206,60 @@ def check_types(record: Document | Entry) -> None:
             raise WriteRefused(f"{field.name} of {type(record).__name__} is of another type: {value!r:.200}")
 
 
+def head_lapses(document: Document) -> Iterator[tuple[str, str]]:
+    """What a head lacks although it must have it, and what contradicts itself: each lapse with its rule.
+
+    A writer refuses for them (RS-DOC-04, Appendix A, RS-NAV-01), a reader warns of them.
+    """
+    rules = RULES[document.kind]
+    for name in ("at", "from_", "until"):
+        if getattr(rules, name) is Need.MUST and getattr(document, name) is None:
+            yield rules.times_rule, f"a {rules.title} must have {name.rstrip('_')}"
+    yield from interval_lapses(document)
+    ups, indexes = (sum(link.rel == relation for link in document.links) for relation in (UP, INDEX))
+    if rules.up is Need.MUST and not ups:
+        yield rules.up_rule, f"a {rules.title} must have a link up"
+    if indexes and rules.index is Need.NEVER:
+        yield "AMB-44", f"a link index means nothing on a {rules.title}"
+    if max(ups, indexes) > 1:
+        yield "AMB-43", "one link up, and one link index, is enough"
+
+
+def interval_lapses(record: Document | Entry) -> Iterator[tuple[str, str]]:
+    """`at` ≤ `completed` and `from` ≤ `until` (RS-TIME-07, RS-TIME-10)."""
+    if record.at is not None and record.completed is not None and record.completed < record.at:
+        yield "RS-TIME-07", "completed is earlier than at"
+    if record.from_ is not None and record.until is not None and record.until < record.from_:
+        yield "RS-TIME-10", "until is earlier than from"
+
+
+def _refuse(lapses: Iterator[tuple[str, str]]) -> None:
+    """Raise WriteRefused for the first lapse."""
+    try:
+        for rule, what in lapses:
+            raise WriteRefused(what, rule=rule)
+    except TypeError:
+        raise WriteRefused("a time without a zone cannot be written", rule="RS-TIME-01") from None
+
+
 def check_head(document: Document) -> None:
-    """Raise WriteRefused when the head breaks a MUST of its kind (RS-DOC-04, Appendix A, RS-NAV-01)."""
+    """Raise WriteRefused when the head breaks a MUST of its kind."""
     rules = RULES[document.kind]
     if document.kind in _NOT_WRITTEN:
         raise WriteRefused(f"{rules.title} is no kind of ResourceSync document", rule="AMB-12")
     if document.capability not in (None, rules.capability):
         raise WriteRefused(f"a {rules.title} has the capability {rules.capability}", rule="RS-DOC-04")
-    completed = Need.NEVER if rules.at is Need.NEVER else Need.MAY
-    for name, need in (("at", rules.at), ("completed", completed), ("from_", rules.from_), ("until", rules.until)):
-        time, said = getattr(document, name), name.rstrip("_")
-        if time is None and need is Need.MUST:
-            raise WriteRefused(f"a {rules.title} must have {said}", rule=rules.times_rule)
-        if time is not None and need is Need.NEVER:
-            rule = "RS-RL-03" if said in ("from", "until") else "RS-CL-02"
-            raise WriteRefused(f"a {rules.title} never has {said}", rule=rule)
-    check_interval(document)
-    ups, indexes = (sum(link.rel == rel for link in document.links) for rel in (UP, INDEX))
-    if rules.up is Need.MUST and not ups:
-        raise WriteRefused(f"a {rules.title} must have a link up", rule=rules.up_rule)
-    if rules.up is Need.NEVER and ups:
+    for name, need in (("at", rules.at), ("completed", rules.at), ("from", rules.from_), ("until", rules.until)):
+        if need is Need.NEVER and getattr(document, "from_" if name == "from" else name) is not None:
+            rule = "RS-RL-03" if name in ("from", "until") else "RS-CL-02"
+            raise WriteRefused(f"a {rules.title} never has {name}", rule=rule)
+    _refuse(head_lapses(document))
+    if rules.up is Need.NEVER and document.link(UP) is not None:
         raise WriteRefused(f"a {rules.title} is the top: it has no link up", rule="RS-SD-10")
-    if indexes and rules.index is Need.NEVER:
-        raise WriteRefused(f"a {rules.title} has no link index", rule="AMB-44")
-    for rel, count in ((UP, ups), (INDEX, indexes)):
-        if count > 1:
-            raise WriteRefused(f"one link {rel} is enough", rule="AMB-43")
-    for link in document.links:
-        if link.path is not None:
-            raise WriteRefused("path stands only in a manifest's entries", rule="RS-MD-10")
+    if any(link.path is not None for link in document.links):
+        raise WriteRefused("path stands only in a manifest's entries", rule="RS-MD-10")
     if document.absent and document.kind not in _MANIFESTS:
         raise WriteRefused("only a manifest names what is absent from a package", rule="RS-DOC-18")
-
-
-def check_interval(record: Document | Entry) -> None:
-    """`at` ≤ `completed` and `from` ≤ `until` (RS-TIME-07, RS-TIME-10)."""
-    try:
-        if record.at is not None and record.completed is not None and record.completed < record.at:
-            raise WriteRefused("completed is earlier than at", rule="RS-TIME-07")
-        if record.from_ is not None and record.until is not None and record.until < record.from_:
-            raise WriteRefused("until is earlier than from", rule="RS-TIME-10")
-    except TypeError:
-        raise WriteRefused("a time without a zone cannot be written", rule="RS-TIME-01") from None
 
 
 class ElementOrder:
@@ -372,4 +379,4 @@ class ElementOrder:
     def _check_times(self, entry: Entry, need: Need, names: str) -> None:
         if need is Need.NEVER:
             raise WriteRefused(f"{names} never stand in an entry of a {self._rules.title}", rule="AMB-58")
-        check_interval(entry)
+        _refuse(interval_lapses(entry))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Final
 
 from headwater.deflate import DeflateError, gzip_inflater
@@ -40,37 +41,34 @@ class Inflater:
         for start in range(0, len(data), BLOCK):  # growth is judged by what was taken, not by what lies ready
             piece = data[start : start + BLOCK]
             self._received += len(piece)
-            for middle in self._layers[0].push(piece):
-                for block in self._layers[1].push(middle):
-                    self._count(block)
-                    yield block
+            yield from self._inner(self._layers[0].push(piece))
             if self._received > self._limits.compressed_octets and self._layers[0].compressed:
                 raise LimitExceeded(f"more than {self._limits.compressed_octets:,} octets in compressed form")
 
     def finish(self) -> Iterator[bytes]:
         """What is left at the end. Raises Truncated when the compressed form is cut off."""
-        for middle in self._layers[0].finish():
-            for block in self._layers[1].push(middle):
-                self._count(block)
-                yield block
-        for block in self._layers[1].finish():
-            self._count(block)
-            yield block
+        yield from self._inner(self._layers[0].finish())
+        yield from self._counted(self._layers[1].finish())
+
+    def _inner(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        return self._counted(chain.from_iterable(map(self._layers[1].push, blocks)))
 
     @property
     def has_trailing(self) -> bool:
         """Whether something other than gzip follows the gzip form, and was left out (AMB-92)."""
         return any(layer.has_trailing for layer in self._layers)
 
-    def _count(self, block: bytes) -> None:
+    def _counted(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         limits = self._limits
-        if not self._produced and block.startswith(MAGIC):
-            raise LimitExceeded(f"more than {_LAYERS} layers of gzip", rule="AMB-14")
-        self._produced += len(block)
-        if self._produced > limits.octets:
-            raise LimitExceeded(f"more than {limits.octets:,} octets")
-        if self._produced > limits.ratio_octets and self._produced > limits.ratio * self._received:
-            raise LimitExceeded(f"grows more than {limits.ratio} times by decompression", rule="AMB-14")
+        for block in blocks:
+            if not self._produced and block.startswith(MAGIC):
+                raise LimitExceeded(f"more than {_LAYERS} layers of gzip", rule="AMB-14")
+            self._produced += len(block)
+            if self._produced > limits.octets:
+                raise LimitExceeded(f"more than {limits.octets:,} octets")
+            if self._produced > limits.ratio_octets and self._produced > limits.ratio * self._received:
+                raise LimitExceeded(f"grows more than {limits.ratio} times by decompression", rule="AMB-14")
+            yield block
 
 
 class _Layer:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -33,7 +33,6 @@ _PARAMETER = re.compile(
     re.DOTALL,
 )
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_SITEMAP_LINE = re.compile(r"[ \t]*sitemap[ \t]*:[ \t]*([^ \t#][^#]*)", re.IGNORECASE)
 _TAG = re.compile(rb"<(?:!--|([a-z][^\t\n\f\r />]*))")
 _IN_HEAD: Final = frozenset({b"html", b"head", b"meta", b"link", b"base", b"noscript", b"basefont", b"bgsound"})
 _RAW_TEXT: Final = frozenset({b"script", b"style", b"title", b"noframes"})
@@ -113,15 +112,17 @@ def html_links(html: bytes, base: str) -> list[HeaderLink]:
     return links
 
 
+def _robots_lines(robots: bytes) -> Iterator[tuple[str, str]]:
+    """The fields of a robots.txt (RFC 9309): names in lower case, and values without comments."""
+    for line in robots[:ROBOTS_OCTETS].decode("utf-8-sig", "replace").splitlines():
+        name, _, value = line.partition("#")[0].partition(":")
+        yield name.strip().lower(), value.strip()
+
+
 def robots_sitemaps(robots: bytes, base: str) -> list[str]:
     """The targets of the `Sitemap` lines of a robots.txt, each once, in their order (RS-DISC-05, RS-DISC-07)."""
-    text = robots[:ROBOTS_OCTETS].decode("utf-8-sig", "replace")
-    found: dict[str, None] = {}
-    for line in text.splitlines():
-        match = _SITEMAP_LINE.match(line)
-        if match and len(found) < _LINKS:
-            found.setdefault(resolve(base, match[1].strip()))
-    return list(found)
+    found = (resolve(base, value) for name, value in _robots_lines(robots) if name == "sitemap" and value)
+    return list(dict.fromkeys(islice(found, _LINKS)))
 
 
 def crawl_delay(robots: bytes) -> float | None:
@@ -129,11 +130,10 @@ def crawl_delay(robots: bytes) -> float | None:
     delays: dict[str, float | None] = {}
     agents: list[str] = []
     begins = False
-    for line in robots[:ROBOTS_OCTETS].decode("utf-8-sig", "replace").splitlines():
-        name, _, value = (part.strip().lower() for part in line.partition("#")[0].partition(":"))
+    for name, value in _robots_lines(robots):
         if name == "user-agent":
-            agents = [*agents, value] if begins else [value]
-            delays.setdefault(value, None)
+            agents = [*agents, value.lower()] if begins else [value.lower()]
+            delays.setdefault(agents[-1], None)
         begins = name == "user-agent" or (begins and name in ("", "sitemap"))
         if name == "crawl-delay" and _SECONDS.fullmatch(value):
             delays.update((agent, float(value)) for agent in agents)

@@ -20,8 +20,6 @@ IS_ON = True
 """Whether it is used: tests and measurements do without."""
 
 _PLAIN_URIS = re.compile(f"(?:https?://[0-9A-Za-z][{URI_CHARACTERS}]{{0,2000}}\n)*").fullmatch
-_NAME = r"[0-9A-Za-z_\-][0-9A-Za-z_.\-]*+"
-_PLAIN_PATHS = re.compile(f"(?:(?:/{_NAME})++\n)*").fullmatch
 _SHAPES: Final = {
     sum(len(f"{name}:") + HEX_LENGTH[name] + 1 for name in names) - 1: (
         re.compile("(?:" + " ".join(f"{name}:[^\n]{{{HEX_LENGTH[name]}}}" for name in names) + "\n)*").fullmatch,
@@ -47,12 +45,6 @@ def are_plain_uris(texts: Sequence[str]) -> bool:
     """Whether all are URIs that are written as they are."""
     joined = "\n".join((*texts, ""))
     return IS_ON and _PLAIN_URIS(joined) is not None and joined.count("\n") == len(texts)  # none of them has one
-
-
-def are_plain_paths(texts: Sequence[str]) -> bool:
-    """Whether all are locations in a package that are written as they are: no name begins with a dot."""
-    joined = "\n".join((*texts, ""))
-    return IS_ON and _PLAIN_PATHS(joined) is not None and joined.count("\n") == len(texts)
 
 
 def are_right_digests(texts: Sequence[str]) -> bool:

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from headwater.spec.kinds import CHANGE_FREQUENCIES, ReadLimits
 from headwater.spec.record_builder import RecordBuilder
@@ -52,49 +50,15 @@ _LINK_VALUES: Final = {name: _VALUES[name] for name in ("encoding", "hash", "len
 }
 _LINK_ATTRIBUTE = "|".join(f'{name}="(?:{value})"' for name, value in _LINK_VALUES.items())
 _LINK_PAIR = re.compile(r'([a-z]+)="([^"]*)"')
-_LINKS_KNOWN: Final = 1_000  # texts of links remembered: many documents repeat the same few
 _USUAL_ORDER: Final = ("change", "datetime", "encoding", "hash", "length", "path", "type")
 _CHANGES: Final = {"": None} | {change.value: change for change in ChangeKind}
 _MD = re.compile(r"<[A-Za-z_][A-Za-z0-9_.-]*:md(?=[ \t\r\n])([^<>]*)/>")
-_PREFIX = re.compile(r"<([A-Za-z_][A-Za-z0-9_.-]*):(?:md|ln)(?=[ \t\r\n/>])")
 _NAME = re.compile(r"""[ \t\r\n]([A-Za-z:_.-]+)="[^"<&]*(?=")""")
 _RELEARNED: Final = 16  # orders that one document may teach: a hostile one must not have us compile for ever
 
 
-class EntryColumns(NamedTuple):
-    """What entries without links state of their resources, a column for each attribute.
-
-    Texts of the usual form, empty where an entry does not state it; those of `locs` without references.
-    """
-
-    locs: tuple[str, ...]
-    hashes: tuple[str, ...]
-    lengths: tuple[str, ...]
-    paths: tuple[str, ...]
-
-    @classmethod
-    def of(cls, entries: Sequence[Entry]) -> EntryColumns | None:
-        """The columns of entries; None where one of them has a link. That they are changes is in no column."""
-        if any(entry.links for entry in entries):
-            return None
-        rows = [(e.loc, e.hash or "", "" if e.length is None else str(e.length), e.path or "") for e in entries]
-        return cls(*zip(*rows, strict=True)) if rows else None
-
-
-TakeColumns = Callable[[EntryColumns], bool]
-"""Takes a run of entries by its columns; False: it does not, and they are made entries of."""
-
-
 class Irregular(Exception):
-    """A run in which something needs the slow way: a time that is none, a deletion with a hash."""
-
-
-class Unreadable(Exception):
-    """The links of the entry at `index` are for the parser to judge: an attribute twice, a time that is none."""
-
-    def __init__(self, index: int) -> None:
-        super().__init__(index)
-        self.index = index
+    """A run in which something needs the slow way: a time that is none, a deletion with a hash, an attribute twice."""
 
 
 @lru_cache(maxsize=64)
@@ -129,18 +93,14 @@ def applicable(limits: ReadLimits) -> bool:
 class FastEntries:
     """The usual shape of one document, as far as it is known, and the way from matches to entries."""
 
-    def __init__(self, assembly: RecordBuilder, take_columns: TakeColumns | None = None) -> None:
+    def __init__(self, assembly: RecordBuilder) -> None:
         self._assembly = assembly
-        self._take_columns = take_columns
-        self._prefixes: frozenset[str] = frozenset()
         self._prefix = "rs"
         self._order: tuple[str, ...] = _USUAL_ORDER
         self._left_to_learn = _RELEARNED
-        self._links: dict[str, tuple[Link, ...]] = {"": ()}
 
     def bind(self, prefixes: frozenset[str]) -> None:
-        """The prefixes that the root binds to the ResourceSync namespace; with none, only Sitemap elements match."""
-        self._prefixes = prefixes
+        """The prefixes that the root binds to the ResourceSync namespace: the first is meant; with none, no `md` is."""
         self._prefix = min(prefixes, default="\0")  # NUL stands in no document
 
     def take(self, text: str, start: int) -> int:
@@ -154,72 +114,35 @@ class FastEntries:
         if rows and (rest := rows[-1][-1]):
             end -= len(rest)
             rows.pop()
-        if rows:
-            try:
-                self._add(rows)
-            except Unreadable as found:
-                if found.index:
-                    self._add(rows[: found.index])
-                return next(islice(expression.finditer(text, start), found.index, None)).start()
-        return end
-
-    def learn(self, element: str) -> None:
-        """Take the order of attributes, and the prefix, from an element that was not covered."""
-        found, match = _PREFIX.search(element), _MD.search(element)
-        if found is None or not self._left_to_learn:
-            return
-        order = self._order
-        if match is not None:
-            order = _merged(order, [name for name in _NAME.findall(match[1]) if name in _VALUES])
-        prefix = found[1] if found[1] in self._prefixes else self._prefix
-        if (prefix, order) != (self._prefix, self._order):
-            self._left_to_learn -= 1
-            self._prefix, self._order = prefix, order
-
-    def _add(self, rows: list[tuple[str, ...]]) -> None:
-        assembly = self._assembly
-        if self._take_columns is not None and self._is_taken(rows, self._take_columns):
-            return
-        links = self._links_of(rows)
         try:
-            entries = self._entries(rows, links)
+            entries = self._entries(rows) if rows else []
         except Irregular:
-            for row, linked in zip(rows, links, strict=True):  # as the texts that the parser would have given
-                texts = {"loc": row[0].replace("&amp;", "&"), "lastmod": row[1], "changefreq": row[2]}
-                stated = zip(self._order, row[3:], strict=False)
-                md = [part for name, value in stated if value for part in (name, value)]
-                assembly.add({name: text for name, text in texts.items() if text}, md, linked)
-            return
+            return start
+        assembly = self._assembly
         if len(entries) > (room := assembly.room):
             assembly.count(room)
             assembly.entries += entries[:room]
             assembly.count(1)
         assembly.count(len(entries))
         assembly.entries += entries
+        return end
 
-    def _is_taken(self, rows: list[tuple[str, ...]], take: TakeColumns) -> bool:
-        """Give the rows away as columns, where that leaves nothing out; entries before them must be taken first."""
-        assembly = self._assembly
-        columns = list(zip(*rows, strict=True))
-        named: dict[str, Any] = dict(zip(self._order, columns[3:], strict=False))
-        if (
-            assembly.entries
-            or len(rows) > assembly.room
-            or any(map(any, (columns[-2], named["change"], named["datetime"])))
-        ):
-            return False
-        try:
-            _moments(columns[1])
-        except Irregular:
-            return False  # a time that is none is told of where an entry is made
-        found = EntryColumns(tuple(_locs(columns[0])), named["hash"], named["length"], named["path"])
-        if not take(found):
-            return False
-        assembly.count(len(rows))
-        return True
+    def learn(self, element: str) -> None:
+        """Take the order of attributes from an element that was not covered."""
+        match = _MD.search(element)
+        if match is None or not self._left_to_learn:
+            return
+        order = _merged(self._order, [name for name in _NAME.findall(match[1]) if name in _VALUES])
+        if order != self._order:
+            self._left_to_learn -= 1
+            self._order = order
 
-    def _entries(self, rows: list[tuple[str, ...]], links: list[tuple[Link, ...]]) -> list[Entry]:
+    def _entries(self, rows: list[tuple[str, ...]]) -> list[Entry]:
+        """The entries of these rows. Raises Irregular where one of them is not beyond doubt."""
         columns = list(zip(*rows, strict=True))
+        links = list(map(_links, columns[-2]))
+        if max(map(len, links)) > self._assembly.limits.links:
+            raise Irregular
         named: dict[str, Any] = dict(zip(self._order, columns[3:], strict=False))
         locs, lastmods = _locs(columns[0]), _moments(columns[1])
         changes = [_CHANGES[text] for text in named["change"]]
@@ -229,7 +152,7 @@ class FastEntries:
             for change, *stated in zip(changes, *described, strict=True):
                 if change is ChangeKind.DELETED and any(stated):
                     raise Irregular
-        hashes, types, lengths = named["hash"], named["type"], [int(text) if text else None for text in named["length"]]
+        lengths = [int(text) if text else None for text in named["length"]]
         assembly = self._assembly
         if any(named["datetime"]):
             assembly.saw_datetime = True
@@ -237,18 +160,6 @@ class FastEntries:
             assembly.saw_undated_change |= any(
                 change and not lastmod for change, lastmod in zip(changes, lastmods, strict=True)
             )
-        if not (
-            any(links)
-            or any(changes)
-            or any(named["datetime"])
-            or any(columns[2])
-            or any(named["path"])
-            or any(named["encoding"])
-        ):
-            return [
-                Entry(loc=loc, lastmod=lastmod, hash=digest or None, length=length, type=kind or None)
-                for loc, lastmod, digest, length, kind in zip(locs, lastmods, hashes, lengths, types, strict=True)
-            ]
         return [
             Entry(
                 loc=loc,
@@ -270,33 +181,14 @@ class FastEntries:
                 changes,
                 datetimes,
                 named["encoding"],
-                hashes,
+                named["hash"],
                 lengths,
                 named["path"],
-                types,
+                named["type"],
                 links,
                 strict=True,
             )
         ]
-
-    def _links_of(self, rows: list[tuple[str, ...]]) -> list[tuple[Link, ...]]:
-        """The links of each row. Raises Unreadable at the first row whose links are not beyond doubt."""
-        texts = [row[-2] for row in rows]
-        if not any(texts):
-            return [()] * len(rows)
-        known = self._links
-        linked = []
-        for index, text in enumerate(texts):
-            links = known.get(text)
-            if links is None:
-                links = _links(text)
-                if links is None or len(links) > self._assembly.limits.links:
-                    raise Unreadable(index)
-                if len(known) > _LINKS_KNOWN:
-                    known.clear()
-                known[text] = links
-            linked.append(links)
-        return linked
 
 
 def _locs(column: tuple[str, ...]) -> list[str] | tuple[str, ...]:
@@ -324,20 +216,21 @@ def _moment(text: str) -> dt.datetime:
     return parse_datetime(text)[0]
 
 
-def _links(text: str) -> tuple[Link, ...] | None:
-    """The links in a text that the expression covers; None when one is not well-formed, or not complete."""
+@lru_cache(maxsize=512)
+def _links(text: str) -> tuple[Link, ...]:
+    """The links in a text that the expression covers; many documents repeat the same few."""
     links = []
     for element in text.split("<")[1:]:
         pairs = _LINK_PAIR.findall(element)
         found: dict[str, Any] = dict(pairs)
         if len(found) < len(pairs) or "rel" not in found or "href" not in found:
-            return None
+            raise Irregular
         found["href"] = found["href"].replace("&amp;", "&")
         try:
             if "modified" in found:
                 found["modified"] = dt.datetime.fromisoformat(found["modified"])
         except ValueError:
-            return None
+            raise Irregular from None
         for name in ("length", "pri"):
             if name in found:
                 found[name] = int(found[name])

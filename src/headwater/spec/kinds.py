@@ -74,10 +74,9 @@ class Root(Enum):
 
 
 class Need(Enum):
-    """How strongly something is asked for: Appendix A's M, R, O and cross."""
+    """How strongly something is asked for: Appendix A's M, its R and O, and its cross."""
 
     MUST = "must"
-    SHOULD = "should"
     MAY = "may"
     NEVER = "never"
 
@@ -115,12 +114,15 @@ class Kind(Enum):
     UNKNOWN_INDEX = "unknown-index"
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class Rules(msgspec.Struct, frozen=True):
     """What the standard asks of one kind of document; `times_rule` asks for its times, `up_rule` for its link `up`."""
 
     title: str
-    root: Root = Root.URLSET
     capability: str | None
+    source: str
+    times_rule: str = ""
+    up_rule: str = ""
+    root: Root = Root.URLSET
     at: Need = Need.NEVER
     from_: Need = Need.NEVER
     until: Need = Need.NEVER
@@ -132,55 +134,44 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     up: Need = Need.MUST
     index: Need = Need.NEVER
     ordered: Need = Need.NEVER
-    source: str
-    times_rule: str = ""
-    up_rule: str = ""
 
 
-def _rules(
-    title: str, capability: str | None, source: str, times_rule: str = "", up_rule: str = "", **more: Any
-) -> Rules:
-    said = {"times_rule": times_rule, "up_rule": up_rule, **more}
-    return Rules(title=title, capability=capability, source=source, **said)
-
-
-_MUST, _SHOULD, _MAY, _NEVER = Need.MUST, Need.SHOULD, Need.MAY, Need.NEVER
+_MUST, _MAY, _NEVER = Need.MUST, Need.MAY, Need.NEVER
 _INDEX: dict[str, Any] = {"root": Root.SITEMAPINDEX}
 _SNAPSHOT: dict[str, Any] = {"at": _MUST}
 _HISTORY: dict[str, Any] = {"from_": _MUST, "until": _MAY}
-_PERIODS: dict[str, Any] = {**_HISTORY, "entry_from": _SHOULD}
+_PERIODS: dict[str, Any] = {**_HISTORY, "entry_from": _MAY}
 _CHANGES: dict[str, Any] = {"entry_change": _MUST, "ordered": _MUST}
-_OF_SNAPSHOTS: dict[str, Any] = {"entry_at": _MAY, "index": _SHOULD}
-_OF_HISTORIES: dict[str, Any] = {"entry_from": _MAY, "index": _SHOULD, "ordered": _MUST}
+_OF_SNAPSHOTS: dict[str, Any] = {"entry_at": _MAY, "index": _MAY}
+_OF_HISTORIES: dict[str, Any] = {"entry_from": _MAY, "index": _MAY, "ordered": _MUST}
 _NOTIFIED: dict[str, Any] = {"from_": _MAY, "until": _MAY, "up": _MAY}
 _NO_UP: dict[str, Any] = {"up": _NEVER}
+_OTHER: dict[str, Any] = {"up": _NEVER, "index": _MAY}
 
 RULES: dict[Kind, Rules] = {
-    Kind.SOURCE_DESCRIPTION: _rules(
-        "Source Description", "description", "RS-SD", **_NO_UP, index=_SHOULD, entry_capability=_SHOULD
+    Kind.SOURCE_DESCRIPTION: Rules(
+        "Source Description", "description", "RS-SD", **_NO_UP, index=_MAY, entry_capability=_MAY
     ),
-    Kind.SOURCE_DESCRIPTION_INDEX: _rules(
+    Kind.SOURCE_DESCRIPTION_INDEX: Rules(
         "Source Description Index", "description", "RS-SD-09", **_INDEX, **_NO_UP, entry_capability=_MAY
     ),
-    Kind.CAPABILITY_LIST: _rules(
-        "Capability List", "capabilitylist", "RS-CAP", "", "RS-CAP-02", entry_capability=_MUST
-    ),
-    Kind.CAPABILITY_LIST_INDEX: _rules(
+    Kind.CAPABILITY_LIST: Rules("Capability List", "capabilitylist", "RS-CAP", "", "RS-CAP-02", entry_capability=_MUST),
+    Kind.CAPABILITY_LIST_INDEX: Rules(
         "Capability List Index", "capabilitylist", "RS-CAP-09", "", "RS-CAP-02", **_INDEX
     ),
-    Kind.RESOURCE_LIST: _rules(
-        "Resource List", "resourcelist", "RS-RL", "RS-RL-01", "RS-RL-04", **_SNAPSHOT, index=_SHOULD
+    Kind.RESOURCE_LIST: Rules(
+        "Resource List", "resourcelist", "RS-RL", "RS-RL-01", "RS-RL-04", **_SNAPSHOT, index=_MAY
     ),
-    Kind.RESOURCE_LIST_INDEX: _rules(
+    Kind.RESOURCE_LIST_INDEX: Rules(
         "Resource List Index", "resourcelist", "RS-RLI", "RS-RLI-01", "RS-RLI-02", **_INDEX, **_SNAPSHOT, entry_at=_MAY
     ),
-    Kind.RESOURCE_DUMP: _rules(
+    Kind.RESOURCE_DUMP: Rules(
         "Resource Dump", "resourcedump", "RS-RD", "RS-RD-01", "RS-RD-02", **_SNAPSHOT, **_OF_SNAPSHOTS
     ),
-    Kind.RESOURCE_DUMP_INDEX: _rules(
+    Kind.RESOURCE_DUMP_INDEX: Rules(
         "Resource Dump Index", "resourcedump", "RS-RDI", "RS-RDI-01", "RS-RDI-01", **_INDEX, **_SNAPSHOT, entry_at=_MAY
     ),
-    Kind.RESOURCE_DUMP_MANIFEST: _rules(
+    Kind.RESOURCE_DUMP_MANIFEST: Rules(
         "Resource Dump Manifest",
         "resourcedump-manifest",
         "RS-RDM",
@@ -189,19 +180,19 @@ RULES: dict[Kind, Rules] = {
         at=_MUST,
         entry_path=_MUST,
     ),
-    Kind.CHANGE_LIST: _rules(
-        "Change List", "changelist", "RS-CL", "RS-CL-01", "RS-CL-03", **_HISTORY, **_CHANGES, index=_SHOULD
+    Kind.CHANGE_LIST: Rules(
+        "Change List", "changelist", "RS-CL", "RS-CL-01", "RS-CL-03", **_HISTORY, **_CHANGES, index=_MAY
     ),
-    Kind.CHANGE_LIST_INDEX: _rules(
+    Kind.CHANGE_LIST_INDEX: Rules(
         "Change List Index", "changelist", "RS-CLI", "RS-CLI-01", "RS-CLI-01", **_INDEX, **_PERIODS, ordered=_MUST
     ),
-    Kind.CHANGE_DUMP: _rules(
-        "Change Dump", "changedump", "RS-CD", "RS-CD-01", "RS-CD-01", **_PERIODS, index=_SHOULD, ordered=_SHOULD
+    Kind.CHANGE_DUMP: Rules(
+        "Change Dump", "changedump", "RS-CD", "RS-CD-01", "RS-CD-01", **_PERIODS, index=_MAY, ordered=_MAY
     ),
-    Kind.CHANGE_DUMP_INDEX: _rules(
+    Kind.CHANGE_DUMP_INDEX: Rules(
         "Change Dump Index", "changedump", "RS-CDI", "RS-CDI-01", "RS-CDI-01", **_INDEX, **_PERIODS, ordered=_MUST
     ),
-    Kind.CHANGE_DUMP_MANIFEST: _rules(
+    Kind.CHANGE_DUMP_MANIFEST: Rules(
         *("Change Dump Manifest", "changedump-manifest", "RS-CDM", "RS-CDM-02", "RS-CDM-02"),
         **(_HISTORY | _CHANGES),
         entry_path=_MUST,
@@ -212,21 +203,21 @@ for _of, _entries in (
     *(("Change List", _OF_HISTORIES), ("Change Dump", _OF_HISTORIES)),
 ):
     _kind, _capability = f"{_of} archive".lower().replace(" ", "-"), f"{_of.lower().replace(' ', '')}-archive"
-    RULES[Kind(_kind)] = _rules(f"{_of} Archive", _capability, "RS-ARC", "", "RS-ARC-11", **_entries)
-    RULES[Kind(f"{_kind}-index")] = _rules(f"{_of} Archive Index", _capability, "RS-ARC-21", "", "RS-ARC-21", **_INDEX)
+    RULES[Kind(_kind)] = Rules(f"{_of} Archive", _capability, "RS-ARC", "", "RS-ARC-11", **_entries)
+    RULES[Kind(f"{_kind}-index")] = Rules(f"{_of} Archive Index", _capability, "RS-ARC-21", "", "RS-ARC-21", **_INDEX)
 RULES |= {
-    Kind.CHANGE_NOTIFICATION: _rules(
+    Kind.CHANGE_NOTIFICATION: Rules(
         *("Change Notification", "change-notification", "RS-CN", "RS-CN-04"),
         **(_CHANGES | _NOTIFIED | {"from_": _MUST, "until": _MUST}),
     ),
-    Kind.FRAMEWORK_NOTIFICATION: _rules(
+    Kind.FRAMEWORK_NOTIFICATION: Rules(
         *("Framework Notification", "framework-notification", "RS-FN"),
         **(_NOTIFIED | {"entry_change": _MUST, "entry_capability": _MUST}),
     ),
-    Kind.SITEMAP: _rules("Sitemap", None, "AMB-02", **_NO_UP),
-    Kind.SITEMAP_INDEX: _rules("Sitemap index", None, "AMB-02", **_INDEX, **_NO_UP),
-    Kind.UNKNOWN: _rules("Unknown document", None, "AMB-12", **_NO_UP),
-    Kind.UNKNOWN_INDEX: _rules("Unknown index", None, "AMB-12", **_INDEX, **_NO_UP),
+    Kind.SITEMAP: Rules("Sitemap", None, "AMB-02", **_OTHER),
+    Kind.SITEMAP_INDEX: Rules("Sitemap index", None, "AMB-02", **_INDEX, **_OTHER),
+    Kind.UNKNOWN: Rules("Unknown document", None, "AMB-12", **_OTHER),
+    Kind.UNKNOWN_INDEX: Rules("Unknown index", None, "AMB-12", **_INDEX, **_OTHER),
 }
 
 _BY_ROOT = {(rules.root, rules.capability): kind for kind, rules in RULES.items() if rules.source != "AMB-12"}

@@ -25,7 +25,6 @@ _UTC = dt.UTC
 _relation = lru_cache(maxsize=256)(grammar.relation)  # links of one kind have the same, and there are many
 _media_type = lru_cache(maxsize=256)(grammar.media_type)
 _CHANGE: Final = {change: f' change="{change.value}"' for change in ChangeKind}
-_TYPES_KNOWN: Final = 1_000  # media types remembered as written
 
 
 def moment(time: dt.datetime) -> str:
@@ -75,7 +74,6 @@ class MarkupWriter:
     def __init__(self, entry_element: str) -> None:
         self._start = f"<{entry_element}><loc>"
         self._end = f"</{entry_element}>\n"
-        self._types: dict[str, str] = {}
         self.long_uri_count = 0
 
     def entries(self, columns: _Columns) -> str:
@@ -127,19 +125,6 @@ class MarkupWriter:
                 grammar.length(number)
         return ["" if number is None else f' length="{number}"' for number in column]
 
-    def _media_types(self, column: Sequence[str | None]) -> list[str]:
-        known = self._types
-        for text in set(column) - known.keys():
-            if text is not None:
-                if len(known) >= _TYPES_KNOWN:
-                    known.clear()
-                known[text] = f' type="{grammar.media_type(text)}"'
-        return ["" if text is None else known.get(text) or f' type="{grammar.media_type(text)}"' for text in column]
-
-    def _paths(self, column: Sequence[str | None]) -> list[str]:
-        texts = iter(grammar.paths([text for text in column if text is not None]))
-        return ["" if text is None else f' path="{next(texts)}"' for text in column]
-
     _attributes: ClassVar[dict[str, Callable[[MarkupWriter, Sequence[Any]], list[str]]]] = {
         "capability": lambda _, column: _texts("capability", escape, column),
         "change": lambda _, column: ["" if change is None else _CHANGE[change] for change in column],
@@ -151,8 +136,8 @@ class MarkupWriter:
         "encoding": lambda _, column: _texts("encoding", grammar.token, column),
         "hash": _digests,
         "length": _lengths,
-        "path": lambda self, column: self._paths(column),
-        "type": _media_types,
+        "path": lambda _, column: _texts("path", grammar.path, column),
+        "type": lambda _, column: _texts("type", _media_type, column),
         "extra": lambda _, column: [added(extra) for extra in column],
     }
 

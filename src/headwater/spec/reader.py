@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from headwater.spec import fast_entries
+from headwater.spec.checks import head_lapses
 from headwater.spec.decoding import Inflater, Utf8Input, charset_of
-from headwater.spec.fast_entries import TakeColumns
-from headwater.spec.kinds import DOCUMENT_OCTETS, INDEX, RULES, UP, Kind, Need, ReadLimits, Root
+from headwater.spec.kinds import DOCUMENT_OCTETS, Kind, ReadLimits
 from headwater.spec.record_builder import RecordBuilder
 from headwater.spec.records import Document, Entry
 from headwater.spec.text_values import DocumentFault, LimitExceeded, NotXml, ReaderWarnings, Warned
@@ -41,11 +41,9 @@ class Reader:
         self,
         base_uri: str | None = None,
         limits: ReadLimits | None = None,
-        take_columns: TakeColumns | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """`take_columns`: is asked to take runs of usual entries by their columns; those that it takes are counted, and
-        do not come out as entries. `headers`: those of the HTTP answer, names in lower case (AMB-96, AMB-98)."""
+        """`headers`: those of the HTTP answer, names in lower case (AMB-96, AMB-98)."""
         self._limits = limits or ReadLimits()
         self._warnings = ReaderWarnings()
         self._where = base_uri
@@ -56,7 +54,7 @@ class Reader:
         self._coding = headers.get("content-encoding", "").strip().lower()
         charset = charset_of(headers.get("content-type"))
         self._input = Utf8Input(charset, self._warnings, self._tokens.skipped)
-        self._fast_entries = fast_entries.FastEntries(self._builder, take_columns)
+        self._fast_entries = fast_entries.FastEntries(self._builder)
         self._is_fast = fast_entries.IS_ON and fast_entries.applicable(self._limits)
         self._bound = False
         self._held = b""
@@ -88,7 +86,8 @@ class Reader:
                 held, self._held = self._held, b""
                 self._tokens.feed(held)
                 self._tokens.finish()
-                judge(self._builder.finish(), self._warnings)
+                for rule, what in head_lapses(self._builder.finish()):
+                    self._warnings.warn(rule, what)
                 if self._tokens.is_over or self._inflater.has_trailing:
                     self._warnings.warn("AMB-92", "what follows the end of the document was left out")
         self._closed = True
@@ -275,22 +274,3 @@ def read_bytes(data: bytes, base_uri: str | None = None, limits: ReadLimits | No
     if document is None:
         raise AssertionError("a document that was read has a head")
     return WholeReading(reader, document, entries)
-
-
-def judge(document: Document, warnings: ReaderWarnings) -> None:
-    """Say what the head lacks although it must have it, and what contradicts itself."""
-    rules = RULES[document.kind]
-    for name in ("at", "from_", "until"):
-        if getattr(rules, name) is Need.MUST and getattr(document, name) is None:
-            warnings.warn(rules.times_rule, f"the mandatory attribute {name.rstrip('_')} is missing")
-    if rules.up is Need.MUST and document.link(UP) is None:
-        warnings.warn(rules.up_rule, "the mandatory link up is missing")
-    if sum(link.rel == UP for link in document.links) > 1:
-        warnings.warn("AMB-43", "several up links; the first counts")
-    is_index = rules.root is Root.SITEMAPINDEX or "manifest" in (rules.capability or "")
-    if is_index and document.capability is not None and document.link(INDEX) is not None:
-        warnings.warn("AMB-44", "a link index on an index or a manifest means nothing")
-    if document.at and document.completed and document.completed < document.at:
-        warnings.warn("RS-TIME-07", "completed is earlier than at")
-    if document.from_ and document.until and document.until < document.from_:
-        warnings.warn("RS-TIME-10", "until is earlier than from")

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from typing import Any, Final
 
-import msgspec
-
 from headwater.spec import text_values as values
 from headwater.spec.kinds import DOCUMENT_ENTRIES, HEADWATER, RS, SITEMAP, Kind, ReadLimits, Root, kind_of, usual_name
 from headwater.spec.records import AbsenceReason, AbsentResource, ChangeKind, Document, Entry, Link
@@ -87,7 +85,8 @@ class RecordBuilder:
         self._warnings = warnings
         self.document: Document | None = None
         """The head as far as it is known; None until the root's `rs:md` or the end has been seen."""
-        self._root_md: Attributes | None = None
+        self._head: dict[str, Any] | None = None
+        """What the root's `rs:md` states."""
         self._root_links: list[Link] = []
         self._absent: list[AbsentResource] = []
         self._kind: Kind | None = None
@@ -190,16 +189,10 @@ class RecordBuilder:
 
     def finish(self) -> Document:
         """The end of the document: its head, final."""
-        root = self.root or Root.URLSET
-        if self._root_md is None:
+        if self._head is None:
             self._warnings.warn("AMB-02", "no rs:md below the root: this is a plain Sitemap")
-            self._kind = kind_of(root, None)
-            self.document = Document(kind=self._kind, links=tuple(self._root_links))
-        if self.document is None:
-            raise AssertionError("a document with rs:md has a head")
-        if self._absent:
-            self.document = msgspec.structs.replace(self.document, absent=tuple(self._absent))
-        return self.document
+            self._head = {}
+        return self._set_head()
 
     def _goes_by(self, root: Root | None) -> bool:
         """Whether an entry of the other root is read: the first one tells what the document is (AMB-93).
@@ -219,9 +212,8 @@ class RecordBuilder:
             return not is_list
         self.root = root
         self._warnings.warn("AMB-93", "the entries tell whether this is a list or an index, not the root element")
-        if self._root_md is not None:
-            self.document = self._document()
-            self._kind = self.document.kind
+        if self._head is not None:
+            self._set_head()
         return True
 
     def add(self, texts: dict[str, str], md: Attributes | None, links: tuple[Link, ...]) -> None:
@@ -283,8 +275,8 @@ class RecordBuilder:
             self._take_root_md(attributes)
         elif name == _LN:
             self._root_links += self._links_of(attributes, len(self._root_links))
-            if self.document is not None:
-                self.document = self._document()
+            if self._head is not None:
+                self._set_head()
         elif name == _ABSENT:
             self._take_absent(attributes)
         elif (usual := self._usual(name)) != name:
@@ -366,75 +358,63 @@ class RecordBuilder:
             raise LimitExceeded(f"attributes of more than {limits.attribute_length:,} characters")
 
     def _take_root_md(self, attributes: Attributes) -> None:
-        if self._root_md is not None:
+        if self._head is not None:
             self._warnings.warn("AMB-05", "a second rs:md below the root was ignored")
             return
         if self.entry_count or self.skipped_count:
             self._warnings.warn("AMB-04", "the root's rs:md comes after entries")
-        self._root_md = attributes
-        self.document = self._document(first=True)
-        self._kind = self.document.kind
+        self._head = {}
+        self._read(_ROOT_MD, self._plain(attributes, self._head), self._head)
+        if self._head.get("capability") is None:
+            self._warnings.warn("RS-DOC-04", "the root's rs:md has no capability")
+        self._set_head()
 
-    def _document(self, *, first: bool = False) -> Document:
-        """The head from what is known; only the `first` time are its lapses counted."""
-        warnings = self._warnings if first else ReaderWarnings()
-        fields: dict[str, Any] = {}
-        self._read(_ROOT_MD, self._plain(self._root_md or [], fields, warnings), fields, warnings)
-        capability = fields.get("capability")
-        if capability is None:
-            warnings.warn("RS-DOC-04", "the root's rs:md has no capability")
-        kind = kind_of(self.root or Root.URLSET, capability)
-        return Document(kind=kind, links=tuple(self._root_links), **fields)
+    def _set_head(self) -> Document:
+        """Make the head of what is known."""
+        head = self._head or {}
+        self._kind = kind_of(self.root or Root.URLSET, head.get("capability"))
+        self.document = Document(kind=self._kind, links=tuple(self._root_links), absent=tuple(self._absent), **head)
+        return self.document
 
-    def _plain(
-        self, attributes: Attributes, fields: dict[str, Any], warnings: ReaderWarnings | None = None
-    ) -> dict[str, str]:
+    def _plain(self, attributes: Attributes, fields: dict[str, Any]) -> dict[str, str]:
         """The attributes of an `rs:md` by their plain names; those of other namespaces go to `extra`."""
         plain = dict(zip(attributes[::2], attributes[1::2], strict=True))
         if not plain.keys() <= _MD_NAMES:
-            plain = self._sort_out(plain, _MD_NAMES, fields, warnings or self._warnings)
+            plain = self._sort_out(plain, _MD_NAMES, fields)
         if "modified" in plain:
-            (warnings or self._warnings).warn("AMB-38", "modified on rs:md was ignored")
+            self._warnings.warn("AMB-38", "modified on rs:md was ignored")
         return plain
 
-    def _sort_out(
-        self, found: dict[str, str], known: Set[str], fields: dict[str, Any], warnings: ReaderWarnings
-    ) -> dict[str, str]:
+    def _sort_out(self, found: dict[str, str], known: Set[str], fields: dict[str, Any]) -> dict[str, str]:
         plain = {name: value for name, value in found.items() if name in known}
-        extra = []
+        extra, warn = [], self._warnings.warn
         for name, value in found.items():
             space, _, local = self._usual(name).rpartition(" ")
             if space == RS and local in known:
-                warnings.warn("RS-DOC-12", "an attribute with the rs prefix was read as if it had none", local)
+                warn("RS-DOC-12", "an attribute with the rs prefix was read as if it had none", local)
                 plain.setdefault(local, value)
             elif space and space != RS:
                 extra.append((f"{{{space}}}{local}", value))
             elif name == _IS_DATASET:  # of the Timbuctoo exporter (TIM-A5)
                 extra.append((f"{{{HEADWATER}}}{name}", value))
-                warnings.warn("RS-DOC-13", "isDataset was read as if it had a namespace of its own")
+                warn("RS-DOC-13", "isDataset was read as if it had a namespace of its own")
             elif name not in known:
-                warnings.warn("RS-DOC-13", "an unknown attribute without a namespace of its own was ignored", local)
+                warn("RS-DOC-13", "an unknown attribute without a namespace of its own was ignored", local)
         if extra:
             fields["extra"] = tuple(extra)
         return plain
 
-    def _read(
-        self,
-        table: dict[str, _Parse],
-        found: dict[str, str],
-        fields: dict[str, Any],
-        warnings: ReaderWarnings | None = None,
-    ) -> None:
+    def _read(self, table: dict[str, _Parse], found: dict[str, str], fields: dict[str, Any]) -> None:
         for name, text in found.items():
             if (parse := table.get(name)) is not None:
-                fields["from_" if name == "from" else name] = parse(text, warnings or self._warnings)
+                fields["from_" if name == "from" else name] = parse(text, self._warnings)
 
     def _links_of(self, attributes: Attributes, had: int) -> list[Link]:
         """The links of one `rs:ln`: one for each relation it names (AMB-42)."""
         found = dict(zip(attributes[::2], attributes[1::2], strict=True))
         fields: dict[str, Any] = {}
         if not found.keys() <= _LN_NAMES:
-            found = self._sort_out(found, _LN_NAMES, fields, self._warnings)
+            found = self._sort_out(found, _LN_NAMES, fields)
         href = found.get("href", "").strip(_SPACE)
         relations = found.get("rel", "").split()
         if not href or not relations:

@@ -48,8 +48,6 @@ HASHLIB = {"sha-512": "sha512", "sha-384": "sha384", "sha-256": "sha256", "sha-1
 _ALIASES = {name.replace("-", ""): name for name in HEX_LENGTH} | {name: name for name in HEX_LENGTH}
 _BY_LENGTH = {32: "md5", 40: "sha-1", 64: "sha-256"}
 _HEX = re.compile(r"[0-9a-fA-F]+\Z")
-_EXACT = re.compile(r"(?:" + "|".join(rf"{name}:[0-9a-f]{{{length}}}" for name, length in HEX_LENGTH.items()) + r")\Z")
-"""An item as the standard writes it, and nearly every source: nothing of it has to be interpreted."""
 
 
 def parse_hash(text: str) -> Hash:
@@ -62,11 +60,6 @@ def parse_hash(text: str) -> Hash:
     guessed: list[str] = []
     contradictory: list[str] = []
     for item in text.split():
-        if _EXACT.match(item):
-            name, _, value = item.partition(":")
-            if digests.setdefault(name, digest := Digest(name, value)) is not digest and digests[name] != digest:
-                contradictory.append(item)
-            continue
         name, _, value = item.removeprefix("urn:").rpartition(":")
         algorithm = _ALIASES.get(name.lower()) if name else _BY_LENGTH.get(len(value))
         if algorithm is None or len(value) != HEX_LENGTH[algorithm] or not _HEX.match(value):
