@@ -148,16 +148,9 @@ class Discovery:
             return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=_BROKEN_SETS)
         if recognised and len(recognised) == len(self._faults) and not documents:
             return recognised[0]
-        causes: dict[str, dict[str, None]] = {}
-        for fault in self._faults:
-            causes.setdefault(fault.what, {})[fault.where or url] = None
-        places = {what: ", ".join(where) for what, where in causes.items()}
-        reasons, where = "; ".join(f"{what} ({where})" for what, where in places.items()) or "nothing there", url
-        if len(places) == 1:
-            ((reasons, where),) = places.items()
-        what = f"no ResourceSync document was found: {reasons[:1000]}"
-        todo = advice_for("HW-SYN-02", what, where)
-        return SourceFault(what, code="HW-SYN-02", where=where[:1000], rule="DST-A2", advice=todo)
+        told = dict.fromkeys(f"{fault.what} ({fault.where or url})" for fault in self._faults)
+        what = f"no ResourceSync document was found: {'; '.join(told)[:1000] or 'nothing there'}"
+        return SourceFault(what, code="HW-SYN-02", where=url, rule="DST-A2", advice=advice_for("HW-SYN-02", what, url))
 
     def _ways(self, url: str) -> Iterator[Probe]:
         """Everything that may lead in, the likeliest first (DST-A2)."""

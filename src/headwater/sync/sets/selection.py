@@ -133,16 +133,12 @@ def own_entries(entries: Sequence[Entry]) -> Sequence[Entry]:
 
     Such a one has a `canonical` link to the other (RFC 6596): its resources would be copied twice.
     """
-    linked = {entry.loc: entry.link("canonical") for entry in entries if entry.links}
-    doubles = {loc for loc, link in linked.items() if link is not None and normalise(link.href) != normalise(loc)}
+    linked = {entry.loc: link.href for entry in entries if entry.links and (link := entry.link("canonical"))}
+    doubles = {loc: normalise(href) for loc, href in linked.items() if normalise(href) != normalise(loc)}
     if not doubles:
         return entries
     others = {normalise(entry.loc) for entry in entries if entry.loc not in doubles}
-    return [
-        entry
-        for entry in entries
-        if entry.loc not in doubles or (link := linked[entry.loc]) is None or normalise(link.href) not in others
-    ]
+    return [entry for entry in entries if doubles.get(entry.loc) not in others]
 
 
 _MOST_NAMES = 50
