@@ -241,6 +241,11 @@ class KeptStates:
         """The files of other states: while there are some, nobody has seen that the store holds this one."""
         return [one for one in self._folder.glob("*.nq") if len(one.stem) == 64 and one != self.path(sha256)]
 
+    def keep_only(self, sha256: str) -> None:
+        """Remove the files of other states."""
+        for path in self.others(sha256):
+            path.unlink(missing_ok=True)
+
 
 def _check(path: Path, digest: str) -> None:
     """Raise StoreFault where a file that was read is not what was verified. Where no digest is known it is taken."""
@@ -409,8 +414,7 @@ class DatasetSync:
                 what = "the store does not hold the dataset that it says it has: the dataset is loaded anew"
                 self.context.documents.warn("DST-C10", what, wanted.name)
                 _load(store, kept, place, report)
-            for path in kept.others(state.sha256):
-                path.unlink(missing_ok=True)
+            kept.keep_only(state.sha256)
             told.stores.append(report)
 
     def _is_altered(self, store: FollowingStore, report: StoreReport, kept: KeptStates, state: KeptState) -> bool:
