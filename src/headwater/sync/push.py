@@ -316,8 +316,7 @@ class LiveCopy:
         if not contexts:
             return None
         report = SyncReport(source=self._task.url, destination=str(self._task.destination))
-        for held, applier in contexts:
-            applier.unconfirmed.clear()
+        for held, _ in contexts:
             held.reload()
             summarise(held)
             listed = held.row.position.time if held.row.position is not None else None

@@ -72,7 +72,7 @@ from headwater.sync.state import (
     one_set,
     refused_entries,
 )
-from headwater.sync.transfer.content_at_hand import fitting_base
+from headwater.sync.transfer.adoption import fitting_base
 from headwater.sync.transfer.verification import CanonicalFixity, DocumentFixity, digests_of
 from headwater.sync.transfer.work_queue import clear_plan
 from headwater.sync.update.difference import contradicted

@@ -28,7 +28,7 @@ from headwater.sync.update.set_sync import report_of
 _WAITS = 99  # a round that never comes: what dumps of earlier states are not fetched for
 _SET_APART = (
     f"UPDATE temp.work SET round = {_WAITS} WHERE round = 0"  # noqa: S608  our own number
-    " AND uri IN (SELECT uri FROM temp.past WHERE is_present UNION ALL SELECT uri FROM temp.aside)"
+    " AND uri IN (SELECT uri FROM temp.past WHERE is_present)"
 )
 _WANTED = """
 SELECT w.n, w.loc, w.hash, w.links, coalesce(p.state, 0), p.changed_before, p.changed_after, coalesce(p.has_rested, 0)
@@ -72,9 +72,9 @@ class _VersionApplier(Applier):
     def bring(self, table: str | None) -> None:
         """Have patches, then packages of then, bring what is no more as it was; then what is; the rest one by one."""
         held = self._set
-        transfer = VersionTransfer(self._run, held.row, held.report, self.unconfirmed, held.warn, held.scope.objection)
+        transfer = VersionTransfer(self._run, held.row, held.report, held.warn, held.scope.objection)
         transfer.moment = self._evidence.moment
-        transfer.take_what_is_here()
+        transfer.adopt()
         self._set_apart()
         # a source of a dataset keeps no earlier states, but all patches: for what they make no package is fetched
         with self._run.database.write() as t:
@@ -92,7 +92,7 @@ class _VersionApplier(Applier):
             gone = self._wanted(t)
             t.run(f"UPDATE temp.work SET round = 0 WHERE round = {_WAITS}")  # noqa: S608
             t.many(_PLAN, ((encode_attempts(self._attempts(row)), row.n) for row in gone))
-        transfer.take_what_is_here()
+        transfer.adopt()
         self._by_packages()
         try:
             transfer.run()

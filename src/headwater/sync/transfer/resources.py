@@ -26,7 +26,7 @@ from headwater.sync.lists.entries import canonical_hash_of, links_of
 from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns, strong_last_modified
 from headwater.sync.state import SetRow
-from headwater.sync.transfer.content_at_hand import UNCONFIRMED, UnconfirmedContent, UnconfirmedFile, listed_file
+from headwater.sync.transfer.adoption import listed_file
 from headwater.sync.transfer.patching import Patching
 from headwater.sync.transfer.request_processes import fetch_plain
 from headwater.sync.transfer.result_log import BATCH, IN_ROUND, PlacedFile, ResultLog
@@ -70,7 +70,7 @@ MOST_PARTS = 1_000
 
 _HERE = (
     f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = 0 AND attempt_json IS NULL"  # noqa: S608
-    f" AND ((held IS NULL AND ?) OR uri IN (SELECT uri FROM temp.aside)) ORDER BY n LIMIT {BATCH}"
+    f" AND held IS NULL ORDER BY n LIMIT {BATCH}"
 )
 
 
@@ -91,14 +91,10 @@ class ResourceTransfer:
         context: RunContext,
         row: SetRow,
         counts: SetReport,
-        unconfirmed: UnconfirmedContent,
         warn: Callable[[str, str, str | None], None],
         objection: Callable[[str], str | None],
     ) -> None:
-        """`unconfirmed`: what the same run has put there before.
-
-        `objection`: what the scope says of a URI that is to be asked for, or of one that is redirected to.
-        """
+        """`objection`: what the scope says of a URI that is to be asked for, or of one that is redirected to."""
         assert context.tree is not None
         self._context = context
         self._tree = context.tree
@@ -107,7 +103,6 @@ class ResourceTransfer:
         self._counts = counts
         self._warn = warn
         self._largest = context.options.largest
-        self._unconfirmed = unconfirmed
         self._objection = objection
         types = context.options.prefer_types
         self._negotiated = (("Accept", accept_header(types)),) if types else ()
@@ -117,14 +112,13 @@ class ResourceTransfer:
         self._fixity: CanonicalFixity | None = None
         self._patching = Patching(context, context.tree, context.temp)
 
-    def take_what_is_here(self) -> None:
-        """Place what needs no request: files that lie in their places, and what came before it was listed (DST-5.3)."""
-        adopt = self._context.adopt
-        if not adopt and not self._unconfirmed.count:
+    def adopt(self) -> None:
+        """Record files that another tool, or a killed run, has put into their places."""
+        if not self._context.adopt:
             return
         self._results.count()
-        for work in self._results.each(_HERE, int(adopt)) if self._results.total else ():
-            if not (self._from_aside(work) or (adopt and work.held is None and self._adopted(work))):
+        for work in self._results.each(_HERE) if self._results.total else ():
+            if not self._adopted(work):
                 self._results.left(work)
         self._results.flush()
 
@@ -133,7 +127,7 @@ class ResourceTransfer:
         results = self._results
         results.count()
         try:
-            if self._round == 0 and not self._unconfirmed.count:
+            if self._round == 0:
                 fetch_plain(self._context, results, self._placed_beside)
             while self._round <= results.last_round:
                 for fetched in self._context.transport.many(self._fetches()):
@@ -195,19 +189,6 @@ class ResourceTransfer:
         self._results.placed(work, file, 0, adopted=True)
         return True
 
-    def _from_aside(self, work: Work) -> bool:
-        """Place what came before it was listed, where it is what is listed by now (DST-5.3)."""
-        kept = self._unconfirmed.take(work.uri)
-        if kept is None:
-            return False
-        wanted = strongest_of(work.hash)
-        if wanted is None or not self._unconfirmed.fits(kept, work):
-            self._tree.discard(kept.name)
-            return False
-        came = Fetched(self._fetch(work), status=200, headers=kept.headers)
-        self._place(work, came, ReceivedContent(kept.name, kept.octets, str(wanted)))
-        return True
-
     def _fetch(self, work: Work) -> Fetch:
         wanted = strongest_of(work.hash)
         headers = request_headers(work)
@@ -239,12 +220,9 @@ class ResourceTransfer:
         if isinstance(work.attempt, PatchAttempt):
             self._patched(work, work.attempt, fetched)
             return
-        before = self._unconfirmed.take(work.uri) if not work.is_first else None
-        if before is not None:
-            self._tree.discard(before.name)
         is_conditional = work.attempt == FIRST and work.held is not None and bool(work.etag or work.last_modified)
         if failure is None and fetched.status in _GOOD:
-            self._arrived(work, wanted, fetched, before)
+            self._arrived(work, wanted, fetched)
         elif failure is None and fetched.status == 304 and is_conditional:
             modified = mtime_ns(work.lastmod)  # the time that is listed now, by which an audit knows the file
             self._results.confirmed(work, None if modified is None else self._tree.touch(work.path, modified))
@@ -279,8 +257,8 @@ class ResourceTransfer:
             self._counts.octets += received - made
             self._counts.octets_saved += max(0, made - received)
 
-    def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched, before: UnconfirmedFile | None) -> None:
-        """Judge an answer: place it, put it aside until a list confirms it (DST-5.3), or try the next way."""
+    def _arrived(self, work: Work, wanted: Digest | None, fetched: Fetched) -> None:
+        """Judge an answer: place it, or try the next way. What is newer than listed has to come twice (DST-5.3)."""
         algorithm = fetched.fetch.algorithms[0]
         digest, body = f"{algorithm}:{fetched.digests[algorithm]}", fetched.body if fetched.held else None
         content = ReceivedContent(work.name, fetched.octets, digest, body)
@@ -292,28 +270,27 @@ class ResourceTransfer:
                 content = content._replace(body=None)
             verdict, content = self._decoded(work, wanted, fetched, verdict, content, coding)
         verdict = self._reviewed(work, wanted, fetched, verdict, content)
-        is_good, is_newer = verdict.judgement is Judgement.GOOD, verdict.judgement is Judgement.NEWER
-        if not (is_good or is_newer) or (is_newer and fetched.resumed_at):
+        modified, reason = fetched.headers.get("last-modified"), verdict.reason
+        is_newer = verdict.judgement is Judgement.NEWER
+        if is_newer:
+            reason = f"newer than listed, and no list tells of it yet: {content.digest}, of {modified}"
+        is_confirmed = is_newer and work.reason == reason
+        if verdict.judgement is not Judgement.GOOD and (not is_confirmed or self._replaces_verified(work)):
             self._tree.discard(content.name)
-            self._next(work, verdict.reason, fetched, mismatch=True)
+            self._next(work, reason, fetched, mismatch=True)
             return
         if isinstance(work.attempt, MirrorAttempt):
             self._context.mirrors.sent(work.target)
             self._counts.from_mirrors += 1
-        modified, digest = fetched.headers.get("last-modified"), content.digest
         # what is newer than listed is told of as that
-        self._advise(work, fetched.headers.get("content-type", ""), modified if is_good else None)
-        is_confirmed = before is not None and (before.digest, before.headers.get("last-modified")) == (digest, modified)
-        if is_good or (is_confirmed and not self._unconfirmed.replaces_verified(work)):
-            self._place(work, fetched, content, newer=is_newer)
-            return
-        if before is None:
-            if content.body is not None:
-                self._tree.write(content.name, content.body, None)
-            self._unconfirmed.put(work, content.name, content.octets, digest, fetched.headers)
-        elif content.body is None:
-            self._tree.discard(content.name)
-        self._fail(work, f"{UNCONFIRMED}: {verdict.reason}", fetched)
+        self._advise(work, fetched.headers.get("content-type", ""), None if is_newer else modified)
+        self._place(work, fetched, content, newer=is_newer)
+
+    def _replaces_verified(self, work: Work) -> bool:
+        """Whether a copy that a list has confirmed would give way; none that is missing or damaged is one."""
+        with self._context.database.read() as t:
+            row = t.one("SELECT path, size, mtime_ns FROM resources WHERE id = ? AND newer = 0", (work.held,))
+        return row is not None and is_intact(self._tree, *row)
 
     def _reviewed(
         self, work: Work, wanted: Digest | None, fetched: Fetched, verdict: Verdict, content: ReceivedContent

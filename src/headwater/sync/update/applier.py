@@ -31,7 +31,7 @@ from headwater.sync.state import (
     measure,
     one_set,
 )
-from headwater.sync.transfer.content_at_hand import UnconfirmedContent, fitting_base, listed_file
+from headwater.sync.transfer.adoption import fitting_base, listed_file
 from headwater.sync.transfer.patching import PENDING_CHANGES, PendingChange, patches_from_nothing
 from headwater.sync.transfer.resources import ResourceTransfer
 from headwater.sync.transfer.result_log import SETTLED_ROUND
@@ -101,8 +101,6 @@ class Applier:
         self._held_before = 0
         self._deleted_before = 0
         self._begun = False
-        self.unconfirmed = UnconfirmedContent(context.run.database, context.run.tree)
-        """What this run has received that is newer than listed."""
 
     def wanted_base(self, t: Transaction) -> str | None:
         """The base that the caller wants; it cannot be another than that of the names already made."""
@@ -118,12 +116,6 @@ class Applier:
                 where=self._set.row.name,
             )
         return base
-
-    def confirm(self) -> None:
-        """Ask once more for what no list has confirmed: what comes equal twice may have its place (DST-5.3)."""
-        if self.unconfirmed.count:
-            kept, number = self.unconfirmed, self._set.row.id
-            self.carry_out(lambda t, difference: kept.plan_again(t, number, difference.counts), retry_queue=False)
 
     def retry_earlier(self) -> None:
         """Retry failures and held-back deletions of earlier runs."""
@@ -227,10 +219,8 @@ class Applier:
             with self._run.database.write() as t:
                 t.run("UPDATE temp.work SET attempt_json = ? WHERE n = ?", (encode_attempts((first[1],)), first[0]))
         for _ in _stages(self._run.database) if options.with_metadata else (None,):
-            transfer = ResourceTransfer(
-                self._run, held.row, held.report, self.unconfirmed, held.warn, held.scope.objection
-            )
-            transfer.take_what_is_here()
+            transfer = ResourceTransfer(self._run, held.row, held.report, held.warn, held.scope.objection)
+            transfer.adopt()
             self._by_packages()
             if options.rate is None:  # how quickly the source wants to be asked, where that makes a difference
                 with self._run.database.write() as t:
@@ -298,7 +288,6 @@ class Applier:
             FROM failures f LEFT JOIN resources r ON r.set_id = f.set_id AND r.uri = f.uri AND r.path IS NOT NULL
             WHERE f.set_id = ?1 AND f.uri NOT IN (SELECT uri FROM temp.work)
               AND f.uri NOT IN (SELECT uri FROM temp.tried)
-              AND f.uri NOT IN (SELECT uri FROM temp.aside)
               AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""  # noqa: S608
         for *stated, path, key, changed_at, tries in list(t.rows(query, (number, *when))):
             row = ListedColumns(*stated)

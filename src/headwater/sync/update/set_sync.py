@@ -51,7 +51,10 @@ _ANNOUNCED_SECONDS = 1.0  # what a source serves already it tells of in a moment
 _STILL_FAILING = "SELECT 1 FROM failures WHERE set_id = ? AND last_at >= ? AND status IN (200, 404, 410) LIMIT 1"
 """Tried in this run, and what came is not what was listed: the list may have been wrong, or is another by now."""
 
-_NEW_FAILURE = "SELECT 1 FROM failures WHERE set_id = ? AND first_at >= ? AND status IN (200, 404, 410) LIMIT 1"
+_NEWS = (
+    "SELECT 1 FROM failures WHERE set_id = ?1 AND first_at >= ?2 AND status IN (200, 404, 410)"
+    " UNION ALL SELECT 1 FROM resources WHERE set_id = ?1 AND newer AND run = ?3 LIMIT 1"
+)
 """Of these a change that was made while the resource was fetched is the usual cause."""
 
 _GAPS = (ReadingOutcome.GAP, ReadingOutcome.MISSING)
@@ -81,10 +84,7 @@ class SetSync:
         """Do what is needed; a fault of the source ends in the report, one of our store is raised."""
         with self._run.database.read() as t:
             self._applier.wanted_base(t)
-        try:
-            return report_of(self._set, self._within_scope)
-        finally:
-            self._applier.unconfirmed.clear()
+        return report_of(self._set, self._within_scope)
 
     def _within_scope(self) -> None:
         """Synchronise; where a list is redirected to another host, the Capability List may have moved there too."""
@@ -262,16 +262,14 @@ class SetSync:
             )
 
     def _settle(self) -> None:
-        """Settle what this run has received and could not place, by lists that are read once more (DST-5.3, DST-F6)."""
+        """Settle what came otherwise than listed, by lists that are read once more (DST-5.3, DST-F6)."""
         with self._run.database.read() as t:
-            news = t.one(_NEW_FAILURE, (self._set.row.id, self._began)) is not None
-        if (news or self._applier.unconfirmed.count) and self._set.offer.changes_document is not None:
-            time.sleep(_ANNOUNCED_SECONDS if news else 0)
+            news = t.one(_NEWS, (self._set.row.id, self._began, self._run.run_number)) is not None
+        if news and self._set.offer.changes_document is not None:
+            time.sleep(_ANNOUNCED_SECONDS)
             self._increment(once_more=True)
-        self._applier.confirm()
         if self._set.offer.baseline_document is not None and not self._baseline.applied:
             self._reconsider(self._set.offer.baseline_document)
-        self._applier.confirm()
         if self._baseline.stale is not None:
             raise self._baseline.stale
 
