@@ -15,7 +15,7 @@ from headwater.errors import Exit
 from headwater.spec.records import Entry, Link
 from headwater.sync.lists.entries import KEPT_RELATIONS, kept_links, links_of
 from headwater.sync.transfer import work_queue as rules
-from headwater.sync.transfer.work_queue import Mirrors, Turn
+from headwater.sync.transfer.work_queue import Mirrors
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, FetchFailure
 from tests.support.copying import IMPATIENT, go, tree
 from tests.support.fake_source import Handler, Reply, Site, Source, ln, redirect, reset, sha, url
@@ -266,31 +266,30 @@ HOST, ONE = "http://m:80", "http://m/r"
 def test_a_host_that_has_not_answered_gets_few_requests() -> None:
     mirrors = Mirrors()
     for _ in range(rules.UNPROVEN_AT_ONCE):
-        assert mirrors.turn(HOST, 0.0) is Turn.ASK
-    assert mirrors.turn(HOST, 1.0) is Turn.WAIT
-    assert mirrors.turn(HOST, rules.PATIENCE_SECONDS) is Turn.PASS
+        assert mirrors.takes(HOST)
+    assert mirrors.takes(HOST) is None
     mirrors.sent(ONE)
-    assert mirrors.turn(HOST, 100.0) is Turn.ASK
+    assert mirrors.takes(HOST)
 
 
 def test_a_host_that_has_answered_is_not_given_up_for_one_loss() -> None:
     mirrors = Mirrors()
     lost = Fetched(Fetch(ONE), failure=FetchFailure(FailureKind.STALLED, "too slow", passing=True))
     said: list[str] = []
-    assert mirrors.turn(HOST, 0.0) is Turn.ASK
+    assert mirrors.takes(HOST)
     mirrors.sent(ONE)
     for number in range(3):
-        assert mirrors.turn(HOST, 0.0) is Turn.ASK, number
+        assert mirrors.takes(HOST), number
         mirrors.failed(ONE, lost, lambda _rule, told, _where: said.append(told), mismatch=False)
-    assert mirrors.turn(HOST, 0.0) is Turn.PASS
+    assert not mirrors.takes(HOST)
     assert len(said) == 1
 
 
 def test_so_many_hosts_are_asked_and_no_more() -> None:
     """A list may name a mirror of its own for each resource."""
     mirrors = Mirrors()
-    turns = [mirrors.turn(f"http://m{number}:80", 0.0) for number in range(2 * rules.MOST_HOSTS)]
-    assert turns.count(Turn.ASK) == rules.MOST_HOSTS
+    asked = [mirrors.takes(f"http://m{number}:80") for number in range(2 * rules.MOST_HOSTS)]
+    assert asked.count(True) == rules.MOST_HOSTS
 
 
 @pytest.mark.parametrize("between", ["nothing", "what is listed", "a 404"])
@@ -303,15 +302,15 @@ def test_a_host_that_lies_is_not_asked_for_long(between: str) -> None:
         answer = Fetched(Fetch(ONE), status=status)
         mirrors.failed(ONE, answer, lambda rule, told, _where: said.append(f"{rule}: {told}"), mismatch=mismatch)
 
-    mirrors.turn(HOST, 0.0)
+    mirrors.takes(HOST)
     for number in range(rules.MOST_LIES):
-        assert mirrors.turn(HOST, 0.0) is Turn.ASK, number
+        assert mirrors.takes(HOST), number
         failed(200, mismatch=True)
         if between != "nothing" and number < rules.MOST_LIES - 1:
-            assert mirrors.turn(HOST, 0.0) is Turn.ASK, number
+            assert mirrors.takes(HOST), number
             failed(404, mismatch=False) if between == "a 404" else mirrors.sent(ONE)
     mirrors.sent(ONE)
-    assert mirrors.turn(HOST, 0.0) is Turn.PASS
+    assert not mirrors.takes(HOST)
     assert said == [f"DST-F11: the mirror {HOST} sends something else than listed; it is not asked again in this run"]
 
 

@@ -162,9 +162,7 @@ class ResourceTransfer:
                 barred = FetchFailure(FailureKind.PROTOCOL, objection)
                 self._fail(work, objection, Fetched(fetch, uri=fetch.uri, failure=barred))
                 continue  # remembered as failed, and not in the scope any more
-            while (
-                ready := context.mirrors.ready(work, context.options, context.transport.options.monotonic())
-            ) is None:
+            while (ready := self._context.mirrors.ready(work, self._context.options)) is None:
                 yield None
             if isinstance(ready.attempt, PatchAttempt):
                 yield from self._patching.fetches(ready, ready.attempt, self._objection)

@@ -7,7 +7,7 @@ itself (`RunContext`) is what all its sets share.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, StrEnum
+from enum import StrEnum
 from functools import lru_cache
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ from headwater.sync.lists.entries import links_of, without_patches
 from headwater.sync.options import SyncOptions
 from headwater.sync.state import Validators
 from headwater.sync.transfer.verification import digests_of
-from headwater.transport.fetch import FailureKind, Fetched
+from headwater.transport.fetch import Fetched
 from headwater.transport.scheduler import site_of
 from headwater.transport.transport import Transport
 from headwater.typed_decoding import from_json
@@ -314,16 +314,13 @@ def clear_plan(t: Transaction) -> None:
 # what a run learns of mirrors
 
 UNPROVEN_AT_ONCE = 4
-"""Requests at a time to a host that has not answered yet."""
-
-PATIENCE_SECONDS = 3.0
-"""So long its first answer is waited for before resources go another way."""
+"""Requests at a time to a host that has not answered yet: what hangs costs a run one time-out."""
 
 MOST_FAULTS = 16
 """A host with so many faults in a row is given up. An answer without content (404, 503 …) is one."""
 
 _FAULTS_OF_A_LOSS = 6
-"""Of a host that had answered before, when nothing comes of a request."""
+"""Of a host from which no answer comes."""
 
 MOST_LIES = 4
 """A host that sends so often something else than listed is given up, whatever it sends between (DST-F11)."""
@@ -331,20 +328,8 @@ MOST_LIES = 4
 MOST_HOSTS = 64
 """A list may name a mirror of its own for each resource: so many hosts are asked in a run, and no more."""
 
-_UNANSWERED = frozenset({FailureKind.CONNECT, FailureKind.TIMEOUT, FailureKind.STALLED, FailureKind.TLS})
-_FORBIDDEN = frozenset({FailureKind.ADDRESS_REFUSED, FailureKind.PROTOCOL})
-
-
-class Turn(Enum):
-    """What is to be done with a mirror now."""
-
-    ASK = "ask"
-    WAIT = "wait"
-    PASS = "pass"  # noqa: S105  no secret
-
 
 class _Host(msgspec.Struct):
-    first_asked_at: float
     open: int = 0
     is_proven: bool = False
     faults: int = 0
@@ -358,35 +343,26 @@ class Mirrors:
     def __init__(self) -> None:
         self._hosts: dict[str, _Host] = {}
 
-    def turn(self, site: str | None, now: float) -> Turn:
-        """Whether a request to this host (`site_of`) is made now, which counts as begun, waits, or is not made."""
-        host = self._hosts.get(site or "")
-        if host is None:
-            if site is None or len(self._hosts) >= MOST_HOSTS:
-                return Turn.PASS
-            host = self._hosts[site] = _Host(now)
-        if host.is_out:
-            return Turn.PASS
-        if not host.is_proven and host.open >= UNPROVEN_AT_ONCE:
-            return Turn.WAIT if now - host.first_asked_at < PATIENCE_SECONDS else Turn.PASS
-        if not host.open:
-            host.first_asked_at = now
-        host.open += 1
-        return Turn.ASK
+    def takes(self, site: str | None) -> bool | None:
+        """Whether a request to this host (`site_of`) is made, which counts as begun; None: it waits."""
+        if site is None or (site not in self._hosts and len(self._hosts) >= MOST_HOSTS):
+            return False
+        host = self._hosts.setdefault(site, _Host())
+        if not host.is_out and not host.is_proven and host.open >= UNPROVEN_AT_ONCE:
+            return None
+        host.open += not host.is_out
+        return not host.is_out
 
-    def ready(self, work: Work, options: SyncOptions, now: float) -> Work | None:
+    def ready(self, work: Work, options: SyncOptions) -> Work | None:
         """A resource with the attempt that is made now, which counts as begun; None: it waits for a mirror."""
         if work.links is None:
             return work
         attempts = work.attempts
         if work.is_first and options.mirrors == "on" and '"duplicate"' in work.links:
             attempts = attempts_with_mirrors(work, trusted=options.trust_mirrors)
-        while isinstance(attempts[0], MirrorAttempt):
-            turn = self.turn(site_of(attempts[0].href), now)
-            if turn is Turn.WAIT:
+        while isinstance(attempts[0], MirrorAttempt) and not (is_taken := self.takes(site_of(attempts[0].href))):
+            if is_taken is None:
                 return None
-            if turn is Turn.ASK:
-                break
             attempts = attempts[1:] or (FIRST,)
         if attempts == work.attempts:
             return work
@@ -394,32 +370,30 @@ class Mirrors:
 
     def sent(self, href: str) -> None:
         """A mirror has sent what is listed."""
-        host = self._over(href)
+        host = self._answered(href)
         host.is_proven, host.faults = True, 0
 
-    def failed(self, href: str, fetched: Fetched, tell: Callable[[str, str, str], None], *, mismatch: bool) -> None:
-        """Nothing came of a mirror, or something else (`mismatch`); `tell` hears when its host is given up."""
-        host, failure, rule = self._over(href), fetched.failure, "DST-S2"
-        if mismatch:
-            host.lies += 1
-            told, rule = "sends something else than listed", "DST-F11"
-        elif failure is not None and (not host.is_proven or failure.kind in _FORBIDDEN | _UNANSWERED):
-            is_lost = host.is_proven and failure.kind in _UNANSWERED
-            host.faults += _FAULTS_OF_A_LOSS if is_lost else MOST_FAULTS
-            told = f"is out: {failure.text}"
-        else:
-            why = failure.text if failure is not None else f"HTTP status {fetched.status}"
-            host.faults += 1
-            told = f"has not sent {MOST_FAULTS} resources in a row ({why})"
-        host.is_proven = host.is_proven or mismatch or failure is None
-        if not host.is_out and (host.lies >= MOST_LIES or host.faults >= MOST_FAULTS):
-            host.is_out = True
-            tell(rule, f"the mirror {site_of(href)} {told}; it is not asked again in this run", href)
-
-    def _over(self, href: str) -> _Host:
+    def _answered(self, href: str) -> _Host:
         host = self._hosts[site_of(href) or ""]
         host.open -= 1
         return host
+
+    def failed(self, href: str, fetched: Fetched, tell: Callable[[str, str, str], None], *, mismatch: bool) -> None:
+        """Nothing came of a mirror, or something else (`mismatch`); `tell` hears when its host is given up."""
+        host, failure, rule = self._answered(href), fetched.failure, "DST-S2"
+        host.is_proven = host.is_proven or mismatch or failure is None
+        if mismatch:
+            host.lies += 1
+            told, rule = "sends something else than listed", "DST-F11"
+        elif failure is not None:
+            host.faults += _FAULTS_OF_A_LOSS
+            told = f"is out: {failure.text}"
+        else:
+            host.faults += 1
+            told = f"has not sent {MOST_FAULTS} resources in a row (HTTP status {fetched.status})"
+        if not host.is_out and (host.lies >= MOST_LIES or host.faults >= MOST_FAULTS):
+            host.is_out = True
+            tell(rule, f"the mirror {site_of(href)} {told}; it is not asked again in this run", href)
 
 
 # the run
