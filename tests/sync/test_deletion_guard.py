@@ -8,7 +8,6 @@ import pytest
 
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.copy_status import forget
-from headwater.sync.state import forget_measure, keep_measure, measure
 from tests.support.copying import DONE, FAILED, go, tree
 from tests.support.fake_source import Reply, Site, Source
 
@@ -62,26 +61,21 @@ def test_one_deletion_is_one(source: Source, dest: Path) -> None:
     assert notes == ["1 deletion is held back, 100% of what is held: --max-delete 1.00 allows them"]
 
 
-def test_the_measure_of_one_set_is_forgotten_by_its_name(source: Source, site: Site, dest: Path) -> None:
-    """Not that of a set whose number ends like its own, and without a look at the facts of all sets."""
+def test_once_nothing_waits_for_consent_other_deletions_are_done(source: Source, site: Site, dest: Path) -> None:
+    for number in range(5, 30):
+        site.put(f"f{number}.txt", b"body %d\n" % number)
+    site.publish()
     go(source.base, dest)
-    with writable_state(DestinationFolder(dest)) as database, database.write() as t:
-        for number in (1, 11):
-            keep_measure(t, number, 5, 2)
-        forget_measure(t, 1)
-        assert (measure(t, 1), measure(t, 11)) == ((None, 0), (5, 2))
-
-
-def test_what_was_forgotten_is_no_measure_any_more(source: Source, site: Site, dest: Path) -> None:
-    go(source.base, dest)
-    for number in range(5):
+    for number in range(11):
         site.drop(f"f{number}.txt")
     site.publish_changes(0)
-    go(source.base, dest)
+    assert go(source.base, dest).one.held_back == 11
     with writable_state(DestinationFolder(dest)) as database, database.write() as t:
-        assert measure(t, 1)[0] == 5
         forget(t, (), failed=False, held_back=True)
-        assert measure(t, 1)[0] is None
+    site.drop("f11.txt")
+    site.publish_changes(0)
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.held_back, ran.one.deleted) == (DONE, 0, 1)
 
 
 def test_what_is_listed_again_waits_for_consent_no_more(source: Source, site: Site, dest: Path) -> None:

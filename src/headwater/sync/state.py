@@ -98,23 +98,13 @@ def former_bases(transaction: Transaction, set_id: int) -> list[str]:
     return from_json(fact(transaction, f"former bases {set_id}") or "[]", list[str])
 
 
-def measure(transaction: Transaction, set_id: int) -> tuple[int | None, int]:
-    """How many files a set held when deletions were first held back (DST-B4), and how many had been deleted before,
-    since the lists were read; None and 0 where none are held back."""
-    held, deleted = (fact(transaction, f"{what} when held back {set_id}") for what in ("held", "deleted"))
-    return None if held is None else int(held), int(deleted or 0)
+AWAITS_CONSENT = "held when held back {}"
+"""A fact: deletions of a set wait for consent (DST-B4)."""
 
 
-def keep_measure(transaction: Transaction, set_id: int, held: int, deleted: int) -> None:
-    """Remember what deletions are measured by while some are held back: files held, and those deleted just before."""
-    keep_fact(transaction, f"held when held back {set_id}", str(held))
-    keep_fact(transaction, f"deleted when held back {set_id}", str(deleted))
-
-
-def forget_measure(transaction: Transaction, set_id: int) -> None:
-    """No deletions are held back any more."""
-    names = [(f"{what} when held back {set_id}",) for what in ("held", "deleted")]
-    transaction.many("DELETE FROM facts WHERE name = ?", names)
+def forget_held_back(transaction: Transaction, set_id: int) -> None:
+    """No deletions wait for consent any more."""
+    transaction.run("DELETE FROM facts WHERE name = ?", (AWAITS_CONSENT.format(set_id),))
 
 
 # the table `documents` (DST-C1)

@@ -22,13 +22,14 @@ from headwater.sync.lists.position import NEVER, Position
 from headwater.sync.options import Choice
 from headwater.sync.reports import PlannedAction
 from headwater.sync.state import (
+    AWAITS_CONSENT,
     Offer,
     any_refused,
-    forget_measure,
+    fact,
+    forget_held_back,
     former_bases,
     held_back_count,
-    keep_measure,
-    measure,
+    keep_fact,
     one_set,
 )
 from headwater.sync.transfer.adoption import fitting_base, listed_file
@@ -146,7 +147,7 @@ class Applier:
             deletions = int(t.value("SELECT count(*) FROM temp.deletions"))
             allowed = not deletions or (context.options.delete and self._may_delete(t, deletions))
             if allowed and retry_queue:  # else what is held back was not looked at
-                forget_measure(t, self._set.row.id)
+                forget_held_back(t, self._set.row.id)
             early = deletions and allowed and (paths.deletions_in_the_way(t) or self._deletions_make_room(t))
             if not (early or context.options.dry_run):
                 paths.settle(t, deletes=allowed)
@@ -340,19 +341,18 @@ class Applier:
         """Whether so many may be deleted (DST-B4, DST-F9). Where the user names a share, it counts for few as well.
 
         Counted are all files that the set held at most since the run began, and all that were deleted since lists were
-        read to their end: they may have come by many payloads, or in a run that was killed. Without consent, it is
-        measured by what was held when some were first held back: files that came since let none of them go.
+        read to their end: they may have come by many payloads, or in a run that was killed. While deletions of an
+        earlier run wait for consent, none is done without it: files that came since let none of them go.
         """
         number, position, share = self._set.row.id, self._set.row.position, self._run.options.max_delete
         until = NEVER if position is None or position.time is None else position.time
-        held, gone = t.one(_HELD_AND_GONE, (number, until)) or (0, 0)
-        before, deleted = measure(t, number)
-        self._deleted_before = max(gone, deleted)
-        self._held_before = held = max(self._held_before, held + self._deleted_before)
+        held, self._deleted_before = t.one(_HELD_AND_GONE, (number, until)) or (0, 0)
+        self._held_before = max(self._held_before, held + self._deleted_before)
         deletions += self._deleted_before
         if share is not None:
-            return not needs_consent(deletions, held, share, floor=0)
-        return not needs_consent(deletions, held if before is None else min(before, held))
+            return not needs_consent(deletions, self._held_before, share, floor=0)
+        awaits = fact(t, AWAITS_CONSENT.format(number)) is not None
+        return not awaits and not needs_consent(deletions, self._held_before)
 
     def _delete(self, tree: FileTree) -> None:
         """Remove files, a batch at a time: first the file, then the row (a killed run repeats it without harm).
@@ -408,8 +408,8 @@ class Applier:
             )
             deletions = held_back_count(t, number)
             refused = any_refused(t, number)
-            if self._run.options.delete and measure(t, number)[0] is None:
-                keep_measure(t, number, self._held_before, earlier)
+            if self._run.options.delete and needs_consent(deletions + earlier, self._held_before):
+                keep_fact(t, AWAITS_CONSENT.format(number), str(self._held_before))
         if not self._run.options.delete:
             return
         told = f"{deletions:,} deletions are" if deletions != 1 else "1 deletion is"
