@@ -11,7 +11,6 @@ import pytest
 
 from headwater.patches.json_patch import make
 from headwater.spec.kinds import PATCH
-from headwater.sync.transfer import patching
 from headwater.transport.fetch import TransportOptions
 from tests.support.copying import DONE, FAILED, go, is_clean, tree
 from tests.support.fake_source import Page, Reply, Site, Source, coded, endless, ln, redirect, reset, sha, truncated
@@ -222,11 +221,8 @@ def test_after_the_second_of_three_patches_fails_the_resource_is_fetched(
     assert (tree(dest), is_clean(dest)) == ({"a.json": state(3)}, True)
 
 
-def test_useless_patches_take_a_bounded_time_of_a_run(
-    source: Source, patched: PatchedSite, dest: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """DST-S1: then other patches are not executed, and what has them is fetched whole."""
-    monkeypatch.setattr(patching, "MOST_WASTED_SECONDS", 0.0)
+def test_after_a_useless_patch_no_other_is_executed(source: Source, patched: PatchedSite, dest: Path) -> None:
+    """DST-S1: what has others is fetched whole."""
     names = [f"b{number}.json" for number in range(5)]
     for name in names:
         patched.put(name, state(0))

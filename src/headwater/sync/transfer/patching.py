@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from headwater.spec.kinds import PATCH
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.entries import links_of
 from headwater.sync.transfer.verification import digests_of, strongest_of
-from headwater.sync.transfer.work_queue import PatchAttempt, PatchStep, RunContext, Work
+from headwater.sync.transfer.work_queue import PatchAttempt, PatchStep, Work
 from headwater.transport.fetch import Fetch, Fetched, Objection
 
 LARGEST_OF_DATASET: Final = 256 << 20
@@ -133,9 +132,6 @@ def _are_of_dataset(steps: Sequence[PatchStep]) -> bool:
 
 # their execution
 
-MOST_WASTED_SECONDS: Final = 60.0
-"""So much time of the processor patches of no use may take in a run: after that resources are fetched whole."""
-
 
 @dataclass
 class _Arrivals:
@@ -149,11 +145,12 @@ class _Arrivals:
 class Patching:
     """The patches of one set during one run."""
 
-    def __init__(self, context: RunContext, tree: FileTree, temp: str) -> None:
-        self._context = context
+    def __init__(self, tree: FileTree, temp: str) -> None:
         self._tree = tree
         self._temp = temp
         self._came: dict[int, _Arrivals] = {}
+        self._is_any_vain = False
+        """Whether one was executed in vain: then no other is, so that useless ones take a bounded time."""
 
     def fetches(self, work: Work, attempt: PatchAttempt, objection: Objection) -> Iterator[Fetch]:
         """The requests for all patches: not for more octets than the link states, or the resource has (or the copy,
@@ -189,19 +186,19 @@ class Patching:
         if came.count < len(attempt.steps):
             return None
         del self._came[work.n]
-        began, names = time.process_time(), [_name(work, number) for number in range(came.count)]
+        names = [_name(work, number) for number in range(came.count)]
         paths, wanted = [Path(self._temp, name) for name in names], str(strongest_of(work.hash))
         try:
             if came.refused:
                 raise PatchRefused(came.refused)
-            if self._context.wasted_seconds > MOST_WASTED_SECONDS:
-                raise PatchRefused("too much time has gone into others")
+            if self._is_any_vain:
+                raise PatchRefused("another one was of no use")
             of_dataset = _are_of_dataset(attempt.steps)
             octets = (self._apply_to_dataset if of_dataset else self._apply)(work, attempt, paths, wanted)
             if work.length not in (None, octets):
                 raise PatchRefused("it leads to something else")
         except (PatchRefused, OSError) as cause:
-            self._context.wasted_seconds += time.process_time() - began
+            self._is_any_vain = self._is_any_vain or not came.refused
             self._tree.discard(work.name)
             raise PatchRefused(str(cause)) from cause
         finally:

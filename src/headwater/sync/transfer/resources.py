@@ -109,8 +109,8 @@ class ResourceTransfer:
         self._noted: dict[tuple[str, str], tuple[str, int]] = {}
         self._round = 0
         self._results = ResultLog(context, row, counts)
-        self._fixity: CanonicalFixity | None = None
-        self._patching = Patching(context, context.tree, context.temp)
+        self._fixity = CanonicalFixity()
+        self._patching = Patching(context.tree, context.temp)
 
     def adopt(self) -> None:
         """Record files that another tool, or a killed run, has put into their places."""

@@ -420,6 +420,3 @@ class RunContext(msgspec.Struct, kw_only=True):
     adopt: bool
     mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
     """What this run has learnt of mirrors (DST-F11)."""
-
-    wasted_seconds: float = 0.0
-    """Time of the processor that went into patches of no use (DST-S1)."""
