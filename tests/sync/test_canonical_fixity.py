@@ -92,7 +92,7 @@ HOSTILE: dict[str, tuple[bytes, dict[str, Any], str]] = {
     "another document": (TEXT.replace(b"1", b"3"), {}, "sha-256 of canonical N-Quads is"),
     "no RDF": (b"<html>", {}, "a hash of canonical N-Quads is listed, and"),
     "cut off": (TEXT[:-3], {}, "a hash of canonical N-Quads is listed, and"),
-    "of no RDF syntax": (TEXT, {"type": "text/plain"}, "neither media type nor name is that of RDF"),
+    "of no RDF syntax": (b"<html>", {"type": "text/plain"}, "a hash of canonical N-Quads is listed, and"),
     "a bomb": (gzip.compress((b"# " + b"x" * 1000 + b"\n") * 20_000), {}, "16,777,216 octets"),
     "a graph that takes for ever": (CLIQUE, {}, "cannot be canonicalised"),
     "another length": (TEXT, {"length": len(TEXT) + 1}, "length is"),

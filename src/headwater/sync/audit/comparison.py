@@ -73,7 +73,7 @@ from headwater.sync.state import (
     refused_entries,
 )
 from headwater.sync.transfer.adoption import fitting_base
-from headwater.sync.transfer.verification import CanonicalFixity, DocumentFixity, digests_of
+from headwater.sync.transfer.verification import CanonicalFixity, Judgement, digests_of
 from headwater.sync.transfer.work_queue import clear_plan
 from headwater.sync.update.difference import contradicted
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
@@ -439,15 +439,15 @@ class SetComparison:
             return verdict, proof
         path = Path(os.fsdecode(self._file(wanted.path)))
         try:
-            fixity = self._fixity.judge_file(listed, wanted.uri, wanted.type, path).fixity
+            fixity = self._fixity.judge(listed, wanted.uri, (wanted.type,), path)
         except OSError:
             return UNREADABLE, BY_HASH
         is_recorded = wanted.digest is not None
-        if fixity is DocumentFixity.AS_LISTED:
+        if fixity.judgement is Judgement.GOOD and fixity.verified:
             return SAME, BY_HASH
-        if fixity is DocumentFixity.OTHER or (verdict == DIFFERENT and is_recorded):
+        if fixity.judgement is Judgement.DIFFERENT or (verdict == DIFFERENT and is_recorded):
             return DIFFERENT, BY_HASH
-        is_same = fixity is DocumentFixity.NOTHING and verdict == SAME
+        is_same = fixity.judgement is Judgement.GOOD and verdict == SAME
         return SAME if is_same else UNVERIFIABLE, BY_RECORD if is_recorded else BY_TIME
 
     def _count_told_no_more(self) -> None:

@@ -33,7 +33,6 @@ from headwater.sync.transfer.result_log import BATCH, IN_ROUND, PlacedFile, Resu
 from headwater.sync.transfer.verification import (
     CannotDecode,
     CanonicalFixity,
-    DocumentFixity,
     Judgement,
     Verdict,
     decode_file,
@@ -142,8 +141,7 @@ class ResourceTransfer:
                 for name in names.difference(sorted(names & wanted)[:MOST_PARTS]):
                     self._tree.discard(name)
         finally:
-            if self._fixity is not None:
-                self._fixity.close()
+            self._fixity.close()
             results.flush()
             for (rule, message), (first, count) in self._noted.items():
                 self._warn(rule, message if count == 1 else f"{message}, of {count:,} resources", first)
@@ -155,7 +153,6 @@ class ResourceTransfer:
 
     def _fetches(self) -> Iterator[Fetch | None]:
         """The requests of this round; None while one waits for a mirror."""
-        context = self._context
         for work in self._results.each(IN_ROUND, self._round):
             if work.tries is not None and work.attempt.of_source and (objection := self._objection(work.loc)):
                 fetch = self._fetch(work)
@@ -303,12 +300,11 @@ class ResourceTransfer:
         listed = canonical_hash_of(work.extra) if wanted is None and verdict.judgement is Judgement.GOOD else None
         if listed is not None:
             path, types = Path(f"{self._temp}/{content.name}"), (work.type, sent or None)
-            self._fixity = self._fixity or CanonicalFixity()
-            judged = self._fixity.judge_answer(listed, work.uri, types, path, content.body)
-            if judged.fixity is DocumentFixity.AS_LISTED:
-                verdict = Verdict(Judgement.GOOD)
-            elif judged.fixity is not DocumentFixity.NOTHING:
+            judged = self._fixity.judge(listed, work.uri, types, path, content.body)
+            if judged.judgement is not Judgement.GOOD:
                 verdict = differing(work, _own_time(work, fetched), judged.reason)
+            elif judged.verified:
+                verdict = judged
         is_taken = verdict.verified or self._context.options.accept_html or verdict.judgement is not Judgement.GOOD
         if not is_taken and (why := error_page(work.type, work.uri, sent)):
             verdict = Verdict(Judgement.DIFFERENT, why)

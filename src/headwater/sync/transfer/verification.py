@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,7 +25,6 @@ from headwater.sync.source_times import SECOND, http_date_micros
 
 if TYPE_CHECKING:
     from headwater.rdf.canonical import CanonicalHasher
-    from headwater.rdf.syntaxes import Syntax
     from headwater.sync.transfer.work_queue import Work
 
 
@@ -44,6 +43,8 @@ class Judgement(Enum):
     GOOD = "good"
     NEWER = "newer"
     DIFFERENT = "different"
+    UNKNOWN = "unknown"
+    """Of what a document says: it costs too much to find out."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -52,7 +53,8 @@ class Verdict(msgspec.Struct, frozen=True):
     judgement: Judgement
     reason: str = ""
     verified: bool = True
-    """False when the list gave nothing to verify with: the copy is what the server sent."""
+    """False where nothing proves it: nothing to verify with is listed, or a document says nothing, as is listed, and as
+    do an error as JSON and a beginning that is cut off."""
 
 
 def digests_of(text: str | None) -> tuple[Digest, ...]:
@@ -235,24 +237,6 @@ def _decoded(chunks: Iterator[bytes], coding: str, *, is_second: bool) -> Iterat
 # RDF documents whose octets vary
 
 
-class DocumentFixity(Enum):
-    """What a document says, compared with the canonical hash that is listed."""
-
-    AS_LISTED = "as listed"
-    NOTHING = "nothing"
-    """As is listed, but many other documents say nothing, too: an error as JSON, a beginning that is cut off."""
-    OTHER = "other"
-    UNKNOWN = "unknown"
-    """It costs too much to find out."""
-
-
-class FixityJudgement(NamedTuple):
-    """The judgement on what a document says, and the sentence that explains a refusal."""
-
-    fixity: DocumentFixity
-    reason: str = ""
-
-
 class CanonicalFixity:
     """Compares what documents say with the canonical hash that is listed. Close it.
 
@@ -270,52 +254,29 @@ class CanonicalFixity:
             self._hasher.close()
             self._hasher = None
 
-    def judge_answer(
-        self, listed: str, uri: str, types: Sequence[str | None], path: Path, octets: bytes | None
-    ) -> FixityJudgement:
-        """Judge what was sent, a file or octets. Its syntax is that of the first of the media types, the listed one and
-        that of the answer, that is one of RDF, else that of its URI. Raises OSError."""
-        if not (syntaxes := _told(uri, types)):
-            return FixityJudgement(
-                DocumentFixity.OTHER,
-                "a hash of canonical N-Quads is listed, and neither media type nor name is that of RDF",
-            )
-        return self._judge(listed, uri, syntaxes, path, octets)
-
-    def judge_file(self, listed: str, uri: str, kind: str | None, path: Path) -> FixityJudgement:
-        """Judge a file that is held. Where neither the listed media type nor the URI tells the syntax, as the answer's
-        may have done, it is as listed if it is so in any of them. Raises OSError."""
-        from headwater.rdf.syntaxes import SYNTAXES
-
-        return self._judge(listed, uri, _told(uri, (kind,)) or SYNTAXES, path, None)
-
-    def _judge(
-        self, listed: str, uri: str, syntaxes: Sequence[Syntax], path: Path, octets: bytes | None
-    ) -> FixityJudgement:
+    def judge(
+        self, listed: str, uri: str, types: Sequence[str | None], path: Path, octets: bytes | None = None
+    ) -> Verdict:
+        """Judge a document, a file or octets. Its syntax is that of the first of the media types that is one of RDF,
+        else that of its URI; where neither tells it, it is as listed if it is so in any. Raises OSError."""
         from headwater.rdf import BadRdf, RdfTooCostly
         from headwater.rdf.canonical import CanonicalHasher
+        from headwater.rdf.syntaxes import SYNTAXES, syntax_of
 
-        judged = FixityJudgement(DocumentFixity.UNKNOWN)
+        told = next(filter(None, (syntax_of(one, uri) for one in (*types, None))), None)
+        judged = Verdict(Judgement.UNKNOWN)
         self._hasher = self._hasher or CanonicalHasher()
-        for syntax in syntaxes:
+        for syntax in SYNTAXES if told is None else (told,):
             try:
                 digest = self._hasher.digest(path, syntax, uri, octets)
             except BadRdf as fault:
-                fixity = DocumentFixity.UNKNOWN if isinstance(fault, RdfTooCostly) else DocumentFixity.OTHER
-                judged = FixityJudgement(fixity, f"a hash of canonical N-Quads is listed, and {fault.what}")
+                judgement = Judgement.UNKNOWN if isinstance(fault, RdfTooCostly) else Judgement.DIFFERENT
+                judged = Verdict(judgement, f"a hash of canonical N-Quads is listed, and {fault.what}")
             else:
                 if digest == listed:
-                    is_empty = digest == EMPTY_DATASET
-                    return FixityJudgement(DocumentFixity.NOTHING if is_empty else DocumentFixity.AS_LISTED)
+                    return Verdict(Judgement.GOOD, verified=digest != EMPTY_DATASET)
                 reason = f"sha-256 of canonical N-Quads is {digest}, listed is {listed}"
-                judged = FixityJudgement(DocumentFixity.OTHER, reason)
-            if judged.fixity is DocumentFixity.UNKNOWN:
+                judged = Verdict(Judgement.DIFFERENT, reason)
+            if judged.judgement is Judgement.UNKNOWN:
                 break
         return judged
-
-
-def _told(uri: str, types: Sequence[str | None]) -> tuple[Syntax, ...]:
-    from headwater.rdf.syntaxes import syntax_of
-
-    found = (syntax_of(one, uri) for one in (*types, None))
-    return tuple(one for one in found if one is not None)[:1]
