@@ -13,7 +13,6 @@ from headwater.sync.options import Choice
 from headwater.sync.reports import DIFFERENT, MISSING, SAME, UNVERIFIABLE
 from headwater.sync.sets.polling import PollingHints, PollInterval, next_wait
 from headwater.sync.source_times import SECOND, http_date_micros, mtime_ns
-from headwater.sync.transfer.result_log import failure_pause_seconds
 from headwater.sync.transfer.verification import (
     CopyState,
     Judgement,
@@ -232,8 +231,7 @@ def test_one_failure_after_a_quiet_time_waits_no_longer_than_one_at_its_beginnin
     assert next_wait(PollInterval(60, longest), quiet, PollingHints(), failures=failures, chance=0.0) == seconds
 
 
-def test_backoff_and_bounds() -> None:
-    assert [failure_pause_seconds(tries, 404) for tries in (1, 2, 3, 99)] == [60, 120, 240, 86_400]
+def test_bounds() -> None:
     assert octet_limit(None, 7) == 7
     assert octet_limit(10, 1 << 40) == 64 << 20
     assert octet_limit(1 << 30, 1 << 40) == 4 << 30

@@ -20,8 +20,9 @@ from headwater.sync.transfer.work_queue import COLUMNS, Attempt, RunContext, Wor
 
 BATCH = 1_000
 _BATCH_SECONDS = 1.0
-_BACKOFF_SECONDS = 60
-_NO_ANSWER_BACKOFF_SECONDS = 5
+FIRST_PAUSE_SECONDS = 5
+"""How long a service that follows waits before it tries a failed resource again, doubled with each try (DST-F6)."""
+
 _LONGEST_BACKOFF_SECONDS = 86_400
 """Also what `Retry-After` may ask for at most (DST-F1): a proxy that says years shuts out nothing for years."""
 
@@ -187,7 +188,7 @@ class ResultLog:
             self._counts.updated -= 1
         self._context.each(Done("failed", work.uri, printable_path(work.path), reason=reason))
         tries = (work.tries or 0) + 1
-        next_at = now + failure_pause_seconds(tries, status) * SECOND
+        next_at = now + int(Backoff(FIRST_PAUSE_SECONDS, _LONGEST_BACKOFF_SECONDS).seconds(tries)) * SECOND
         wait_until = None
         if wait_seconds is not None:
             wait_until = now + int(min(wait_seconds, _LONGEST_BACKOFF_SECONDS) * SECOND)
@@ -226,13 +227,3 @@ class ResultLog:
         t.many("DELETE FROM intents WHERE id = ?", [(intent,) for intent in over])
         for intent in over:
             del self._open[intent]
-
-
-def failure_pause_seconds(tries: int, status: int) -> int:
-    """How long a service that follows waits before it tries a failed resource again (DST-F6).
-
-    `status`: that of the answer, 0 where there was none. A server that did not answer, or could not, may be back at
-    once, and the fault is not the resource's: it is asked sooner.
-    """
-    first = _NO_ANSWER_BACKOFF_SECONDS if not status or status >= 500 else _BACKOFF_SECONDS
-    return int(Backoff(first, _LONGEST_BACKOFF_SECONDS).seconds(tries))

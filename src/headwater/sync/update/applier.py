@@ -74,9 +74,6 @@ _LEFT = (
     "SELECT 1 FROM failures WHERE set_id = ?1"
     " UNION ALL SELECT 1 FROM resources WHERE set_id = ?1 AND doomed_at IS NOT NULL LIMIT 1"
 )
-_TRIED = (
-    "INSERT OR IGNORE INTO temp.tried SELECT uri FROM failures WHERE set_id = ? AND uri IN (SELECT uri FROM temp.work)"
-)
 _HELD_BACK = (
     "INSERT OR IGNORE INTO temp.deletions(id, at) SELECT id, doomed_at FROM resources"
     " WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL AND uri NOT IN (SELECT uri FROM temp.work)"
@@ -101,7 +98,7 @@ class Applier:
         self._run = context.run
         self._held_before = 0
         self._deleted_before = 0
-        self._begun = False
+        self._began = context.run.now()
 
     def wanted_base(self, t: Transaction) -> str | None:
         """The base that the caller wants; it cannot be another than that of the names already made."""
@@ -130,13 +127,9 @@ class Applier:
     ) -> None:
         """Plan, transfer, delete. What may not be deleted is remembered. `retry_queue`: and what earlier runs left."""
         context, report = self._run, self._set.report
-        failed_before = report.failed
         folds = context.tree is not None and context.tree.folds
         with context.database.write() as t:
             clear_plan(t)
-            if not self._begun:
-                t.run("DELETE FROM temp.tried")  # those of the set before
-                self._begun = True
             if table is None and self._set.choice.by_links:
                 recall_listing(t, self._set.row.id)
             paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table), t, folds=folds)
@@ -167,9 +160,6 @@ class Applier:
             said += f" {human_octets(growth - left)} too little"
             raise StoreFault(said, code="HW-SYN-23", where=context.destination)
         self.bring(table)
-        if report.failed > failed_before:  # not retried in this run unless a list or a change says something new of it
-            with context.database.write() as t:
-                t.run(_TRIED, (self._set.row.id,))
         if deletions and allowed:
             self._delete(context.tree)
         elif deletions:
@@ -279,8 +269,9 @@ class Applier:
     def _add_what_is_left(self, t: Transaction, paths: PathConflicts) -> None:
         """Add failures and held-back deletions of earlier runs to the plan, and leave out what has to wait.
 
-        All failures are tried again, save where a server asked us not to before a moment that has not come (DST-F1). In
-        a service that follows, the retry clock holds too, where a list only says again what could not be had (DST-F6).
+        All failures are tried again, save those of this run, of which a list or a change has to say something new, and
+        where a server asked us not to before a moment that has not come (DST-F1). In a service that follows, the retry
+        clock holds too, where a list only says again what could not be had (DST-F6).
         Where entries are refused now nobody can tell whether what was deleted is among these (DST-S12).
         """
         number, report, when = self._set.row.id, self._set.report, (self._run.now(), int(self._run.options.patient))
@@ -288,9 +279,9 @@ class Applier:
             SELECT {listed_columns("f")}, r.path, r.id, f.changed_at, f.tries
             FROM failures f LEFT JOIN resources r ON r.set_id = f.set_id AND r.uri = f.uri AND r.path IS NOT NULL
             WHERE f.set_id = ?1 AND f.uri NOT IN (SELECT uri FROM temp.work)
-              AND f.uri NOT IN (SELECT uri FROM temp.tried)
+              AND NOT (f.tries AND f.last_at BETWEEN ?4 AND ?2)
               AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""  # noqa: S608
-        for *stated, path, key, changed_at, tries in list(t.rows(query, (number, *when))):
+        for *stated, path, key, changed_at, tries in list(t.rows(query, (number, *when, self._began))):
             row = ListedColumns(*stated)
             path = paths.path(row.uri) if path is None else path
             if paths.takes(row.uri, path):
