@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.sync.copy.file_tree import Backup, FileTree
+from headwater.sync.copy.file_tree import Backup, DestinationUnusable, FileTree
 from tests.support.copying import DONE, STORE, USAGE, go, tree
 from tests.support.fake_source import Site, Source
 
@@ -152,16 +152,18 @@ def test_nothing_that_was_kept_is_overwritten(linking: int | None, tmp_path: Pat
             copy.place(f"t{number}", b"a")
         copy.remove(b"a")
         copy.write("t", b"below", None)
-        copy.place("t", b"a/b")  # a folder where a file was kept
-        copy.remove(b"a/b")
+        copy.place("t", b"a/b")
+        with pytest.raises(DestinationUnusable):  # a folder where a file was kept: another run has a backup of its own
+            copy.remove(b"a/b")
+        assert (dest / "a" / "b").read_bytes() == b"below"
         long = b"x" * 255
         for number in range(2):
             copy.write(f"l{number}", b"%d" % number, None)
             copy.place(f"l{number}", long)
         copy.remove(long)
-    names = {"a": b"0", "a~2": b"1", "a~3": b"2", "a~4": b"3", "a~5/b": b"below"}
+    names = {"a": b"0", "a~2": b"1", "a~3": b"2", "a~4": b"3"}
     assert kept(tmp_path / "aside") == names | {"x" * 255: b"0", "x" * 253 + "~2": b"1"}
-    assert backup.count == 7
+    assert backup.count == 6
 
 
 def test_no_symbolic_link_in_the_backup_is_followed(tmp_path: Path) -> None:
@@ -171,7 +173,7 @@ def test_no_symbolic_link_in_the_backup_is_followed(tmp_path: Path) -> None:
     (dest / "a" / "b").write_bytes(b"old")
     (tmp_path / "aside" / "run").mkdir(parents=True)
     (tmp_path / "aside" / "run" / "a").symlink_to(elsewhere)
-    with FileTree(dest, None, Backup(tmp_path / "aside", "run", dest)) as copy:
+    with FileTree(dest, None, Backup(tmp_path / "aside", "run", dest)) as copy, pytest.raises(DestinationUnusable):
         copy.remove(b"a/b")
     assert list(elsewhere.iterdir()) == []
-    assert (tmp_path / "aside" / "run" / "a~2" / "b").read_bytes() == b"old"
+    assert (dest / "a" / "b").read_bytes() == b"old"

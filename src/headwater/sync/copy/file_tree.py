@@ -85,10 +85,16 @@ class FileTree:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up all folders."""
         self._forget()
         os.close(self._root)
         if self._temp >= 0:
             os.close(self._temp)
+        if self._backup is not None:
+            self._backup.close()
 
     def write(self, temp: str, content: bytes | Iterable[bytes], mtime_ns: int | None) -> tuple[int, int]:
         """Make a temporary file of octets, or of blocks of them; returns its size and mtime, as the file system keeps
@@ -164,17 +170,6 @@ class FileTree:
             self._backup.keep(target, name, path)
         os.rename(temp, name, src_dir_fd=self._temp, dst_dir_fd=target)
 
-    def rename(self, temp: str, other: str) -> None:
-        """Give a temporary file another name."""
-        try:
-            os.rename(temp, other, src_dir_fd=self._temp, dst_dir_fd=self._temp)
-        except OSError as cause:
-            raise _unusable(cause, os.fsencode(temp)) from cause
-
-    def open_temporary(self, temp: str) -> int:
-        """A descriptor to read a temporary file. Raises OSError."""
-        return os.open(temp, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._temp)
-
     def discard(self, temp: str) -> None:
         """Remove a temporary file, if it is there."""
         with contextlib.suppress(OSError):
@@ -247,6 +242,10 @@ class FileTree:
         """A descriptor to read the plain file at `path`. Raises OSError."""
         folder, name = _split(path)
         return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=self._folder(folder))
+
+    def folder_of(self, path: bytes) -> int:
+        """The open folder of the file at `path`, which is made when it is not there. Raises OSError."""
+        return self._folder(_split(path)[0], make=True)
 
     def _folder(self, path: bytes, *, make: bool = False) -> int:
         """The open folder at `path`, which `make` makes when it is not there. Raises OSError."""
@@ -346,6 +345,7 @@ class Backup:
             raise UsageFault("the backup folder is inside the copy", code="HW-SYN-22", where=str(folder))
         self.root = Path(os.path.abspath(folder)) / name
         self.count = 0
+        self._tree: FileTree | None = None
 
     def keep(self, folder: int, name: bytes, path: bytes) -> None:
         """Keep the file `name` of an open folder, whose relative name is `path`; a folder, or nothing, is passed by.
@@ -359,41 +359,27 @@ class Backup:
         if stat.S_ISDIR(kind):
             return
         try:
-            with self._place_for(path) as kept_in:
-                free = next(one for one in _names(name) if not _is_there(kept_in, one))
-                try:
-                    os.link(name, free, src_dir_fd=folder, dst_dir_fd=kept_in, follow_symlinks=False)
-                except OSError as cause:
-                    if cause.errno not in _NO_LINKS:
-                        raise
-                    _copy(folder, name, kept_in, free)
+            if self._tree is None:
+                self.root.mkdir(parents=True, exist_ok=True)
+                self._tree = FileTree(self.root, None)
+            kept_in = self._tree.folder_of(path)
+            free = next(one for one in _names(name) if not _is_there(kept_in, one))
+            try:
+                os.link(name, free, src_dir_fd=folder, dst_dir_fd=kept_in, follow_symlinks=False)
+            except OSError as cause:
+                if cause.errno not in _NO_LINKS:
+                    raise
+                _copy(folder, name, kept_in, free)
         except OSError as cause:
             where = os.fsdecode(os.path.join(os.fsencode(self.root), path))
             raise DestinationUnusable(f"cannot keep what is replaced: {cause.strerror}", where=where) from cause
         self.count += 1
 
-    @contextlib.contextmanager
-    def _place_for(self, path: bytes) -> Iterator[int]:
-        """The folder that keeps `path`, made and opened part by part, never through a symbolic link."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            for part in path.split(b"/")[:-1]:
-                for free in _names(part):  # where a file has that name already, one with a number
-                    with contextlib.suppress(FileExistsError):
-                        os.mkdir(free, dir_fd=here)
-                    try:
-                        below = os.open(free, _FOLDER, dir_fd=here)
-                    except OSError as cause:
-                        if cause.errno not in (errno.ENOTDIR, errno.ELOOP):
-                            raise
-                    else:
-                        break
-                os.close(here)
-                here = below
-            yield here
-        finally:
-            os.close(here)
+    def close(self) -> None:
+        """Give up its folders."""
+        if self._tree is not None:
+            self._tree.close()
+            self._tree = None
 
 
 def backup_of(folder: str, copy: Path, now: dt.datetime) -> Backup:
