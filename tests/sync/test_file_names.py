@@ -11,7 +11,6 @@ from headwater.spec.uris import normalise, quote_path
 from headwater.sync.copy.file_names import (
     ESCAPE_FOLDER,
     base_folder,
-    common_folder,
     escaped_path,
     natural_path,
     resources_folder,
@@ -134,14 +133,6 @@ def test_a_served_folder_comes_back(path: bytes) -> None:
     if path.startswith((b".headwater", b"%uri/http")):
         return
     assert path_of(normalise(BASE + quote_path(path)), BASE) == path
-
-
-def test_common_folder() -> None:
-    folder = None
-    for uri in ("http://h/a/b/c", "http://h/a/b/", "http://h/a/bc/d?x=/y/z"):
-        folder = common_folder(uri, folder)
-    assert folder == "http://h/a/"
-    assert common_folder("http://i/a/", folder) is None
 
 
 def test_resources_folder() -> None:

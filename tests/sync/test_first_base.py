@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from headwater.copy_state import SCHEMA
 from headwater.storage.database import Database
-from headwater.sync.copy.file_names import common_folder
 from headwater.sync.state import TEMPORARY
 from headwater.sync.update.path_conflicts import first_base
 
@@ -68,9 +67,10 @@ def one_by_one(uris: list[str]) -> str | None:
         return None
     if all(uri.startswith(SERVED) for uri in uris):
         return SERVED
-    folder = None
-    for uri in uris:
-        folder = common_folder(uri, folder)
-        if folder is None:
-            return ""
-    return folder
+    common = []
+    folders = [uri.partition("?")[0].partition("#")[0].rpartition("/")[0].split("/") for uri in uris]
+    for names in zip(*folders, strict=False):
+        if len(set(names)) > 1:
+            break
+        common.append(names[0])
+    return "/".join((*common, "")) if len(common) > 2 else ""

@@ -98,22 +98,6 @@ def escaped_path(uri: str, *, folds: bool = False) -> bytes:
     return b"/".join([ESCAPE_FOLDER, *(part.encode("ascii") for part in parts)])
 
 
-def common_folder(uri: str, folder: str | None) -> str | None:
-    """The longest folder that holds both `uri` and everything below `folder`; None when origins differ.
-
-    Folded over all URIs of a first plan; `folder` None means that none has been seen yet.
-    """
-    plain = uri.partition("?")[0].partition("#")[0]
-    own = plain[: plain.rfind("/") + 1]
-    if folder is None or folder == own:
-        return own
-    while not own.startswith(folder):
-        folder = folder[: folder.rfind("/", 0, -1) + 1]
-        if folder.count("/") < 3:  # `https://` is no folder
-            return None
-    return folder
-
-
 def resources_folder(capability_list: str) -> str:
     """Where a Headwater source serves the resources of the set that has this Capability List."""
     return capability_list.partition("?")[0].rpartition("/")[0] + "/resources/"

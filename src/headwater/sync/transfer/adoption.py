@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 
 from headwater.storage.transaction import Transaction
@@ -18,18 +18,25 @@ def listed_file(
     tree: FileTree, path: bytes, listed: str | None, length: int | None, lastmod: int | None
 ) -> tuple[os.stat_result, str] | None:
     """What is there and its digest, if it is what is listed: by hash; where none is listed, by length and time."""
-    found = tree.stat(path)
-    if found is None or (length is not None and length != found.st_size):
+    found, digests = _possible_file(tree, path, listed, length, lastmod), digests_of(listed)
+    if found is None or (not digests and length is None):
         return None
-    digests = digests_of(listed)
     algorithm = digests[0].algorithm if digests else "sha-256"
-    seconds = None if lastmod is None else lastmod // SECOND
-    if not digests and (length is None or seconds != found.st_mtime_ns // 1_000_000_000):
-        return None
     hexdigest = digest_of_path(tree, path, algorithm)
     if hexdigest is None or (digests and hexdigest != digests[0].hex):
         return None
     return found, f"{algorithm}:{hexdigest}"
+
+
+def _possible_file(
+    tree: FileTree, path: bytes, listed: str | None, length: int | None, lastmod: int | None
+) -> os.stat_result | None:
+    """What is there, if it can be what is listed; without a hash its time has to fit."""
+    found = tree.stat(path)
+    if found is None or length not in (None, found.st_size):
+        return None
+    seconds = None if lastmod is None else lastmod // SECOND
+    return found if digests_of(listed) or seconds == found.st_mtime_ns // 1_000_000_000 else None
 
 
 # the base under which files already in DEST have the names of what is listed (DST-B5)
@@ -62,25 +69,13 @@ def fitting_base(
         ends = [n for n, character in enumerate(entry[0]) if character == "/" and n > entry[0].find("://") + 2]
         for base in dict.fromkeys((default, *(entry[0][: end + 1] for end in ends[:_DEEPEST]), "")):
             path = natural_path(entry[0], base)
-            if path is not None and (size := _size_if_listed(tree, prefix + path, entry)) is not None:
-                files[base].append((size, prefix + path, entry))
-    votes = Counter({base: len(found) for base, found in files.items()})
-    for base, count in sorted(votes.items(), key=lambda vote: (-vote[1], vote[0] != default, -len(vote[0]))):
-        covered = sum(uri.startswith(base) for uri, *_ in entries)
+            if path is not None and (found := _possible_file(tree, prefix + path, *entry[1:])) is not None:
+                files[base].append((found.st_size, prefix + path, entry))
+    for base in sorted(files, key=lambda base: (-len(files[base]), base != default, -len(base))):
+        count, covered = len(files[base]), sum(uri.startswith(base) for uri, *_ in entries)
         few = sorted(files[base], key=lambda file: file[0])[:_HASHED]
         right = sum(listed_file(tree, path, *entry[1:]) is not None for _, path, entry in few)
         is_enough = count >= _ENOUGH or 2 * count >= len(entries)
         if is_enough and 2 * covered >= len(entries) and 2 * right > len(few):
             return base, count, len(entries)
-    return None if votes or not entries else (default, 0, len(entries))
-
-
-def _size_if_listed(tree: FileTree, path: bytes, entry: _Entry) -> int | None:
-    """The size of the file there, if it can be what is listed; without a length its time has to fit."""
-    found, (_, listed, length, lastmod) = tree.stat(path), entry
-    if found is None or length not in (None, found.st_size):
-        return None
-    if length is None and listed is None:
-        seconds = None if lastmod is None else lastmod // SECOND
-        return found.st_size if seconds == found.st_mtime_ns // 1_000_000_000 else None
-    return found.st_size
+    return None if files or not entries else (default, 0, len(entries))

@@ -34,9 +34,6 @@ _BLOCK, _AHEAD = 500, 2
 _LARGEST = 256 << 10
 """Octets of a plain resource: they are held until they are placed."""
 
-_MOST_LEFT = 16
-"""A process leaves so many resources for the run; then it leaves all."""
-
 _MAY_BE_LEFT = frozenset({200, 203, 404, 410})
 """Statuses that say something of one resource, and nothing of the source."""
 
@@ -160,7 +157,6 @@ class _Fetcher:
     def __init__(self, tree: FileTree, transport: Transport) -> None:
         self._tree = tree
         self._transport = transport
-        self._left = 0
         self._wait: float | None = None
 
     def fetch(self, requests: list[_Request]) -> _Answer:
@@ -205,6 +201,4 @@ class _Fetcher:
             except PathOccupied:
                 pass
             self._tree.discard(name)
-        self._left += 1
-        is_of_resource = fetched.status in _MAY_BE_LEFT if failure is None else failure.kind is FailureKind.TOO_LARGE
-        return is_of_resource and self._left <= _MOST_LEFT
+        return fetched.status in _MAY_BE_LEFT if failure is None else failure.kind is FailureKind.TOO_LARGE

@@ -133,7 +133,10 @@ class Baseline:
         if self.decides and not is_accepted and not self._is_usable(snapshot):
             what = f"the {snapshot.title} of {format_micros(snapshot.at)} is older than what changes had told"
             raise Undetermined(what, code="HW-SYN-11", where=snapshot.uri, rule="DST-C10")
-        self._put_listed(snapshot, None if is_anew or self._set.move is not None else snapshot.at)
+        if self._set.choice.by_links:
+            at, types = None if is_anew or self._set.move is not None else snapshot.at, self._run.options.prefer_types
+            with self._run.database.write() as t:
+                put_listed(t, self._set.row.id, at, types, self._set.scope, complete=snapshot.complete)
         try:
             self._set.take_along(LISTED)
         except MovedElsewhere as cause:
@@ -193,13 +196,6 @@ class Baseline:
             )
         self._keep_baseline(snapshot)
         self._set.is_listed = True
-
-    def _put_listed(self, snapshot: ResourceListRead, at: int | None) -> None:
-        """Have `temp.listed` in terms of what is copied; `at`: of when later changes are later than."""
-        if self._set.choice.by_links:
-            types, scope = self._run.options.prefer_types, self._set.scope
-            with self._run.database.write() as t:
-                put_listed(t, self._set.row.id, at, types, scope, complete=snapshot.complete)
 
     def _is_usable(self, snapshot: ResourceListRead) -> bool:
         """Whether the list, with the changes after it, has all that the copy knows of (DST-C10).

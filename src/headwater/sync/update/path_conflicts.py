@@ -5,11 +5,12 @@ The rule for a single URI is in `file_names`; here `work`, `deletions` and what 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from headwater.files.folder_marks import folded
 from headwater.storage.transaction import Row, Transaction
-from headwater.sync.copy.file_names import common_folder, escaped_path, natural_path, resources_folder
+from headwater.sync.copy.file_names import escaped_path, natural_path, resources_folder
 from headwater.sync.copy.held_files import fold_held
 from headwater.sync.linked_resources import is_chosen
 from headwater.sync.options import Choice
@@ -47,7 +48,9 @@ def first_base(t: Transaction, table: str, capability_list: str | None) -> str |
     # what the first and the last in their order have in common, all between them have
     if served is not None and first.startswith(served) and last.startswith(served):
         return served
-    return common_folder(last, common_folder(first, None)) or ""
+    common = os.path.commonprefix([uri.partition("?")[0].partition("#")[0] for uri in (first, last)])  # noqa: RUF071  of text
+    folder = common[: common.rfind("/") + 1]
+    return folder if folder.count("/") > 2 else ""  # `https://` is no folder
 
 
 class PathConflicts:
