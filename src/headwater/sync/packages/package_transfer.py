@@ -293,7 +293,7 @@ class PackageTransfer:
         for listed in chosen.packages:
             failed, note = self._failed, partial(self._note_failure, way, listed.loc)
             self._results.flush()
-            if failed >= _MOST_FAILED or not (self._are_wanted() or self._results.is_any_open):
+            if failed >= _MOST_FAILED or not self._are_wanted():
                 return
             way.packages += 1
             path = ""

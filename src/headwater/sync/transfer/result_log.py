@@ -69,9 +69,9 @@ _PLACED = _upsert(
     also=", changed_at = coalesce(excluded.changed_at, changed_at), doomed_at = NULL, recovered = 0",
 )
 _FAILED = _upsert("failures", _FAILURE_COLUMNS, kept="first_at")
-SETTLED_ROUND = -1
-_COUNTS = f"SELECT count(*), count(*) FILTER (WHERE round = {SETTLED_ROUND}), coalesce(max(round), -1) FROM temp.work"  # noqa: S608
-_TAKE = f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE n IN (SELECT value FROM json_each(?))"  # noqa: S608
+_SETTLED_ROUND = -1
+_COUNTS = f"SELECT count(*), count(*) FILTER (WHERE round = {_SETTLED_ROUND}), coalesce(max(round), -1) FROM temp.work"  # noqa: S608
+_TAKE = f"UPDATE temp.work SET round = {_SETTLED_ROUND} WHERE n IN (SELECT value FROM json_each(?))"  # noqa: S608
 _LEAVE = "UPDATE temp.work SET round = 0 WHERE n = ?"
 
 CONFIRM = """
@@ -132,11 +132,6 @@ class ResultLog:
         self._written()
         return [Work(*(*row, intent)) for row in rows]
 
-    @property
-    def is_any_open(self) -> bool:
-        """Whether nothing is known yet of some that was taken."""
-        return any(self._open.values())
-
     def left(self, work: Work) -> None:
         """Nothing has come of it by this way: it waits for another one."""
         self._rows[_LEAVE].append((work.n,))
@@ -148,9 +143,12 @@ class ResultLog:
         counts = self._counts
         counts.octets += octets
         if held:
-            counts.updated -= 1
             counts.unchanged += 1
-        elif self._context.each is not ignored:
+        elif work.held is None:
+            counts.created += 1
+        else:
+            counts.updated += 1
+        if not held and self._context.each is not ignored:
             kind = "adopted" if adopted else "created" if work.held is None else "updated"
             size = 0 if adopted else file.size
             self._context.each(Done(kind, work.uri, printable_path(file.path), size))
@@ -165,7 +163,6 @@ class ResultLog:
 
     def confirmed(self, work: Work, mtime_ns: int | None) -> None:
         """What is held is what is listed; `mtime_ns`: the modification time that the file was given for that."""
-        self._counts.updated -= 1
         self._counts.unchanged += 1
         row = work.hash, work.length, work.lastmod, *work.stated, work.changed_at, mtime_ns, work.held
         self._rows[CONFIRM].append(row)
@@ -182,10 +179,6 @@ class ResultLog:
         """There is no way left; `wait_seconds`: what the source asks for."""
         now = self._context.now()
         self._counts.failed += 1
-        if work.held is None:
-            self._counts.created -= 1
-        else:
-            self._counts.updated -= 1
         self._context.each(Done("failed", work.uri, printable_path(work.path), reason=reason))
         tries = (work.tries or 0) + 1
         next_at = now + int(Backoff(FIRST_PAUSE_SECONDS, _LONGEST_BACKOFF_SECONDS).seconds(tries)) * SECOND

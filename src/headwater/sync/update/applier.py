@@ -35,7 +35,6 @@ from headwater.sync.state import (
 from headwater.sync.transfer.adoption import fitting_base, listed_file
 from headwater.sync.transfer.patching import PENDING_CHANGES, PendingChange, patches_from_nothing
 from headwater.sync.transfer.resources import ResourceTransfer
-from headwater.sync.transfer.result_log import SETTLED_ROUND
 from headwater.sync.transfer.work_queue import (
     ADD_WORK,
     LEAST_RESOURCES,
@@ -54,7 +53,7 @@ from headwater.transport.scheduler import FIRST_LIMIT
 
 _WAITS = """f.set_id = ?1 AND f.uri = w.uri AND (f.wait_until > ?2 OR (?3 AND f.next_at > ?2
   AND f.hash IS w.hash AND f.length IS w.length AND f.lastmod IS w.lastmod AND f.changed_at IS w.changed_at))"""
-_WAITING = f"SELECT w.n, w.held FROM temp.work w JOIN failures f ON {_WAITS}"  # noqa: S608
+_WAITING = f"SELECT w.n FROM temp.work w JOIN failures f ON {_WAITS}"  # noqa: S608
 _LISTED = (name for name in (*ListedColumns.__struct_fields__, "changed_at") if name != "uri")
 _NEWS = f"""
 UPDATE failures AS f SET {", ".join(f"{name} = w.{name}" for name in _LISTED)}
@@ -274,7 +273,7 @@ class Applier:
         clock holds too, where a list only says again what could not be had (DST-F6).
         Where entries are refused now nobody can tell whether what was deleted is among these (DST-S12).
         """
-        number, report, when = self._set.row.id, self._set.report, (self._run.now(), int(self._run.options.patient))
+        number, when = self._set.row.id, (self._run.now(), int(self._run.options.patient))
         query = f"""
             SELECT {listed_columns("f")}, r.path, r.id, f.changed_at, f.tries
             FROM failures f LEFT JOIN resources r ON r.set_id = f.set_id AND r.uri = f.uri AND r.path IS NOT NULL
@@ -287,13 +286,9 @@ class Applier:
             if paths.takes(row.uri, path):
                 known_at = self._set.row.baseline_at if changed_at is None else changed_at  # DST-5.3
                 t.run(ADD_WORK, row.planned(path, key, changed_at=changed_at, known_at=known_at, tries=tries))
-                report.created += key is None
-                report.updated += key is not None
-        waiting = list(t.rows(_WAITING, (number, *when)))
+        waiting = t.fetch(_WAITING, (number, *when))
         t.run(_NEWS, (number, *when))  # what is tried then is what a list says of it by now
-        t.many("DELETE FROM temp.work WHERE n = ?", [(n,) for n, _ in waiting])
-        report.created -= sum(held is None for _, held in waiting)
-        report.updated -= sum(held is not None for _, held in waiting)
+        t.many("DELETE FROM temp.work WHERE n = ?", waiting)
         if not any_refused(t, number):
             t.run(_HELD_BACK, (number,))
 
@@ -424,6 +419,8 @@ class Applier:
                 "SELECT n, held, uri, path, hash, length, lastmod FROM temp.work ORDER BY held IS NOT NULL, n"
             ):
                 action = "create" if held is None else "update"
+                report.created += held is None
+                report.updated += held is not None
                 if held is None and tree and self._run.adopt and listed_file(tree, path, *listed) is not None:
                     report.adopted += 1
                     action = "adopt"
@@ -463,6 +460,5 @@ def _stages(database: Database) -> Iterator[None]:
     yield
     if is_held:
         with database.write() as t:
-            t.run(f"UPDATE temp.work SET round = {SETTLED_ROUND} WHERE round >= 0")  # noqa: S608  no round meets it
             t.run(f"UPDATE temp.work SET round = 0 WHERE round = {WAITING_ROUND}")  # noqa: S608
         yield

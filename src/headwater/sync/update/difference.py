@@ -175,7 +175,6 @@ class Difference(msgspec.Struct, frozen=True):
                 self.counts.left_out += 1
                 continue
             if row.path is None:
-                self.counts.created += 1
                 yield row.planned(path, changed_at=row.known, known_at=row.at, tries=row.tries)
                 continue
             present = is_intact(self.tree, path, row.size, row.mtime_ns)
@@ -183,7 +182,6 @@ class Difference(msgspec.Struct, frozen=True):
             if same is CopyState.YES and not row.is_doubtful:
                 self._confirm(t, row)
                 continue
-            self.counts.updated += 1
             # after a change with a hash, which is another one, 304 would confirm what is not there
             ask = same is not CopyState.NO and not row.newer and (row.is_doubtful or not row.is_change)
             yield row.planned(
@@ -292,13 +290,12 @@ def ask_for_old_deletions(t: Transaction, set_id: int) -> None:
     t.many(_ASK, [(set_id, n) for (n,) in t.rows(_OLD_DELETIONS, (set_id,))])
 
 
-def settle_contradictions(t: Transaction, row: SetRow, counts: SetReport) -> None:
+def settle_contradictions(t: Transaction, row: SetRow) -> None:
     """Plan what came otherwise than such a change says to be taken as the Resource List has it, if it is that; and do
     such deletions of which the source has said that the resource is gone."""
     for *listed, path, held, tries in list(t.rows(_LISTED_INSTEAD, (row.id,))):
         work = ListedColumns(*listed).planned(path, held, changed_at=None, known_at=row.baseline_at, tries=tries)
         t.run(ADD_WORK, work)
-        counts.updated += 1
     delete_what_is_gone(t, row.id)
 
 

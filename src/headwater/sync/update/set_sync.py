@@ -334,7 +334,7 @@ class SetSync:
                 is_asked = t.one("SELECT 1 FROM temp.changed WHERE pending AND asked IS NOT NULL LIMIT 1") is not None
             if is_asked and not self._run.options.dry_run:  # (AMB-25)
                 settle, row = settle_contradictions, self._set.row
-                self._applier.carry_out(lambda t, plan: settle(t, row, plan.counts), retry_queue=False)
+                self._applier.carry_out(lambda t, _plan: settle(t, row), retry_queue=False)
         else:
             if reading.outcome is ReadingOutcome.READ:
                 self._set.report_process("increment")
