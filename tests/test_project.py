@@ -46,7 +46,7 @@ LINES = {
     "source": 4_796,
     "spec": 3_610,
     "storage": 2_025,
-    "sync": 16_124,
+    "sync": 15_799,
     "top": 1_440,
     "transport": 2_127,
     "triplestores": 838,

@@ -9,7 +9,7 @@ import pytest
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.copy_status import forget
 from tests.support.copying import DONE, FAILED, go, tree
-from tests.support.fake_source import Reply, Site, Source
+from tests.support.fake_source import Reply, Site, Source, url
 
 
 def test_who_does_what_the_note_says_has_it_done(source: Source, site: Site, dest: Path) -> None:
@@ -76,6 +76,25 @@ def test_once_nothing_waits_for_consent_other_deletions_are_done(source: Source,
     site.publish_changes(0)
     ran = go(source.base, dest)
     assert (ran.status, ran.one.held_back, ran.one.deleted) == (DONE, 0, 1)
+
+
+def test_what_waits_for_consent_waits_while_entries_are_refused(source: Source, site: Site, dest: Path) -> None:
+    """DST-B4, DST-S12: a run in which nothing may be deleted ends no wait, however many files come."""
+    for number in range(5, 30):
+        site.put(f"f{number}.txt", b"body %d\n" % number)
+    site.publish()
+    site.publish_capabilities("resourcelist")
+    go(source.base, dest)
+    for name in sorted(site.files)[19:]:
+        site.drop(name)
+    for number in range(100):
+        site.put(f"new{number}.txt", b"new")
+    listed = [site.resource(name) for name in site.files]
+    outside = url("http://elsewhere.example/x")
+    for when, entries in ((10, listed[:19]), (20, [*listed, outside]), (30, listed)):
+        site.publish_list(entries, when=site.clock + when)
+        ran = go(source.base, dest, baseline=True)
+        assert (ran.status, ran.one.held_back, ran.one.deleted) == (FAILED, 11, 0)
 
 
 def test_what_is_listed_again_waits_for_consent_no_more(source: Source, site: Site, dest: Path) -> None:

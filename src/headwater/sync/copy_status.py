@@ -27,7 +27,6 @@ from headwater.sync.state import (
     SetRow,
     fact,
     failure_count,
-    forget_held_back,
     held_back_count,
     refused_entries,
     sets,
@@ -374,9 +373,6 @@ def forget(t: Transaction, uris: Sequence[str], *, failed: bool, held_back: bool
         " changed_at = coalesce(doomed_at, changed_at, 0), doomed_at = NULL"
         f" WHERE {are_meant} AND {_IS_HELD_BACK}"
     )
-    for row in sets(t):
-        if not held_back_count(t, row.id):
-            forget_held_back(t, row.id)
     return Forgotten(failures=failures, deletions=files, files=files, released=released)
 
 
@@ -398,7 +394,6 @@ def forget_sets(t: Transaction, gone: Sequence[SetRow]) -> Forgotten:
         gone_rows = {table: t.run(f"DELETE FROM {table} WHERE set_id = ?", (row.id,)) for table in _OF_A_SET}  # noqa: S608
         failures += gone_rows["failures"]
         t.run("DELETE FROM sets WHERE id = ?", (row.id,))
-        forget_held_back(t, row.id)
     t.run("DELETE FROM documents WHERE set_id = 0")  # what the source offers is looked at anew
     return Forgotten(
         failures=failures,

@@ -101,11 +101,6 @@ AWAITS_CONSENT = "held when held back {}"
 """A fact: deletions of a set wait for consent (DST-B4)."""
 
 
-def forget_held_back(transaction: Transaction, set_id: int) -> None:
-    """No deletions wait for consent any more."""
-    transaction.run("DELETE FROM facts WHERE name = ?", (AWAITS_CONSENT.format(set_id),))
-
-
 # the table `documents` (DST-C1)
 
 SOURCE = 0

@@ -26,7 +26,6 @@ from headwater.sync.state import (
     Offer,
     any_refused,
     fact,
-    forget_held_back,
     former_bases,
     held_back_count,
     keep_fact,
@@ -136,10 +135,10 @@ class Applier:
             step(t, Difference(self._set.row, paths, report, context.tree, objection))
             if retry_queue and t.one(_LEFT, (self._set.row.id,)) is not None:
                 self._add_what_is_left(t, paths)
+            if not held_back_count(t, self._set.row.id):
+                t.run("DELETE FROM facts WHERE name = ?", (AWAITS_CONSENT.format(self._set.row.id),))
             deletions = int(t.value("SELECT count(*) FROM temp.deletions"))
             allowed = not deletions or (context.options.delete and self._may_delete(t, deletions))
-            if allowed and retry_queue:  # else what is held back was not looked at
-                forget_held_back(t, self._set.row.id)
             early = deletions and allowed and (paths.deletions_in_the_way(t) or self._deletions_make_room(t))
             if not (early or context.options.dry_run):
                 paths.settle(t, deletes=allowed)
