@@ -1,4 +1,4 @@
-"""What TLS to a cluster may end in: what passes is waited for, what cannot pass is said at once; real handshakes."""
+"""What TLS to a cluster may end in: it is waited for what passes, and told what it was; real handshakes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from elastic_transport import ConnectionError as NoConnection
 from tools.engines.certificates import Authority, Certificate
 
 from headwater.errors import Exit, UsageFault
@@ -77,9 +76,6 @@ def asked(port: int, ca: Path | None, *, host: str = "localhost", patience: floa
     cluster = Cluster(way, patience_seconds=patience, listener=told.append)
     try:
         assert cluster.ask("GET", "/x").body == "{}"
-    except ClusterUnsafe:
-        assert not told  # at once
-        raise
     finally:
         cluster.close()
     return told
@@ -101,15 +97,15 @@ def test_a_handshake_that_was_cut_off_is_tried_again(authority: Authority) -> No
     ],
     ids=["expired", "another name", "another authority"],
 )
-def test_a_certificate_that_is_not_to_be_trusted_is_said_at_once(
+def test_a_certificate_that_is_not_to_be_trusted_is_said(
     authority: Authority, days: int, host: str, trusted: str, said: str
 ) -> None:
     ca = authority.own.certificate
     if trusted == "other":
         ca = Authority(ca.parent / "other").own.certificate
-    server, words = side(authority.issue(NAMES, days=days)), f"the certificate is not trusted: .*{said}"
+    server, words = side(authority.issue(NAMES, days=days)), f"certificate verify failed: .*{said}"
     with door(server) as port, pytest.raises(ClusterUnsafe, match=words) as fault:
-        asked(port, ca, host=host)
+        asked(port, ca, host=host, patience=0.3)
     assert "ca=FILE" in fault.value.todo
     assert fault.value.where == f"https://{host}:{port}/x"
     assert fault.value.exit_status == Exit.STORE
@@ -129,57 +125,14 @@ def test_of_several_nodes_one_that_is_not_to_be_trusted_is_told_and_passed_over(
     for notice in told:
         assert isinstance(notice, Notice)
         assert notice.rule == ClusterUnsafe.code
-        assert notice.message == "the certificate is not trusted: certificate has expired; asking other nodes"
+        assert "certificate has expired" in notice.message
         assert notice.where == f"https://localhost:{other}/x"
 
 
-def test_when_no_node_is_to_be_trusted_it_is_said_as_soon_as_all_were_asked(authority: Authority) -> None:
-    with door(side(authority.issue(NAMES, days=-1))) as one, door(None) as other:
-        told: list[Notice | Progress] = []
-        nodes = (Node("localhost", one), Node("localhost", other))
-        cluster = Cluster(
-            Access(nodes=nodes, tls=True, ca=str(authority.own.certificate)), patience_seconds=600, listener=told.append
-        )
-        with pytest.raises(ClusterUnsafe):
-            cluster.ask("GET", "/x")
-        cluster.close()
-    assert len(told) == 1
-
-
-def test_a_node_that_wants_a_certificate_of_ours_is_said_at_once(authority: Authority) -> None:
+def test_a_node_that_wants_a_certificate_of_ours_is_said(authority: Authority) -> None:
     ca = authority.own.certificate
-    with door(side(authority.issue(NAMES), ask=ca)) as port, pytest.raises(ClusterUnsafe, match="no TLS connection"):
-        asked(port, ca)
-
-
-def openssl(kind: type[ssl.SSLError], reason: str | None) -> ssl.SSLError:
-    error = kind(1, f"[SSL: {reason}]")
-    error.reason = reason  # type: ignore[assignment]
-    return error
-
-
-@pytest.mark.parametrize(
-    ("error", "passing"),
-    [
-        (ssl.SSLSyscallError(5, "Some I/O error occurred"), True),
-        (ssl.SSLError("The handshake operation timed out"), True),
-        (openssl(ssl.SSLEOFError, "UNEXPECTED_EOF_WHILE_READING"), True),
-        (openssl(ssl.SSLError, "DECRYPTION_FAILED_OR_BAD_RECORD_MAC"), True),
-        (openssl(ssl.SSLError, "TLSV1_ALERT_INTERNAL_ERROR"), True),
-        (openssl(ssl.SSLError, "WRONG_VERSION_NUMBER"), False),
-        (openssl(ssl.SSLError, "TLSV13_ALERT_CERTIFICATE_REQUIRED"), False),
-    ],
-    ids=lambda value: getattr(value, "reason", None),
-)
-def test_a_connection_that_was_cut_or_damaged_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch, error: ssl.SSLError, *, passing: bool
-) -> None:
-    def fail(*_arguments: object, **_options: object) -> None:
-        raise NoConnection("no answer", errors=(error,)) from error
-
-    monkeypatch.setattr("headwater.storage.cluster.Urllib3HttpNode.perform_request", fail)
-    with pytest.raises(ClusterUnreachable if passing else ClusterUnsafe):
-        asked(1, None, patience=0.1)
+    with door(side(authority.issue(NAMES), ask=ca)) as port, pytest.raises(ClusterUnreachable, match="no answer"):
+        asked(port, ca, patience=0.3)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])
@@ -195,7 +148,7 @@ def test_a_file_that_holds_no_certificate_is_named(tmp_path: Path, content: byte
 def test_without_a_file_the_authorities_of_the_machine_count(authority: Authority) -> None:
     assert trusting(None, str(authority.own.certificate)).cert_store_stats()["x509_ca"] > 0
     with door(side(authority.issue(NAMES))) as port:
-        cluster = Cluster(Access(nodes=(Node("localhost", port),), tls=True))
-        with pytest.raises(ClusterUnsafe, match="not trusted"):
+        cluster = Cluster(Access(nodes=(Node("localhost", port),), tls=True), patience_seconds=0.3)
+        with pytest.raises(ClusterUnsafe, match="certificate verify failed"):
             cluster.ask("GET", "/x")
         cluster.close()

@@ -23,8 +23,8 @@ from headwater.typed_decoding import from_json, json_decoder
 
 try:
     import certifi
-    from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, NodeConfig, NodePool, Urllib3HttpNode
     from elastic_transport import ConnectionError as NoConnection
+    from elastic_transport import ConnectionTimeout, HttpHeaders, NodeConfig, NodePool, TlsError, Urllib3HttpNode
 except ImportError as cause:  # pragma: no cover - the tests have it
     raise UsageFault(
         "a search cluster (a catalog, or an index that is read) needs elastic-transport", code="HW-CLU-07"
@@ -73,8 +73,8 @@ class ClusterDamaged(ClusterFault):
     code = "HW-CLU-06"
 
 
-class ClusterUnsafe(ClusterFault):
-    """No secure connection: the certificate is not trusted, or TLS is refused or not spoken. No patience helps."""
+class ClusterUnsafe(ClusterUnreachable):
+    """No secure connection: the certificate is not trusted, or TLS is refused, cut or not spoken."""
 
     code = "HW-CLU-08"
 
@@ -215,9 +215,9 @@ class Cluster:
     nodes, another one is asked after `node_seconds`, then after twice that, and so on: a node may be silent, or all of
     them slow. Who gave no answer rests meanwhile.
 
-    What passes (no connection, 429, 502 to 504) is tried again with growing pauses on other nodes, and told to the
-    listener; so is a node whose certificate is not to be trusted, as long as there are others. What does not pass is
-    raised at once as a `ClusterFault`. Raises UsageFault for credentials and certificates that can be none.
+    What passes (no connection, or none that is secure, 429, 502 to 504) is tried again with growing pauses on other
+    nodes, and told to the listener. What does not pass is raised at once as a `ClusterFault`. Raises UsageFault for
+    credentials and certificates that can be none.
     """
 
     def __init__(
@@ -274,21 +274,22 @@ class Cluster:
 
     def ask(self, method: str, path: str, body: bytes | None = None, *, accept: Sequence[int] = ()) -> Answer:
         """The answer to one request: a success, or one whose status is in `accept`. Raises ClusterFault."""
+        headers = None if body is None else _JSON_LINES if "/_bulk" in path else _JSON
         patience = self.patience()
-        unsafe: set[str] = set()
         silent_nodes = 0
         while True:
             node = self._nodes.get()
+            seconds = self._seconds(body, silent_nodes)
             try:
-                answer = self._once(node, method, path, body, self._seconds(body, silent_nodes))
+                found = node.perform_request(method, path, body, headers=headers, request_timeout=seconds)
             except (NoConnection, ConnectionTimeout) as cause:
+                self._nodes.mark_dead(node)
                 silent_nodes += isinstance(cause, ConnectionTimeout)
-                found = self._fault_of(cause, node, path)
-                is_unsafe = isinstance(found, ClusterUnsafe)
-                if is_unsafe:
-                    unsafe.add(node.base_url)
-                patience.wait(found, cause, has_others=is_unsafe and len(unsafe) < self._node_count)
+                kind = ClusterUnsafe if isinstance(cause, TlsError) else ClusterUnreachable
+                patience.wait(kind(f"no answer: {str(cause)[:300]}", where=f"{node.base_url}{path}"), cause)
                 continue
+            self._nodes.mark_live(node)
+            answer = Answer(found.meta.status, found.body.decode("utf-8", "surrogatepass"))
             if 200 <= answer.status < 300 or answer.status in accept:
                 return answer
             reason = reason_of(answer.body)
@@ -352,40 +353,6 @@ class Cluster:
         node_seconds = self._node_seconds + len(body or b"") / _NODE_OCTETS
         return min(node_seconds * 2.0**silent_nodes, self._request_seconds)
 
-    def _once(self, node: BaseNode, method: str, path: str, body: bytes | None, seconds: float) -> Answer:
-        headers = None if body is None else _JSON_LINES if "/_bulk" in path else _JSON
-        try:
-            found = node.perform_request(method, path, body, headers=headers, request_timeout=seconds)
-        except (NoConnection, ConnectionTimeout):
-            self._nodes.mark_dead(node)
-            raise
-        self._nodes.mark_live(node)
-        return Answer(found.meta.status, found.body.decode("utf-8", "surrogatepass"))
-
-    def _fault_of(self, cause: NoConnection | ConnectionTimeout, node: BaseNode, path: str) -> ClusterFault:
-        """The fault that it is when a request got no answer. Only a ClusterUnreachable may pass."""
-        where = f"{node.base_url}{path}"
-        said = str(cause.errors[0] if cause.errors else cause)[:300]
-        causes: list[BaseException] = [cause]
-        for one in causes:
-            more = (one.__cause__, one.__context__, *one.args)  # a library puts some into its arguments
-            causes += [other for other in more if isinstance(other, BaseException) and other not in causes]
-        error = next((one for one in causes if isinstance(one, ssl.SSLError)), None)
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return ClusterUnsafe(f"the certificate is not trusted: {error.verify_message.rstrip('.')}", where=where)
-        if error is not None and not _tls_passes(error):
-            return ClusterUnsafe(f"no TLS connection: {said}", where=where)
-        if "more than 100 headers" in said:
-            return ClusterFault(said, where=where)
-        return ClusterUnreachable(f"no answer: {said}", where=where)
-
-
-def _tls_passes(error: ssl.SSLError) -> bool:
-    """Whether a TLS connection may be had later: it was cut or timed out (OpenSSL names no reason), or was damaged."""
-    reason = getattr(error, "reason", None)
-    is_cut = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
-    return is_cut or not reason or "BAD_RECORD_MAC" in reason or "INTERNAL_ERROR" in reason
-
 
 class Patience:
     """How long one request is tried again for; not at all once we are `hurried`."""
@@ -396,16 +363,11 @@ class Patience:
         self._listener = listener
         self._hurried = hurried
 
-    def wait(self, fault: ClusterFault, cause: Exception | None = None, *, has_others: bool = False) -> None:
-        """Pause before the next attempt, or raise the fault when patience is at its end.
-
-        `has_others`: there are nodes that this fault says nothing of, so that it may pass whatever it is.
-        """
-        may_pass = has_others or isinstance(fault, ClusterBusy | ClusterUnreachable)
-        if not may_pass or self._hurried() or time.monotonic() + self._pause > self._until:
+    def wait(self, fault: ClusterFault, cause: Exception | None = None) -> None:
+        """Pause before the next attempt, or raise the fault when patience is at its end."""
+        if self._hurried() or time.monotonic() + self._pause > self._until:
             raise fault from cause
-        then = "asking other nodes" if isinstance(fault, ClusterUnsafe) else "trying again"
-        self._listener(Notice(fault.code, f"{fault.what}; {then}", fault.where))
+        self._listener(Notice(fault.code, f"{fault.what}; trying again", fault.where))
         time.sleep(self._pause * random.uniform(0.5, 1.0))
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
