@@ -284,7 +284,7 @@ def test_an_interrupt_in_the_middle_records_nothing(path: Path, monkeypatch: pyt
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("headwater.catalog.sqlite_catalog._write_log", interrupted)
+        patch.setattr("headwater.catalog.sqlite_catalog._Set.write_log", interrupted)
         with pytest.raises(KeyboardInterrupt):
             catalog.record("s", [up("a"), up("b")], at(1))
     assert observed(catalog, "s") == before

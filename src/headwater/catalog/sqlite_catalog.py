@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ from headwater.errors import StoreFault
 from headwater.spec.records import ChangeKind, Extra, Link
 from headwater.spec.times import from_microseconds, from_optional
 from headwater.storage.database import Database, Durability, Schema
-from headwater.storage.transaction import Row, SchemaTooNew, Transaction
+from headwater.storage.transaction import Row, SchemaTooNew, Transaction, Value
 from headwater.typed_decoding import json_decoder
 
 # ruff: noqa: S608 the only text put into a statement is our own lists of columns
@@ -276,6 +277,16 @@ class SqliteCatalog(Catalog):
         """The schema version that the file had before it was opened, when that was an older one."""
         return self._database.migrated_from
 
+    @contextmanager
+    def _read(self, name: str) -> Iterator[_Set]:
+        with self._database.read() as transaction:
+            yield _Set(transaction, name)
+
+    @contextmanager
+    def _write(self, name: str) -> Iterator[_Set]:
+        with self._database.write() as transaction:
+            yield _Set(transaction, name)
+
     def sets(self) -> list[SetState]:
         with self._database.read() as transaction:
             return [_state_of(row) for row in transaction.rows(f"{_STATE_QUERY} ORDER BY name")]
@@ -285,48 +296,40 @@ class SqliteCatalog(Catalog):
             return dict(transaction.rows('SELECT name, last_seq FROM "set" WHERE opened_us IS NOT NULL'))
 
     def state(self, name: str) -> SetState:
-        with self._database.read() as transaction:
-            return _read_state(transaction, name)
+        with self._read(name) as held:
+            return held.state()
 
     def create(self, name: str, *, last_seq: int = 0) -> SetState:
         if not name or not is_text(name):
             raise Unacceptable(f"no name for a set: {name!a}")
         with self._database.write() as transaction:
             transaction.run('INSERT INTO "set" (name, last_seq) VALUES (?, ?) ON CONFLICT DO NOTHING', (name, last_seq))
-            return _read_state(transaction, name)
+            return _Set(transaction, name).state()
 
     def load(
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
     ) -> int:
         writes = page_filling.row_writes(state)
-        with self._database.write() as transaction:
-            head = _head_of(transaction, name)
-            if after is not None:
-                page_filling.check_after(_read_state(transaction, name), after)
-            if head.opened_us is not None:
+        with self._write(name) as held:
+            held.check_after(after)
+            if held.opened_us is not None:
                 raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
-            _write_rows(transaction, head, writes)
-            places = _read_places(transaction, head, events, self.limits.of(name))
+            held.write_rows(writes)
+            places = held.places(events, self.limits.of(name))
             page_filling.load(places, events)
-            _write_places(transaction, head, places)
-            transaction.run(
-                'UPDATE "set" SET count = ?, next_slot = ? WHERE id = ?',
-                (head.count + places.added, places.next_slot, head.id),
-            )
-            return head.count + places.added
+            held.write_places(places)
+            return held.count + places.added
 
     def open(self, name: str, at: dt.datetime) -> SetState:
         at_us = to_microseconds(at)
-        with self._database.write() as transaction:
-            head = _head_of(transaction, name)
-            if head.opened_us is None:
-                last_us = at_us if head.last_us is None else max(at_us, head.last_us)
-                transaction.run('UPDATE "set" SET opened_us = ?, last_us = ? WHERE id = ?', (at_us, last_us, head.id))
-                transaction.run(
-                    "UPDATE page SET stale_us = ? WHERE set_id = ? AND touched > rendered", (at_us, head.id)
+        with self._write(name) as held:
+            if held.opened_us is None:
+                held.update(opened_us=at_us, last_us=held.later(at_us))
+                held.transaction.run(
+                    "UPDATE page SET stale_us = ? WHERE set_id = ? AND touched > rendered", (at_us, held.id)
                 )
-                _write_run(transaction, head, Run(0, head.last_seq + 1, head.last_seq, at_us))
-            return _read_state(transaction, name)
+                held.write_run(Run(0, held.last_seq + 1, held.last_seq, at_us))
+            return held.state()
 
     def record(
         self,
@@ -338,51 +341,39 @@ class SqliteCatalog(Catalog):
         state: StateUpdate = NO_UPDATE,
     ) -> Accepted:
         now_us, writes = to_microseconds(now), page_filling.row_writes(state)
-        with self._database.write() as transaction:
-            head = _head_of(transaction, name)
-            log = _read_log(transaction, head, self.limits.of(name))
-            if after is not None:
-                page_filling.check_after(_read_state(transaction, name), after)
-            _write_rows(transaction, head, writes)
-            places = _read_places(transaction, head, events, self.limits.of(name))
-            ignored = page_filling.record(places, log, events, now_us)
-            if log.changes:
-                _insert_rows(transaction, head, page_filling.rows_of_changes(state, log.changes))
-                _write_places(transaction, head, places)
-                _write_log(transaction, head, log)
-                transaction.run(
-                    'UPDATE "set" SET last_seq = ?, last_us = ?, count = ?, next_slot = ? WHERE id = ?',
-                    (log.last_seq, log.last_us, head.count + places.added, places.next_slot, head.id),
-                )
-        if not log.changes:
-            return Accepted(0, 0, tuple(ignored))
-        return Accepted(log.changes[0].seq, log.last_seq, tuple(ignored))
+        with self._write(name) as held:
+            log = held.log(self.limits.of(name))
+            held.check_after(after)
+            held.write_rows(writes)
+            places = held.places(events, self.limits.of(name))
+            ignored = tuple(page_filling.record(places, log, events, now_us))
+            if not log.changes:
+                return Accepted(0, 0, ignored)
+            held.insert_rows(page_filling.rows_of_changes(state, log.changes))
+            held.write_places(places)
+            held.write_log(log)
+        return Accepted(log.changes[0].seq, log.last_seq, ignored)
 
     def mark(self, name: str, now: dt.datetime) -> dt.datetime:
         now_us = to_microseconds(now)
-        with self._database.write() as transaction:
-            head = _head_of(transaction, name)
-            last_us = now_us if head.last_us is None else max(now_us, head.last_us)
-            transaction.run('UPDATE "set" SET last_us = ? WHERE id = ?', (last_us, head.id))
+        with self._write(name) as held:
+            last_us = held.later(now_us)
+            held.update(last_us=last_us)
         return from_microseconds(last_us)
 
     def remember(self, name: str, memos: Sequence[tuple[str, bytes]], *, newest: int | None = None) -> None:
-        with self._database.write() as transaction:
-            head = _head_of(transaction, name)
-            until = head.last_seq if newest is None else newest
-            transaction.many(
+        with self._write(name) as held:
+            until = held.last_seq if newest is None else newest
+            held.transaction.many(
                 "UPDATE resource SET memo = ? WHERE set_id = ? AND uri = ? AND seq <= ?",
-                [(memo or None, head.id, uri, until) for uri, memo in memos if is_text(uri)],
+                [(memo or None, held.id, uri, until) for uri, memo in memos if is_text(uri)],
             )
 
     def rows(self, name: str, keys: Iterable[RowKey]) -> dict[RowKey, StateRow]:
-        with self._database.read() as transaction:
-            head, asked = _head_of(transaction, name), list(keys)
-            if not is_text("".join(text for key in asked for text in key)):
-                asked = [key for key in asked if is_row_key(key)]
-            found = transaction.rows_each(
+        with self._read(name) as held:
+            found = held.transaction.rows_each(
                 "SELECT kind, key, value, rank FROM state WHERE set_id = ? AND kind = ? AND key = ?",
-                [(head.id, *key) for key in asked],
+                [(held.id, *key) for key in keys if is_row_key(key)],
             )
             return {(row[0], row[1]): StateRow(*row) for row in found}
 
@@ -396,21 +387,19 @@ class SqliteCatalog(Catalog):
         limit: int = 10_000,
         descending: bool = False,
     ) -> list[StateRow]:
-        with self._database.read() as transaction:
-            head = _head_of(transaction, name)
+        with self._read(name) as held:
             if not is_row_key((kind, "-")):
                 return []
             sql, first, last = _ASCENDING, (-_LARGEST - 1, ""), _LARGEST
             if descending:
                 sql, first, last = _DESCENDING, (_LARGEST, _BEHIND_KEYS), -_LARGEST - 1
             rank, key = first if after is None else (after.rank, after.key)
-            values = (kind, head.id, rank, key, last if until is None else until, max(limit, 0))
-            return [StateRow(*row) for row in transaction.rows(sql, values)]
+            values = (kind, held.id, rank, key, last if until is None else until, max(limit, 0))
+            return [StateRow(*row) for row in held.transaction.rows(sql, values)]
 
     def row_counts(self, name: str) -> dict[str, int]:
-        with self._database.read() as transaction:
-            sql = "SELECT kind, count(*) FROM state WHERE set_id = ? GROUP BY kind"
-            return dict(transaction.rows(sql, (_head_of(transaction, name).id,)))
+        with self._read(name) as held:
+            return dict(held.rows("SELECT kind, count(*) FROM state WHERE set_id = ? GROUP BY kind"))
 
     def sets_with_rows(self, kind: str, until: int | None = None) -> dict[str, int]:
         if not is_row_key((kind, "-")):
@@ -421,88 +410,66 @@ class SqliteCatalog(Catalog):
             return dict(transaction.rows(sql, (kind, _LARGEST if until is None else until)))
 
     def get(self, name: str, uris: Sequence[str]) -> dict[str, Resource]:
-        with self._database.read() as transaction:
-            head = _head_of(transaction, name)
-            rows = transaction.rows_each(
+        with self._read(name) as held:
+            rows = held.transaction.rows_each(
                 f"SELECT {RESOURCE_COLUMNS} FROM resource WHERE set_id = ? AND uri = ?",
-                [(head.id, uri) for uri in uris if is_text(uri)],
+                [(held.id, uri) for uri in uris if is_text(uri)],
             )
             return {resource.uri: resource for resource in map(resource_of, rows)}
 
     def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
-        with self._database.read() as transaction:
-            head = _head_of(transaction, name)
-            rows = transaction.rows(
-                f"SELECT {RESOURCE_COLUMNS} FROM resource WHERE set_id = ? AND uri > ? ORDER BY uri LIMIT ?",
-                (head.id, after, max(limit, 0)),
-            )
-            return [resource_of(row) for row in rows]
+        with self._read(name) as held:
+            return [resource_of(row) for row in held.by_uri(RESOURCE_COLUMNS, after, limit)]
 
     def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
-        with self._database.read() as transaction:
-            head = _head_of(transaction, name)
-            rows = transaction.rows(
-                "SELECT uri, memo FROM resource WHERE set_id = ? AND uri > ? ORDER BY uri LIMIT ?",
-                (head.id, after, max(limit, 0)),
-            )
-            return [(uri, memo or b"") for uri, memo in rows]
+        with self._read(name) as held:
+            return [(uri, memo or b"") for uri, memo in held.by_uri("uri, memo", after, limit)]
 
     def pages(self, name: str) -> list[Page]:
-        with self._database.read() as transaction:
-            return _read_pages(transaction, _head_of(transaction, name))
+        with self._read(name) as held:
+            return held.pages()
 
     def page(self, name: str, number: int) -> Iterator[Resource]:
         self.state(name)  # an unknown set is said now, not with the first resource
         return self._page(name, number)
 
     def _page(self, name: str, number: int) -> Iterator[Resource]:
-        with self._database.read() as transaction:
-            head = _head_of(transaction, name)
-            sql = "SELECT first_slot FROM page WHERE set_id = ? AND number = ?"
-            first = transaction.value(sql, (head.id, number))
-            if first is None:
-                return
-            next_first = transaction.value(sql, (head.id, number + 1))
-            until = head.next_slot if next_first is None else next_first
-            rows = transaction.rows(
+        with self._read(name) as held:
+            first, until = held.slots_of(number)
+            rows = held.transaction.rows(
                 f"SELECT {RESOURCE_COLUMNS} FROM resource WHERE id >= ? AND id < ? ORDER BY id",
-                (head.base + first, head.base + until),
+                (held.base + first, held.base + until),
             )
             yield from map(resource_of, rows)
 
     def rendered(self, name: str, pages: Sequence[Rendered]) -> None:
         rows = [(page, to_microseconds(page.at), to_microseconds(page.completed)) for page in pages]
-        with self._database.write() as transaction:
-            head = _head_of(transaction, name)
+        with self._write(name) as held:
             for page, at_us, completed_us in rows:
-                changed = transaction.run(
+                changed = held.transaction.run(
                     "UPDATE page SET rendered = ?1, at_us = ?2, completed_us = ?3,"
                     " stale_us = CASE WHEN touched > ?1 THEN max(coalesce(stale_us, ?2), ?2) END"
                     " WHERE set_id = ?4 AND number = ?5 AND touched >= ?1",
-                    (page.touched, at_us, completed_us, head.id, page.number),
+                    (page.touched, at_us, completed_us, held.id, page.number),
                 )
                 if not changed:
                     raise Unacceptable(f"page {page.number} was never touched {page.touched} times", where=name)
 
     def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:
-        with self._database.read() as transaction:
-            head = _head_of(transaction, name)
-            rows = transaction.rows(
+        with self._read(name) as held:
+            rows = held.transaction.rows(
                 f"SELECT {CHANGE_COLUMNS} FROM change WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
-                (head.base + max(after, 0), head.base + head.last_seq, max(limit, 0)),
+                (held.base + max(after, 0), held.base + held.last_seq, max(limit, 0)),
             )
-            return [recorded_of(row, head.base) for row in rows]
+            return [recorded_of(row, held.base) for row in rows]
 
     def segments(self, name: str) -> list[Segment]:
-        with self._database.read() as transaction:
-            return _read_segments(transaction, _head_of(transaction, name))
+        with self._read(name) as held:
+            return held.segments()
 
     def snapshot_of(self, name: str) -> SetSnapshot:
-        with self._database.read() as transaction:
-            head = _head_of(transaction, name)
-            return SetSnapshot(
-                _read_state(transaction, name), _read_pages(transaction, head), _read_segments(transaction, head)
-            )
+        with self._read(name) as held:
+            return SetSnapshot(held.state(), held.pages(), held.segments())
 
     def snapshots(self, names: frozenset[str] = frozenset()) -> Iterator[SetSnapshot]:
         return (self.snapshot_of(one.name) for one in self.sets() if not names or one.name in names)
@@ -513,18 +480,15 @@ class SqliteCatalog(Catalog):
 
     def close_segment(self, name: str, now: dt.datetime) -> Segment:
         now_us = to_microseconds(now)
-        with self._database.write() as transaction:
-            head = _head_of(transaction, name)
-            log = _read_log(transaction, head, self.limits.of(name))
+        with self._write(name) as held:
+            log = held.log(self.limits.of(name))
             closed = log.close(max(now_us, log.last_us + 1))
-            _write_log(transaction, head, log)
-            transaction.run('UPDATE "set" SET last_us = ? WHERE id = ?', (log.last_us, head.id))
+            held.write_log(log)
         return segment_of(*astuple(closed))
 
     def note(self, name: str, notes: bytes) -> None:
-        with self._database.write() as transaction:
-            head = _head_of(transaction, name)
-            transaction.run('UPDATE "set" SET notes = ? WHERE id = ?', (notes, head.id))
+        with self._write(name) as held:
+            held.update(notes=notes)
 
     def check(self) -> list[str]:
         """What is wrong with the file itself; reads all of it. `verify` compares the snapshot."""
@@ -534,115 +498,7 @@ class SqliteCatalog(Catalog):
         self._database.close()
 
 
-_PAGE_COUNT = "(SELECT count(*) FROM page WHERE set_id = id)"
-_INSERT = "INSERT INTO resource VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_LOG = "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_STATE_QUERY = f'SELECT {SET_COLUMNS}, {_PAGE_COUNT} FROM "set"'
-
-
-class _SetHeader(msgspec.Struct, frozen=True, gc=False):
-    """The set's own row, as a transaction found it; `base` is where the ids of its resources and changes begin."""
-
-    name: str
-    id: int
-    base: int
-    opened_us: int | None
-    last_seq: int
-    last_us: int | None
-    count: int
-    next_slot: int
-
-
-def _read_state(transaction: Transaction, name: str) -> SetState:
-    row = transaction.one(f"{_STATE_QUERY} WHERE name = ?", (name,)) if is_text(name) else None
-    if row is None:
-        raise UnknownSet("the catalog has no such set", where=name)
-    return _state_of(row)
-
-
-def _head_of(transaction: Transaction, name: str) -> _SetHeader:
-    sql = 'SELECT id, opened_us, last_seq, last_us, count, next_slot FROM "set" WHERE name = ?'
-    row = transaction.one(sql, (name,)) if is_text(name) else None
-    if row is None:
-        raise UnknownSet("the catalog has no such set", where=name)
-    return _SetHeader(name, row[0], row[0] << SLOT_BITS, *row[1:])
-
-
-def _read_places(transaction: Transaction, head: _SetHeader, events: Sequence[Event], limits: Limits) -> Places:
-    uris = page_filling.uris_of(events)
-    if not is_text("".join(uris)):
-        uris = [uri for uri in uris if is_text(uri)]
-    # A load in the order of URIs never looks up: comparing octets and comparing code points give the same order.
-    between = "SELECT 1 FROM resource WHERE set_id = ? AND uri BETWEEN ? AND ? LIMIT 1"
-    if uris and not transaction.value(between, (head.id, min(uris), max(uris))):
-        uris = []
-    sql = "SELECT uri, id, page, weight FROM resource WHERE set_id = ? AND uri = ?"
-    found = transaction.rows_each(sql, [(head.id, uri) for uri in uris])
-    held = {row[0]: Place(row[1] - head.base, row[2], row[3]) for row in found}
-    numbers = {place.page for place in held.values()}
-    last = transaction.value("SELECT max(number) FROM page WHERE set_id = ?", (head.id,))
-    if last is not None:
-        numbers.add(last)
-    fills = transaction.rows_each(
-        "SELECT number, count, weight FROM page WHERE set_id = ? AND number = ?",
-        [(head.id, number) for number in sorted(numbers)],
-    )
-    return Places(limits, held, {row[0]: PageFill(*row) for row in fills}, head.next_slot)
-
-
-def _read_log(transaction: Transaction, head: _SetHeader, limits: Limits) -> Log:
-    sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number DESC LIMIT 1"
-    row = transaction.one(sql, (head.id,)) if head.opened_us is not None else None
-    if row is None or head.last_us is None:
-        raise WrongPhase("the set is still loading: open it first", where=head.name)
-    return Log(limits, head.last_seq, head.last_us, Run(*row))
-
-
-def _write_places(transaction: Transaction, head: _SetHeader, places: Places) -> None:
-    outcome = places.outcome()
-    base, set_id = head.base, head.id
-    if outcome.gone:
-        transaction.many("DELETE FROM resource WHERE id = ?", [(base | place.slot,) for _, place in outcome.gone])
-    if outcome.kept:
-        transaction.many(
-            "UPDATE resource SET weight = ?, seq = ?, lastmod_us = ?, hash = ?, length = ?, type = ?, more = ?,"
-            " memo = ? WHERE id = ?",
-            [kept_row(base, put) for put in outcome.kept],
-        )
-    if outcome.fresh:
-        transaction.many(_INSERT, [fresh_row(base, set_id, put) for put in outcome.fresh])
-    pages = [page for page in places.pages.values() if page.touches]
-    transaction.many(
-        "INSERT INTO page (set_id, number, first_slot, count, weight, touched, stale_us) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [
-            (set_id, p.number, p.first_slot, p.count, p.weight, p.touches, p.first_us)
-            for p in pages
-            if p.first_slot is not None
-        ],
-    )
-    transaction.many(
-        "UPDATE page SET count = ?, weight = ?, touched = touched + ?, stale_us = coalesce(stale_us, ?)"
-        " WHERE set_id = ? AND number = ?",
-        [(p.count, p.weight, p.touches, p.first_us, set_id, p.number) for p in pages if p.first_slot is None],
-    )
-
-
-def _write_log(transaction: Transaction, head: _SetHeader, log: Log) -> None:
-    transaction.many(
-        _LOG,
-        [change_row(head.base, logged) for logged in log.changes],
-    )
-    for run in (*log.closed, log.run):
-        _write_run(transaction, head, run)
-
-
-def _write_run(transaction: Transaction, head: _SetHeader, run: Run) -> None:
-    transaction.run(
-        f"INSERT OR REPLACE INTO segment (set_id, {SEGMENT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (head.id, *astuple(run)),
-    )
-
-
+_STATE_QUERY = f'SELECT {SET_COLUMNS}, (SELECT count(*) FROM page WHERE set_id = id) FROM "set"'
 _LARGEST = (1 << 63) - 1
 _BEHIND_KEYS = "\U0010ffff" * (LONGEST_KEY // 4 + 1)
 _OF_KIND = "SELECT kind, key, value, rank FROM state WHERE kind = ? AND set_id = ?"
@@ -650,29 +506,155 @@ _ASCENDING = f"{_OF_KIND} AND (rank, key) > (?, ?) AND rank <= ? ORDER BY rank, 
 _DESCENDING = f"{_OF_KIND} AND (rank, key) < (?, ?) AND rank >= ? ORDER BY rank DESC, key DESC LIMIT ?"
 
 
-def _write_rows(transaction: Transaction, head: _SetHeader, writes: dict[RowKey, StateRow | None]) -> None:
-    if not writes:
-        return
-    transaction.many(
-        "DELETE FROM state WHERE set_id = ? AND kind = ? AND key = ?",
-        [(head.id, *key) for key, row in writes.items() if row is None],
-    )
-    _insert_rows(transaction, head, (row for row in writes.values() if row is not None))
-    transaction.run('UPDATE "set" SET state_version = state_version + 1 WHERE id = ?', (head.id,))
+class _Set:
+    """One set inside a transaction: its own row as that found it, and its rows in the other tables.
 
+    `base` is where the ids of its resources and changes begin. Raises UnknownSet.
+    """
 
-def _insert_rows(transaction: Transaction, head: _SetHeader, rows: Iterable[StateRow]) -> None:
-    transaction.many(
-        "INSERT OR REPLACE INTO state (set_id, kind, key, rank, value) VALUES (?, ?, ?, ?, ?)",
-        ((head.id, row.kind, row.key, row.rank, row.value) for row in rows),
-    )
+    def __init__(self, transaction: Transaction, name: str) -> None:
+        sql = 'SELECT id, opened_us, last_seq, last_us, count, next_slot FROM "set" WHERE name = ?'
+        row = transaction.one(sql, (name,)) if is_text(name) else None
+        if row is None:
+            raise UnknownSet("the catalog has no such set", where=name)
+        self.transaction = transaction
+        self.name = name
+        self.id: int
+        self.count: int
+        self.id, self.opened_us, self.last_seq, self.last_us, self.count, self.next_slot = row
+        self.base = self.id << SLOT_BITS
 
+    def state(self) -> SetState:
+        """The state as it is by now."""
+        row = self.transaction.one(f"{_STATE_QUERY} WHERE id = ?", (self.id,))
+        assert row is not None
+        return _state_of(row)
 
-def _read_pages(transaction: Transaction, head: _SetHeader) -> list[Page]:
-    sql = f"SELECT {PAGE_COLUMNS} FROM page WHERE set_id = ? ORDER BY number"
-    return [page_of(*row) for row in transaction.rows(sql, (head.id,))]
+    def check_after(self, after: SetState | None) -> None:
+        """Raise Moved where the set is not as it was seen."""
+        if after is not None:
+            page_filling.check_after(self.state(), after)
 
+    def later(self, us: int) -> int:
+        """The later of this time and the newest one."""
+        return us if self.last_us is None else max(us, self.last_us)
 
-def _read_segments(transaction: Transaction, head: _SetHeader) -> list[Segment]:
-    sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number"
-    return [segment_of(*row) for row in transaction.rows(sql, (head.id,))]
+    def update(self, **columns: Value) -> None:
+        """Write columns of the set's own row."""
+        assigned = ", ".join(f"{name} = ?" for name in columns)
+        self.transaction.run(f'UPDATE "set" SET {assigned} WHERE id = ?', (*columns.values(), self.id))
+
+    def rows(self, sql: str) -> Iterator[Row]:
+        """What a query of the set alone finds."""
+        return self.transaction.rows(sql, (self.id,))
+
+    def by_uri(self, columns: str, after: str, limit: int) -> Iterator[Row]:
+        """Resources in the order of their URIs."""
+        sql = f"SELECT {columns} FROM resource WHERE set_id = ? AND uri > ? ORDER BY uri LIMIT ?"
+        return self.transaction.rows(sql, (self.id, after, max(limit, 0)))
+
+    def pages(self) -> list[Page]:
+        return [page_of(*row) for row in self.rows(f"SELECT {PAGE_COLUMNS} FROM page WHERE set_id = ? ORDER BY number")]
+
+    def segments(self) -> list[Segment]:
+        sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number"
+        return [segment_of(*row) for row in self.rows(sql)]
+
+    def slots_of(self, page: int) -> tuple[int, int]:
+        """The first slot of a page, and the first one behind it; none for a page that is not there."""
+        sql = "SELECT first_slot FROM page WHERE set_id = ? AND number = ?"
+        first, behind = (self.transaction.value(sql, (self.id, number)) for number in (page, page + 1))
+        return (0, 0) if first is None else (first, self.next_slot if behind is None else behind)
+
+    def places(self, events: Sequence[Event], limits: Limits) -> Places:
+        """Where the resources of a batch lie, and how full their pages and the last one are."""
+        uris = page_filling.uris_of(events)
+        if not is_text("".join(uris)):
+            uris = [uri for uri in uris if is_text(uri)]
+        # A load in the order of URIs never looks up: comparing octets and comparing code points give the same order.
+        between = "SELECT 1 FROM resource WHERE set_id = ? AND uri BETWEEN ? AND ? LIMIT 1"
+        if uris and not self.transaction.value(between, (self.id, min(uris), max(uris))):
+            uris = []
+        sql = "SELECT uri, id, page, weight FROM resource WHERE set_id = ? AND uri = ?"
+        found = self.transaction.rows_each(sql, [(self.id, uri) for uri in uris])
+        held = {row[0]: Place(row[1] - self.base, row[2], row[3]) for row in found}
+        numbers = {place.page for place in held.values()}
+        last = self.transaction.value("SELECT max(number) FROM page WHERE set_id = ?", (self.id,))
+        if last is not None:
+            numbers.add(last)
+        fills = self.transaction.rows_each(
+            "SELECT number, count, weight FROM page WHERE set_id = ? AND number = ?",
+            [(self.id, number) for number in sorted(numbers)],
+        )
+        return Places(limits, held, {row[0]: PageFill(*row) for row in fills}, self.next_slot)
+
+    def write_places(self, places: Places) -> None:
+        """Write what a planned batch makes of resources and pages."""
+        outcome, run_each = places.outcome(), self.transaction.many
+        run_each("DELETE FROM resource WHERE id = ?", [(self.base | place.slot,) for _, place in outcome.gone])
+        run_each(
+            "UPDATE resource SET weight = ?, seq = ?, lastmod_us = ?, hash = ?, length = ?, type = ?, more = ?,"
+            " memo = ? WHERE id = ?",
+            [kept_row(self.base, put) for put in outcome.kept],
+        )
+        run_each(
+            "INSERT INTO resource VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [fresh_row(self.base, self.id, put) for put in outcome.fresh],
+        )
+        pages = [page for page in places.pages.values() if page.touches]
+        run_each(
+            "INSERT INTO page (set_id, number, first_slot, count, weight, touched, stale_us)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (self.id, p.number, p.first_slot, p.count, p.weight, p.touches, p.first_us)
+                for p in pages
+                if p.first_slot is not None
+            ],
+        )
+        run_each(
+            "UPDATE page SET count = ?, weight = ?, touched = touched + ?, stale_us = coalesce(stale_us, ?)"
+            " WHERE set_id = ? AND number = ?",
+            [(p.count, p.weight, p.touches, p.first_us, self.id, p.number) for p in pages if p.first_slot is None],
+        )
+        self.update(count=self.count + places.added, next_slot=places.next_slot)
+
+    def log(self, limits: Limits) -> Log:
+        """The end of the log. Raises WrongPhase while the set is loading."""
+        sql = f"SELECT {SEGMENT_COLUMNS} FROM segment WHERE set_id = ? ORDER BY number DESC LIMIT 1"
+        row = self.transaction.one(sql, (self.id,))
+        if row is None or self.last_us is None:
+            raise WrongPhase("the set is still loading: open it first", where=self.name)
+        return Log(limits, self.last_seq, self.last_us, Run(*row))
+
+    def write_log(self, log: Log) -> None:
+        """Write the changes of a planned batch, and the segments that it has filled."""
+        self.transaction.many(
+            "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [change_row(self.base, logged) for logged in log.changes],
+        )
+        for run in (*log.closed, log.run):
+            self.write_run(run)
+        self.update(last_seq=log.last_seq, last_us=log.last_us)
+
+    def write_run(self, run: Run) -> None:
+        """Write a segment."""
+        sql = f"INSERT OR REPLACE INTO segment (set_id, {SEGMENT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        self.transaction.run(sql, (self.id, *astuple(run)))
+
+    def write_rows(self, writes: dict[RowKey, StateRow | None]) -> None:
+        """Do what a batch does to rows of the state."""
+        if not writes:
+            return
+        self.transaction.many(
+            "DELETE FROM state WHERE set_id = ? AND kind = ? AND key = ?",
+            [(self.id, *key) for key, row in writes.items() if row is None],
+        )
+        self.insert_rows(row for row in writes.values() if row is not None)
+        self.transaction.run('UPDATE "set" SET state_version = state_version + 1 WHERE id = ?', (self.id,))
+
+    def insert_rows(self, rows: Iterable[StateRow]) -> None:
+        """Write rows of the state, over older ones."""
+        self.transaction.many(
+            "INSERT OR REPLACE INTO state (set_id, kind, key, rank, value) VALUES (?, ?, ?, ?, ?)",
+            ((self.id, row.kind, row.key, row.rank, row.value) for row in rows),
+        )
