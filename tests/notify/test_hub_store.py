@@ -18,7 +18,7 @@ from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.policy import AddressPolicy, HubLimits, HubOptions, SubscriptionRequest
 from headwater.notify.hub.store import (
     AddedMessage,
-    DeliveryOutcome,
+    DueSubscription,
     HubCounts,
     HubStore,
     Intent,
@@ -69,7 +69,10 @@ def test_what_comes_of_a_delivery_concerns_no_later_subscription(store: HubStore
     settled(store, "a", is_unsubscribe=True)
     settled(store, "b")
     with store.database.write() as tx:
-        store.record(tx, [DeliveryOutcome(added.due[0].id, 99, 0, None, None, is_gone, added.due[0].expires_at)])
+        if is_gone:
+            store.end(tx, added.due[0].id, added.due[0].expires_at)
+        else:
+            received(store, tx, added.due[0], 99)
         again = store.add(tx, Payload(topic="http://t.example/b", media_type="a/b", body=b"b"), 2.0, once=False)
     assert again is not None
     assert [(one.callback, one.position) for one in again.due] == [("http://s.example/b", 0)]
@@ -82,13 +85,12 @@ def test_a_410_ends_no_subscription_that_was_confirmed_since(store: HubStore) ->
         added = store.add(tx, Payload(topic="http://t.example/a", media_type="a/b", body=b"a"), 1.0, once=False)
     assert added is not None
     (due,) = added.due
-    outcome = DeliveryOutcome(due.id, 0, 0, None, None, is_gone=True, expires_at=due.expires_at)
     settled(store, "a", at=2.0)
     with store.database.write() as tx:
-        (renewed,) = store.record(tx, [outcome])
+        (renewed,) = store.end(tx, due.id, due.expires_at)
     assert (renewed.id, renewed.position, store.counts().subscriptions) == (due.id, 0, 1)
     with store.database.write() as tx:
-        assert store.record(tx, [msgspec.structs.replace(outcome, expires_at=renewed.expires_at)]) == []
+        assert store.end(tx, due.id, renewed.expires_at) == []
     assert store.counts().subscriptions == 0
 
 
@@ -129,6 +131,12 @@ def test_a_topic_that_was_noted_again_while_it_was_fetched_is_fetched_once_more(
         store.fetched(tx, topic, 2.0)
     assert store.changed() == []
     store.close()
+
+
+def received(
+    store: HubStore, tx: Transaction, one: DueSubscription, position: int, due_at: float | None = None
+) -> list[DueSubscription]:
+    return store.record(tx, msgspec.structs.replace(one, position=position), due_at)
 
 
 def told(store: HubStore, name: str, body: bytes, at: float, *, once: bool = False) -> AddedMessage | None:
@@ -298,25 +306,21 @@ def test_who_has_everything_is_due_again_where_more_has_come_meanwhile(store: Hu
     """Else the last message waits for the one after it. What is given up is gone, and what failed keeps its time."""
     for name in ("a", "b", "c"):
         settled(store, name)
-    ids, lease = {}, 0.0
+    due: dict[str, DueSubscription] = {}
     for name in ("a", "b", "c"):
         added = told(store, name, b"1", 1.0)
         assert added is not None
-        ids[name], lease = added.due[0].id, added.due[0].expires_at
+        due[name] = added.due[0]
     told(store, "a", b"2", 3.0)  # while the first is under way
     with store.database.write() as tx:
-        again = store.record(
-            tx,
-            [
-                DeliveryOutcome(ids["a"], 1, 0, None, None),
-                DeliveryOutcome(ids["b"], 0, 4, 77.0, "refused"),
-                DeliveryOutcome(ids["c"], 1, 0, None, None, is_gone=True, expires_at=lease),
-            ],
-        )
-    assert [(one.id, one.position, one.due_at) for one in again] == [(ids["a"], 1, 3.0)]
+        again = received(store, tx, due["a"], 1)
+        failed = msgspec.structs.replace(due["b"], failures=4)
+        assert store.record(tx, failed, 77.0, "refused") == []
+        assert store.end(tx, due["c"].id, due["c"].expires_at) == []
+    assert [(one.id, one.position, one.due_at) for one in again] == [(due["a"].id, 1, 3.0)]
     assert sorted((one.id, one.position, one.failures, one.due_at) for one in store.due()) == [
-        (ids["a"], 1, 0, 3.0),
-        (ids["b"], 0, 4, 77.0),
+        (due["a"].id, 1, 0, 3.0),
+        (due["b"].id, 0, 4, 77.0),
     ]
     assert store.counts().subscriptions == 2
 
@@ -340,7 +344,7 @@ def test_a_lease_ends_at_its_last_second_and_only_its_own_subscription_ws_h_09(s
     assert added is not None
     assert [one.expires_at for one in added.due] == [end + 1.0]
     with store.database.write() as tx:
-        store.record(tx, [DeliveryOutcome(added.due[0].id, 1, 0, None, None)])
+        received(store, tx, added.due[0], 1)
     late = told(store, "b", b"2", end + 1.0)
     assert late is not None
     assert late.due == []
@@ -362,13 +366,13 @@ def test_a_message_is_kept_as_long_as_one_waits_for_it_and_it_is_not_too_old_ws_
     assert tidied(101.0) == [b"1", b"2", b"3"]
     assert tidied(101.5) == [b"2", b"3"]
     with store.database.write() as tx:
-        store.record(tx, [DeliveryOutcome(first.due[0].id, 3, 0, None, None)])
+        received(store, tx, first.due[0], 3)
     assert tidied(102.0) == [b"2", b"3"]
     with store.database.write() as tx:
-        store.record(tx, [DeliveryOutcome(first.due[1].id, 2, 0, 110.0, None)])
+        received(store, tx, first.due[1], 2, 110.0)
     assert tidied(102.0) == [b"3"]
     with store.database.write() as tx:
-        store.record(tx, [DeliveryOutcome(first.due[1].id, 3, 0, None, None)])
+        received(store, tx, first.due[1], 3)
     assert tidied(102.0) == []
     assert store.message_after(first.topic_id, 0) == 3
     store.close()
@@ -425,9 +429,8 @@ def test_how_a_hub_and_its_topics_stand(store: HubStore) -> None:
     assert added is not None
     due = list(store.due())
     with store.database.write() as tx:
-        store.record(
-            tx, [DeliveryOutcome(due[0].id, 2, 0, None, None), DeliveryOutcome(due[1].id, 0, 1, 9.0, "refused")]
-        )
+        received(store, tx, due[0], 2)
+        store.record(tx, msgspec.structs.replace(due[1], failures=1), 9.0, "refused")
         store.ask(tx, request("c"), 6.0)
         store.note_changed(tx, ["http://t.example/b"], 7.0, is_trusted=True)
     assert store.counts() == HubCounts(

@@ -6,12 +6,13 @@ import asyncio
 import random
 from collections import OrderedDict
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpFailure
 from headwater.notify.hub.policy import ClientShares
 from headwater.notify.hub.queues import FairQueue, HubContext, HubDriver
-from headwater.notify.hub.store import AddedMessage, DeliveryOutcome, DueSubscription, Message, subscriber
+from headwater.notify.hub.store import AddedMessage, DueSubscription, Message, subscriber
 from headwater.notify.websub import monotonic_unix_time, signature
 from headwater.retry import Backoff
 
@@ -124,7 +125,8 @@ class Deliveries(HubDriver[DueSubscription]):
                 return None
             message = await self._next_message(one)
             if isinstance(message, int):
-                await self._record(DeliveryOutcome(one.id, message, 0, None, None))
+                one.position = message
+                await self._record(one, None)
                 return None
             key = one.topic_id, message.seq
             message, under_way = self._sent.get(key, (message, 0))
@@ -142,19 +144,18 @@ class Deliveries(HubDriver[DueSubscription]):
                     self._room.give_back(str(one.topic_id), len(message.body))
             if isinstance(answer, HttpAnswer) and answer.status == _GONE:
                 self.counts["gone"] += 1
-                gone = DeliveryOutcome(one.id, one.position, 0, None, None, is_gone=True, expires_at=one.expires_at)
-                await self._record(gone)
+                end = partial(self._context.store.end, number=one.id, expires_at=one.expires_at)
+                renewed = await self._context.writer.write(end)
+                self.forget([one.id])
+                self.add(renewed)
                 return None
             if (fault := delivery_fault(answer)) is not None:
                 self._failed(one)
-                await self._record(DeliveryOutcome(one.id, one.position, one.failures, one.due_at, fault))
+                await self._record(one, one.due_at, fault)
                 return one
             self.counts["received"] += 1
             one.position, one.failures = message.seq, 0
-            has_all = self._last.get(one.topic_id, 0) <= message.seq
-            await self._record(
-                DeliveryOutcome(one.id, message.seq, 0, None if has_all else monotonic_unix_time(), None)
-            )
+            await self._record(one, None if self._last.get(one.topic_id, 0) <= message.seq else monotonic_unix_time())
         return None
 
     async def _send(self, one: DueSubscription, message: Message) -> HttpAnswer | HttpFailure:
@@ -170,10 +171,10 @@ class Deliveries(HubDriver[DueSubscription]):
         one.failures += 1
         one.due_at = monotonic_unix_time() + PAUSE.seconds(one.failures, random.random())
 
-    async def _record(self, outcome: DeliveryOutcome) -> None:
-        behind = await self._context.writer.write(lambda tx: self._context.store.record(tx, [outcome]))
-        if outcome.due_at is None:
-            self._due.pop(outcome.id, None)
+    async def _record(self, one: DueSubscription, due_at: float | None, error: str | None = None) -> None:
+        behind = await self._context.writer.write(lambda tx: self._context.store.record(tx, one, due_at, error))
+        if due_at is None:
+            self.forget([one.id])
         self.add(behind)
 
     async def _next_message(self, one: DueSubscription) -> Message | int:

@@ -96,21 +96,6 @@ class ChangedTopic(HubTask, kw_only=True):
     tries: int = 0
 
 
-class DeliveryOutcome(msgspec.Struct, frozen=True):
-    """What came of a delivery: `position` is the last message received or given up, `due_at` None when it has all.
-
-    One that `is_gone` ends the lease that ends at `expires_at`, and no later one of the same subscription.
-    """
-
-    id: int
-    position: int
-    failures: int
-    due_at: float | None
-    error: str | None
-    is_gone: bool = False
-    expires_at: float = 0.0
-
-
 class Intent(HubTask, kw_only=True):
     """A request that was answered 202 and whose intent is not verified yet, or that is denied for a `denial`.
 
@@ -447,27 +432,25 @@ class HubStore:
             for row in tx.rows(_ALL_DUE):
                 yield _due(row)
 
-    def record(self, tx: Transaction, outcomes: Iterable[DeliveryOutcome]) -> list[DueSubscription]:
-        """Remember what came of deliveries; returns subscriptions for which something has come in the meantime.
-
-        One that has ended by a 410 and was confirmed again since is one of them: it has a lease of its own.
-        """
-        gone = [(one.id, one.expires_at) for one in outcomes if one.is_gone]
-        rest = [one for one in outcomes if not one.is_gone]
-        if gone:
-            tx.many("DELETE FROM subscriptions WHERE id = ? AND expires_at = ?", gone)
-        renewed = tx.rows_each(f"{_ALL_DUE} AND id = ?", [(number,) for number, _ in gone])
-        tx.many(
+    def record(
+        self, tx: Transaction, one: DueSubscription, due_at: float | None, error: str | None = None
+    ) -> list[DueSubscription]:
+        """Remember what came of a delivery; one that has all (`due_at` None) is returned where more has come since."""
+        tx.run(
             "UPDATE subscriptions SET position = ?, failures = ?, due_at = ?, error = ? WHERE id = ?",
-            [(one.position, one.failures, one.due_at, one.error, one.id) for one in rest],
+            (one.position, one.failures, due_at, error, one.id),
         )
-        settled = [(one.id,) for one in rest if one.due_at is None]
-        behind = tx.rows_each(
-            f"UPDATE subscriptions SET due_at = {_OF_TOPIC.format('last_at')} WHERE id = ?"  # noqa: S608  our own names
+        found = tx.fetch(
+            f"UPDATE subscriptions SET due_at = {_OF_TOPIC.format('last_at')} WHERE id = ? AND due_at IS NULL"  # noqa: S608  our own names
             f" AND position < {_OF_TOPIC.format('last_seq')} RETURNING {_DUE}",
-            settled,
+            (one.id,),
         )
-        return [_due(row) for row in (*behind, *renewed)]
+        return [_due(row) for row in found]
+
+    def end(self, tx: Transaction, number: int, expires_at: float) -> list[DueSubscription]:
+        """End the lease that ends at this time, and return the subscription where it was confirmed again since."""
+        tx.run("DELETE FROM subscriptions WHERE id = ? AND expires_at = ?", (number, expires_at))
+        return [_due(row) for row in tx.fetch(f"{_ALL_DUE} AND id = ?", (number,))]
 
     def bound_leases(self, tx: Transaction, now: float) -> None:
         """End no lease later than the longest there may be: the clock may have been set back since (WS-H-09)."""
