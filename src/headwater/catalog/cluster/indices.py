@@ -28,6 +28,7 @@ from headwater.typed_decoding import from_json, json_decoder
 
 _NOT_FOUND = 404
 
+_Json = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -103,31 +104,6 @@ class _Docs(msgspec.Struct, Generic[T], frozen=True):
     docs: list[_Document[T]]
 
 
-class _Shards(msgspec.Struct, frozen=True):
-    failed: int = 0
-
-
-class _Refreshed(msgspec.Struct, frozen=True):
-    shards: _Shards = msgspec.field(name="_shards", default=_Shards())
-
-
-class _Bucket(msgspec.Struct, frozen=True):
-    key: str
-    doc_count: int
-
-
-class _Buckets(msgspec.Struct, frozen=True):
-    buckets: list[_Bucket]
-
-
-class _Groups(msgspec.Struct, frozen=True):
-    groups: _Buckets
-
-
-class _Counted(msgspec.Struct, frozen=True):
-    aggregations: _Groups
-
-
 class Indices:
     """The indices of one prefix. Every method may raise ClusterFault."""
 
@@ -172,7 +148,7 @@ class Indices:
     def refresh(self, index: str) -> None:
         """Make searches see what was written before."""
         patience = self.cluster.patience()
-        while failed := from_json(self.cluster.ask("POST", f"/{index}/_refresh").body, _Refreshed).shards.failed:
+        while failed := from_json(self.cluster.ask("POST", f"/{index}/_refresh").body, _Json)["_shards"]["failed"]:
             patience.wait(ClusterUnreachable(f"{failed} shards could not be refreshed", where=index))
 
     def resources_of(self, head: SetHead, uris: Sequence[str]) -> list[StoredResource]:
@@ -241,8 +217,8 @@ class Indices:
     def _counted(self, field: str, wanted: list[dict[str, Any]]) -> dict[str, int]:
         groups = {"groups": {"terms": {"field": field, "size": WINDOW}}}
         query = {"query": {"bool": {"filter": wanted}}, "size": 0, "aggs": groups}
-        answer = from_json(self._asked(self.state, query), _Counted)
-        return {one.key: one.doc_count for one in answer.aggregations.groups.buckets}
+        answer = from_json(self._asked(self.state, query), _Json)
+        return {one["key"]: one["doc_count"] for one in answer["aggregations"]["groups"]["buckets"]}
 
     def journal_of(self, name: str, tail: Tail) -> list[JournalDocument | None]:
         """The entries of a journal as they are now; None for one that is not there."""

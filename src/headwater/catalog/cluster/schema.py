@@ -15,7 +15,7 @@ import msgspec
 from headwater.catalog.interface import ClusterOptions
 from headwater.errors import StoreFault, UsageFault
 from headwater.storage.cluster import Cluster, ClusterDamaged
-from headwater.typed_decoding import from_json, json_decoder
+from headwater.typed_decoding import from_json
 
 VERSION = 1
 SET, RESOURCE, CHANGE, STATE = "set", "resource", "change", "state"
@@ -89,22 +89,6 @@ _MAPPINGS: dict[str, dict[str, Any]] = {
 }
 
 
-class _Meta(msgspec.Struct, frozen=True):
-    schema: int = 0
-
-
-class _Mapping(msgspec.Struct, frozen=True):
-    meta: dict[str, _Meta] = msgspec.field(default_factory=dict, name="_meta")
-    properties: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
-
-
-class _Index(msgspec.Struct, frozen=True):
-    mappings: _Mapping = _Mapping()
-
-
-_indices_of = json_decoder(dict[str, _Index])
-
-
 def index_body(prefix: str, kind: str, options: ClusterOptions) -> dict[str, Any]:
     """What an index is made with: it counts before all templates of others."""
     return {
@@ -123,10 +107,6 @@ def index_body(prefix: str, kind: str, options: ClusterOptions) -> dict[str, Any
         "mappings": {"_meta": {"headwater": {"schema": VERSION}}, **_MAPPINGS[kind]},
         "aliases": {f"{prefix}-{kind}": {"is_write_index": True}},
     }
-
-
-class _Count(msgspec.Struct, frozen=True):
-    count: int = 0
 
 
 def prepare(cluster: Cluster, prefix: str, options: ClusterOptions) -> None:
@@ -154,7 +134,7 @@ def _refuse_loss(cluster: Cluster, prefix: str, missing: list[str]) -> None:
     for kind in left:
         name = f"{prefix}-{kind}-v{VERSION}"
         cluster.ask("POST", f"/{name}/_refresh")
-        if not from_json(cluster.ask("GET", f"/{name}/_count").body, _Count).count:
+        if not from_json(cluster.ask("GET", f"/{name}/_count").body, dict[str, Any])["count"]:
             continue
         gone = [one for one in _missing(cluster, prefix) if one in lost]  # another process may have made them just now
         if gone:
@@ -173,10 +153,10 @@ def remove(cluster: Cluster, prefix: str) -> None:
         cluster.ask("DELETE", f"/{prefix}-{kind}-v{VERSION}", accept=(_NOT_FOUND,))
 
 
-def _add_fields(cluster: Cluster, name: str, kind: str, mapping: _Mapping) -> None:
+def _add_fields(cluster: Cluster, name: str, kind: str, known: dict[str, Any]) -> None:
     """Make known to an index of an older Headwater what came later; who may not do so does without."""
     wanted: dict[str, Any] = _MAPPINGS[kind]["properties"]
-    later = {field: wanted[field] for field in _LATER if field in wanted and field not in mapping.properties}
+    later = {field: wanted[field] for field in _LATER if field in wanted and field not in known}
     if later:
         body = msgspec.json.encode({"properties": later})
         cluster.ask("PUT", f"/{name}/_mapping", body, accept=(_FORBIDDEN,))
@@ -184,16 +164,17 @@ def _add_fields(cluster: Cluster, name: str, kind: str, mapping: _Mapping) -> No
 
 def _missing(cluster: Cluster, prefix: str) -> list[str]:
     names = ",".join(f"{prefix}-{kind}-v*" for kind in KINDS)
-    found = _indices_of(cluster.ask("GET", f"/{names}/_mapping").body)
+    found = from_json(cluster.ask("GET", f"/{names}/_mapping").body, dict[str, Any])
     if not found:  # perhaps we may not see them: only who asks for one by its name is told so
         cluster.ask("GET", f"/{prefix}-{SET}-v{VERSION}/_mapping", accept=(_NOT_FOUND,))
     for name, index in found.items():
-        meta = index.mappings.meta.get("headwater")
+        mappings = index["mappings"]
+        meta = mappings.get("_meta", {}).get("headwater")
         if meta is None:
             raise ClusterDamaged("the index was not made by Headwater", where=name)
-        if meta.schema > VERSION:
-            raise StoreFault(f"version {meta.schema}, this program knows {VERSION}", code="HW-CAT-03", where=name)
+        if meta["schema"] > VERSION:
+            raise StoreFault(f"version {meta['schema']}, this program knows {VERSION}", code="HW-CAT-03", where=name)
         kind = next((kind for kind in KINDS if name == f"{prefix}-{kind}-v{VERSION}"), None)
         if kind is not None:
-            _add_fields(cluster, name, kind, index.mappings)
+            _add_fields(cluster, name, kind, mappings.get("properties", {}))
     return [kind for kind in KINDS if f"{prefix}-{kind}-v{VERSION}" not in found]
