@@ -40,14 +40,6 @@ class HeldBy(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class HeldLease(msgspec.Struct, frozen=True):
-    """Somebody holds it, and may for `seconds` more unless it is heard of; `silence` is how long it was not."""
-
-    token: str
-    seconds: float
-    silence: float
-
-
 @dataclass
 class LeaseWatch:
     """What one waiting process has seen of a document, by its own steady clock."""
@@ -56,16 +48,15 @@ class LeaseWatch:
     _seen: tuple[Version, float] | None = None
     """The version that was found last, and since when."""
 
-    def judge(self, found: HeldBy | None, version: Version, now: float) -> HeldLease | None:
-        """Who else holds the lease as it was found at `now`; None: nobody, or one who is gone."""
+    def silence(self, found: HeldBy | None, version: Version, now: float) -> float | None:
+        """For how long whoever else holds the lease was not heard of; None: nobody does, or one who is gone."""
         seen = self._seen
         if seen is None or seen[0] != version:
             self._seen = seen = (version, now)
         if found is None or found.token == self._token:
             return None
         silence = now - seen[1]
-        left = found.seconds - silence
-        return HeldLease(found.token, left, silence) if left > 0 else None
+        return silence if silence < found.seconds else None
 
 
 @dataclass

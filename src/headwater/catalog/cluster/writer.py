@@ -30,7 +30,6 @@ from headwater.catalog.cluster.head import SetHead, Tail, is_free_head, overtake
 from headwater.catalog.cluster.indices import Indices, VersionedDocument, VersionedDocuments
 from headwater.catalog.lease import (
     HeldBy,
-    HeldLease,
     LeaseTerm,
     LeaseWatch,
     Version,
@@ -68,15 +67,15 @@ class Writer:
         """A name for one write of a head, never used again."""
         return f"{self.token}.{next(self._numbers)}"
 
-    def judge(self, name: str, head: SetHead, version: Version, now: float) -> HeldLease | None:
-        """Who else holds a set. What was seen before counts: who has been silent all the while is not waited for anew.
+    def silence(self, name: str, head: SetHead, version: Version, now: float) -> float | None:
+        """For how long whoever else holds a set was not heard of, also before: nobody is waited for anew.
 
         None: a lease of this very handle, left behind by a call that failed, is taken over like one that has expired.
         """
-        held = self._watches.setdefault(name, LeaseWatch(self.token)).judge(head.lease, version, now)
+        silence = self._watches.setdefault(name, LeaseWatch(self.token)).silence(head.lease, version, now)
         if is_free_head(head):
             self._watches.pop(name, None)
-        return held
+        return silence
 
 
 class SetWriter:
@@ -214,18 +213,18 @@ class SetWriter:
         """Wait until nobody holds the lease and nothing is left to do. Raises UnknownSet, StoreFault."""
         while True:
             self._now = self.indices.head(self.name)
-            now = time.monotonic()
-            held = self.writer.judge(self.name, self.head, self._now.version, now)
+            now, lease = time.monotonic(), self.head.lease
+            silence = self.writer.silence(self.name, self.head, self._now.version, now)
             if is_free_head(self.head):
                 return
-            if held is None:
+            if lease is None or silence is None:
                 self._take_over()
                 continue
             if now - started > self.writer.busy_seconds:
-                what = f"writer {held.token} has held the lease for the {now - started:.0f} s that we waited"
+                what = f"writer {lease.token} has held the lease for the {now - started:.0f} s that we waited"
                 raise StoreFault(what, code="HW-CAT-08", where=self.name)
             # Whoever writes batch after batch leaves only moments in between: while the head moves, look often.
-            time.sleep(min(max(held.silence / 4, _SHORTEST_PAUSE), _LONGEST_PAUSE, held.seconds))
+            time.sleep(min(max(silence / 4, _SHORTEST_PAUSE), _LONGEST_PAUSE, lease.seconds - silence))
 
     def _take_over(self) -> None:
         """End the turn of a writer that is gone: what it committed is applied, what it did not is void."""
@@ -306,7 +305,7 @@ class RoleLease:
             self.holder = there.who if there is not None and there.token else ""
             if there is not None and (there.token, there.beat) == (self._token, self._beat):
                 break  # the answer was lost
-            if found is not None and self._watch.judge(found.source.held_by, found.version, now) is not None:
+            if found is not None and self._watch.silence(found.source.held_by, found.version, now) is not None:
                 self._term.end()
                 return False
             self.turn += there is None or there.token != self._token
