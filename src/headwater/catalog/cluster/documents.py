@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.catalog.interface import Change, Metadata, Resource, RowKey, StateRow, Upsert
 from headwater.catalog.page_filling import BatchResult, Logged, Place, Put, to_microseconds
-from headwater.spec.records import ChangeKind, Extra, Link
+from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import from_microseconds
 
 _DIGEST_OCTETS = 20
@@ -37,36 +37,22 @@ class StoredLocation(msgspec.Struct, frozen=True, gc=False):
     type: str = "rel_path"
 
 
-class _StoredLink(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class _StoredLink(Link, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One link; `rel`, `href` and `mime` are DIT-ES's."""
 
-    rel: str
-    href: StoredLocation
-    mime: str | None = None
-    encoding: str | None = None
-    hash: str | None = None
-    length: int | None = None
-    modified: dt.datetime | None = None
-    pri: int | None = None
-    profile: str | None = None
-    extra: Extra = ()
+    href: StoredLocation  # type: ignore[assignment]
+    type: str | None = msgspec.field(name="mime", default=None)
 
 
-class _Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class _Described(Metadata, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What resources and changes have in common: whose they are, their revision, their metadata."""
 
     resource_set: str
     location: StoredLocation
     rev: int
     seq: int = 0
-    lastmod: dt.datetime | None = None
-    hash: str | None = None
-    length: int | None = None
-    mime: str | None = None
-    encoding: str | None = None
-    changefreq: str | None = None
-    ln: tuple[_StoredLink, ...] = ()
-    extra: Extra = ()
+    type: str | None = msgspec.field(name="mime", default=None)
+    links: tuple[_StoredLink, ...] = msgspec.field(name="ln", default=())
 
     @property
     def uri(self) -> str:
@@ -74,18 +60,13 @@ class _Described(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
 
     @property
     def metadata(self) -> Metadata:
-        return Metadata(
-            lastmod=self.lastmod,
-            hash=self.hash,
-            length=self.length,
-            type=self.mime,
-            encoding=self.encoding,
-            changefreq=self.changefreq,
-            links=tuple(
-                Link(href=one.href.value, type=one.mime, modified=one.modified, **_same(one)) for one in self.ln
-            ),
-            extra=self.extra,
-        )
+        links = tuple(Link(**_fields(one, Link) | {"href": one.href.value}) for one in self.links)
+        return Metadata(**_fields(self, Metadata) | {"links": links})
+
+
+def _fields(of: msgspec.Struct, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The fields of a kind that a value has."""
+    return {name: getattr(of, name) for name in kind.__struct_fields__}
 
 
 class StoredResource(_Described, frozen=True, gc=False, kw_only=True):
@@ -206,7 +187,7 @@ def after_change(change: StoredChange) -> StoredResource | None:
         return None
     if redo.slot is None:
         return _tombstone(change.resource_set, change.uri, change.rev, change.seq)
-    described = {field: getattr(change, field) for field in _Described.__struct_fields__}
+    described = _fields(change, _Described)
     return StoredResource(live=True, page=redo.page, slot=redo.slot, weight=redo.weight, memo=redo.memo, **described)
 
 
@@ -226,24 +207,11 @@ def _resource(name: str, rev: int, seq: int, event: Upsert, place: Place) -> Sto
 
 
 def _metadata_fields(metadata: Metadata) -> dict[str, Any]:
-    return {
-        "lastmod": None if metadata.lastmod is None else _plain(metadata.lastmod),
-        "hash": metadata.hash,
-        "length": metadata.length,
-        "mime": metadata.type,
-        "encoding": metadata.encoding,
-        "changefreq": metadata.changefreq,
-        "ln": tuple(
-            _StoredLink(
-                href=_location(one.href),
-                mime=one.type,
-                modified=None if one.modified is None else _plain(one.modified),
-                **_same(one),
-            )
-            for one in metadata.links
-        ),
-        "extra": metadata.extra,
-    }
+    links = tuple(
+        _StoredLink(**_fields(one, Link) | {"href": _location(one.href), "modified": _plain(one.modified)})
+        for one in metadata.links
+    )
+    return _fields(metadata, Metadata) | {"lastmod": _plain(metadata.lastmod), "links": links}
 
 
 def _tombstone(name: str, uri: str, rev: int, seq: int) -> StoredResource:
@@ -254,16 +222,11 @@ def _location(uri: str) -> StoredLocation:
     return StoredLocation(uri, "url") if "://" in uri else StoredLocation(uri)
 
 
-def _plain(moment: dt.datetime) -> dt.datetime:
+def _plain(moment: dt.datetime | None) -> dt.datetime | None:
     """A time that JSON keeps exactly: of no subclass, in UTC. Raises Unacceptable for one without a zone."""
-    if moment.tzinfo is dt.UTC and type(moment) is dt.datetime:
+    if moment is None or (moment.tzinfo is dt.UTC and type(moment) is dt.datetime):
         return moment
     return from_microseconds(to_microseconds(moment))
-
-
-def _same(link: Link | _StoredLink) -> dict[str, Any]:
-    names = ("rel", "encoding", "hash", "length", "pri", "profile", "extra")
-    return {name: getattr(link, name) for name in names}
 
 
 def _operation(id_: str, rev: int, document: bytes | None, index: str = "") -> bytes:
