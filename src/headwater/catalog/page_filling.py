@@ -386,10 +386,14 @@ def uris_of(events: Sequence[Event]) -> list[str]:
     return list(dict.fromkeys(event.uri for event in events))
 
 
-def row_writes(update: StateUpdate) -> dict[RowKey, StateRow | None]:
-    """What becomes of each row that an update touches; None: it is deleted. Raises Unacceptable."""
+def row_writes(update: StateUpdate, changes: Sequence[NumberedChange] = ()) -> dict[RowKey, StateRow | None]:
+    """What becomes of each row that an update touches with what a batch logs; None: it is deleted.
+
+    Raises Unacceptable.
+    """
     writes: dict[RowKey, StateRow | None] = dict.fromkeys(key for key in update.delete if is_row_key(key))
-    for row in update.put:
+    of_changes = update.of_changes(changes) if update.of_changes is not None and changes else ()
+    for row in (*update.put, *of_changes):
         key = (row.kind, row.key)
         if not is_row_key(key):
             raise Unacceptable(f"no kind and key of a row: {row.kind[:200]!a}, {row.key[:200]!a}")
@@ -397,13 +401,6 @@ def row_writes(update: StateUpdate) -> dict[RowKey, StateRow | None]:
             raise Unacceptable(f"a row of {len(row.value)} octets and rank {row.rank}", where=f"{row.kind} {row.key}")
         writes[key] = row
     return writes
-
-
-def rows_of_changes(update: StateUpdate, changes: Sequence[NumberedChange]) -> Sequence[StateRow]:
-    """The rows that an update has of what a batch logs. Raises Unacceptable."""
-    if update.of_changes is None or not changes:
-        return ()
-    return [row for row in row_writes(StateUpdate(update.of_changes(changes))).values() if row is not None]
 
 
 def is_row_key(key: RowKey) -> bool:

@@ -309,12 +309,11 @@ class SqliteCatalog(Catalog):
     def load(
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
     ) -> int:
-        writes = page_filling.row_writes(state)
         with self._write(name) as held:
             held.check_after(after)
             if held.opened_us is not None:
                 raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
-            held.write_rows(writes)
+            held.write_rows(page_filling.row_writes(state))
             places = held.places(events, self.limits.of(name))
             page_filling.load(places, events)
             held.write_places(places)
@@ -340,16 +339,15 @@ class SqliteCatalog(Catalog):
         after: SetState | None = None,
         state: StateUpdate = NO_UPDATE,
     ) -> Accepted:
-        now_us, writes = to_microseconds(now), page_filling.row_writes(state)
+        now_us = to_microseconds(now)
         with self._write(name) as held:
             log = held.log(self.limits.of(name))
             held.check_after(after)
-            held.write_rows(writes)
             places = held.places(events, self.limits.of(name))
             ignored = tuple(page_filling.record(places, log, events, now_us))
+            held.write_rows(page_filling.row_writes(state, log.changes))
             if not log.changes:
                 return Accepted(0, 0, ignored)
-            held.insert_rows(page_filling.rows_of_changes(state, log.changes))
             held.write_places(places)
             held.write_log(log)
         return Accepted(log.changes[0].seq, log.last_seq, ignored)
@@ -649,12 +647,8 @@ class _Set:
             "DELETE FROM state WHERE set_id = ? AND kind = ? AND key = ?",
             [(self.id, *key) for key, row in writes.items() if row is None],
         )
-        self.insert_rows(row for row in writes.values() if row is not None)
-        self.transaction.run('UPDATE "set" SET state_version = state_version + 1 WHERE id = ?', (self.id,))
-
-    def insert_rows(self, rows: Iterable[StateRow]) -> None:
-        """Write rows of the state, over older ones."""
         self.transaction.many(
             "INSERT OR REPLACE INTO state (set_id, kind, key, rank, value) VALUES (?, ?, ?, ?, ?)",
-            ((self.id, row.kind, row.key, row.rank, row.value) for row in rows),
+            [(self.id, row.kind, row.key, row.rank, row.value) for row in writes.values() if row is not None],
         )
+        self.transaction.run('UPDATE "set" SET state_version = state_version + 1 WHERE id = ?', (self.id,))

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from headwater.catalog import page_filling
@@ -59,7 +58,6 @@ from headwater.catalog.interface import (
     ClusterOptions,
     Event,
     Limits,
-    NumberedChange,
     Page,
     Rendered,
     Resource,
@@ -139,8 +137,7 @@ class ClusterCatalog(Catalog):
     def load(
         self, name: str, events: Sequence[Event], *, after: SetState | None = None, state: StateUpdate = NO_UPDATE
     ) -> int:
-        batch = Batch(events, self.limits.of(name), seen=after, rows=writes_in_order(page_filling.row_writes(state)))
-        return self._turn(name, lambda turn: _load(turn, self._extents, batch))
+        return self._turn(name, lambda turn: self._load(turn, events, after, state))
 
     def open(self, name: str, at: dt.datetime) -> SetState:
         at_us = to_microseconds(at)
@@ -155,9 +152,59 @@ class ClusterCatalog(Catalog):
         after: SetState | None = None,
         state: StateUpdate = NO_UPDATE,
     ) -> Accepted:
+        now_us = to_microseconds(now)
+        return self._turn(name, lambda turn: self._record(turn, events, now_us, after, state))
+
+    def _load(self, turn: SetWriter, events: Sequence[Event], after: SetState | None, state: StateUpdate) -> int:
+        before, name = turn.head, turn.name
+        check_after(state_of(before), after)
+        if before.opened_us is not None:
+            raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
         rows = writes_in_order(page_filling.row_writes(state))
-        batch = Batch(events, self.limits.of(name), to_microseconds(now), after, rows, state)
-        return self._turn(name, lambda turn: _record(turn, self._extents, batch))
+        places = self._places_of(turn, events)
+        page_filling.load(places, events)
+        outcome = places.outcome()
+        moved = {uri for uri, _ in outcome.gone}
+        fresh = [put for put in outcome.fresh if put.event.uri not in moved]
+        first = before.rev + 1
+        turn.write_ahead(
+            turn.indices.resource, (resource_operation(name, put, first + n) for n, put in enumerate(fresh))
+        )
+        journal = journal_documents(name, outcome, first + len(fresh))
+        head = replace(with_places(turn.head, places), rev=before.rev + len(fresh) + len(journal))
+        head = _commit_journal(turn, head, journal, rows)
+        self._extents.grown(before, head, events)
+        return head.count
+
+    def _record(
+        self, turn: SetWriter, events: Sequence[Event], now_us: int, after: SetState | None, state: StateUpdate
+    ) -> Accepted:
+        before = turn.head
+        check_after(state_of(before), after)
+        log = log_of(before, self.limits.of(turn.name))
+        places = self._places_of(turn, events)
+        ignored = tuple(page_filling.record(places, log, events, now_us))
+        rows = writes_in_order(page_filling.row_writes(state, log.changes))
+        if not log.changes and not rows:
+            turn.release()
+            return Accepted(0, 0, ignored)
+        changes = change_documents(turn.name, log.changes, places.outcome(), before.rev + 1)
+        turn.write_ahead(turn.indices.change, change_operations(changes))
+        count = len(changes)
+        tail = Tail(before.rev + 1, count, log.last_seq + 1 - count, journal=False)
+        snapshot = with_log(with_places(turn.head, places), log)
+        head = with_rows(replace(snapshot, rev=before.rev + count, tail=tail), rows)
+        if turn.commit(head):
+            turn.finish(filter(None, map(after_change, changes)))
+        self._extents.grown(before, head, events)
+        return Accepted(log.changes[0].seq, log.last_seq, ignored) if log.changes else Accepted(0, 0, ignored)
+
+    def _places_of(self, turn: SetWriter, events: Sequence[Event]) -> Places:
+        head, uris = turn.head, page_filling.uris_of(events)
+        found = [] if self._extents.beyond(head, uris) else turn.indices.resources_of(head, uris)
+        held = {document.uri: document.place for document in found}
+        fills = fills_of(head, {place.page for place in held.values()})
+        return Places(self.limits.of(turn.name), held, fills, head.next_slot)
 
     def fence(self, name: str) -> int:
         """Shut out whoever has seen the set before and has not recorded yet: its `record` raises Moved (`after`)."""
@@ -334,77 +381,17 @@ class Extents:
         highest = self._highest(head)
         return highest is not None and (not uris or min(uris) > highest)
 
-    def grown(self, before: SetHead, after: SetHead, uris: Sequence[str]) -> None:
-        """The set has been given these URIs, between two revisions."""
+    def grown(self, before: SetHead, after: SetHead, events: Sequence[Event]) -> None:
+        """The set has been given these, between two revisions."""
         highest = self._highest(before)
         if highest is not None:
-            self._known[before.resource_set] = (after.rev, max(highest, *uris) if uris else highest)
+            self._known[before.resource_set] = (after.rev, max(highest, *(event.uri for event in events), ""))
 
     def _highest(self, head: SetHead) -> str | None:
         if head.next_slot == 0:
             return ""
         rev, uri = self._known.get(head.resource_set, (-1, ""))
         return uri if rev == head.rev else None
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """What one call writes: events and rows, over the state that the caller has seen."""
-
-    events: Sequence[Event]
-    limits: Limits
-    now_us: int = 0
-    seen: SetState | None = None
-    rows: tuple[RowWrite, ...] = ()
-    update: StateUpdate = NO_UPDATE
-
-    def rows_with(self, changes: Sequence[NumberedChange]) -> tuple[RowWrite, ...]:
-        """The rows, and those that follow from what is logged. Raises Unacceptable."""
-        more = page_filling.rows_of_changes(self.update, changes)
-        return (*self.rows, *(RowWrite(row.kind, row.key, row.value, row.rank) for row in more))
-
-
-def _load(turn: SetWriter, extents: Extents, batch: Batch) -> int:
-    before, name = turn.head, turn.name
-    check_after(state_of(before), batch.seen)
-    if before.opened_us is not None:
-        raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
-    uris = page_filling.uris_of(batch.events)
-    places = _places_of(turn, extents, uris, batch.limits)
-    page_filling.load(places, batch.events)
-    outcome = places.outcome()
-    moved = {uri for uri, _ in outcome.gone}
-    fresh = [put for put in outcome.fresh if put.event.uri not in moved]
-    first = before.rev + 1
-    turn.write_ahead(turn.indices.resource, (resource_operation(name, put, first + n) for n, put in enumerate(fresh)))
-    journal = journal_documents(name, outcome, first + len(fresh))
-    after = replace(with_places(turn.head, places), rev=before.rev + len(fresh) + len(journal))
-    after = _commit_journal(turn, after, journal, batch.rows)
-    extents.grown(before, after, uris)
-    return after.count
-
-
-def _record(turn: SetWriter, extents: Extents, batch: Batch) -> Accepted:
-    before = turn.head
-    check_after(state_of(before), batch.seen)
-    log = log_of(before, batch.limits)
-    uris = page_filling.uris_of(batch.events)
-    places = _places_of(turn, extents, uris, batch.limits)
-    ignored = tuple(page_filling.record(places, log, batch.events, batch.now_us))
-    if not log.changes and not batch.rows:
-        turn.release()
-        return Accepted(0, 0, ignored)
-    changes = change_documents(turn.name, log.changes, places.outcome(), before.rev + 1)
-    turn.write_ahead(turn.indices.change, change_operations(changes))
-    count = len(changes)
-    tail = Tail(before.rev + 1, count, log.last_seq + 1 - count, journal=False)
-    snapshot = with_log(with_places(turn.head, places), log)
-    after = with_rows(replace(snapshot, rev=before.rev + count, tail=tail), batch.rows_with(log.changes))
-    if turn.commit(after):
-        turn.finish(filter(None, map(after_change, changes)))
-    extents.grown(before, after, uris)
-    if not log.changes:
-        return Accepted(0, 0, ignored)
-    return Accepted(log.changes[0].seq, log.last_seq, ignored)
 
 
 def _remember(turn: SetWriter, memos: Sequence[tuple[str, bytes]], newest: int | None) -> None:
@@ -431,10 +418,3 @@ def _commit_journal(
     if turn.commit(after if after.tail is not None else replace(after, lease=None)) and after.tail is not None:
         turn.finish(entry.redo for entry in journal)
     return after
-
-
-def _places_of(turn: SetWriter, extents: Extents, uris: list[str], limits: Limits) -> Places:
-    head = turn.head
-    found = [] if extents.beyond(head, uris) else turn.indices.resources_of(head, uris)
-    held = {document.uri: document.place for document in found}
-    return Places(limits, held, fills_of(head, {place.page for place in held.values()}), head.next_slot)
