@@ -20,7 +20,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, BinaryIO, Final, NoReturn, cast
+from typing import Annotated, Any, BinaryIO, Final, NoReturn, cast
 
 import msgspec
 from msgspec.structs import asdict
@@ -70,13 +70,6 @@ class Header(_Line, frozen=True, kw_only=True, tag=_FORMAT):
     sets: tuple[str, ...]
     made_at: _Moment
     program: str = ""
-
-
-class _AnyHeader(msgspec.Struct, frozen=True):
-    """What the first line of any version says, older or newer."""
-
-    kind: str
-    version: int
 
 
 class _SetLine(_Line, frozen=True, kw_only=True, tag="set"):
@@ -266,13 +259,14 @@ class DumpReader:
     def _header(self) -> Header:
         octets = self._source.readline(LONGEST_LINE)
         try:
-            found = from_json(octets, _AnyHeader)
+            found = from_json(octets, dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError) as cause:
             raise UsageFault("the first line is not that of a dump", code="HW-DMP-01") from cause
-        if found.kind != _FORMAT:
-            raise UsageFault(f"the first line says {found.kind[:40]!a}, not {_FORMAT}", code="HW-DMP-01")
-        if found.version != VERSION:
-            raise StoreFault(f"the dump has version {found.version}, this Headwater reads {VERSION}", code="HW-DMP-02")
+        kind, version = found.get("kind"), found.get("version")
+        if kind != _FORMAT:
+            raise UsageFault(f"the first line says {str(kind)[:40]!a}, not {_FORMAT}", code="HW-DMP-01")
+        if version != VERSION:
+            raise StoreFault(f"the dump has version {version}, this Headwater reads {VERSION}", code="HW-DMP-02")
         first = self._decoded(octets)
         if not isinstance(first, Header):
             self._refuse("a first line that no version has written")

@@ -119,7 +119,9 @@ class ClusterCatalog(Catalog):
             busy_seconds=options.busy_seconds,
             listener=listener,
         )
-        self._extents = Extents()
+        self._highest: dict[str, tuple[int, str]] = {}
+        """The highest URI that a set can hold at a revision: what lies beyond need not be looked up."""
+
         self._locks: dict[str, threading.Lock] = {}
         self._locks_lock = threading.Lock()
 
@@ -131,7 +133,7 @@ class ClusterCatalog(Catalog):
     def create(self, name: str, *, last_seq: int = 0) -> SetState:
         if not name or not is_text(name) or len(name.encode()) > _LONGEST_NAME:
             raise Unacceptable(f"no name for a set: {name[:200]!a}")
-        self._indices.create_head(stamped(SetHead(resource_set=name, last_seq=last_seq), self._writer.stamp()))
+        self._indices.put_head(stamped(SetHead(resource_set=name, last_seq=last_seq), self._writer.stamp()), None)
         return self.state(name)
 
     def load(
@@ -173,7 +175,7 @@ class ClusterCatalog(Catalog):
         journal = journal_documents(name, outcome, first + len(fresh))
         head = replace(with_places(turn.head, places), rev=before.rev + len(fresh) + len(journal))
         head = _commit_journal(turn, head, journal, rows)
-        self._extents.grown(before, head, events)
+        self._grown(before, head, events)
         return head.count
 
     def _record(
@@ -196,15 +198,25 @@ class ClusterCatalog(Catalog):
         head = with_rows(replace(snapshot, rev=before.rev + count, tail=tail), rows)
         if turn.commit(head):
             turn.finish(filter(None, map(after_change, changes)))
-        self._extents.grown(before, head, events)
+        self._grown(before, head, events)
         return Accepted(log.changes[0].seq, log.last_seq, ignored) if log.changes else Accepted(0, 0, ignored)
 
     def _places_of(self, turn: SetWriter, events: Sequence[Event]) -> Places:
         head, uris = turn.head, page_filling.uris_of(events)
-        found = [] if self._extents.beyond(head, uris) else turn.indices.resources_of(head, uris)
+        highest = self._highest_uri(head)
+        is_beyond = highest is not None and (not uris or min(uris) > highest)
+        found = [] if is_beyond else turn.indices.resources_of(head, uris)
         held = {document.uri: document.place for document in found}
         fills = fills_of(head, {place.page for place in held.values()})
         return Places(self.limits.of(turn.name), held, fills, head.next_slot)
+
+    def _highest_uri(self, head: SetHead) -> str | None:
+        rev, uri = (head.rev, "") if head.next_slot == 0 else self._highest.get(head.resource_set, (-1, ""))
+        return uri if rev == head.rev else None
+
+    def _grown(self, before: SetHead, after: SetHead, events: Sequence[Event]) -> None:
+        if (highest := self._highest_uri(before)) is not None:
+            self._highest[after.resource_set] = (after.rev, max((highest, *(event.uri for event in events))))
 
     def fence(self, name: str) -> int:
         """Shut out whoever has seen the set before and has not recorded yet: its `record` raises Moved (`after`)."""
@@ -331,7 +343,7 @@ class ClusterCatalog(Catalog):
     def _head(self, name: str) -> SetHead:
         """The head as it is now; what an older version has left in it alone is put into its place first."""
         head = self._indices.head(name).source
-        return self._turn(name, _released) if head.tail is not None and head.tail.changes else head
+        return self._alone(name, lambda head: head) if head.tail is not None and head.tail.changes else head
 
     def _turn(self, name: str, work: Callable[[SetWriter], R]) -> R:
         with self._lock(name):
@@ -351,6 +363,10 @@ class ClusterCatalog(Catalog):
             head = self._head(name)
             if found is not None and head.rev == before.rev:
                 return found
+        return self._alone(name, fetch)
+
+    def _alone(self, name: str, fetch: Callable[[SetHead], T]) -> T:
+        """The same while nobody else may write, and everything is in its place."""
 
         def work(turn: SetWriter) -> T:
             found = fetch(turn.head)
@@ -363,35 +379,6 @@ class ClusterCatalog(Catalog):
 def as_snapshot(head: SetHead) -> SetSnapshot:
     """State, pages and segments of a set."""
     return SetSnapshot(state_of(head), pages_of(head), segments_of(head))
-
-
-def _released(turn: SetWriter) -> SetHead:
-    turn.release()
-    return turn.head
-
-
-class Extents:
-    """The highest URI that a set can hold, as far as one handle knows: what lies beyond need not be looked up."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[int, str]] = {}
-
-    def beyond(self, head: SetHead, uris: Sequence[str]) -> bool:
-        """Whether the set certainly holds none of the URIs."""
-        highest = self._highest(head)
-        return highest is not None and (not uris or min(uris) > highest)
-
-    def grown(self, before: SetHead, after: SetHead, events: Sequence[Event]) -> None:
-        """The set has been given these, between two revisions."""
-        highest = self._highest(before)
-        if highest is not None:
-            self._known[before.resource_set] = (after.rev, max(highest, *(event.uri for event in events), ""))
-
-    def _highest(self, head: SetHead) -> str | None:
-        if head.next_slot == 0:
-            return ""
-        rev, uri = self._known.get(head.resource_set, (-1, ""))
-        return uri if rev == head.rev else None
 
 
 def _remember(turn: SetWriter, memos: Sequence[tuple[str, bytes]], newest: int | None) -> None:

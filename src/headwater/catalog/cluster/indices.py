@@ -136,12 +136,11 @@ class Indices:
         order = [{"resource_set": "asc"}]
         return self._walk(self.set, SetHead, filters, order, size=size, parts=parts)
 
-    def create_head(self, head: SetHead) -> None:
-        """Write the head of a set that is not there yet; nothing happens to one that is."""
-        self._heads_by_id.put(short(head.resource_set), head, None)
+    def put_head(self, head: SetHead, version: Version | None) -> VersionedDocument[SetHead] | None:
+        """Replace the head that has this version (None: is not there yet).
 
-    def put_head(self, head: SetHead, version: Version) -> VersionedDocument[SetHead] | None:
-        """Replace the head that has this version; None when there is another one by now (perhaps this very one)."""
+        None, and nothing happens, when there is another one by now, perhaps this very one.
+        """
         written = self._heads_by_id.put(short(head.resource_set), head, version)
         return None if written is None else VersionedDocument(head, written)
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,14 @@ from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.notify.group_commit import GroupCommit
 from headwater.notify.http_client import KNOWN, HttpClient
 from headwater.notify.hub.delivery import Deliveries
-from headwater.notify.hub.policy import AddressPolicy, ChangedTopics, HubOptions, RequestRefusal, SubscriptionRequest
+from headwater.notify.hub.policy import (
+    AddressPolicy,
+    ChangedTopics,
+    ClientShares,
+    HubOptions,
+    RequestRefusal,
+    SubscriptionRequest,
+)
 from headwater.notify.hub.queues import USER_AGENT, HubContext
 from headwater.notify.hub.store import ChangedTopic, DueSubscription, HubStore, Intent, Payload, host_of, stranger
 from headwater.notify.hub.topics import TopicFault, TopicFetches, fetch_topic
@@ -68,8 +74,8 @@ class Hub:
         self.verifications = Verifications(self._context, self._settled)
         self.fetches = TopicFetches(self._context, self._fetched)
         self._drivers = (self.fetches, self.verifications, self.deliveries)
-        self._asking: Counter[str] = Counter()
-        """Requests to subscribe that are looked at, by the host of the callback: few at a time, each with a bound."""
+        self._asking = ClientShares(options.limits.pending, options.limits.host_pending)
+        """Requests to subscribe that are looked at, by the host of the callback."""
 
         self._runs: list[asyncio.Task[None]] = []
         self.published = 0
@@ -78,7 +84,6 @@ class Hub:
         """Take up what was left, then go on. Raises the store's faults."""
         now = monotonic_unix_time()
         with self.store.database.write() as tx:
-            self.store.bound_leases(tx, now)
             self.store.tidy(tx, now)
         self.deliveries.add(self.store.due())
         for intent in self.store.intents():
@@ -106,11 +111,11 @@ class Hub:
         """Remember a request of a `client` to subscribe or unsubscribe, durably, and verify it then; or why not."""
         limits, pending = self.options.limits, self.verifications
         host = host_of(request.callback)
-        under_way, of_host = self._asking.total(), self._asking[host]
+        under_way, of_host = self._asking.taken, self._asking.held(host)
         if pending.pending + under_way >= limits.pending or pending.pending_of(host) + of_host >= limits.host_pending:
             return RequestRefusal(503, "too many requests wait to be verified")
-        self._asking[host] += 1
-        try:
+        with self._asking.growing(host) as asks:
+            asks(1)
             asker = KNOWN if is_trusted else stranger(client)
             objections = await self._client.objections_to([request.callback], asker)
             for callback, objection in objections.items():  # no word of ours could reach it (WS-H-17)
@@ -119,10 +124,6 @@ class Hub:
                 return RequestRefusal(403, f"hub.callback cannot be used: {why}")
             now = monotonic_unix_time()
             self.verifications.add(await self._writer.write(lambda tx: self.store.ask(tx, request, now, asker)))
-        finally:
-            self._asking[host] -= 1
-            if not self._asking[host]:
-                del self._asking[host]
         return None
 
     async def publish(self, payload: Payload, *, is_trusted: bool, client: str = "") -> RequestRefusal | None:

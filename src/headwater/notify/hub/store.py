@@ -452,16 +452,14 @@ class HubStore:
         tx.run("DELETE FROM subscriptions WHERE id = ? AND expires_at = ?", (number, expires_at))
         return [_due(row) for row in tx.fetch(f"{_ALL_DUE} AND id = ?", (number,))]
 
-    def bound_leases(self, tx: Transaction, now: float) -> None:
-        """End no lease later than the longest there may be: the clock may have been set back since (WS-H-09)."""
-        longest = now + max(self._limits.most_lease, MOST_LEASE)
-        tx.run("UPDATE subscriptions SET expires_at = ?1 WHERE expires_at > ?1", (longest,))
-
     def tidy(self, tx: Transaction, now: float) -> list[int]:
         """End leases that are over (WS-H-09), and drop messages that nobody waits for, that are too old or too many.
 
-        Topics of which nothing is left go, too. Gives the ids of the subscriptions that have ended.
+        No lease is to end later than the longest there may be: the clock may have been set back since. Topics of which
+        nothing is left go, too. Gives the ids of the subscriptions that have ended.
         """
+        longest = now + max(self._limits.most_lease, MOST_LEASE)
+        tx.run("UPDATE subscriptions SET expires_at = ?1 WHERE expires_at > ?1", (longest,))
         ended = [row[0] for row in tx.fetch("DELETE FROM subscriptions WHERE expires_at <= ? RETURNING id", (now,))]
         tx.run("DELETE FROM messages WHERE at < ?", (now - self._limits.message_seconds,))
         waited: dict[int, int] = dict(
