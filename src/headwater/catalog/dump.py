@@ -224,11 +224,8 @@ class DumpReader:
                 for _ in self._set(moved, self._begin(name)):
                     pass
         done = self._line()
-        if not isinstance(done, _DoneLine):
-            self._refuse("the dump continues where it should end")
-        self._check(done.sha256)
-        if done.sets != len(self.header.sets) or self._source.readline(1):
-            self._refuse("the dump does not end where it says")
+        if done != _DoneLine(sets=len(self.header.sets), sha256=self._digest.hexdigest()) or self._source.readline(1):
+            self._refuse("the dump does not end as it should: something before was changed, lost or moved")
 
     def _load(self, catalog: Catalog, moved: SetTransfer) -> None:
         name = moved.name
@@ -263,7 +260,7 @@ class DumpReader:
         except (msgspec.DecodeError, UnicodeDecodeError) as cause:
             raise UsageFault("the first line is not that of a dump", code="HW-DMP-01") from cause
         kind, version = found.get("kind"), found.get("version")
-        if kind != _FORMAT:
+        if kind != _FORMAT or not isinstance(version, int):
             raise UsageFault(f"the first line says {str(kind)[:40]!a}, not {_FORMAT}", code="HW-DMP-01")
         if version != VERSION:
             raise StoreFault(f"the dump has version {version}, this Headwater reads {VERSION}", code="HW-DMP-02")
@@ -293,13 +290,9 @@ class DumpReader:
             moved.rows += 1
             yield line
             line = self._line()
-        if not isinstance(line, _EndLine):
-            self._refuse(f"a line of another kind inside the set {moved.name!a}")
-        self._check(line.sha256)
-        if (line.set, line.resources, line.rows) != (moved.name, moved.resources, moved.rows):
-            self._refuse(f"the set {moved.name!a} does not hold what its end says")
-        if moved.resources != begun.count:
-            self._refuse(f"the set {moved.name!a} does not hold what its beginning says")
+        end = _EndLine(set=moved.name, resources=moved.resources, rows=moved.rows, sha256=self._digest.hexdigest())
+        if line != end or moved.resources != begun.count:
+            self._refuse(f"the set {moved.name!a} does not end as it should: something was changed, lost or moved")
         self._listener(Progress(f"import {moved.name}", begun.count, begun.count))
 
     def _line(self) -> _Lines:
@@ -315,10 +308,6 @@ class DumpReader:
             return self._decode(octets)
         except (msgspec.DecodeError, UnicodeDecodeError) as cause:
             raise StoreFault(f"line {self._number} is no line of a dump: {cause}", code="HW-DMP-03") from cause
-
-    def _check(self, said: str) -> None:
-        if said != self._digest.hexdigest():
-            self._refuse("the digest is another: something before was changed, lost or moved")
 
     def _refuse(self, what: str) -> NoReturn:
         raise StoreFault(f"line {self._number}: {what}", code="HW-DMP-03")
