@@ -13,11 +13,11 @@ from tools.engines.engine import Engine
 
 from headwater.catalog.cluster import schema
 from headwater.catalog.cluster.catalog import ClusterCatalog
-from headwater.catalog.cluster.documents import RowWrite, change_documents
+from headwater.catalog.cluster.documents import change_documents
 from headwater.catalog.cluster.head import Tail, fills_of, log_of, stamped, with_log, with_places, with_rows
 from headwater.catalog.cluster.schema import remove
 from headwater.catalog.interface import Delete, Metadata, StateRow, Unacceptable
-from headwater.catalog.page_filling import Places, record
+from headwater.catalog.page_filling import Places, RowWrite, record
 from headwater.catalog.verify import verify
 from headwater.errors import UsageFault
 from headwater.storage.cluster import Cluster, ClusterDamaged

@@ -32,7 +32,6 @@ from headwater.catalog.interface import (
     RowKey,
     Segment,
     SetState,
-    StateRow,
     StateUpdate,
     Unacceptable,
     Upsert,
@@ -386,12 +385,18 @@ def uris_of(events: Sequence[Event]) -> list[str]:
     return list(dict.fromkeys(event.uri for event in events))
 
 
-def row_writes(update: StateUpdate, changes: Sequence[NumberedChange] = ()) -> dict[RowKey, StateRow | None]:
-    """What becomes of each row that an update touches with what a batch logs; None: it is deleted.
+class RowWrite(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What becomes of one row: `value` None, it is deleted."""
 
-    Raises Unacceptable.
-    """
-    writes: dict[RowKey, StateRow | None] = dict.fromkeys(key for key in update.delete if is_row_key(key))
+    kind: str
+    key: str
+    value: bytes | None = None
+    rank: int = 0
+
+
+def row_writes(update: StateUpdate, changes: Sequence[NumberedChange] = ()) -> tuple[RowWrite, ...]:
+    """What becomes of each row that an update touches with what a batch logs. Raises Unacceptable."""
+    writes = {key: RowWrite(*key) for key in update.delete if is_row_key(key)}
     of_changes = update.of_changes(changes) if update.of_changes is not None and changes else ()
     for row in (*update.put, *of_changes):
         key = (row.kind, row.key)
@@ -399,8 +404,8 @@ def row_writes(update: StateUpdate, changes: Sequence[NumberedChange] = ()) -> d
             raise Unacceptable(f"no kind and key of a row: {row.kind[:200]!a}, {row.key[:200]!a}")
         if len(row.value) > LARGEST_VALUE or not -(1 << 63) <= row.rank < 1 << 63:
             raise Unacceptable(f"a row of {len(row.value)} octets and rank {row.rank}", where=f"{row.kind} {row.key}")
-        writes[key] = row
-    return writes
+        writes[key] = RowWrite(*key, row.value, row.rank)
+    return tuple(writes.values())
 
 
 def is_row_key(key: RowKey) -> bool:

@@ -44,6 +44,7 @@ from headwater.catalog.page_filling import (
     Place,
     Places,
     Put,
+    RowWrite,
     Run,
     is_row_key,
     is_text,
@@ -639,16 +640,16 @@ class _Set:
         sql = f"INSERT OR REPLACE INTO segment (set_id, {SEGMENT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
         self.transaction.run(sql, (self.id, *astuple(run)))
 
-    def write_rows(self, writes: dict[RowKey, StateRow | None]) -> None:
+    def write_rows(self, writes: Sequence[RowWrite]) -> None:
         """Do what a batch does to rows of the state."""
         if not writes:
             return
         self.transaction.many(
             "DELETE FROM state WHERE set_id = ? AND kind = ? AND key = ?",
-            [(self.id, *key) for key, row in writes.items() if row is None],
+            [(self.id, row.kind, row.key) for row in writes if row.value is None],
         )
         self.transaction.many(
             "INSERT OR REPLACE INTO state (set_id, kind, key, rank, value) VALUES (?, ?, ?, ?, ?)",
-            [(self.id, row.kind, row.key, row.rank, row.value) for row in writes.values() if row is not None],
+            [(self.id, row.kind, row.key, row.rank, row.value) for row in writes if row.value is not None],
         )
         self.transaction.run('UPDATE "set" SET state_version = state_version + 1 WHERE id = ?', (self.id,))

@@ -23,14 +23,12 @@ from headwater.catalog import page_filling
 from headwater.catalog.cluster import head as cluster_head
 from headwater.catalog.cluster.documents import (
     JournalDocument,
-    RowWrite,
     after_change,
     change_documents,
     change_operations,
     journal_documents,
     journal_operations,
     resource_operation,
-    writes_in_order,
 )
 from headwater.catalog.cluster.head import (
     SetHead,
@@ -71,7 +69,7 @@ from headwater.catalog.interface import (
     WrongPhase,
 )
 from headwater.catalog.lease import Lease
-from headwater.catalog.page_filling import Places, check_after, is_row_key, is_text, to_microseconds
+from headwater.catalog.page_filling import Places, RowWrite, check_after, is_row_key, is_text, to_microseconds
 from headwater.progress import Listener, silent
 from headwater.spec.times import from_microseconds
 from headwater.storage.cluster import Access, Cluster, ClusterDamaged
@@ -162,7 +160,7 @@ class ClusterCatalog(Catalog):
         check_after(state_of(before), after)
         if before.opened_us is not None:
             raise WrongPhase("the set is open: changes are recorded, not loaded", where=name)
-        rows = writes_in_order(page_filling.row_writes(state))
+        rows = page_filling.row_writes(state)
         places = self._places_of(turn, events)
         page_filling.load(places, events)
         outcome = places.outcome()
@@ -186,7 +184,7 @@ class ClusterCatalog(Catalog):
         log = log_of(before, self.limits.of(turn.name))
         places = self._places_of(turn, events)
         ignored = tuple(page_filling.record(places, log, events, now_us))
-        rows = writes_in_order(page_filling.row_writes(state, log.changes))
+        rows = page_filling.row_writes(state, log.changes)
         if not log.changes and not rows:
             turn.release()
             return Accepted(0, 0, ignored)

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from headwater.catalog.interface import Change, Metadata, Resource, RowKey, StateRow, Upsert
-from headwater.catalog.page_filling import BatchResult, Logged, Place, Put, to_microseconds
+from headwater.catalog.interface import Change, Metadata, Resource, StateRow, Upsert
+from headwater.catalog.page_filling import BatchResult, Logged, Place, Put, RowWrite, to_microseconds
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import from_microseconds
 
@@ -240,15 +240,6 @@ def _operation(id_: str, rev: int, document: bytes | None, index: str = "") -> b
     return action if document is None else b"%b%b\n" % (action, document)
 
 
-class RowWrite(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What becomes of one row: `value` None, it is deleted."""
-
-    kind: str
-    key: str
-    value: bytes | None = None
-    rank: int = 0
-
-
 class RowDocument(msgspec.Struct, frozen=True, gc=False):
     """One row; `rev` is the revision of the batch that wrote it."""
 
@@ -263,14 +254,6 @@ class RowDocument(msgspec.Struct, frozen=True, gc=False):
     def row(self) -> StateRow:
         """The row as the catalog gives it."""
         return StateRow(self.kind, self.key, self.value, self.rank)
-
-
-def writes_in_order(writes: dict[RowKey, StateRow | None]) -> tuple[RowWrite, ...]:
-    """The writes of a batch as a head says them."""
-    return tuple(
-        RowWrite(*key) if row is None else RowWrite(row.kind, row.key, row.value, row.rank)
-        for key, row in writes.items()
-    )
 
 
 def row_operations(name: str, writes: Iterable[RowWrite], rev: int, index: str) -> Iterator[bytes]:

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import astuple, replace
 
-from headwater.catalog.cluster.documents import RowWrite, StoredChange
+from headwater.catalog.cluster.documents import StoredChange
 from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState, Unacceptable, WrongPhase
 from headwater.catalog.lease import HeldBy
 from headwater.catalog.page_filling import (
     Log,
     PageFill,
     Places,
+    RowWrite,
     Run,
     page_of,
     segment_of,
