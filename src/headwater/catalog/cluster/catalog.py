@@ -304,7 +304,8 @@ class ClusterCatalog(Catalog):
         return {one.uri: one.resource for one in found}
 
     def resources(self, name: str, after: str = "", limit: int = 10_000) -> list[Resource]:
-        found = self._read(name, lambda head: self._indices.by_uri(head, after, max(limit, 0)))
+        order, begin = {"location.value": "asc"}, [after] if after else None
+        found = self._read(name, lambda head: self._indices.live(head, [], order, begin, max(limit, 0)))
         return [one.resource for one in found]
 
     def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
@@ -318,7 +319,8 @@ class ClusterCatalog(Catalog):
         return self._page(name, number) if there else iter(())
 
     def _page(self, name: str, number: int) -> Iterator[Resource]:
-        found = self._read(name, lambda head: self._indices.on_page(head, number))
+        wanted = [{"term": {"page": number}}]
+        found = self._read(name, lambda head: self._indices.live(head, wanted, {"slot": "asc"}))
         yield from (document.resource for document in found)
 
     def changes(self, name: str, after: int = 0, limit: int = 10_000) -> list[Change]:

@@ -223,32 +223,24 @@ class Indices:
         """The entries of a journal as they are now; None for one that is not there."""
         return self._get(self.change, [journal_id(name, number) for number in range(tail.count)], JournalDocument)
 
-    def by_uri(self, head: SetHead, after: str, limit: int) -> list[StoredResource]:
-        """Up to `limit` live resources in the order of their URIs."""
-        found = self._live(head, [], {"location.value": "asc"}, [after] if after else None, size=limit)
-        return list(islice(found, limit))
-
-    def on_page(self, head: SetHead, number: int) -> list[StoredResource]:
-        """The live resources of a page in slot order."""
-        return list(self._live(head, [{"term": {"page": number}}], {"slot": "asc"}))
-
-    def _live(
+    def live(
         self,
         head: SetHead,
         wanted: Sequence[dict[str, Any]],
         order: dict[str, str],
         after: Sequence[object] | None = None,
-        *,
-        size: int = WINDOW,
-    ) -> Iterator[StoredResource]:
+        limit: int | None = None,
+    ) -> list[StoredResource]:
+        """Up to so many live resources in an order, from behind the place `after`."""
         self.refresh(self.resource)
         filters: list[dict[str, Any]] = [
             {"term": {"resource_set": head.resource_set}},
             {"term": {"live": True}},
             *wanted,
         ]
+        size = WINDOW if limit is None else limit
         found = self._walk(self.resource, StoredResource, filters, [order], after, size=size)
-        return (document for document in found if valid(head, document.rev))
+        return list(islice((document for document in found if valid(head, document.rev)), limit))
 
     def _walk(
         self,
