@@ -40,6 +40,7 @@ class Discrepancy(msgspec.Struct, frozen=True):
 def verify(catalog: Catalog, name: str, most: int = 1000, listener: Listener = silent) -> list[Discrepancy]:
     """The discrepancies of one set, `most` at most; empty when all is as it must be. Raises UnknownSet."""
     state = catalog.state(name)
+    snapshot = SetSnapshot(state, catalog.pages(name), catalog.segments(name))
     total, done = 2 * state.count + state.last_seq, 0  # each resource is read by page and by URI, each change once
 
     def read(count: int) -> None:
@@ -47,69 +48,57 @@ def verify(catalog: Catalog, name: str, most: int = 1000, listener: Listener = s
         done += count
         listener(Progress(f"verify {name}", min(done, total), total))
 
-    return list(islice(_all(catalog, state, read), most))
+    return list(islice(_all(catalog, snapshot, read), most))
 
 
-def _all(catalog: Catalog, state: SetState, read: Callable[[int], None]) -> Iterator[Discrepancy]:
-    snapshot = SetSnapshot(state, catalog.pages(state.name), catalog.segments(state.name))
+def _all(catalog: Catalog, snapshot: SetSnapshot, read: Callable[[int], None]) -> Iterator[Discrepancy]:
+    state = snapshot.state
     for page in snapshot.pages:
         yield from _page(catalog, state, page)
         read(page.count)
-    yield from _state(snapshot)
-    yield from _pages(snapshot)
-    yield from _segments(snapshot)
+    yield from (Discrepancy(where, what) for is_wrong, where, what in _snapshot(snapshot) if is_wrong)
     yield from _resources(catalog, state, read)
     yield from _changes(catalog, state, snapshot.segments, read)
     yield from _rows(catalog, state)
 
 
-def _state(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
-    state = snapshot.state
+def _snapshot(snapshot: SetSnapshot) -> Iterator[tuple[bool, str, str]]:
+    """What is said of state, pages and segments: whether it cannot be, where, and what."""
+    state, pages, segments = snapshot.state, snapshot.pages, snapshot.segments
     for what in ("count", "last_seq", "state_version"):
-        if not 0 <= getattr(state, what) < _LONGEST_COUNT:
-            yield Discrepancy("state", f"{what} is {getattr(state, what)}")
-    if state.opened_at is not None and (state.last_at is None or state.last_at < state.opened_at):
-        yield Discrepancy("state", f"the newest time {state.last_at} is before the opening {state.opened_at}")
-    if state.opened_at is None and snapshot.segments:
-        yield Discrepancy("segments", "there are some in a set that is still loading")
-    if state.opened_at is not None and not snapshot.segments:
-        yield Discrepancy("segments", "there are none in an open set")
-
-
-def _pages(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
-    state = snapshot.state
-    if [page.number for page in snapshot.pages] != list(range(state.page_count)):
-        yield Discrepancy("pages", f"not numbered 0 to {state.page_count - 1}")
-    for page in snapshot.pages:
-        where = f"page {page.number}"
-        if not 0 <= page.count <= MOST_ENTRIES:
-            yield Discrepancy(where, f"says {page.count} resources, a document holds {MOST_ENTRIES}")
-        if not 0 <= page.rendered <= page.touched < _LONGEST_COUNT:
-            yield Discrepancy(where, f"rendered {page.rendered}, but touched only {page.touched} times")
-        if state.opened_at is not None and (page.touched > page.rendered) != (page.stale_at is not None):
-            yield Discrepancy(where, f"touched {page.touched}, rendered {page.rendered}, stale at {page.stale_at}")
-    total = sum(page.count for page in snapshot.pages)
-    if total != state.count:
-        yield Discrepancy("pages", f"hold {total} resources, the set says {state.count}")
-
-
-def _segments(snapshot: SetSnapshot) -> Iterator[Discrepancy]:
-    state, segments = snapshot.state, snapshot.segments
-    if segments and (segments[0].number, segments[0].from_) != (0, state.opened_at):
-        yield Discrepancy("segment 0", f"is number {segments[0].number} and begins at {segments[0].from_}")
+        value = getattr(state, what)
+        yield not 0 <= value < _LONGEST_COUNT, "state", f"{what} is {value}"
+    is_open = state.opened_at is not None
+    if state.opened_at is not None:
+        is_early = state.last_at is None or state.last_at < state.opened_at
+        yield is_early, "state", f"the newest time {state.last_at} is before the opening {state.opened_at}"
+    yield not is_open and bool(segments), "segments", "there are some in a set that is still loading"
+    yield is_open and not segments, "segments", "there are none in an open set"
+    numbers = [page.number for page in pages]
+    yield numbers != list(range(state.page_count)), "pages", f"not numbered 0 to {state.page_count - 1}"
+    for page in pages:
+        where, said = f"page {page.number}", f"touched {page.touched}, rendered {page.rendered}"
+        what = f"says {page.count} resources, a document holds {MOST_ENTRIES}"
+        yield not 0 <= page.count <= MOST_ENTRIES, where, what
+        yield not 0 <= page.rendered <= page.touched < _LONGEST_COUNT, where, said
+        is_stale = page.touched > page.rendered
+        yield is_open and is_stale != (page.stale_at is not None), where, f"{said}, stale at {page.stale_at}"
+    total = sum(page.count for page in pages)
+    yield total != state.count, "pages", f"hold {total} resources, the set says {state.count}"
     for one, following in pairwise(segments):
-        if (following.number, following.first, following.from_) != (one.number + 1, one.last + 1, one.until):
-            what = f"does not continue where segment {one.number} ended"
-            yield Discrepancy(f"segment {following.number}", what)
-        if following.from_ <= one.from_:
-            yield Discrepancy(f"segment {one.number}", "ends before it begins")
+        goes_on = (following.number, following.first, following.from_) == (one.number + 1, one.last + 1, one.until)
+        yield not goes_on, f"segment {following.number}", f"does not continue where segment {one.number} ended"
+        yield following.from_ <= one.from_, f"segment {one.number}", "ends before it begins"
     for one in segments:
-        if not -1 <= one.last - one.first < MOST_ENTRIES:
-            what = f"says {one.last - one.first + 1} changes, a document holds {MOST_ENTRIES}"
-            yield Discrepancy(f"segment {one.number}", what)
-    if segments and (segments[-1].until is not None or segments[-1].last != state.last_seq):
+        count = one.last - one.first + 1
+        what = f"says {count} changes, a document holds {MOST_ENTRIES}"
+        yield not 0 <= count <= MOST_ENTRIES, f"segment {one.number}", what
+    if segments:
+        first, last = segments[0], segments[-1]
+        what = f"is number {first.number} and begins at {first.from_}"
+        yield (first.number, first.from_) != (0, state.opened_at), "segment 0", what
         what = f"is closed, or does not end with change {state.last_seq}"
-        yield Discrepancy(f"segment {segments[-1].number}", what)
+        yield last.until is not None or last.last != state.last_seq, f"segment {last.number}", what
 
 
 def _page(catalog: Catalog, state: SetState, page: Page) -> Iterator[Discrepancy]:

@@ -61,13 +61,11 @@ class GzipCompressor:
         self._crc = crc32(chunk, self._crc)
         self._octets += len(chunk)
         self._waiting += chunk
-        if len(self._waiting) < BLOCK:
-            return b""
-        whole = len(self._waiting) - len(self._waiting) % BLOCK
-        with memoryview(self._waiting) as view:
-            blocks = [bytes(view[start : start + BLOCK]) for start in range(0, whole, BLOCK)]
-        del self._waiting[:whole]
-        return b"".join(map(self._deflater.compress, blocks))
+        ready = b""
+        while len(self._waiting) >= BLOCK:
+            ready += self._deflater.compress(bytes(self._waiting[:BLOCK]))
+            del self._waiting[:BLOCK]
+        return ready
 
     def finish(self) -> bytes:
         """What is left of the body, and the trailer (CRC-32 and length, RFC 1952 2.3.1)."""
