@@ -26,7 +26,8 @@ from headwater.catalog.content import (
     strongest_digest,
 )
 from headwater.files.folder_marks import has_reserved, is_state, leads_inside
-from headwater.files.nofollow import READ_FLAGS, open_unlinked
+from headwater.files.hashing import state_of
+from headwater.files.nofollow import READ_FLAGS, FileState, open_unlinked
 from headwater.ingest.folder.comparison import RACY, matches
 from headwater.ingest.folder.walk import PathFilter
 from headwater.spec.uris import quote_path
@@ -94,10 +95,9 @@ class OpenFile(msgspec.Struct, frozen=True, gc=False):
     is_vouched: bool = False
 
     @property
-    def key(self) -> tuple[int, int, int, int]:
+    def key(self) -> FileState:
         """What tells the file in this state from every other."""
-        state = self.state
-        return (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+        return state_of(self.state)
 
     @property
     def octets(self) -> int:
@@ -106,8 +106,7 @@ class OpenFile(msgspec.Struct, frozen=True, gc=False):
 
     def is_unchanged(self) -> bool:
         """Whether the file still is as it was when it was opened."""
-        now, then = os.fstat(self.descriptor), self.state
-        return (now.st_size, now.st_mtime_ns, now.st_ctime_ns) == (then.st_size, then.st_mtime_ns, then.st_ctime_ns)
+        return state_of(os.fstat(self.descriptor)) == self.key
 
     def matches(self, memo: bytes) -> bool:
         """Whether the file is the one that ingest hashed, by the signature in its memo."""

@@ -17,6 +17,7 @@ from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import Site
 from headwater.simulate.simulation import Simulation
+from headwater.source.health import ServableSource
 from headwater.source.set_health import PAUSES, FailureState
 from headwater.storage.folder_store import FolderStore
 
@@ -34,15 +35,13 @@ class SimulationHealth(FailureState, kw_only=True):
     publications: int = 0
 
 
-class SimulatedSource:
+class SimulatedSource(ServableSource):
     """What `headwater simulate` serves. One thread lets things happen and has them published, until `stop`.
 
     Nothing is shown before the simulation is prepared: what an earlier run has left may be of another one. Documents
     that are not `durable` are not kept from a power cut.
     """
 
-    push_names = copied_names = frozenset[str]()
-    """None: all that happens is simulated."""
     fault: BaseException | None = None
     """Why nothing could be loaded or published at the beginning."""
 
@@ -76,14 +75,6 @@ class SimulatedSource:
     def is_known_published(self, name: str | None) -> bool:
         """Whether that is known of a set, or (None) of the Source Description, without asking the catalog."""
         return self._is_prepared and self.publisher.site_documents.is_known_published(name)
-
-    def takes(self, _name: str, _relative: bytes) -> bool:
-        """Whatever the catalog holds is shown."""
-        return True
-
-    def has_room(self) -> bool:
-        """It fails when it has none."""
-        return True
 
     def health(self) -> Mapping[str, object]:
         """How the simulation is; how the sets are is read from the catalog."""

@@ -37,9 +37,9 @@ class ServableSource(Protocol):
     """What it holds."""
     store: FolderStore
     """Where its documents lie."""
-    push_names: frozenset[str]
+    push_names: frozenset[str] = frozenset()
     """The sets that a provider feeds: until it does, there is nothing to show of them."""
-    copied_names: frozenset[str]
+    copied_names: frozenset[str] = frozenset()
     """The sets that publish copies: of their files nothing is sent but octets known to be the recorded ones."""
 
     def is_published(self, name: str, state: SetState | None = None) -> bool:
@@ -52,7 +52,7 @@ class ServableSource(Protocol):
 
     def has_room(self) -> bool:
         """Whether something can be written wherever a source writes."""
-        ...
+        return True
 
     def health(self) -> Mapping[str, object]:
         """What the source says of itself: last scan, last publication, errors."""
@@ -64,7 +64,8 @@ class ServableSource(Protocol):
 
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path."""
-        ...
+        _ = name, relative
+        return True
 
 
 class ContentProvider(ContentReader, Protocol):
