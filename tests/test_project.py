@@ -46,7 +46,7 @@ LINES = {
     "source": 4_797,
     "spec": 3_610,
     "storage": 1_985,
-    "sync": 15_799,
+    "sync": 15_770,
     "top": 1_440,
     "transport": 2_127,
     "triplestores": 838,

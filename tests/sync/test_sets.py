@@ -12,6 +12,7 @@ import pytest
 
 from headwater.errors import Interrupted
 from headwater.progress import silent
+from headwater.sync.explore import explore
 from headwater.sync.lists.documents import Documents
 from headwater.sync.run import SyncTask, sync, synchronise, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets
@@ -323,3 +324,11 @@ def test_a_stop_gives_up_what_hangs(source: Source, site: Site, dest: Path) -> N
     assert ran.status == DONE
     assert tree(dest) == ALL | {"f1.txt": b"new f1.txt", "g.txt": b"new g.txt"}
     assert check(source.base, dest).verdict == "in sync"
+
+
+def test_a_sitemap_as_large_as_one_may_be_is_read(source: Source) -> None:
+    """AMB-02, RS-LIM-01: without `rs:md` the end of the document alone says what it is."""
+    body = document([url(f"http://example.org/{n}") for n in range(50_000)])
+    source.pages["/sitemap.xml"] = Reply(body)
+    report = explore(f"{source.base}/sitemap.xml")
+    assert (report.exit_status, report.tree.entries) == (0, 50_000)

@@ -28,6 +28,7 @@ from headwater.sync.lists.position import (
     IndexedList,
     Interval,
     Position,
+    effective,
     is_gap,
     is_past,
     leaves_gap,
@@ -372,7 +373,7 @@ class ChangeListReader:
         begins = staged.begins(from_, start.time)
         stated = max((one.low for one in staged.times if one.low is not None), default=None)
         clock = source_clock(micros(answer.read_at) or 0, start.time, from_, stated)
-        order = staged.changes(begins, clock)
+        order = effective(staged.times, begins, staged.until, clock)
         intervals = order.intervals
         pending = self._pending(staged, order)
         if pending is None:

@@ -23,7 +23,7 @@ from headwater.progress import Listener, Notice
 from headwater.retry import Backoff
 from headwater.spec.discovery import ROBOTS_OCTETS, crawl_delay
 from headwater.spec.extensions import dump_offer
-from headwater.spec.kinds import RULES, Kind, Root, kind_of
+from headwater.spec.kinds import Kind, Root, kind_of
 from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.spec.text_values import NotXml
@@ -76,11 +76,6 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
         if self.status != 200:
             return f"HTTP status {self.status}"
         return self.fault.what if self.fault is not None else "it is not a ResourceSync document"
-
-    @property
-    def status_fault(self) -> SourceFault:
-        """The fault of an answer that is not 200."""
-        return self.refused or SourceFault(f"HTTP status {self.status}", where=self.uri, rule="DST-A1")
 
     @property
     def is_torn(self) -> bool:
@@ -220,7 +215,7 @@ _AHEAD_UNCHANGED_SECONDS = 300.0  # that it is what it was says as much later: i
 GONE = (404, 410)
 _OF_A_HOST = frozenset({FailureKind.CONNECT, FailureKind.TIMEOUT, FailureKind.STALLED, FailureKind.TLS})
 _TRIES = 3
-MOST_UNDECIDED = 20_000  # entries that come before the root's rs:md, against schema order, and must wait for it
+MOST_UNDECIDED = MOST_ENTRIES  # entries that wait for the root's rs:md; those of a plain Sitemap, which has none
 
 ConditionalRequest = tuple[str, Validators | None, Objection | None]
 """A conditional request: for what, with which validators, and what is said of its redirects."""
@@ -260,11 +255,6 @@ class DocumentRead(msgspec.Struct, frozen=True, kw_only=True):
 
     own_kind: Kind | None = None
     """The kind of the document itself, where it was read as the list that it replaces (DST-D)."""
-
-    @property
-    def title(self) -> str:
-        """The name of the kind of document, for a sentence."""
-        return RULES[self.own_kind or self.document.kind].title
 
 
 class UnchangedDocument(msgspec.Struct, frozen=True):

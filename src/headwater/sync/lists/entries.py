@@ -11,6 +11,7 @@ import datetime as dt
 import re
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -30,12 +31,10 @@ from headwater.sync.lists.documents import ListDocuments
 from headwater.sync.lists.position import (
     NEVER,
     ChangeListFingerprint,
-    ChangeTimes,
     IndexedList,
     Interval,
     Position,
     Times,
-    effective,
     kept_bound,
 )
 from headwater.sync.options import Choice
@@ -110,29 +109,24 @@ class EntryFilter:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._prefix = self._normal_prefix = "\0"
+        self._prefix = "\0"
         self.has_staged = False
         """Whether rows of changes were made of entries that it has judged."""
 
-    def uri(self, loc: str) -> str:
-        """The form in which URIs are compared (AMB-08), whether they are in scope or not."""
-        if loc.startswith(self._normal_prefix) and _PLAIN.match(loc) and "/." not in loc:
-            return loc
+    def judged(self, loc: str) -> tuple[str, int]:
+        """The form in which URIs are compared (AMB-08), and 0, or which of `REFUSALS` it is, from 1 on."""
+        if loc.startswith(self._prefix) and _PLAIN.match(loc) and "/." not in loc:
+            return loc, 0
         uri = normalise(loc)
-        self._normal_prefix = _origin_prefix(uri) or self._normal_prefix
-        return uri
+        if (refusal := self._scope.refusal(loc)) is not None:
+            return uri, 1 + REFUSALS.index(refusal)
+        self._prefix = uri[: uri.find("/", uri.find("://") + 3) + 1] or self._prefix  # that of the usual entry
+        return uri, 0
 
     def row(self, entry: Entry) -> StagedEntry:
         """The staged row of one entry."""
         loc = entry.loc
-        if loc.startswith(self._prefix) and _PLAIN.match(loc) and "/." not in loc:
-            uri, refused = loc, 0
-        else:
-            uri, refused = normalise(loc), 0
-            if (refusal := self._scope.refusal(loc)) is not None:
-                refused = 1 + REFUSALS.index(refusal)
-            else:
-                self._prefix = _origin_prefix(uri) or self._prefix  # that of the usual entry
+        uri, refused = self.judged(loc)
         lastmod, extra = entry.lastmod, _ENCODER.encode(entry.extra).decode() if entry.extra else None
         if extra is not None and len(extra) > _LONGEST_KEPT:
             extra = None
@@ -150,11 +144,6 @@ class EntryFilter:
         )
 
 
-def _origin_prefix(uri: str) -> str:
-    """The origin of a normalised URI, up to and with the slash; empty where there is no slash."""
-    return uri[: uri.find("/", uri.find("://") + 3) + 1]
-
-
 def kept_links(entry: Entry) -> str | None:
     """The links of an entry that are kept, whole, as JSON (RS-LN-03).
 
@@ -163,16 +152,11 @@ def kept_links(entry: Entry) -> str | None:
     """
     kept: list[Link] = []
     for relation, most in KEPT_RELATIONS.items():
-        found = [link for link in entry.links if link.rel == relation and link.href != entry.loc]
-        if len(found) > 1:
-            found.sort(key=lambda link: _LOWEST_PRIORITY if link.pri is None else link.pri)
-        hrefs: set[str] = set()
-        for link in found:
-            if len(hrefs) >= most:
-                break
-            if link.href not in hrefs and _ANY_HOST.refusal(link.href) is None:
-                hrefs.add(link.href)
-                kept.append(link)
+        best: dict[str, Link] = {}
+        found = (link for link in entry.links if link.rel == relation and link.href != entry.loc)
+        for link in sorted(found, key=lambda link: link.pri or _LOWEST_PRIORITY):
+            best.setdefault(link.href, link)
+        kept += islice((link for link in best.values() if _ANY_HOST.refusal(link.href) is None), most)
     kept += [link for link in entry.links if link.rel not in KEPT_RELATIONS][:_OTHER_LINKS]
     while kept:
         encoded = encode_links(kept)
@@ -247,7 +231,7 @@ class ChangeListStaging:
         self.times: list[Times] = []
         """The times that the entries state, in document order."""
 
-        self._until: int | None = None
+        self.until: int | None = None
         self._is_known = False
         """Whether changes are read from where the list was left, and not again from an earlier time."""
 
@@ -270,7 +254,7 @@ class ChangeListStaging:
         if document.kind is not Kind.CHANGE_LIST:
             return
         if not self.times:
-            from_, self._until = micros(document.from_), micros(document.until)
+            from_, self.until = micros(document.from_), micros(document.until)
             self.print = ChangeListFingerprint(self._before, self._uri, from_)
             self._is_known = bool(self._position.lists) and self.print.comparable
         rows = [row for row in map(self._change, entries) if row is not None]
@@ -311,10 +295,6 @@ class ChangeListStaging:
         if earliest >= from_:
             return from_
         return min(earliest, since) if self._first is ChangeKind.CREATED and since is not None else earliest
-
-    def changes(self, from_: int | None, clock: int) -> ChangeTimes:
-        """When each change was, in a list that begins at `from_` and was read at `clock`."""
-        return effective(self.times, from_, self._until, clock)
 
     def mark(self, t: Transaction, intervals: Sequence[Interval], pending: Collection[int]) -> None:
         """Give the rows of the list their times; those whose ordinals are in `pending` are to be done."""

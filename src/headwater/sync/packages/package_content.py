@@ -125,7 +125,7 @@ class PackageContent:
                 at = micros(self._listed.at) if at is None and self._listed is not None else at
             if member is not None:
                 moment = at if entry.datetime is None else micros(entry.datetime)
-                uri = uris.uri(entry.loc)
+                uri, _ = uris.judged(entry.loc)
                 stated = StatedMember(member, entry.hash, entry.length, micros(entry.lastmod), moment)
                 self._states.setdefault(uri, []).append(stated)
                 octets += _STATED_OCTETS + len(uri) + len(entry.hash or "")

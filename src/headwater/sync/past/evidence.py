@@ -39,7 +39,7 @@ from headwater.sync.lists.entries import (
     encode_links,
     links_of,
 )
-from headwater.sync.lists.position import NEVER, IndexedList, Position, ToldPeriods, touching
+from headwater.sync.lists.position import NEVER, IndexedList, Position, ToldPeriods, effective, touching
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
 from headwater.sync.past.versions import second_before
 from headwater.sync.source_times import SECOND, format_micros, last_micros, micros
@@ -348,7 +348,7 @@ class EvidenceReader:
         document = answer.document
         from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
         with self._context.database.write() as t:
-            staged.mark(t, staged.changes(from_, clock).intervals, ())
+            staged.mark(t, effective(staged.times, from_, staged.until, clock).intervals, ())
             t.run(_STATE_CHANGED, (number,))
             t.run("DELETE FROM temp.changed")
         if document.from_ is None:

@@ -196,7 +196,7 @@ class Discovery:
             self._unusable[form] = probe.unusable
         if probe.status == 200 or probe.link_header:
             return probe
-        self._faults.append(probe.status_fault)
+        self._faults.append(probe.refused or SourceFault(probe.unusable, where=probe.uri, rule="DST-A1"))
         return None
 
     def _go_around(self, *uris: str) -> None:
