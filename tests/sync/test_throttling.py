@@ -10,7 +10,6 @@ from headwater.transport.scheduler import (
     CLOSING_LIMIT,
     FIRST_LIMIT,
     LONGEST_BACKOFF_SECONDS,
-    LONGEST_PACE_SECONDS,
     RETRIED_STATUSES,
     SLOW_SECONDS,
     FetchBatch,
@@ -128,37 +127,6 @@ def test_a_host_that_closes_connections_is_asked_few_at_a_time() -> None:
     assert Host(2, is_closing=True).allowed == 2
 
 
-def test_refusals_lower_the_rate_and_answers_raise_it() -> None:
-    """DST-F1: each time that two requests are refused the pause is twice as long, and slowly shorter again."""
-    host = Host(64)
-    host.refused("a", 1.0, 100.05, 100.1)
-    assert host.pause == 0, "it may be the wish of one resource"
-    host.refused("b", 1.0, 100.09, 100.2)
-    host.refused("c", 1.0, 100.09, 100.3)  # was sent before that
-    assert host.pause == 0.05
-    host.refused("d", 1.0, 101.0, 101.1)
-    host.refused("e", 0.0, 102.0, 102.1)  # asks for nothing
-    assert host.pause == 0.1
-    for _ in range(70):
-        host.answered(0.01)
-    assert 0.045 < host.pause < 0.055
-    host.least_pause = 0.5
-    host.answered(0.01)
-    assert host.pause == 0.5
-
-
-@given(st.lists(st.tuples(st.booleans(), st.floats(0, 100)), max_size=100))
-def test_a_pace_is_bounded(events: list[tuple[bool, float]]) -> None:
-    host, now = Host(64), 1_000.0
-    for number, (is_answer, seconds) in enumerate(events):
-        now += seconds
-        if is_answer:
-            host.answered(seconds)
-        else:
-            host.refused(number % 3, seconds, now, now + 0.1)
-        assert 0 <= host.pause <= LONGEST_PACE_SECONDS
-
-
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_wish_for_patience_uses_up_no_try(status: int) -> None:
     """DST-F1: as often as it takes, but for five times the longest wait in all."""
@@ -229,7 +197,6 @@ def test_one_resource_that_asks_for_patience_alone_costs_the_others_little() -> 
                 asked += 1
                 ended = not queue.repeat(job, 503, None, 5.0, now)
     assert asked == 6, "three times by the wish of its host, and three tries as without one"
-    assert other.host.pause == 0
 
 
 def test_the_pace_of_a_host_is_kept() -> None:

@@ -53,11 +53,8 @@ SLOW_SECONDS = 0.25
 """A host that takes longer than this for an answer is asked no more at a time than now: it is slow, or is queueing."""
 
 LONGEST_PACE_SECONDS = 1.0
-"""Between two requests to one host there is no longer pause than this, whatever it asks for: `Crawl-delay`, or
-refusals. Of 100,000 resources each second is a day."""
-
-_FIRST_PAUSE = 0.05  # that a refusal leads to; the next one doubles it
-_RECOVERY = 0.99  # after 70 answers a pause is half as long
+"""Between two requests to one host there is no longer pause than this, whatever its `Crawl-delay` asks for. Of 100,000
+resources each second is a day."""
 
 LEAST_OCTETS_PER_CONNECTION = 4096
 """Octets a second that are worth a connection: with more of them each would look as if it stood still."""
@@ -171,8 +168,7 @@ class Host:
     """One origin: how many requests may be in flight to it and with what pause between them, and what waits.
 
     Until the first sign of overload each answer allows one request more, later each full round does (as TCP does), as
-    long as answers come quickly; overload halves. A pause comes by `Crawl-delay` (`least_pause`), or by refusals with
-    `Retry-After` of more than one request: each doubles it, and answers shorten it slowly.
+    long as answers come quickly; overload halves. A pause comes by `Crawl-delay`.
     """
 
     most: int
@@ -183,12 +179,7 @@ class Host:
     is_closing: bool = False
     """Whether it has closed the connection of its last answer."""
 
-    least_pause: float = 0.0
     pause: float = 0.0
-    paused_at: float = float("-inf")
-    refused_last: object = None
-    """The request that was refused last: of one alone it is no pause for the host."""
-
     refusals: int = 0
     """Since its last other answer."""
 
@@ -217,8 +208,6 @@ class Host:
         if self.limit < self.most and self.usual_seconds <= SLOW_SECONDS:
             self.limit = min(self.most, self.limit + (1 / self.limit if self.cautious else 1))
         self.refusals = 0
-        if self.pause:
-            self.pause = max(self.least_pause, self.pause * _RECOVERY if self.pause > _FIRST_PAUSE / 8 else 0.0)
 
     def overloaded(self, sent_at: float, now: float) -> None:
         """A request sent at `sent_at` was refused or lost; what was sent before the last cut says nothing new."""
@@ -226,14 +215,6 @@ class Host:
             self.limit = max(1.0, self.limit // 2)
             self.cut_at = now
             self.cautious = True
-
-    def refused(self, request: object, asked: float, sent_at: float, now: float) -> None:
-        """It asks for patience of `asked` seconds; what was sent before the last pause says nothing new."""
-        if asked and self.refused_last not in (None, request) and sent_at >= self.paused_at:
-            self.pause = max(self.least_pause, min(LONGEST_PACE_SECONDS, 2 * self.pause or _FIRST_PAUSE))
-            self.paused_at = now
-        self.refused_last = request
-        self.refusals += 1
 
 
 @dataclass(slots=True, eq=False)
@@ -301,9 +282,7 @@ class RequestScheduler:
     def keep_pace(self, uri: str, seconds: float) -> None:
         """Let so much time pass between the beginnings of two requests to the host of a URI, up to a bound."""
         if (site := site_of(uri)) is not None:
-            host = self._host(site)
-            host.least_pause = min(seconds, LONGEST_PACE_SECONDS)
-            host.pause = max(host.pause, host.least_pause)
+            self._host(site).pause = min(seconds, LONGEST_PACE_SECONDS)
 
     def rest(self, uri: str, seconds: float) -> None:
         """Start nothing at the host of a URI for so long, up to a bound, and ask it less at a time then."""
@@ -422,7 +401,7 @@ class RequestScheduler:
             wait = max(wait, asked)
             if status in _OVERLOADED_STATUSES and not is_own:  # the host speaks for itself, not for one resource
                 job.host.resume_at = max(job.host.resume_at, now + asked)
-                job.host.refused(job, asked, job.sent_at, now)
+                job.host.refusals += 1
         job.refusals += is_asked
         if is_patient:
             job.waited += max(asked or 0.0, 1.0)
