@@ -69,6 +69,10 @@ _CUT = "unexpected eof"
 """Its words for a connection that has ended where TLS had not: the answer may be longer (RFC 8446, 6.1)."""
 
 
+_METHODS = {"GET": pycurl.HTTPGET, "HEAD": pycurl.NOBODY, "POST": pycurl.POSTFIELDS}
+"""The options that make a request one of a method."""
+
+
 class _Socket(socket.socket):
     """A socket for libcurl, which takes a duplicate of its descriptor and has no use for it afterwards."""
 
@@ -100,7 +104,6 @@ class EasyHandle:
         reception = self.reception
         self.certified = False
         self.slowest = 0
-        self.method = ""
         self.lines: list[bytes] = []
         self.targeted = False
         self.curl: Any = pycurl.Curl()
@@ -154,29 +157,18 @@ class EasyHandle:
         for a body that does not fit it.
         """
         self.barred = None
+        self.slowest = slowest
         self.curl.setopt(pycurl.URL, uri)
         self.targeted = self.targeted or "%" in uri
         if self.targeted and not proxied:
             self.curl.setopt(pycurl.REQUEST_TARGET, dispatch.request_target(uri))
-        if self.slowest != slowest:
-            self.slowest = slowest
-            self.curl.setopt(pycurl.LOW_SPEED_LIMIT, slowest)
+        self.curl.setopt(pycurl.LOW_SPEED_LIMIT, slowest)
         if lines is not self.lines:
             self.lines = lines
             self.curl.setopt(pycurl.HTTPHEADER, lines)
-        if (body is not None) != (method == "POST"):
+        if (body is not None) != (method == "POST") or method not in _METHODS:
             raise ValueError(f"method {method} {'without' if body is None else 'with'} a body")
-        if self.method == method == "GET":
-            return
-        self.method = method
-        if body is not None:
-            self.curl.setopt(pycurl.POSTFIELDS, body)  # and makes it a POST
-        elif method == "HEAD":
-            self.curl.setopt(pycurl.NOBODY, 1)
-        elif method == "GET":
-            self.curl.setopt(pycurl.HTTPGET, 1)
-        else:
-            raise ValueError(f"method {method}")
+        self.curl.setopt(_METHODS[method], 1 if body is None else body)
 
     def identify(self, credentials: SignInCredentials | None, options: TransportOptions) -> None:
         """Show a client certificate, or none: libcurl cannot forget one, so that the handle is exchanged then."""
