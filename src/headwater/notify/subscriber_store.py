@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from enum import StrEnum
+from enum import Enum, StrEnum
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.times import from_optional
 from headwater.storage.database import Database, Schema, opened_to_read
 from headwater.storage.transaction import Transaction
-from headwater.typed_decoding import from_json
+from headwater.typed_decoding import from_json, from_values
 
 
 class ChannelProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,13 +204,9 @@ class SubscriberStore:
 
     def subscriptions(self) -> list[Subscription]:
         """All of them, oldest first."""
-        found: list[Subscription] = []
         with self.read() as t:
-            for row in t.rows(f"SELECT {_NAMES} FROM subscriptions ORDER BY id"):  # noqa: S608
-                told = dict(zip(_COLUMNS, row, strict=True))
-                told["kind"], told["state"] = Kind(told["kind"]), SubscriptionState(told["state"])
-                found.append(Subscription(**told))
-        return found
+            rows = t.fetch(f"SELECT {_NAMES} FROM subscriptions ORDER BY id")  # noqa: S608
+        return [from_values(dict(zip(_COLUMNS, row, strict=True)), Subscription) for row in rows]
 
     def add(self, t: Transaction, subscription: Subscription) -> None:
         """Remember a new one."""
@@ -296,8 +292,7 @@ def _keep(t: Transaction, channel: str, progress: ChannelProgress) -> None:
 
 
 def _values(subscription: Subscription) -> list[Any]:
-    values = [getattr(subscription, name) for name in _COLUMNS]
-    return [value.value if isinstance(value, Kind | SubscriptionState) else value for value in values]
+    return [value.value if isinstance(value, Enum) else value for value in msgspec.structs.astuple(subscription)]
 
 
 # how the copy stands

@@ -15,9 +15,9 @@ import hashlib
 import os
 import re
 import secrets
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
@@ -278,8 +278,7 @@ class FolderStore:
         self._foreign = foreign
         self._durable = durable
         self._known: dict[str, StoredObject] = {}
-        self._paths: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self._path = lru_cache(_REMEMBERED)(self._checked_path)
         self._safe_folders: set[Path] = set()
         with write_faults(self.root):
             make_folders(self.root) if durable else self.root.mkdir(parents=True, exist_ok=True)
@@ -331,27 +330,21 @@ class FolderStore:
             if held.is_vouched and (held.media_type, has_gzip) == (writing.kind.media_type, writing.kind.has_gzip):
                 return PutResult(held, is_new=False)
         placed = writing.place(before, durable=self._durable)
-        self._forget(name)
+        self._known.pop(name, None)
         return PutResult(self._describe(name, path, placed, writing.etag), is_new=not is_same)
 
     def stat(self, name: str) -> StoredObject | None:
         """The object, or None. Its digest is taken from memory while the file is the same, else from its octets where
         nothing vouches for it."""
         path = self._path(name)
-        with _read_faults(path), suppress(FileNotFoundError, NotADirectoryError):
-            with self._lock:
-                known = self._known.get(name)
-            if known and known.version == signature(path.stat()):
-                return known
-            with FileIO(path) as file:
-                return self._state_of(name, path, file)
+        with _read_faults(path), suppress(FileNotFoundError, NotADirectoryError), FileIO(path) as file:
+            return self._state_of(name, path, file)
         return None
 
     def _state_of(self, name: str, path: Path, file: FileIO) -> StoredObject:
         """What an open file is as an object: from memory, from its note, or from its octets."""
         state = signature(os.fstat(file.fileno()))
-        with self._lock:
-            known = self._known.get(name)
+        known = self._known.get(name)
         if known and known.version == state:
             return known
         if (note := read_note(path, state)) is not None:
@@ -364,10 +357,9 @@ class FolderStore:
     def version(self, name: str) -> Signature | None:
         """A validator of the present state, or None where there is no object: asked for with each request."""
         try:
-            state = os.stat(self._paths.get(name) or self._path(name))
+            return signature(os.stat(self._path(name)))
         except OSError:
             return None
-        return state.st_ino, state.st_mtime_ns, state.st_size
 
     def noted_etag(self, name: str) -> str | None:
         """The ETag in the label or the note of an object whose files look whole, by the sizes; no octets are read.
@@ -381,8 +373,7 @@ class FolderStore:
             return None
         labelled = read_whole_gzip_label(path, state[2])
         note = read_note(path, state) if labelled is None else labelled[0]
-        with self._lock:
-            known = self._known.get(name)
+        known = self._known.get(name)
         if note is None or (known is not None and known.octets == state[2] and known.etag != note.etag):
             return None
         return note.etag
@@ -415,13 +406,13 @@ class FolderStore:
         """Remove all files of the object, the object itself first; no effect when there is none."""
         path = self._path(name)
         with write_faults(path):
-            self._forget(name)
+            self._known.pop(name, None)
             state = signature_of(path)
             for victim in (path, gzip_path(path)):
                 with suppress(FileNotFoundError, NotADirectoryError):
                     victim.unlink()
-            if path.parent.is_dir():
-                self._sync(path.parent)
+            if self._durable and path.parent.is_dir():
+                sync_folder(path.parent)
             remove_note(path, state)
 
     def names(self, prefix: str = "") -> Iterator[str]:
@@ -459,18 +450,8 @@ class FolderStore:
             below[:] = sorted(name for name in below if depth > 1 or name not in self._foreign)
             yield Path(folder), files
 
-    def _path(self, name: str) -> Path:
-        path = self._paths.get(name)
-        if path is None:
-            path = os.fspath(self.root.joinpath(*check_name(name)))
-            if len(self._paths) >= _REMEMBERED:
-                self._paths.clear()
-            self._paths[name] = path
-        return Path(path)
-
-    def _sync(self, folder: Path) -> None:
-        if self._durable:
-            sync_folder(folder)
+    def _checked_path(self, name: str) -> Path:
+        return self.root.joinpath(*check_name(name))
 
     def _describe(self, name: str, path: Path, state: Signature, etag: str) -> StoredObject:
         labelled = read_whole_gzip_label(path, state[2])
@@ -489,15 +470,10 @@ class FolderStore:
             is_vouched=vouching is not None,
             mark=None if vouching is None else vouching.mark,
         )
-        with self._lock:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[name] = stored
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[name] = stored
         return stored
-
-    def _forget(self, name: str) -> None:
-        with self._lock:
-            self._known.pop(name, None)
 
 
 def _gzip_form(path: Path, stored: StoredObject) -> FileIO | None:

@@ -501,5 +501,4 @@ def _due(row: Sequence[Any]) -> DueSubscription:
 
 
 def _intent(row: Sequence[Any]) -> Intent:
-    told = dict(zip(_INTENT_FIELDS, row, strict=True))
-    return Intent(**told | {"is_unsubscribe": bool(told["is_unsubscribe"])})
+    return Intent(**dict(zip(_INTENT_FIELDS, row, strict=True)))
