@@ -150,10 +150,10 @@ CHALLENGES = [
     ({"WWW-Authenticate": 'Digest realm="x", nonce="y"'}, [], 401, ["digest", "--header"], ["--token"]),
     ({}, [], 401, ["--user", "--token"], []),
     ({}, [], 403, ["HTTP status 403", "--token or HEADWATER_TOKEN"], []),
-    ({}, ["--token", SECRET], 401, ["the token that was given is not accepted"], ["HEADWATER_USER"]),
-    ({"WWW-Authenticate": "Basic"}, ["--token", SECRET], 401, ["the token that was given is not", "--user"], []),
-    ({}, ["--user", f"anna:{SECRET}"], 401, ["the name and password that were given are not accepted"], []),
-    ({}, ["--user", f"anna:{SECRET}"], 403, ["the name and password that were given are not enough"], []),
+    ({}, ["--token", SECRET], 401, ["the credentials given are not accepted"], ["HEADWATER_USER"]),
+    ({"WWW-Authenticate": "Basic"}, ["--token", SECRET], 401, ["the credentials given are not accepted", "--user"], []),
+    ({}, ["--user", f"anna:{SECRET}"], 401, ["the credentials given are not accepted"], []),
+    ({}, ["--user", f"anna:{SECRET}"], 403, ["the credentials given are not enough"], []),
     ({}, ["--header", f"X-Key: {SECRET}"], 401, ["the credentials given are not accepted"], []),
 ]
 

@@ -14,7 +14,7 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -202,17 +202,6 @@ REFUSED = (401, 403)
 _SCHEME = r"(?:^|,)\s*([A-Za-z][A-Za-z0-9._~+/-]*)(?=\s|,|\Z)(?!\s*=)"
 
 
-class Presented(StrEnum):
-    """Which credentials a request carried."""
-
-    NOTHING = "nothing"
-    TOKEN = "the token that was given"  # noqa: S105
-    PASSWORD = "the name and password that were given"  # noqa: S105
-    OTHER = "the credentials given"
-    WITHHELD = "withheld"
-    """There was something, but for another origin than that which was asked at last."""
-
-
 class SignInCredentials(msgspec.Struct, frozen=True):
     """What is sent to the origin of the URI `origin`: an `Authorization` header's value, further headers, and the files
     of a client certificate and its key (PEM). Nothing of it is shown by `repr`.
@@ -226,13 +215,6 @@ class SignInCredentials(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"SignInCredentials({self.origin!r})"
-
-    @property
-    def presented(self) -> Presented:
-        """What this is called."""
-        value = self.authorization or next((v for n, v in self.headers if n.lower() == "authorization"), "")
-        scheme = value.partition(" ")[0].lower()
-        return {"bearer": Presented.TOKEN, "basic": Presented.PASSWORD}.get(scheme, Presented.OTHER)
 
     def lines(self, names: set[str]) -> list[bytes]:
         """The header lines of a request that has these headers (names in lower case) of its own."""

@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.errors import Exit, HeadwaterError
 from headwater.retry import LONGEST_WAIT_SECONDS
-from headwater.transport.access import Level, Presented, SignInCredentials, level_of
+from headwater.transport.access import Level, SignInCredentials, level_of
 from headwater.version import __version__
 
 
@@ -102,7 +102,9 @@ class Fetched(msgspec.Struct):
     failure: FetchFailure | None = None
     retry_after_seconds: float | None = None
     moved_to: str | None = None
-    presented: Presented = Presented.NOTHING
+    signed_in: bool | None = None
+    """Whether credentials were sent with the last request, or withheld from its origin; None: there are none."""
+
     tries: int = 1
 
     @property

@@ -25,7 +25,6 @@ from headwater.transport.access import (
     FIELD_NAME,
     AddressGuard,
     CaBundle,
-    Presented,
     SignInCredentials,
     ca_bundle,
     proxy_places,
@@ -449,7 +448,7 @@ class Transport:
             job.part.drop()
             job.part = None
         if self._credentials is not None:
-            answer.presented = self._credentials.presented if job.site == self._trusted else Presented.WITHHELD
+            answer.signed_in = job.site == self._trusted
         answer.tries = job.tries
         answer.moved_to = job.moved_to
         job.run.open -= 1

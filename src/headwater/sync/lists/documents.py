@@ -32,7 +32,7 @@ from headwater.spec.uris import origin, resolve
 from headwater.sync.connection import Origin, RedirectRefused, Unreachable, WrongDocument, cause_of, origin_of
 from headwater.sync.source_times import http_date_micros, strong_last_modified
 from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, Validators
-from headwater.transport.access import REFUSED, Presented, challenged
+from headwater.transport.access import REFUSED, challenged
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, FetchFailure, Objection
 from headwater.transport.scheduler import LONGEST_BACKOFF_SECONDS, LONGEST_PACE_SECONDS
 from headwater.transport.transport import StreamBroken, Transport
@@ -132,22 +132,20 @@ def sign_in_refused(uri: str, answer: Fetched) -> Unreachable | None:
         return None
     schemes = challenged(answer.headers.get("www-authenticate"))
     is_asked = answer.status == 401
-    if answer.presented is Presented.WITHHELD and origin(uri) != origin(answer.uri):
+    if answer.signed_in is False and origin(uri) != origin(answer.uri):
         what = f"this redirects to {answer.uri}, and credentials are sent to their own origin only"
         advice = f"If you trust it, give that address in place of yours: {answer.uri}"
-    elif answer.presented is Presented.WITHHELD:
+    elif answer.signed_in is False:
         what = "no credentials are sent here, because this is not the origin of the address that was given"
         advice = "Give the address of this origin, if the source is there; a second origin cannot have credentials."
-    elif answer.presented is Presented.NOTHING:
+    elif answer.signed_in is None:
         what = "the source requires authentication" if is_asked else "the source refuses anonymous access"
         advice = _ways_in(schemes)
     else:
-        accepted = "is" if answer.presented is Presented.TOKEN else "are"
-        what = f"{answer.presented} {accepted} {'not accepted' if is_asked else 'not enough to read this'}"
+        what = f"the credentials given are {'not accepted' if is_asked else 'not enough to read this'}"
         advice = "Check the credentials: they may be of another source, or have expired."
-        own = {Presented.TOKEN: "bearer", Presented.PASSWORD: "basic"}.get(answer.presented)
-        if schemes and own not in schemes:
-            advice += f" This server asks for another way: {_ways_in(schemes)}"
+        if schemes:
+            advice += f" This server says how to sign in: {_ways_in(schemes)}"
     what = f"{what} (HTTP status {answer.status})"
     return Unreachable(what, code="HW-SYN-15", where=uri, rule="DST-F2", advice=advice, cause=what)
 

@@ -54,7 +54,7 @@ from headwater.sync.transfer.work_queue import (
     octet_limit,
     request_headers,
 )
-from headwater.transport.access import REFUSED, Presented
+from headwater.transport.access import REFUSED
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, FetchFailure
 from headwater.transport.response import LASTING_OCTETS
 from headwater.transport.scheduler import RETRIED_STATUSES
@@ -228,7 +228,7 @@ class ResourceTransfer:
             if fetched.fetch.keep is not None and not passing:
                 self._tree.discard(os.path.basename(fetched.fetch.keep))
             reason = failure.text if failure is not None else f"HTTP status {fetched.status}"
-            if fetched.status in REFUSED and fetched.presented is Presented.WITHHELD:
+            if fetched.status in REFUSED and fetched.signed_in is False:
                 reason += "; credentials are sent to the origin of the source's address only"
             self._next(work, reason, fetched, mismatch=False)
 
