@@ -36,6 +36,7 @@ progress, and counts as a failed try."""
 _STRONG_AFTER_MICROS = 60 * 1_000_000  # a Last-Modified so long before Date is a strong validator
 _BLOCK = 1 << 20
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})\Z", re.IGNORECASE)
+_MISFIT = FetchFailure(FailureKind.PROTOCOL, "the server sends something else than the rest that was asked for")
 _STRONG_TAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"\Z')
 
 
@@ -132,31 +133,22 @@ def strong_validator(headers: Mapping[str, str]) -> str | None:
     return modified
 
 
-def range_of(part: PartialBody, headers: Mapping[str, str], site: str) -> tuple[int, int] | str:
-    """How many octets there are with a 206 from `site`, and how many in all; or why it is not the rest of `part`, nor
+def range_of(part: PartialBody, headers: Mapping[str, str], site: str) -> tuple[int, int] | None:
+    """How many octets there are with a 206 from `site`, and how many in all; None: it is not the rest of `part`, nor
     the beginning of the rest.
 
     A server that does not know `If-Range` sends the rest of whatever it has by now: the answer has to repeat the
     validator, where there is one.
     """
-    if part.site not in ("", site):
-        return "a part from another origin"
-    if headers.get("content-type", "").lower().startswith("multipart/byteranges"):
-        return "a part in several ranges"
-    if headers.get("content-encoding", "identity").strip().lower() != "identity":
-        return "a part with a content coding"
     found = _RANGE.match(headers.get("content-range", "").strip())
-    if found is None:
-        return f"a part without a usable Content-Range: {headers.get('content-range', '')[:100]!r}"
+    in_several = headers.get("content-type", "").lower().startswith("multipart/byteranges")
+    if found is None or in_several or part.site not in ("", site) or not has_ranges(headers):
+        return None
     first, last, total = map(int, found.groups())
     if first != part.octets or not first <= last < total or (part.total is not None and total != part.total):
-        return f"another part than requested: {found[0][:100]!r}, not from {part.octets} of {part.total}"
-    if part.validator is not None:
-        sent = headers.get("etag") if part.validator.startswith('"') else headers.get("last-modified")
-        if sent is None:
-            return "a part that does not say of which state it is"
-        if sent != part.validator:
-            return "a part of another state"
+        return None
+    if part.validator not in (None, headers.get("etag"), headers.get("last-modified")):
+        return None
     return last + 1, total
 
 
@@ -258,7 +250,9 @@ class ResponseReceiver:
         self._bound = min(SMALL_OCTETS, fetch.max_octets)
         self.hashers: list[tuple[str, _Hash]] | None = None
         self.resumed_at = 0
-        self.misfit: str | None = None
+        self.misfits = False
+        """Whether what comes is not the rest that was asked for."""
+
         self._asked = part
         self._site = site
         self._part = None
@@ -298,8 +292,7 @@ class ResponseReceiver:
             self.cut = True
             return self.octets <= ERROR_BODY_OCTETS
         if self._end and self.octets > self._end:
-            self.misfit = "more than the part that was announced"
-            self.failure = FetchFailure(FailureKind.PROTOCOL, self.misfit)
+            self.misfits, self.failure = True, _MISFIT
             return False
         declared = self.headers.get("content-length", "")
         most = self.fetch.max_octets
@@ -338,23 +331,17 @@ class ResponseReceiver:
         if self.status != 206:
             part.remove()
             return True
-        range_ = range_of(part, self.headers, self._site)
-        if isinstance(range_, str):
-            self.misfit = range_
-        else:
-            self._end, part.total = range_
-            if part.total > self.fetch.max_octets:
-                said = f"{part.total} octets declared, {self.fetch.max_octets} allowed"
-                self.failure = FetchFailure(FailureKind.TOO_LARGE, said)
-                part.remove()
-                return False
-            try:
+        self._end, part.total = range_of(part, self.headers, self._site) or (0, None)
+        if part.total is not None and part.total > self.fetch.max_octets:
+            said = f"{part.total} octets declared, {self.fetch.max_octets} allowed"
+            self.failure = FetchFailure(FailureKind.TOO_LARGE, said)
+        elif self._end:
+            with contextlib.suppress(OSError):
                 self._descriptor = part.open()
-            except OSError as error:
-                self.misfit = str(error)
-        if self.misfit is not None:
+        if self._descriptor < 0:
+            if self.failure is None:
+                self.misfits, self.failure = True, _MISFIT
             part.remove()
-            self.failure = FetchFailure(FailureKind.PROTOCOL, f"the server sends {self.misfit}")
             return False
         self._part, self._unfinished, self.hashers = part, part.path, part.hashers
         self.octets = self.resumed_at = part.octets

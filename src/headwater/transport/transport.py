@@ -406,7 +406,7 @@ class Transport:
             job.fetch, status, job.uri, headers, reception.octets, reception.resumed_at, brought, digests, body, held
         )
         answer.failure = failure
-        misfits = job.part is not None and (reception.misfit is not None or status == 416)
+        misfits = job.part is not None and (reception.misfits or status == 416)
         left = reception.what_is_left(failure)
         if left is not None and job.whole:
             left.drop()
