@@ -66,7 +66,6 @@ class Schema(msgspec.Struct, frozen=True):
         return len(self.migrations)
 
 
-_VERSION_AT, _HEADER_OCTETS = 60, 64  # where a file of SQLite has its user version: the last field that is read
 _ROOM = 1 << 17  # what SQLite's shared memory and a few pages of its log take
 _MEMORY = "/dev/shm"  # noqa: S108  a folder that nobody else can read is made there
 _IDLE_READERS = 8
@@ -323,16 +322,13 @@ def opened_to_read(path: Path, schema: Schema) -> Iterator[Database]:
     private copy. Raises DatabaseFaults and OSError.
     """
     writable = all(os.access(one, os.W_OK, effective_ids=True) for one in (path, path.parent))
-    header = b""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        header = file.read(_HEADER_OCTETS)
-    is_current = len(header) == _HEADER_OCTETS and int.from_bytes(header[_VERSION_AT:], "big") == schema.version
-    with (
-        Database(path, schema, durability=Durability.NORMAL)
-        if writable and _room(path.parent) >= _ROOM and is_current
-        else private_copy(path, schema) as database
-    ):
-        yield database
+    with contextlib.ExitStack() as stack:
+        database: Database | None = None
+        if writable and _room(path.parent) >= _ROOM:
+            as_it_is = msgspec.structs.replace(schema, may_migrate=False)
+            with contextlib.suppress(SchemaTooOld):
+                database = stack.enter_context(Database(path, as_it_is, durability=Durability.NORMAL))
+        yield database or stack.enter_context(private_copy(path, schema))
 
 
 @contextlib.contextmanager
