@@ -36,7 +36,9 @@ progress, and counts as a failed try."""
 _STRONG_AFTER_MICROS = 60 * 1_000_000  # a Last-Modified so long before Date is a strong validator
 _BLOCK = 1 << 20
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})\Z", re.IGNORECASE)
-_MISFIT = FetchFailure(FailureKind.PROTOCOL, "the server sends something else than the rest that was asked for")
+MISFIT = FetchFailure(FailureKind.PROTOCOL, "the server sends another part than was asked for", passing=True)
+"""What came of a request for the rest of a body: another try asks for all of it."""
+
 _STRONG_TAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"\Z')
 
 
@@ -250,9 +252,6 @@ class ResponseReceiver:
         self._bound = min(SMALL_OCTETS, fetch.max_octets)
         self.hashers: list[tuple[str, _Hash]] | None = None
         self.resumed_at = 0
-        self.misfits = False
-        """Whether what comes is not the rest that was asked for."""
-
         self._asked = part
         self._site = site
         self._part = None
@@ -292,7 +291,7 @@ class ResponseReceiver:
             self.cut = True
             return self.octets <= ERROR_BODY_OCTETS
         if self._end and self.octets > self._end:
-            self.misfits, self.failure = True, _MISFIT
+            self.failure = MISFIT
             return False
         declared = self.headers.get("content-length", "")
         most = self.fetch.max_octets
@@ -340,7 +339,7 @@ class ResponseReceiver:
                 self._descriptor = part.open()
         if self._descriptor < 0:
             if self.failure is None:
-                self.misfits, self.failure = True, _MISFIT
+                self.failure = MISFIT
             part.remove()
             return False
         self._part, self._unfinished, self.hashers = part, part.path, part.hashers

@@ -240,9 +240,6 @@ class ScheduledFetch:
     part: PartialBody | None = None
     """What has come of the body; the next try asks for the rest."""
 
-    whole: bool = False
-    """Whether its server did not send the rest that was asked for: it is asked for all of it."""
-
     def __post_init__(self) -> None:
         self.uri = self.fetch.uri
 

@@ -39,7 +39,7 @@ from headwater.transport.curl_handles import (
     MultiHandle,
 )
 from headwater.transport.fetch import DeadlineMet, FailureKind, Fetch, Fetched, FetchFailure, TransportOptions
-from headwater.transport.response import LEAST_PROGRESS_OCTETS, MOST_ROUNDS, ResponseReceiver, kept_part
+from headwater.transport.response import LEAST_PROGRESS_OCTETS, MISFIT, MOST_ROUNDS, ResponseReceiver, kept_part
 from headwater.transport.scheduler import (
     LEAST_OCTETS_PER_CONNECTION,
     FetchBatch,
@@ -406,10 +406,10 @@ class Transport:
             job.fetch, status, job.uri, headers, reception.octets, reception.resumed_at, brought, digests, body, held
         )
         answer.failure = failure
-        misfits = job.part is not None and (reception.misfits or status == 416)
         left = reception.what_is_left(failure)
-        if left is not None and job.whole:
-            left.drop()
+        if left is not None and (failure is MISFIT or status == 416):  # all of it is asked for then
+            answer.failure = failure = MISFIT
+            left.remove()
             left = None
         job.part = left
         # so much that the next try counts as the first
@@ -424,13 +424,6 @@ class Transport:
             raised, reception.raised = reception.raised, None
             job.run.open -= 1
             raise raised
-        if misfits and not job.whole:  # ask for all of it, once, and never again for a rest
-            if job.part is not None:
-                job.part.remove()
-                job.part = None
-            job.whole = True
-            self.queue.admit(job)
-            return
         if failure is None and status in dispatch.REDIRECTS and "location" in headers:
             answer.failure = self.queue.redirect(job, status, headers["location"])
             if answer.failure is None:
