@@ -21,7 +21,6 @@ from headwater.publish.publisher import Publisher
 from headwater.publish.resource_lists import RenderedPage, page
 from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import PublicationJob
-from headwater.publish.whole_lists import first_change
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.markup import md5_alone, plain_entries
 from headwater.spec.records import ChangeKind
@@ -40,26 +39,6 @@ CHANGE_LIST, RESOURCE_LIST = "files/classic/changelist.xml", "files/classic/reso
 
 def world_of(folder: Path, one: SetSettings = CLASSIC, *, page_entries: int = 50) -> PublishedCatalog:
     return PublishedCatalog(folder, sets=(one,), page_entries=page_entries)
-
-
-@pytest.mark.parametrize(
-    ("before", "retained", "last", "shown", "first"),
-    [
-        (None, 1, 0, 0, 1),  # nothing has changed yet
-        (None, 1, 8, 0, 1),  # all fit
-        (None, 1, 9, 9, 6),  # the newer half
-        (1, 1, 9, 9, 6),
-        (6, 1, 13, 9, 6),  # it goes on growing
-        (6, 1, 14, 14, 11),
-        (1, 5, 8, 8, 5),  # retention
-        (1, 5, 8, 2, 2),  # but not after what the Resource List shows
-        (1, 1, 9, 3, 3),
-        (1, 1, 12, 3, None),
-        (None, 11, 10, 10, 11),
-    ],
-)
-def test_where_the_change_list_begins(before: int | None, retained: int, last: int, shown: int, first: int | None):
-    assert first_change(before, retained, last, shown, 8) == first
 
 
 def test_what_the_lists_are(tmp_path: Path) -> None:

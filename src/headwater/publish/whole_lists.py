@@ -171,31 +171,15 @@ def publish_sitemap(job: PublicationJob, lists: ResourceLists) -> PageViewState:
 # Readers of that kind know no index, no closed lists, no `datetime`. A Capability List of their own names the two. With
 # each change the whole Change List is rendered again.
 #
-# It begins with the first change that retention leaves. When it would become longer than it may, it begins anew with
-# the newer half: so whoever comes back within that many changes finds all of them, and whoever comes later finds a
-# `from` after the own position, which is a gap (AMB-23, DST-C2). It never begins after what the Resource List beside it
-# shows, and anew with the last change that that list shows, so that its `from` is not later than the list's `at`: who
-# makes a baseline now misses nothing, and sees no gap (RS-TIME-08).
+# It begins with the first change that retention leaves. When it would become longer than it may, or retention moves on,
+# it begins anew, with the newer half at most: so whoever comes back within that many changes finds all of them, and
+# whoever comes later finds a `from` after the own position, which is a gap (AMB-23, DST-C2). The Resource List is
+# written before that, and the Change List begins with the last change that it shows, or an earlier one, so that its
+# `from` is not later than the list's `at`: who makes a baseline now misses nothing, and sees no gap (RS-TIME-08).
 
 _FORM = 2
 """The Resource List is rendered as a whole; in form 1 it was made of pages, each as old as it was, in form 0 with other
 digests after MD5."""
-
-
-def first_change(before: int | None, retained: int, last: int, shown: int, limit: int) -> int | None:
-    """The number of the first change to list; None: there are too many that the Resource List does not show.
-
-    `before` is the first one that is listed so far, `retained` the first that retention leaves, `last` the newest.
-    All up to `shown` are in the Resource List.
-    """
-    newest_shown = max(shown, 1)
-    start = max(before or 0, retained)
-    if start > shown + 1:
-        start = newest_shown
-    if last - start < limit:
-        return start
-    start = max(start, min(last - limit // 2 + 1, newest_shown))
-    return start if last - start < limit else None
 
 
 def classic_names(name: str, state: ClassicState) -> Iterator[str]:
@@ -217,66 +201,58 @@ class ClassicLists:
         Changes come first, so that they say all that the Resource List shows. A Change List that begins anew comes
         after it: the Resource List is never older than its `from`.
         """
-        job = self._job
+        job, changes = self._job, None
         before = None if job.refresh is Refresh.ALL else job.publication.classic
-        if before is None or before.form != _FORM:
-            # The Capability List for old harvesters.
-            settings, site = job.settings, job.context.site
-            up = Link(rel="up", href=site.url(source_description_name(site, job.name)))
-            about = () if settings.describedby is None else (Link(rel="describedby", href=settings.describedby),)
-            rows = (CLASSIC_RESOURCE_LIST, CLASSIC_CHANGE_LIST)
-            entries = [Entry(loc=site.url(f"{job.name}/{row.top.name}"), capability=row.name) for row in rows]
-            head = head_of(Kind.CAPABILITY_LIST, (*about, up))
-            job.store_writer.document(classic_capability_list_name(job.name), head, entries)
-            resources = self._write_resources(None, None)
-            listed = None if before is None else before.changes
-            return ClassicState(resources=resources, changes=self._begun_anew(listed, resources.seq), form=_FORM)
-        resources = before.resources
-        segments = self._newest_segments() if self._lists.rendered else job.snapshot.segments
-        changes = self._extended(segments, before.changes, resources.seq)
+        if before is not None and before.form == _FORM:
+            changes = self._extended(before.changes)
+            if changes is not None and not follows_pages(self._lists):
+                return msgspec.structs.replace(before, changes=changes)
+        else:
+            self._write_capability_list()
 
         def catch_up() -> None:
             nonlocal changes
-            if changes is not None:
-                changes = self._extended(self._newest_segments(), changes, before.resources.seq)
+            changes = None if changes is None else self._extended(changes)
 
-        # The Resource List has to show more soon, so that the Change List can begin anew in time.
-        is_late = changes is None or segments[-1].last - resources.seq > self._limit // 2
-        if is_late or follows_pages(self._lists):
-            resources = self._write_resources(before.resources, catch_up)
-        if changes is None:
-            changes = self._begun_anew(before.changes, resources.seq)
-        return ClassicState(resources=resources, changes=changes, form=_FORM)
-
-    def _write_resources(self, before: PageViewState | None, last: Callable[[], None] | None) -> PageViewState:
-        """Write the Resource List, and tell when it has become an index."""
-        job, name = self._job, self._job.name
+        name = job.name
         form = form_of(name, CLASSIC_RESOURCE_LIST, classic_capability_list_name(name), md5_alone)
-        resources = write_whole_list(job, form, last or (lambda: None)).state
-        if resources.is_indexed and (before is None or not before.is_indexed):
+        resources = write_whole_list(job, form, catch_up).state
+        if resources.is_indexed and (before is None or not before.resources.is_indexed):
             count = job.snapshot.state.count
             text = f"the Resource List of {name!r} for old harvesters is an index: {count:,} resources"
             job.context.listener(Notice("HW-PUB-16", text, set_name=name))
-        return resources
+        if changes is None:
+            changes = self._begun_anew(0 if before is None else before.changes.first, resources.seq)
+        return ClassicState(resources=resources, changes=changes, form=_FORM)
 
-    def _newest_segments(self) -> Sequence[Segment]:
+    def _write_capability_list(self) -> None:
+        settings, site, name = self._job.settings, self._job.context.site, self._job.name
+        up = Link(rel="up", href=site.url(source_description_name(site, name)))
+        about = () if settings.describedby is None else (Link(rel="describedby", href=settings.describedby),)
+        rows = (CLASSIC_RESOURCE_LIST, CLASSIC_CHANGE_LIST)
+        entries = [Entry(loc=site.url(f"{name}/{row.top.name}"), capability=row.name) for row in rows]
+        head = head_of(Kind.CAPABILITY_LIST, (*about, up))
+        self._job.store_writer.document(classic_capability_list_name(name), head, entries)
+
+    def _segments(self) -> Sequence[Segment]:
         """With the changes that came since the publication began: resources that are read now show them."""
         return self._job.context.catalog.snapshot_of(self._job.name).segments
 
-    def _extended(self, segments: Sequence[Segment], before: LongChangeList, shown: int) -> LongChangeList | None:
+    def _extended(self, before: LongChangeList) -> LongChangeList | None:
         """The Change List with what is new at its end; None when it has to begin anew."""
+        segments = self._segments()
         last = segments[-1].last
-        start = first_change(before.first, self._retained(segments).first, last, shown, self._limit)
-        if start != before.first:
+        if before.first < self._retained(segments).first or last - before.first >= self._limit:
             return None
         return before if last == before.seq else self._written(before.first, before.from_, last)
 
-    def _begun_anew(self, before: LongChangeList | None, shown: int) -> LongChangeList:
-        """The Change List from where it may begin: with fewer changes, where they take too many octets."""
-        segments = self._newest_segments()
+    def _begun_anew(self, before: int, shown: int) -> LongChangeList:
+        """The Change List from where it may begin, not before change `before`, where all up to `shown` are shown."""
+        segments = self._segments()
         last, retained = segments[-1].last, self._retained(segments)
-        start = first_change(None if before is None else before.first, retained.first, last, shown, self._limit)
-        start = max(shown, 1) if start is None else start
+        start = max(before, retained.first)
+        if last - start >= self._limit:
+            start = min(last - self._limit // 2 + 1, max(shown, 1))
         while (written := self._written(start, self._from(segments, retained, start), last)) is None:
             newer = min(last - (last - start) // 2 + 1, max(shown, 1))
             assert newer > start, "a Change List with the changes of one publication is never too long"
