@@ -103,14 +103,7 @@ def read_change_dump(fetch: Fetch, name: str = "files", base: str = BASE) -> Pac
     assert head.from_ is not None, "RS-CD-01"
     assert head.until is None
     assert href(head, "up") == own, "RS-CD-01"
-    if head.kind is Kind.CHANGE_DUMP_INDEX:  # RS-CDI-01
-        assert [one.from_ for one in entries] == sorted(one.from_ for one in entries if one.from_)
-        parts = [read_named(fetch, one.loc) for one in entries]
-        assert all(href(part, "index") == url for part, _ in parts), "RS-CD-02"
-        assert [part.from_ for part, _ in parts] == [one.from_ for one in entries]
-        entries = [one for _, some in parts for one in some]
-    else:
-        assert head.kind is Kind.CHANGE_DUMP
+    assert head.kind is Kind.CHANGE_DUMP
     found = PackedChanges(head.from_, [], [], [], [])
     end = head.from_
     for entry in entries:

@@ -118,14 +118,8 @@ def read_resource_dump(fetch: Fetch, name: str = "files", base: str = BASE) -> P
     assert head.at is not None, "RS-RD-01"
     assert head.completed is not None
     assert href(head, "up") == own, "RS-RD-02"
-    if head.kind is Kind.RESOURCE_DUMP_INDEX:  # RS-RDI-01
-        parts = [read_named(fetch, one.loc) for one in entries]
-        assert all(href(part, "index") == dumps[0] for part, _ in parts), "RS-RD-03"
-        assert [part.at for part, _ in parts] == [one.at for one in entries]
-        entries = [one for _, some in parts for one in some]
-    else:
-        assert head.kind is Kind.RESOURCE_DUMP
-        assert head.link("index") is None
+    assert head.kind is Kind.RESOURCE_DUMP
+    assert head.link("index") is None
     found = PackedResources(head.at, {}, {}, {})
     for entry in entries:
         _package(fetch, entry, own, found)

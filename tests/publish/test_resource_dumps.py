@@ -16,7 +16,6 @@ import pytest
 from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource
 from headwater.files import file_copies
 from headwater.packages.zip_writer import ZipWriter
-from headwater.publish import documents
 from headwater.publish import package_builder as spool
 from headwater.publish.plan import GRACE_SECONDS, Refresh
 from headwater.publish.publication_state import decode_publication
@@ -418,17 +417,6 @@ def test_what_killed_processes_have_packed_is_cleaned_away(tmp_path: Path) -> No
     world.publish()
     assert world.store.stat(stray) is None
     assert world.store.stat(manifest) is None
-
-
-def test_very_many_packages_are_grouped_by_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RS-RDI-01, RS-RD-03."""
-    monkeypatch.setattr(documents, "DUMP_ENTRIES", 2)
-    world = PackedCatalog(tmp_path, page_entries=2)
-    world.load(texts(9))
-    world.publish()
-    world.pack()
-    assert len(dump(world).packages) == 5
-    assert held(world) == texts(9)
 
 
 def test_dump_and_changes_since_come_to_the_state(tmp_path: Path) -> None:

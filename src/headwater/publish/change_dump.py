@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent, strongest_digest
-from headwater.catalog.interface import Catalog, Change, Metadata, Segment
+from headwater.catalog.interface import Catalog, Change, Segment
 from headwater.progress import Notice, Progress, of_set
 from headwater.publish import documents
 from headwater.publish.added_links import EntryPlace
@@ -34,12 +34,12 @@ from headwater.publish.package_builder import (
     entry_octets,
     file_name,
 )
-from headwater.publish.patches import packed_patch
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import ChangeDumpState, ChangePackage, decode_publication
-from headwater.publish.site import SetSettings, change_package_names
+from headwater.publish.site import SetSettings, change_dump_name, change_package_names
 from headwater.publish.store_writer import PublicationJob, changes_between
-from headwater.spec.records import ChangeKind, Link
+from headwater.spec.kinds import Kind
+from headwater.spec.records import ChangeKind
 from headwater.spec.times import MICROSECOND
 from headwater.versions.history import History, has_history, sha256_of
 from headwater.versions.predecessors import Predecessors
@@ -47,9 +47,9 @@ from headwater.versions.retention import DigestSet, needed_digests
 from headwater.versions.store import VersionStore
 
 UNKNOWN_TYPE = "application/octet-stream"
-_PATCH_LINK_OCTETS = 300
-"""What the link to a patch takes in a manifest, besides its address."""
 _TELL_EVERY = 500
+MOST_PACKAGES = 20_000
+"""So many stand in a Change Dump, which is one document even where each has the longest URLs (RS-LIM-01)."""
 
 
 class PackagePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +63,15 @@ class PackagePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kept(state: ChangeDumpState, segments: Sequence[Segment], first: int) -> ChangeDumpState:
-    """The Change Dump without what is of segments before number `first`: they have left the Change Lists."""
+    """The Change Dump without what is of segments before number `first`: they have left the Change Lists.
+
+    Of more than MOST_PACKAGES the oldest leave it, too.
+    """
     begin = next((one for one in segments if one.number >= first), segments[-1])
-    if state.first >= begin.first and state.from_ >= begin.from_:
+    packages = state.packages[-MOST_PACKAGES:]
+    if state.first >= begin.first and state.from_ >= begin.from_ and packages == state.packages:
         return state
-    packages = tuple(one for one in state.packages if one.segment >= begin.number)
+    packages = tuple(one for one in packages if one.segment >= begin.number)
     if packages:
         return msgspec.structs.replace(state, first=packages[0].first, from_=packages[0].from_, packages=packages)
     return ChangeDumpState(first=begin.first, from_=begin.from_)
@@ -95,8 +99,8 @@ def next_package(
 
 
 def change_dump_names(name: str, state: ChangeDumpState) -> Iterator[str]:
-    """The Change Dump, or its index and the parts, and the packages with the copies of their manifests."""
-    yield from documents.dump_part_names(name, CHANGE_DUMP, len(state.packages))
+    """The Change Dump, and the packages with the copies of their manifests."""
+    yield change_dump_name(name)
     for one in state.packages:
         yield from change_package_names(name, one.segment, one.hash)
 
@@ -115,17 +119,15 @@ def publish_change_dump(job: PublicationJob) -> ChangeDumpState:
             state = ChangeDumpState(first=state.next_first, from_=state.next_from)
     state = kept(state, segments, max(job.first, job.publication.history))
     if state != before or job.refresh is Refresh.ALL:
-        job.store_writer.documents(documents.change_dump(job.context.site, job.name, state))
+        job.store_writer.document(*documents.change_dump(job.context.site, job.name, state))
     return state
 
 
-def pack_changes(
-    packing: Packing, contents: KeptContents, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]
-) -> PackResult:
+def pack_changes(packing: Packing, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]) -> PackResult:
     """Make the package of the set's Change Dump that is due, and name it (`Publisher.pack_changes`)."""
-    found = packing.look(settings) if settings.change_dump else None
+    contents, found = packing.change_contents, packing.look(settings) if settings.change_dump else None
     before = None if found is None else found[1].change_dump
-    if found is None or before is None:
+    if contents is None or found is None or before is None:
         return NOTHING_PACKED
     (snapshot, publication), context, name = found, packing.context, settings.name
     due = next_package(before, snapshot.segments, settings, context.clock(), at_once=at_once)
@@ -150,7 +152,7 @@ def pack_changes(
             context.listener(Notice("HW-PUB-13", text, f"{name}: {change.uri[:200]}"))
             state = ChangeDumpState(first=change.seq + 1, from_=change.at + MICROSECOND)
     documented = documents.change_dump(context.site, name, state)
-    packing.name(settings, publication, state, change_dump_names, names, documented)
+    packing.name(CHANGE_DUMP, settings, publication, state, change_dump_names, names, [documented])
     return PackResult(is_done=True)
 
 
@@ -159,32 +161,19 @@ def _take(package: SpooledPackage[Change], contents: KeptContents, change: Chang
     if change.change is ChangeKind.DELETED:
         is_packed = package.builder.reserve(0, entry_octets(change, ""))
         if is_packed:
-            package.packed.append((change, {}, ()))
+            package.packed.append((change, {}))
         return is_packed
     path = f"/changes/{change.seq:010d}/{file_name(change.uri)}"
-    if not package.builder.reserve(change.metadata.length or 0, entry_octets(change, path)):
-        return False
     content = contents.open(package.settings.name, change)
     if isinstance(content, NoContent):
         return False
-    if change.metadata.length is None:
-        package.builder.add(content.octets, 0)
+    if not package.builder.reserve(content.octets, entry_octets(change, path)):
+        content.close()
+        return False
     if package.take(path, content, change.metadata) is not None:
         return False
     # RS-CDM-07: every bitstream has a type
-    stated = {"path": path, "type": change.metadata.type or UNKNOWN_TYPE}
-    links: tuple[Link, ...] = ()
-    context, name = package.context, package.settings.name
-    has_patch = change.change is ChangeKind.UPDATED and bool(package.settings.patch)
-    found = packed_patch(context.catalog, context.store, name, change) if has_patch else None
-    if found is not None:
-        patch, octets = found
-        path = f"/patches/{change.seq:010d}.{patch.suffix}"
-        package.take(path, octets, Metadata(type=patch.media_type, length=len(octets)))
-        link = patch.link(context.site, name, change)
-        package.builder.add(len(octets), len(link.href) + _PATCH_LINK_OCTETS)
-        links = (msgspec.structs.replace(link, path=path),)  # in a manifest it has a path (RS-CDM-11)
-    package.packed.append((change, stated, links))
+    package.packed.append((change, {"path": path, "type": change.metadata.type or UNKNOWN_TYPE}))
     return True
 
 
@@ -211,7 +200,9 @@ def _put(package: SpooledPackage[Change], due: PackagePlan) -> ChangePackage:
     site, name = package.context.site, package.settings.name
     one = package_of(due, package.packed[-1][0])
     octets, sha256 = package.put(
-        documents.change_dump_manifest(site, name, one.from_, one.until),
+        documents.head_of(
+            Kind.CHANGE_DUMP_MANIFEST, documents.set_links(site, name, None), from_=one.from_, until=one.until
+        ),  # all changes of these times are in it (RS-CDM-02, RS-CDM-10)
         lambda rows: documents.change_entries(rows, site.resource_prefix(name), site.profile),
         partial(change_package_names, name, one.segment),
         latest=one.until,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from headwater.catalog.interface import Change, Resource, Segment
-from headwater.publish.capabilities import ARCHIVES, CHANGE_DUMP, CHANNELS, RESOURCE_DUMP, Capability, part_name
+from headwater.publish.capabilities import ARCHIVES, CHANNELS
 from headwater.publish.publication_state import (
     ChangeDumpState,
     ChangePackage,
@@ -24,12 +24,14 @@ from headwater.publish.site import (
     SetSettings,
     Site,
     capability_list_name,
+    change_dump_name,
     change_list_name,
     change_package_names,
     change_segment_name,
     classic_capability_list_name,
     dump_offer_of,
     offered,
+    resource_dump_name,
     resource_list_name,
     resource_package_names,
     resource_page_name,
@@ -44,11 +46,6 @@ from headwater.storage.object_store import ZIP
 
 ENDINGS = (b"</sitemapindex>", b"</urlset>")
 """How every document ends."""
-
-
-DUMP_ENTRIES = 10_000
-"""So many packages stand in one dump; more are grouped by an index."""
-_DUMP_INDEXES = {Kind.RESOURCE_DUMP: Kind.RESOURCE_DUMP_INDEX, Kind.CHANGE_DUMP: Kind.CHANGE_DUMP_INDEX}
 
 
 PageTimes = tuple[int, dt.datetime, dt.datetime]
@@ -109,11 +106,6 @@ def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> t
     return head_of(Kind.CAPABILITY_LIST, (*_described(settings.describedby), up, *offers)), entries
 
 
-def change_notification(site: Site, name: str, from_: dt.datetime, until: dt.datetime) -> Document:
-    """The head of a Change Notification: all changes after `from` up to `until` are in it (RS-CN-03, RS-CN-04)."""
-    return head_of(Kind.CHANGE_NOTIFICATION, set_links(site, name, None), from_=from_, until=until)
-
-
 def resource_list(site: Site, name: str, at: dt.datetime, completed: dt.datetime, *, indexed: bool) -> Document:
     """The head of a Resource List, or of one page of it (`indexed`)."""
     links = current_links(site, name, Kind.RESOURCE_LIST, resource_list_name(name) if indexed else None)
@@ -160,39 +152,8 @@ def change_list_index(site: Site, name: str, segments: Sequence[Segment]) -> tup
     return head, entries
 
 
-def dump_documents(
-    site: Site, name: str, row: Capability, head: Document, packages: list[Entry]
-) -> Iterator[tuple[str, Document, list[Entry]]]:
-    """A dump of a set with its name; of very many packages its parts, then their index (RS-RDI-01, RS-CDI-01, AMB-63).
-
-    Each part states the times of its packages: from when the first one is, or the earliest `at` and the latest
-    `completed` (AMB-24).
-    """
-    top = f"{name}/{row.top.name}"
-    if len(packages) <= DUMP_ENTRIES:
-        yield top, head, packages
-        return
-    parts = []
-    for number, start in enumerate(range(0, len(packages), DUMP_ENTRIES)):
-        some = packages[start : start + DUMP_ENTRIES]
-        part, from_ = f"{name}/{part_name(row, number)}", some[0].from_
-        at = min((one.at for one in some if one.at is not None), default=None)
-        completed = max((one.completed for one in some if one.completed is not None), default=None)
-        stated = head_of(row.kind, set_links(site, name, top), at=at, completed=completed, from_=from_)
-        yield part, stated, some
-        parts.append(Entry(loc=site.url(part), at=at, completed=completed, from_=from_))
-    yield top, msgspec.structs.replace(head, kind=_DUMP_INDEXES[row.kind]), parts
-
-
-def dump_part_names(name: str, row: Capability, packages: int) -> Iterator[str]:
-    """The names of the documents of a dump of so many packages."""
-    yield f"{name}/{row.top.name}"
-    if packages > DUMP_ENTRIES:
-        yield from (f"{name}/{part_name(row, number)}" for number in range(-(-packages // DUMP_ENTRIES)))
-
-
-def resource_dump(site: Site, name: str, state: ResourceDumpState) -> Iterator[tuple[str, Document, list[Entry]]]:
-    """A Resource Dump: `at` is the earliest of the packages, `completed` the latest (AMB-24)."""
+def resource_dump(site: Site, name: str, state: ResourceDumpState) -> tuple[str, Document, list[Entry]]:
+    """A Resource Dump with its name: `at` is the earliest of the packages, `completed` the latest (AMB-24)."""
     at = min((page.at for page in state.pages), default=state.at)
     completed = max((page.completed for page in state.pages), default=at)
     links = current_links(site, name, Kind.RESOURCE_DUMP)
@@ -201,8 +162,7 @@ def resource_dump(site: Site, name: str, state: ResourceDumpState) -> Iterator[t
         for page in state.pages
         for part, one in enumerate(page.packages)
     ]
-    head = head_of(Kind.RESOURCE_DUMP, links, at=at, completed=completed)
-    return dump_documents(site, name, RESOURCE_DUMP, head, packages)
+    return resource_dump_name(name), head_of(Kind.RESOURCE_DUMP, links, at=at, completed=completed), packages
 
 
 def resource_package_entry(site: Site, name: str, page: PagePackages, part: int, one: ResourcePackage) -> Entry:
@@ -223,30 +183,20 @@ def _package_entry(site: Site, names: tuple[str, str], one: ResourcePackage | Ch
     )
 
 
-def resource_dump_manifest(site: Site, name: str, at: dt.datetime) -> Document:
-    """The head of a package's manifest (RS-RDM-02); without `completed`, so that the same state gives the same."""
-    return head_of(Kind.RESOURCE_DUMP_MANIFEST, set_links(site, name, None), at=at)
+def change_dump(site: Site, name: str, state: ChangeDumpState) -> tuple[str, Document, list[Entry]]:
+    """A Change Dump with its name: never closed, because packages are added (RS-CD-04).
 
-
-def change_dump(site: Site, name: str, state: ChangeDumpState) -> Iterator[tuple[str, Document, list[Entry]]]:
-    """A Change Dump: never closed, because packages are added (RS-CD-04).
-
-    Its packages follow each other without a gap, so `from` of the document or part is that of the first (RS-CD-01).
+    Its packages follow each other without a gap, so its `from` is that of the first (RS-CD-01).
     """
     links = current_links(site, name, Kind.CHANGE_DUMP)
     packages = [change_package_entry(site, name, one) for one in state.packages]
-    return dump_documents(site, name, CHANGE_DUMP, head_of(Kind.CHANGE_DUMP, links, from_=state.from_), packages)
+    return change_dump_name(name), head_of(Kind.CHANGE_DUMP, links, from_=state.from_), packages
 
 
 def change_package_entry(site: Site, name: str, one: ChangePackage) -> Entry:
     """A package with its times (half-open, AMB-11), and the copy of its manifest (RS-CD-05…08)."""
     entry = _package_entry(site, change_package_names(name, one.segment, one.hash), one)
     return msgspec.structs.replace(entry, from_=one.from_, until=one.until)
-
-
-def change_dump_manifest(site: Site, name: str, from_: dt.datetime, until: dt.datetime) -> Document:
-    """The head of a package's manifest: all changes of these times are in it (RS-CDM-02, RS-CDM-10)."""
-    return head_of(Kind.CHANGE_DUMP_MANIFEST, set_links(site, name, None), from_=from_, until=until)
 
 
 def resource_entries(rows: Iterable[Resource], prefix: str) -> Iterator[Entry]:

@@ -35,21 +35,21 @@ from headwater.spec.times import EPOCH, MICROSECOND
 RESET = "reset"
 """In place of a fingerprint: what is published is to be written again."""
 
-_HEAD_OCTETS = 8_192
 _NUMBER = re.compile(r"/changelist/([0-9]+)\.xml\Z")
 
 
 class StoredHistory(msgspec.Struct, frozen=True):
     """The history of a set as its stored documents tell it.
 
-    `number` and `newest` are number and name of the newest numbered Change List (-1, None: there is none), `last` is
-    the mark of the newest Change List that has one, `latest` the latest time that is stated (None: no documents).
+    `number` is that of the newest numbered Change List (-1: there is none), `open` its name where it is not known to be
+    closed. `last` is the mark of the newest Change List that has one, `latest` the latest time that is stated (None: no
+    documents).
     `generations` are those of all marks; an empty one stands for a document without a mark. `change_lists` are the
     names of the Change Lists that were looked at.
     """
 
     number: int
-    newest: str | None
+    open: str | None
     last: DocumentMark | None
     latest: dt.datetime | None
     generations: frozenset[str]
@@ -136,8 +136,8 @@ class HistoryReset(NamedTuple):
         while closed.number < stored.number:
             closed = self.context.catalog.close_segment(name, late)
         retired = dict(publication.retired)
-        if stored.newest is not None and self._is_open(stored.newest):
-            retired[stored.newest] = EPOCH  # it goes once the index is another one (AMB-63)
+        if stored.open is not None:  # it goes once the index is another one (AMB-63): who polls it goes to that
+            retired[stored.open] = EPOCH
         # The new Resource List is as late as the first Change List that is named (`plan.true_at`).
         return msgspec.structs.replace(
             publication,
@@ -145,18 +145,9 @@ class HistoryReset(NamedTuple):
             open=OpenList(first=closed.number + 1),
             history=closed.number + 1,
             at=closed.until,
-            shown=(),
             retired=tuple(retired.items()),
             archive=None if publication.is_moved(self.context.site, name) else publication.archive,
         )
-
-    def _is_open(self, name: str) -> bool:
-        """Whether a Change List is there and open: once it is removed, who polls it goes to the index (RS-DST-09)."""
-        held = self.context.store.open(name)
-        if held is None:
-            return False
-        with held:
-            return b" until=" not in held.read(0, _HEAD_OCTETS).partition(b"<url>")[0]
 
     def _stored(self, name: str) -> StoredHistory:
         """The history that the documents of a set in the store tell."""
@@ -175,7 +166,7 @@ class HistoryReset(NamedTuple):
         times = [stored.modified if (mark := marks[one]) is None else mark.latest for one, stored in present.items()]
         return StoredHistory(
             number=number,
-            newest=newest,
+            open=newest if newest in present and not ((mark := marks[newest]) and mark.is_closed) else None,
             last=last,
             latest=max(times, default=None),
             generations=frozenset("" if mark is None else mark.generation for mark in marks.values()),

@@ -17,7 +17,7 @@ from headwater.catalog.interface import Catalog
 from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST, NUMBER, RESOURCE_DUMP, Capability
-from headwater.publish.documents import head_of
+from headwater.publish.documents import head_of, set_links
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
     SOURCE_DESCRIPTION,
@@ -58,17 +58,17 @@ def change_payload(
     takes `most_octets`. Raises the catalog's faults.
     """
     settings, rows = site.settings(name), catalog.changes(name, after, min(most, last - after))
-    added = AddedLinks(site, settings, catalog, has_patches=bool(settings.patch))
+    added, links = AddedLinks(site, settings, catalog, has_patches=bool(settings.patch)), set_links(site, name, None)
     while True:
         until = rows[-1].at
-        head = documents.change_notification(site, name, from_, until)
+        head = head_of(Kind.CHANGE_NOTIFICATION, links, from_=from_, until=until)
         linked = added.to(rows, EntryPlace.CHANGE_LIST)  # as in a Change List (RS-CN-10…14)
         entries = documents.change_entries(linked, site.resource_prefix(name), site.profile)
         octets = b"".join(render_document(head, entries, site.profile))
         if len(octets) <= most_octets:
             return ChangePayload(last=rows[-1].seq, until=until, octets=octets)
         if len(rows) == 1:
-            head = documents.change_notification(site, name, until, until)
+            head = head_of(Kind.CHANGE_NOTIFICATION, links, from_=until, until=until)
             octets = b"".join(render_document(head, (), site.profile))
             return ChangePayload(last=rows[0].seq, until=until, octets=octets)
         rows = rows[: len(rows) // 2]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import msgspec
@@ -28,6 +28,7 @@ import msgspec
 from headwater.catalog.content import (
     Absence,
     ContentChanged,
+    ContentReader,
     NoContent,
     OpenContent,
     read_and_close,
@@ -41,6 +42,7 @@ from headwater.packages.member_paths import MANIFEST, MemberNames
 from headwater.packages.zip_writer import ZipWriter, pays
 from headwater.publish.added_links import AddedLinks, EntryPlace, Row
 from headwater.publish.archives import archive_names
+from headwater.publish.capabilities import CHANGE_DUMP, Capability
 from headwater.publish.plan import with_retired
 from headwater.publish.publication_state import (
     ChangeDumpState,
@@ -52,9 +54,12 @@ from headwater.publish.publication_state import (
 )
 from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import DocumentMark, PublishContext, StoreWriter, render_document
-from headwater.spec.records import Document, Entry, Link
+from headwater.spec.records import Document, Entry
 from headwater.spec.uris import quote_path
 from headwater.storage.object_store import XML, ZIP
+
+if TYPE_CHECKING:
+    from headwater.publish.change_dump import KeptContents
 
 # Members
 
@@ -105,21 +110,12 @@ class PackageBuilder:
         ):
             return False
         self.entries += 1
-        self.add(octets, manifest_octets)
-        return True
-
-    def add(self, octets: int, manifest_octets: int) -> None:
-        """Count what an entry has besides, whether it is within the bounds or not."""
         self.octets += octets
         self.manifest_octets += manifest_octets
+        return True
 
-    def member(
-        self, path: str, content: bytes | OpenContent, stated: Metadata
-    ) -> Generator[bytes, None, Absence | None]:
-        """The octets of one member; returns why its content cannot be had, if so. An open content is closed."""
-        if isinstance(content, bytes):
-            yield self.zip.member(path, content, deflate=self._pays(stated, len(content)))
-            return None
+    def member(self, path: str, content: OpenContent, stated: Metadata) -> Generator[bytes, None, Absence | None]:
+        """The octets of one member; returns why its content cannot be had, if so. The content is closed."""
         if content.octets <= SMALL_OCTETS:
             found = read_and_close(content, stated, by_digest=self.by_digest)
             if isinstance(found, NoContent):
@@ -264,8 +260,8 @@ class SpooledPackage(Generic[Row]):
         place: EntryPlace,
     ) -> None:
         """The spool lies in `folder`, or where temporary files lie; `place` is the kind of manifest."""
-        self.packed: list[tuple[Row, dict[str, Any], tuple[Link, ...]]] = []
-        """What is packed, each with what its entry in the manifest states besides, and with links of its own."""
+        self.packed: list[tuple[Row, dict[str, Any]]] = []
+        """What is packed, each with what its entry in the manifest states besides."""
         self.builder = PackageBuilder(
             most_entries=settings.package_entries,
             most_octets=settings.package_octets,
@@ -285,10 +281,10 @@ class SpooledPackage(Generic[Row]):
         """Give the spool up."""
         self._file.close()
 
-    def take(self, path: str, content: bytes | OpenContent, stated: Metadata) -> Absence | None:
+    def take(self, path: str, content: OpenContent, stated: Metadata) -> Absence | None:
         """Take one member in; of one whose content cannot be had nothing is left, and why is returned.
 
-        An open content is closed.
+        The content is closed.
         """
         blocks = self.builder.member(path[1:], content, stated)
         begin, is_long = self.builder.zip.octets, False
@@ -321,10 +317,10 @@ class SpooledPackage(Generic[Row]):
         segment it holds. Returns its octets and that. Raises the store's faults.
         """
         added = AddedLinks(self.context.site, self.settings, self.context.catalog)
-        rows = added.to((row for row, _stated, _links in self.packed), self._place, self.builder.manifest_octets)
+        rows = added.to((row for row, _stated in self.packed), self._place, self.builder.manifest_octets)
         entries = (
-            msgspec.structs.replace(entry, **stated, links=entry.links + links)
-            for entry, (_row, stated, links) in zip(entries_of(rows), self.packed, strict=True)
+            msgspec.structs.replace(entry, **stated)
+            for entry, (_row, stated) in zip(entries_of(rows), self.packed, strict=True)
         )
         manifest = b"".join(render_document(head, entries, self._store_writer.profile))
         self._file.flush()
@@ -399,13 +395,17 @@ NOTHING_PACKED: Final = PackResult(is_done=False)
 class Packing(NamedTuple):
     """What packages of all sets are made with.
 
-    `locks` are those of the publications of sets; `spool` is the folder of spools. `held_back` are sets of
-    whose last page too many resources could not be had.
+    `locks` are those of the publications of sets; `spool` is the folder of spools; `written` is told of the dumps that
+    have changed. `held_back` are sets of whose last page too many resources could not be had. Without the octets of
+    resources, or of changes, nothing is packed of these.
     """
 
     context: PublishContext
     locks: Mapping[str, Lock]
     spool: Path | None
+    contents: ContentReader | None
+    change_contents: KeptContents | None
+    written: Callable[[str, tuple[str, ...]], None]
     held_back: set[str]
 
     def look(self, settings: SetSettings) -> tuple[SetSnapshot, PublicationState] | None:
@@ -423,6 +423,7 @@ class Packing(NamedTuple):
 
     def name(
         self,
+        row: Capability,
         settings: SetSettings,
         before: PublicationState,
         state: ResourceDumpState | ChangeDumpState,
@@ -434,8 +435,7 @@ class Packing(NamedTuple):
 
         `names` tells the documents and packages of a state of the dump.
         """
-        context, name = self.context, settings.name
-        field = "resource_dump" if isinstance(state, ResourceDumpState) else "change_dump"
+        context, name, field = self.context, settings.name, "change_dump" if row is CHANGE_DUMP else "resource_dump"
         with self.locks[name]:
             publication = decode_publication(context.catalog.state(name).notes)
             held = getattr(publication, field)
@@ -452,3 +452,4 @@ class Packing(NamedTuple):
             context.may_write()
             publication = msgspec.structs.replace(publication, retired=retired, **{field: state})
             context.catalog.note(name, encode_publication(publication))
+        self.written(name, (f"{name}/{row.top.name}",))

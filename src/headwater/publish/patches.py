@@ -23,7 +23,6 @@ from headwater.publish.site import SetSettings, Site
 from headwater.publish.store_writer import DocumentMark, PublishContext, StoreWriter
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import ChangeKind, Link
-from headwater.storage.folder_store import FolderStore
 from headwater.storage.object_store import ObjectKind, octets_of
 from headwater.typed_decoding import from_json
 from headwater.versions.history import sha256_of
@@ -84,19 +83,6 @@ def patches_between(catalog: Catalog, name: str, first: int = 0, last: int | Non
     while rows := catalog.rows_of(name, KIND, after=after, until=last, limit=_AT_ONCE):
         yield from map(decode, rows)
         after = rows[-1]
-
-
-def packed_patch(
-    catalog: Catalog, store: FolderStore, name: str, change: Change
-) -> tuple[PublishedPatch, bytes] | None:
-    """The patch of a change with its octets, for a package; None where there is none, or it is lost."""
-    patch = patches_of(catalog, name, [change]).get(change.seq)
-    found = None if patch is None else store.open(patch.name(name))
-    if patch is None or found is None:
-        return None
-    with found:
-        octets = b"".join(octets_of(found, 0, found.octets))
-    return (patch, octets) if hashlib.sha256(octets).hexdigest() == patch.hash else None
 
 
 def decode(row: StateRow) -> PublishedPatch:

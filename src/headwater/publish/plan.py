@@ -39,9 +39,6 @@ SLICE_SECONDS = 1.0
 GRACE_SECONDS = 3_600.0
 """How long a document stays that nothing names any more, for readers that hold an older index (AMB-63)."""
 
-SHOWN_STEP = 1 / 16
-"""Of the retention time: so often, at most, it is noted what the Resource List shows."""
-
 
 class Refresh(Enum):
     """How much one publication brings up to date; each value does what those before it do, and more."""
@@ -244,54 +241,25 @@ def plan_changes(segments: Sequence[Segment], written: OpenList, first: int = 0,
 
 
 def first_retained(
-    segments: Sequence[Segment], publication: PublicationState, settings: SetSettings, now: dt.datetime
+    segments: Sequence[Segment],
+    pages: Sequence[Page],
+    publication: PublicationState,
+    settings: SetSettings,
+    now: dt.datetime,
 ) -> int:
     """The number of the first segment that stays in the index.
 
-    Closed ones go when the Resource List, and the Resource Dump where there is one, have been showing all that they say
-    for `retention_seconds`. So whoever comes back, or comes on from one of these as it was, within that time finds
-    every change. One that went stays away.
+    Closed ones go `retention_seconds` after their end, once the Resource List, and the Resource Dump where there is
+    one, show all that they say. So whoever comes back within that time finds every change. One that went stays away.
     """
-    first = publication.open.first
-    if settings.retention_seconds is None:
+    first, listed = publication.open.first, set(publication.listed)
+    shown = [page.at for page in pages if page.number in listed and page.at is not None]
+    if settings.retention_seconds is None or not shown:
         return first
-    line = now - dt.timedelta(seconds=settings.retention_seconds)
-    shown = max((at for since, at in publication.shown if since <= line), default=None)
-    for one in segments[:-1]:
-        if shown is not None and one.number >= first and one.until is not None and one.until <= shown:
-            first = one.number + 1
-    return first
-
-
-def with_shown(
-    publication: PublicationState,
-    segments: Sequence[Segment],
-    pages: Sequence[Page],
-    settings: SetSettings,
-    now: dt.datetime,
-) -> PublicationState:
-    """The note with the earliest `at` of the published pages and packages, when it is later, and without what is of no
-    more use.
-
-    Taken while a closed segment waits for the Resource List to show it, and the last note is not quite new.
-    """
-    if settings.retention_seconds is None:
-        return publication
-    since, shown = publication.shown[-1] if publication.shown else (None, None)
-    if since is not None and (now - since).total_seconds() < settings.retention_seconds * SHOWN_STEP:
-        return publication
-    waiting = (one.until for one in segments[:-1] if one.number >= publication.open.first and one.until is not None)
-    if not any(shown is None or until > shown for until in waiting):
-        return publication
-    listed = set(publication.listed)
-    known = [page.at for page in pages if page.number in listed and page.at is not None]
-    if known and (dump := publication.resource_dump) is not None:  # while it is first packed, too: that may take days
-        known.append(min((page.at for page in dump.pages), default=dump.at))
-    if not known or (shown is not None and min(known) <= shown):
-        return publication
-    line = now - dt.timedelta(seconds=settings.retention_seconds)
-    over = [one for one in publication.shown if one[0] <= line]
-    return msgspec.structs.replace(publication, shown=(*over[-1:], *publication.shown[len(over) :], (now, min(known))))
+    if (dump := publication.resource_dump) is not None:  # while it is first packed, too: that may take days
+        shown.append(min((page.at for page in dump.pages), default=dump.at))
+    line = min(*shown, now - dt.timedelta(seconds=settings.retention_seconds))
+    return max([first, *(one.number + 1 for one in segments if one.until is not None and one.until <= line)])
 
 
 def is_period_over(segment: Segment, seconds: float | None, now: dt.datetime) -> bool:

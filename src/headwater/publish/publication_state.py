@@ -265,8 +265,6 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """What rendering a page took when it was last measured."""
     history: int = 0
     """The segment that the Change Lists had to begin anew with, when they last had to (`publish/history_reset.py`)."""
-    shown: tuple[tuple[dt.datetime, dt.datetime], ...] = ()
-    """Since when the earliest `at` of Resource List and Resource Dump has been what; as far back as retention needs."""
     resource_dump: ResourceDumpState | None = None
     """None: the set has none."""
     change_dump: ChangeDumpState | None = None

@@ -41,7 +41,7 @@ from headwater.publish.change_dump import (
 from headwater.publish.change_lists import ChangeLists
 from headwater.publish.dataset_documents import publish_dataset
 from headwater.publish.history_reset import HistoryReset
-from headwater.publish.package_builder import NOTHING_PACKED, Packing, PackResult
+from headwater.publish.package_builder import Packing, PackResult
 from headwater.publish.patches import PatchMaker
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import (
@@ -58,12 +58,10 @@ from headwater.publish.site import (
     SetSettings,
     Site,
     capability_list_name,
-    change_dump_name,
     change_list_name,
     change_segment_name,
     is_part_name,
     open_change_list_name,
-    resource_dump_name,
     resource_list_name,
     resource_page_name,
 )
@@ -147,7 +145,15 @@ class Publisher:
         self._options = options
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._checked: set[str] = set()
-        self._packing = Packing(self._context, self._locks, options.spool, set())
+        self._packing = Packing(
+            context=self._context,
+            locks=self._locks,
+            spool=options.spool,
+            contents=options.contents,
+            change_contents=options.change_contents,
+            written=options.written,
+            held_back=set(),
+        )
         versions = options.versions if any(one.patch for one in site.sets) else None
         self.patch_maker = PatchMaker(self._context, versions) if versions is not None else None
         self.history = HistoryReset(self._context)
@@ -202,13 +208,7 @@ class Publisher:
         `publish`, until nothing is done. Raises the store's and the catalog's StoreFaults, OSError: it is packed again
         then.
         """
-        contents, settings = self._options.contents, self._context.site.settings(name)
-        if contents is None:
-            return NOTHING_PACKED
-        packed = pack_resources(self._packing, contents, settings, at_once=at_once, stop=stop)
-        if packed.is_done:
-            self._options.written(name, (resource_dump_name(name),))
-        return packed
+        return pack_resources(self._packing, self._context.site.settings(name), at_once=at_once, stop=stop)
 
     def pack_changes(self, name: str, *, at_once: bool = False, stop: Callable[[], None] = lambda: None) -> PackResult:
         """Make the package of the set's Change Dump that is due, and name it.
@@ -218,13 +218,7 @@ class Publisher:
         nothing is done. Raises the store's, the versions' and the catalog's StoreFaults, OSError: it is packed again
         then.
         """
-        contents, settings = self._options.change_contents, self._context.site.settings(name)
-        if contents is None:
-            return NOTHING_PACKED
-        packed = pack_changes(self._packing, contents, settings, at_once=at_once, stop=stop)
-        if packed.is_done:
-            self._options.written(name, (change_dump_name(name),))
-        return packed
+        return pack_changes(self._packing, self._context.site.settings(name), at_once=at_once, stop=stop)
 
     def reset_history(self, name: str) -> None:
         """Let the published history begin anew where it cannot be continued, before the outside world is looked at."""
@@ -349,8 +343,7 @@ class Publisher:
         if begins_dump or plan.is_period_over(newest, settings.segment_seconds, now):
             context.catalog.close_segment(settings.name, now)
             snapshot = context.catalog.snapshot_of(settings.name)
-        publication = plan.with_shown(publication, snapshot.segments, snapshot.pages, settings, now)
-        first = plan.first_retained(snapshot.segments, publication, settings, now)
+        first = plan.first_retained(snapshot.segments, snapshot.pages, publication, settings, now)
         return PublicationJob(
             context=context,
             settings=settings,

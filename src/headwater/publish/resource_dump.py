@@ -42,9 +42,10 @@ from headwater.publish.publication_state import (
     ResourcePackage,
     fingerprint,
 )
-from headwater.publish.site import SetSettings, capability_list_name, resource_package_names
+from headwater.publish.site import SetSettings, capability_list_name, resource_dump_name, resource_package_names
 from headwater.publish.store_writer import PublicationJob
 from headwater.quantities import FLOOR, needs_consent
+from headwater.spec.kinds import Kind
 from headwater.spec.times import to_microseconds
 
 RETRY_SECONDS: Final = 5.0
@@ -96,10 +97,9 @@ def next_packing(
 
 
 def resource_dump_names(name: str, state: ResourceDumpState) -> Iterator[str]:
-    """The dump, or its index and parts, once it is offered; the packages with the copies of their manifests."""
+    """The dump, once it is offered; the packages with the copies of their manifests."""
     if state.is_offered:
-        packages = sum(len(page.packages) for page in state.pages)
-        yield from documents.dump_part_names(name, RESOURCE_DUMP, packages)
+        yield resource_dump_name(name)
     for page in state.pages:
         yield from package_names(name, page)
 
@@ -123,18 +123,16 @@ def publish_resource_dump(job: PublicationJob) -> tuple[ResourceDumpState, bool]
     if len(shown) < len(state.pages):
         state = msgspec.structs.replace(state, pages=shown, is_offered=False)
     if job.refresh is Refresh.ALL and state.is_offered:
-        job.store_writer.documents(documents.resource_dump(job.context.site, job.name, state))
+        job.store_writer.document(*documents.resource_dump(job.context.site, job.name, state))
     return state, is_withdrawn
 
 
-def pack_resources(
-    packing: Packing, contents: ContentReader, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]
-) -> PackResult:
+def pack_resources(packing: Packing, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]) -> PackResult:
     """Make the packages of the page that is due, and name them (`Publisher.pack_resources`)."""
-    name = settings.name
+    name, contents = settings.name, packing.contents
     found = packing.look(settings) if settings.dump else None
     before = None if found is None else found[1].resource_dump
-    if found is None or before is None:
+    if contents is None or found is None or before is None:
         return NOTHING_PACKED
     (snapshot, publication), context = found, packing.context
     due = next_packing(before, snapshot, settings, context.clock(), at_once=at_once)
@@ -163,13 +161,13 @@ def pack_resources(
         before, pages=tuple(pages), at=before.at if pages else due.at, is_offered=before.is_offered or is_whole
     )
 
-    documented = [*documents.resource_dump(context.site, name, state)] if state.is_offered else []
+    documented = [documents.resource_dump(context.site, name, state)] if state.is_offered else []
     if state.is_offered and not before.is_offered:  # from now on the Capability List names it
         documented.append(
             (capability_list_name(name), *documents.capability_list(context.site, settings, with_later=True))
         )
     names = () if packed is None else package_names(name, packed)
-    packing.name(settings, publication, state, resource_dump_names, names, documented)
+    packing.name(RESOURCE_DUMP, settings, publication, state, resource_dump_names, names, documented)
     doubted = tuple(uri for uri, why in absent.items() if why in (Absence.CHANGED, Absence.GONE))
     return PackResult(is_done=True, doubted=doubted, is_offered=before.is_offered)
 
@@ -200,7 +198,8 @@ def _pack_page(
         with closing(package):
             if package.packed:
                 octets, sha256 = package.put(
-                    documents.resource_dump_manifest(site, name, due.at),
+                    # Without `completed`, so that the same state gives the same octets (RS-RDM-02).
+                    documents.head_of(Kind.RESOURCE_DUMP_MANIFEST, documents.set_links(site, name, None), at=due.at),
                     lambda rows: documents.resource_entries(rows, site.resource_prefix(name)),
                     partial(resource_package_names, name, page.number, len(packages)),
                     latest=due.at,
@@ -227,7 +226,7 @@ def _pack_page(
                     package.builder.reserve(octets, entry_octets(row, path))
                 why = package.take(path, content, row.metadata)
             if why is None:
-                package.packed.append((row, {"path": path, "length": octets}, ()))
+                package.packed.append((row, {"path": path, "length": octets}))
             else:
                 absent[row.uri] = why
             if seen % _TELL_EVERY == 0 or seen == len(listed):

@@ -142,8 +142,8 @@ class NotificationStream:
         """Whether there may be something to send."""
         self.made_at = -math.inf
         """When its last payload was made, by the clock of the event loop."""
-        self.refusals = self.faults = 0
-        """How often in a row its payload was refused, or could not be made."""
+        self.failures = 0
+        """How often in a row its payload was not taken, or could not be made."""
 
     def pause(self, since_last: float) -> float:
         """For how many seconds the next payload still waits for more; the last was made `since_last` seconds ago.
@@ -429,37 +429,42 @@ class HubSender:
                 try:
                     async with self._places:
                         is_more = await self._step(one)
-                    one.faults, pause = 0, 0.0
-                    if is_more and one.refusals:
-                        pause = pause_seconds(PostOutcome.REFUSED, one.refusals, random.random())
+                    one.failures, pause = 0, 0.0
+                    if not any(other.failures for other in (*self._changes.values(), *self._frameworks.values())):
+                        self.health.clear()
                 except Exception as fault:  # noqa: BLE001 - whatever it was, it is tried again
-                    self.health.add(fault, self._context.listener, f"set {one.name!r}, hub {self._hub}")
-                    one.faults += 1
-                    is_more, pause = True, PAUSES.seconds(one.faults)
+                    text = f"the notifications of {one.name!r} to {self._hub} wait, and are sent again"
+                    self.health.add(fault, self._context.listener, text)
+                    one.failures += 1
+                    is_more, pause = True, PAUSES.seconds(one.failures)
+                    if isinstance(fault, HubRefuses):
+                        pause = pause_seconds(PostOutcome.REFUSED, one.failures, random.random())
+                    elif isinstance(fault, HubUnreachable):  # all streams wait for the hub
+                        pause = 0.0
                 if is_more:
                     await asyncio.sleep(pause)
         finally:  # without waiting, so that no news comes in between
             del self._tasks[one]
 
     async def _step(self, one: NotificationStream) -> bool:
-        """Send the next payload of a stream; False: there is none. While the hub fails, one request at a time asks."""
+        """Send the next payload of a stream; False: there is none. While the hub fails, one request at a time asks.
+
+        Raises whatever is wrong.
+        """
         loop = asyncio.get_running_loop()
         at = loop.time()
         payload = await asyncio.to_thread(one.next_payload)
         if payload is None:
             return False
         one.made_at = at
-        if not self._failures:
-            is_taken = await self._post(one, payload)
-        else:
-            async with self._probe:
-                await asyncio.sleep(self._not_before - loop.time() if self._failures else 0.0)
-                is_taken = await self._post(one, payload)
-        if is_taken:
-            await asyncio.to_thread(one.taken)
+        async with self._probe if self._failures else contextlib.nullcontext():
+            await asyncio.sleep(self._not_before - loop.time())
+            await self._post(one, payload)
+        await asyncio.to_thread(one.taken)
         return True
 
-    async def _post(self, one: NotificationStream, payload: bytes) -> bool:
+    async def _post(self, one: NotificationStream, payload: bytes) -> None:
+        """Send a payload, or a ping in its place. Raises HubUnreachable, HubRefuses and NotLeader."""
         self._context.may_send()
         failures = self._failures
         site, token = self._context.site, self._context.token
@@ -481,30 +486,16 @@ class HubSender:
             now, fields = self._context.clock().timestamp(), answer.headers
             asked = retry_after_seconds(fields.get("retry-after"), fields.get("date"), now) or 0.0
             said = f"the hub answers {answer.status}: {answer.body[:_SAID_OCTETS].decode('utf-8', 'replace').strip()}"
-        if outcome is PostOutcome.FAILED and self._failures > failures:
-            self._failures -= 1  # requests that fail at one time are one failure
-        self._judge(one, outcome, said, asked)
-        return outcome is PostOutcome.TAKEN
-
-    def _judge(self, one: NotificationStream, outcome: PostOutcome, said: str, asked: float) -> None:
-        message = f"the notifications of {one.name!r} wait, and are sent again"
         if outcome is PostOutcome.FAILED:
-            self._failures += 1
+            self._failures = failures + 1  # requests that fail at one time are one failure
             pause = pause_seconds(outcome, self._failures, random.random(), asked)
             self._not_before = asyncio.get_running_loop().time() + pause
-            self.health.add(HubUnreachable(said, where=self._hub), self._context.listener, message)
-            return
-        self._failures = 0
-        if outcome is not PostOutcome.TAKEN:
-            one.refusals += 1
-            self.health.add(HubRefuses(said, where=self._hub), self._context.listener, message)
-            return
-        one.refusals = 0
+            raise HubUnreachable(said, where=self._hub)
+        self._failures, self._not_before = 0, 0.0
+        if outcome is PostOutcome.REFUSED:
+            raise HubRefuses(said, where=self._hub)
         self.health.sent += 1
         self.health.sent_at = self._context.clock()
-        streams: list[NotificationStream] = [*self._changes.values(), *self._frameworks.values()]
-        if not any(other.refusals for other in streams):
-            self.health.clear()
 
 
 _DROP_SECONDS = 10.0
