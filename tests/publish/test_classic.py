@@ -16,9 +16,9 @@ from headwater.catalog.interface import Delete, Event, Metadata, Upsert
 from headwater.progress import Notice
 from headwater.publish import whole_lists
 from headwater.publish.plan import Refresh
-from headwater.publish.publication_state import PageRound, decode_publication
+from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher
-from headwater.publish.resource_lists import RenderedPage, page
+from headwater.publish.resource_lists import PageRound, RenderedPage, page
 from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import PublicationJob
 from headwater.spec.kinds import RULES, Kind

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
@@ -17,7 +16,6 @@ from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.publish.site import SetSettings
 from headwater.storage.folder_store import FolderStore
 from headwater.storage.object_store import XML, Mark, ObjectKind, PutResult
-from tests.publish.archives.archive_reader import read_archives
 from tests.publish.packed_catalog import PackedCatalog, read_resource_dump
 from tests.support.published import PublishedCatalog, put
 
@@ -141,41 +139,6 @@ def _cut(lease: Lease, method: Callable[..., Segment | None]) -> Callable[..., S
         return method(*arguments)
 
     return cut
-
-
-class _Ticking:
-    def __init__(self, now: Callable[[], dt.datetime]) -> None:
-        self._now, self._ticks = now, count()
-
-    def __call__(self) -> dt.datetime:
-        return self._now() + dt.timedelta(milliseconds=next(self._ticks))
-
-
-def test_no_resource_list_is_archived_in_the_middle_of_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RS-ARC-15: each archived list is a state of the catalog; `--at` copies it."""
-    monkeypatch.setattr("headwater.publish.plan.SLICE_SECONDS", 1e-9)
-    settings = SetSettings(archive=True, archive_seconds=DAY, refresh_changes=1, refresh_seconds=1.0)
-    world = PublishedCatalog(tmp_path, sets=(settings,), page_entries=3)
-    world.now = _Ticking(world.clock)
-    world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
-    world.begin(12)
-    world.publish()
-    world.publish()
-    truths = [world.truth()]
-    world.record(*(put(f"r{number}", 1) for number in range(12)))
-    truths.append(world.truth())
-    world.clock.sleep(DAY / 2)
-    slices = 0
-    while world.publish().pages_left or slices < 2:
-        slices += 1
-        world.clock.sleep(DAY)
-    assert slices > 2
-    world.clock.sleep(DAY)
-    world.publish()
-    listed = read_archives(world.fetch)["resourcelist-archive"]
-    assert len(listed) == 2
-    for one in listed:
-        assert {entry.loc: str(entry.hash) for entry in one.entries} in truths
 
 
 def test_packages_are_not_named_over_those_of_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

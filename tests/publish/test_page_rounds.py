@@ -1,4 +1,4 @@
-"""A round of pages that takes several publications: every look between them is one list (RS-RL-08, RS-TIME-05)."""
+"""A round of pages, also one that is killed: every look is one list (RS-RL-08, RS-TIME-05)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from headwater.catalog.interface import Delete, Event
 from headwater.publish.plan import Refresh
-from headwater.publish.publication_state import PageRound, decode_publication
+from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.resource_lists import RenderedPage, page
+from headwater.publish.resource_lists import PageRound, RenderedPage, page
 from headwater.publish.site import SetSettings
 from headwater.publish.store_writer import PublicationJob
 from tests.publish.classic_reader import ClassicReader, truth
@@ -37,11 +37,6 @@ class Ticking:
         return self.moment
 
 
-@pytest.fixture(autouse=True)
-def _one_page_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.publish.plan.SLICE_SECONDS", 1e-9)
-
-
 def begun(tmp_path_factory: pytest.TempPathFactory, count: int) -> tuple[PublishedCatalog, Ticking]:
     clock = Ticking()
     world = PublishedCatalog(tmp_path_factory.mktemp("world"), sets=(SETTINGS,), clock=clock, page_entries=3)
@@ -52,46 +47,6 @@ def begun(tmp_path_factory: pytest.TempPathFactory, count: int) -> tuple[Publish
 
 def pending(world: PublishedCatalog) -> tuple[int, ...]:
     return decode_publication(world.catalog.state("files").notes).pending
-
-
-def test_a_resource_that_comes_back_between_slices_is_listed_once(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    """AMB-89: its first page is in the round still to come, or was before, or is not in the round at all."""
-    world, clock = begun(tmp_path_factory, 11)  # pages 0 to 3, the last with two resources
-    world.record(*(put(uri, 1) for uri in ("r0", "r6", "r9")))  # pages 0, 2 and 3 are in the round
-    clock.moment += dt.timedelta(days=1)
-    assert world.publish().pages_left == 2
-    for uri in ("r1", "r3", "r7"):  # rendered, not in the round, still to be rendered: all move to pages 3 and 4
-        world.record(Delete(uri), put(uri, 2))
-    while pending(world):
-        world.publish()
-        assert world.look().state == world.truth(), "each look holds that no URI is listed twice"
-    assert world.look().state == world.truth()
-    clock.moment += dt.timedelta(days=1)
-    for _slice in range(8):
-        world.publish()
-    look = world.look()
-    assert look.listed == look.state == world.truth(), "what came during the round is in the next one"
-
-
-def test_pages_of_a_round_state_its_time_and_no_creation_since(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    """RS-TIME-05: what a page leaves out was created after its `at`, so that its change is applied."""
-    world, clock = begun(tmp_path_factory, 8)
-    world.record(*(put(uri, 1) for uri in ("r0", "r3", "r6")))
-    clock.moment += dt.timedelta(days=1)
-    world.publish()
-    began = world.look().documents
-    world.record(put("new", 1))  # onto page 2, the last of the round
-    while pending(world):
-        world.publish()
-    look = world.look()
-    assert f"{world.site.resource_prefix('files')}new" not in look.listed
-    assert look.state == world.truth()
-    assert set(look.documents) == set(began)
-    assert [one.touched > one.rendered for one in world.catalog.pages("files")] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -111,22 +66,6 @@ def test_a_list_whose_form_changes_leaves_out_no_page_of_its_round(
     clock.moment += dt.timedelta(hours=1)
     world.publish()
     assert world.look().state == world.truth()
-    reader = ClassicReader(world.fetch)
-    reader.look()
-    assert reader.state == truth(world)
-
-
-def test_lists_for_old_harvesters_state_no_time_that_a_new_page_passes(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    """RS-TIME-05: pages that show all changes on them are not all pages, while a new one is not in the list."""
-    world, clock = begun(tmp_path_factory, 9)  # the last page is full
-    world.record(*(put(uri, 1) for uri in ("r0", "r3", "r6")))
-    clock.moment += dt.timedelta(days=1)
-    world.publish()
-    world.record(put("new", 1))  # on a page of its own
-    while pending(world):
-        world.publish()
     reader = ClassicReader(world.fetch)
     reader.look()
     assert reader.state == truth(world)
@@ -183,7 +122,7 @@ step = st.tuples(
 
 @given(count=st.integers(0, 12), steps=st.lists(step, max_size=14))
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-def test_every_look_is_one_list_whatever_is_killed_between_slices(
+def test_every_look_is_one_list_whatever_is_killed_between_pages(
     tmp_path_factory: pytest.TempPathFactory,
     count: int,
     steps: list[tuple[list[Event], int, int | None, Refresh]],

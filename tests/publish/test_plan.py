@@ -22,7 +22,6 @@ from headwater.publish.plan import (
 )
 from headwater.publish.publication_state import (
     OpenList,
-    PageRound,
     PublicationState,
     decode_publication,
     encode_publication,
@@ -83,7 +82,7 @@ CASES = [
     (
         "what a crash left and holds nothing any more holds nothing up",
         [page(0, events=10), page(1), page(2, count=0, at=None, events=20)],
-        shown(0, 1, pending=(2, 7), writing=(2,)),
+        shown(0, 1, pending=(2, 7)),
         Refresh.DUE,
         (0,),
     ),
@@ -132,44 +131,6 @@ def test_old_pages_are_renewed_oldest_first_as_far_as_the_share_goes() -> None:
     assert plan_pages(pages, publication, SETTINGS, NOW).render == (3, 4)
 
 
-def test_a_round_goes_on_in_slices() -> None:
-    pages = [page(number, events=20) for number in range(5)]
-    publication = shown(*range(5), page_seconds=0.5, refreshed_at=ago(10_000))
-    first = plan_pages(pages, publication, SETTINGS, NOW)
-    assert (first.render, first.left) == ((0, 1), (2, 3, 4))
-    under_way = PageRound(at=ago(1), seq=7, last=4, touched=25)
-    publication = shown(*range(5), page_seconds=0.5, refreshed_at=NOW, pending=first.left, round=under_way)
-    second = plan_pages([page(0), page(1, events=20), *pages[2:]], publication, SETTINGS, NOW)
-    assert (second.render, second.left) == ((2, 3), (4,))
-
-
-def test_slices_of_a_round_follow_the_order_of_pages() -> None:
-    """RS-RL-08: what is on another page now has left its own one in the list before it comes to that one."""
-    pages = [page(0, events=20), page(1, events=20), *(page(n, at=None, events=20) for n in range(2, 5))]
-    publication = shown(0, 1, page_seconds=1.0, refreshed_at=ago(10_000))
-    plan = plan_pages(pages, publication, SETTINGS, NOW)
-    assert (plan.render, plan.listed, plan.left, plan.goes_on) == ((0,), (0, 1), (1, 2, 3, 4), False)
-    under_way = PageRound(at=ago(1), seq=7, last=4, touched=25)
-    publication = shown(0, 1, page_seconds=1.0, pending=plan.left, round=under_way, refreshed_at=NOW)
-    later = [page(0, events=20, at=1), *pages[1:], page(5, at=None, events=20)]
-    plan = plan_pages(later, publication, SETTINGS, NOW)
-    assert (plan.render, plan.left, plan.goes_on) == ((1, 2, 3, 4), (), True), "else `at` would pass what is on 2 to 4"
-
-
-def test_new_pages_wait_while_the_list_states_an_older_time() -> None:
-    pages = [page(0, events=20), page(1), *(page(n, at=None, events=20) for n in range(2, 6))]
-    publication = shown(0, 1, page_seconds=0.5, refreshed_at=ago(10_000))
-    plan = plan_pages(pages, publication, SETTINGS, NOW)
-    assert (plan.render, plan.listed, plan.left) == ((0, 2), (0, 1, 2), (3, 4, 5))
-
-
-def test_what_was_being_written_is_rendered_with_all_before_it() -> None:
-    pages = [page(number, events=20) for number in range(5)]
-    publication = shown(*range(5), page_seconds=1.0, refreshed_at=NOW, pending=(2, 3), writing=(3,))
-    plan = plan_pages(pages, publication, SETTINGS, NOW)
-    assert (plan.render, plan.left) == ((0, 1, 2, 3), (4,))
-
-
 any_page = st.builds(
     page,
     st.just(0),
@@ -199,15 +160,12 @@ def test_laws_of_pages(made: list[Page], listed: set[int], pending: set[int], re
     if plan.rewrite:
         older = set(plan.listed) - set(plan.render) - set(plan.drop)
         assert filled <= set(plan.listed) or older, "a list names every resource whose creation its at may pass"
-        assert not plan.left or max(plan.render, default=-1) < min(plan.left), "in the order of the pages"
         assert set(plan.listed) - set(known) <= set(plan.render), "a page is in the list once it has a document"
         if plan.indexed != publication.indexed or not plan.indexed:
             assert set(plan.listed) == set(plan.render), "names and index links change"
     else:
         assert (plan.listed, plan.render, plan.drop) == (known, (), ())
-    assert not set(plan.left) & set(plan.render)
     if refresh in (Refresh.STALE, Refresh.ALL):
-        assert plan.left == ()
         left = [one for one in pages if is_stale(one) and one.number in plan.listed]
         assert {one.number for one in left} <= set(plan.render)
     if refresh is Refresh.ALL:

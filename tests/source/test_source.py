@@ -805,11 +805,10 @@ def test_a_folder_whose_disk_hangs_holds_up_no_other_set(tmp_path: Path, monkeyp
             gate.set()
 
 
-def test_what_is_left_of_a_round_of_pages_does_not_wait_for_the_regular_publication(
+def test_pages_that_changes_alone_leave_do_not_wait_for_the_regular_publication(
     world: WatchedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish_plan, "DUTY", TimeShare(0.999_999))  # rounds are never too dear
-    monkeypatch.setattr(publish_plan, "SLICE_SECONDS", 0.0)  # a page at a time
     names = [f"f{number}" for number in range(5)]
     for name in names:
         world.put(name)

@@ -7,14 +7,12 @@ Pages are expensive and can wait, because the open Change List carries what they
 3. else by policy, in rounds: a round is due when one page has collected so many events, has been stale for so long or
    has grown old, and when its cost is within `DUTY` of the time since the last. It takes all stale pages, because a
    URI that was deleted on one page and created again on another would else be listed twice (RS-RL-08, AMB-89).
-   A publication renders a slice of a round, so that changes never wait for long; the rest is `pending`. Slices follow
-   each other in the order of the pages, because a resource only ever comes to the last page: so it has left its page in
-   the list before it is on another, whatever happens between two slices (`publication_state.PageRound`).
 
-Whatever a crash leaves `pending` is rendered as well, and what it may have written (`writing`) all at once. Two rules
-hold always. A page that is not in the list yet is rendered with the last of those whose `at` is older than the round:
-else the list's `at` could pass the creation of resources that it does not name. And a list that becomes an index, or
-stops being one, has all its pages rendered, those of the round as well: their names and `index` links change.
+Pages follow each other in their order, because a resource only ever comes to the last page: so it has left its page in
+the list before it is on another. Whatever a crash leaves `pending` is rendered as well, and then all that is stale: an
+index that was put together from the rows could state an earlier `at` than before. Pages that are not in the list yet
+come with any other: the list's `at` may pass the creation of their resources. A list that becomes an index, or stops
+being one, has all its pages rendered: their names and `index` links change.
 """
 
 from __future__ import annotations
@@ -26,15 +24,12 @@ from enum import Enum, auto
 import msgspec
 
 from headwater.catalog.interface import Page, Segment, SetState
-from headwater.publish.publication_state import OpenList, PageRound, PublicationState
+from headwater.publish.publication_state import OpenList, PublicationState
 from headwater.publish.site import SetSettings
 from headwater.retry import TimeShare
 
 DUTY = TimeShare(0.05)
 """How much of the time the rendering of pages may take by policy."""
-
-SLICE_SECONDS = 1.0
-"""How long the rendering of pages by policy may keep changes waiting."""
 
 GRACE_SECONDS = 3_600.0
 """How long a document stays that nothing names any more, for readers that hold an older index (AMB-63)."""
@@ -64,10 +59,6 @@ class PagePlan(msgspec.Struct, frozen=True, kw_only=True):
     indexed: bool = False
     rewrite: bool = False
     """Whether the Resource List's top document changes."""
-    left: tuple[int, ...] = ()
-    """What remains of the round."""
-    goes_on: bool = False
-    """Whether it is the round that was under way."""
 
 
 def newest_at(state: SetState, publication: PublicationState) -> dt.datetime:
@@ -103,49 +94,28 @@ def plan_pages(
 ) -> PagePlan:
     """Decide which pages of a Resource List are rendered now."""
     listed, filled = set(publication.listed), {page.number for page in pages if page.count}
-    pending, round_ = set(publication.pending) & (filled | listed), publication.round
-    left: set[int] = set()
-    goes_on = refresh in (Refresh.DUE, Refresh.REPAIR) and round_ is not None and bool(pending)
-    if goes_on and round_ is not None:  # what came to later pages comes with the next round
-        filled = {number for number in filled if number <= round_.last or number in listed}
+    pending = set(publication.pending) & (filled | listed)
     if refresh is Refresh.ALL:
         due = filled | listed
-    elif refresh is Refresh.STALE:
-        due = {page.number for page in pages if is_stale(page)} | set(publication.pending)
-    elif goes_on:
-        due = pending
-    elif pending:  # all that is stale begins a round
+    elif refresh is Refresh.STALE or pending:
         due = pending | {page.number for page in pages if is_stale(page)}
     else:
         due = _round(pages, publication, settings, now)
     due &= filled | listed
     if not due and refresh is not Refresh.ALL:
         return PagePlan(listed=publication.listed, indexed=publication.indexed)
-    if not goes_on:
-        due |= filled - listed
-    if refresh in (Refresh.DUE, Refresh.REPAIR):
-        due, left = _slice(due, pages, publication, round_ if goes_on else None)
-    after = _listed_after(listed, due, filled)
-    if len(after) < 2 or not publication.indexed:  # the list's `at` would be the round's: no page of it may be left out
-        due, left = due | left, set()
-        after = _listed_after(listed, due, filled)
+    due |= filled - listed
+    after = tuple(sorted(listed - due | due & filled))
     if len(after) < 2 or not publication.indexed:  # names and `index` links change: nothing is left as it was
-        due |= set(after)
         after = tuple(number for number in after if number in filled)
+        due |= set(after)
     return PagePlan(
         render=tuple(number for number in after if number in due),
         drop=tuple(sorted(listed - set(after))),
         listed=after,
         indexed=len(after) > 1,
         rewrite=True,
-        left=tuple(sorted(left - due)),
-        goes_on=goes_on,
     )
-
-
-def _listed_after(listed: set[int], due: set[int], filled: set[int]) -> tuple[int, ...]:
-    """The pages that the list has when those that are due have been rendered, or dropped where they are empty."""
-    return tuple(sorted((listed - due) | (listed | due) & filled))
 
 
 def _round(pages: Sequence[Page], publication: PublicationState, settings: SetSettings, now: dt.datetime) -> set[int]:
@@ -164,22 +134,6 @@ def _round(pages: Sequence[Page], publication: PublicationState, settings: SetSe
         return set()
     oldest = sorted(old, key=lambda page: (page.at, page.number))
     return {page.number for page in (*stale, *oldest[: allowed - len(stale)])}
-
-
-def _slice(
-    due: set[int], pages: Sequence[Page], publication: PublicationState, round_: PageRound | None
-) -> tuple[set[int], set[int]]:
-    """What of a round comes now, the first of its pages, and what is left; what may have been `writing` is not left."""
-    if publication.page_seconds <= 0:
-        return due, set()
-    ordered = sorted(due)
-    begun = sum(number <= max(publication.writing, default=-1) for number in ordered)
-    done = set(ordered[: max(1, int(SLICE_SECONDS / publication.page_seconds), begun)])
-    left, listed = due - done, set(publication.listed)
-    older = (page for page in pages if page.number in listed - done and page.at is not None)
-    if left - listed and not any(round_ is None or page.at < round_.at for page in older if page.at):
-        return due, set()  # the list's `at` would be the round's
-    return done, left
 
 
 def is_stale(page: Page) -> bool:

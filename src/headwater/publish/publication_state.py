@@ -217,19 +217,6 @@ class ClassicState(msgspec.Struct, frozen=True, kw_only=True):
     """How their entries are written; those of another form are written anew."""
 
 
-class PageRound(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A round of pages under way, as it began: all its pages state `at`, and none has what came onto it later.
-
-    `seq` is the newest change then. What came later lies at the end of the page `last` or on pages after that, which
-    are not in the round; `touched` is how often that page had been touched.
-    """
-
-    at: dt.datetime
-    seq: int
-    last: int
-    touched: int
-
-
 class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was last published of one set. The default is the note of a set of which nothing was."""
 
@@ -252,11 +239,6 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Whether the Resource List is an index."""
     pending: tuple[int, ...] = ()
     """Pages that are to be rendered, whatever their rows say."""
-    writing: tuple[int, ...] = ()
-    """Those of them whose documents may already be newer than the catalog's rows say: these are rendered first, all at
-    once, because an index that was put together from the rows could state an earlier `at` than before."""
-    round: PageRound | None = None
-    """The round whose pages are `pending`; None when none is under way, or what is pending belongs to none."""
     refreshed_at: dt.datetime | None = None
     looked_at: dt.datetime | None = None
     """When what the set is made of was last looked at as a whole, by the clock of who did; LOOK_SECONDS behind at most.

@@ -99,7 +99,7 @@ class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
     pages_rendered: int
     pages_stale: int
     pages_left: int
-    """What remains of a round of pages, or of a rotation: the next publication with pages goes on with it."""
+    """The pages that are due, and a rotation, that wait for a publication with pages."""
     due_in_seconds: float
     """After how long pages that do not show everything are due (`refresh_seconds`); infinite where none is so."""
 
@@ -248,7 +248,7 @@ class Publisher:
             if not plan.is_period_over(segments[-1], settings.rotation_seconds, now):
                 return None
             pending = tuple(sorted({*publication.pending, *publication.listed}))
-            publication = msgspec.structs.replace(publication, pending=pending, round=None)
+            publication = msgspec.structs.replace(publication, pending=pending)
             self._context.catalog.note(name, encode_publication(publication))
             return self._context.catalog.close_segment(name, now).until
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,10 +21,24 @@ from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.link_rules import LinkRules
 from headwater.publish.plan import PagePlan, Refresh, completed_at, is_period_over, is_stale, plan_pages
-from headwater.publish.publication_state import PageRound, PublicationState
+from headwater.publish.publication_state import PublicationState
 from headwater.publish.site import resource_list_name, resource_page_name
 from headwater.publish.store_writer import DocumentMark, PublicationJob, changes_between, render_document
 from headwater.spec.records import ChangeKind
+
+
+class PageRound(NamedTuple):
+    """A round of pages as it began: all its pages state `at`, and none has what came onto it later.
+
+    `seq` is the newest change then. What came later lies at the end of the page `last` or on pages after that, which
+    are not in the round; `touched` is how often that page had been touched.
+    """
+
+    at: dt.datetime
+    seq: int
+    last: int
+    touched: int
+
 
 RenderedPage = tuple[dt.datetime, Iterator[bytes]]
 """When the snapshot of a page had been taken (RS-TIME-06), and the page in blocks."""
@@ -82,7 +97,7 @@ class ResourceLists:
         self.rendered: tuple[Rendered, ...] = ()
         """The bookkeeping of the pages that were rendered or dropped: they show more than the snapshot, perhaps."""
         self.left = 0
-        """How many pages are due and wait for the next publication: a resource may be on two of them (RS-RL-08)."""
+        """How many pages are due and wait for the next publication."""
         self._refreshed_at: dt.datetime | None = None
         """None while nothing was rendered."""
         self._page_seconds = job.publication.page_seconds
@@ -100,17 +115,15 @@ class ResourceLists:
         plan = plan_pages(as_stale(self._pages, job.settings.links), job.publication, job.settings, began, job.refresh)
         waits = job.refresh is Refresh.CHANGES
         if waits or not plan.rewrite:
-            self.left = len(plan.render) + len(plan.drop) + len(plan.left)
+            self.left = len(plan.render) + len(plan.drop)
             seconds, newest = job.settings.rotation_seconds, job.snapshot.segments[-1]
             self.left += waits and is_period_over(newest, seconds, job.now)
         else:
-            self._plan, self.left = plan, len(plan.left)
-            if plan.goes_on and job.publication.round is not None:
-                self._round = job.publication.round
+            self._plan = plan
             self._render(plan, began)
 
     def result(self, publication: PublicationState) -> PublicationState:
-        """The state with the pages that are listed and what is left of their round."""
+        """The state with the pages that are listed."""
         plan = self._plan
         if self._refreshed_at is None:
             return publication
@@ -119,9 +132,7 @@ class ResourceLists:
             at=self._round.at,
             listed=plan.listed,
             indexed=plan.indexed,
-            pending=plan.left,
-            writing=(),
-            round=self._round if plan.left else None,
+            pending=(),
             refreshed_at=self._refreshed_at,
             page_seconds=self._page_seconds,
         )
@@ -137,18 +148,15 @@ class ResourceLists:
 
     def _render(self, plan: PagePlan, began: dt.datetime) -> None:
         publication = self._job.publication
-        # Which documents may be newer than their rows, and their `at`, is said before they are: the next run goes on.
-        writing = tuple(sorted({*publication.writing, *plan.render}))
-        pending = tuple(sorted({*publication.pending, *writing, *plan.drop, *plan.left}))
+        # Which documents may be newer than their rows, and their `at`, is said before they are, for the next run.
+        pending = tuple(sorted({*publication.pending, *plan.render, *plan.drop}))
         listed = {resource_page_name(self._name, number) for number in plan.listed}
         self._context.may_write()
         self._job.note(
             msgspec.structs.replace(
                 publication,
                 pending=pending,
-                writing=writing,
                 at=self._round.at,
-                round=self._round,
                 retired=tuple(one for one in publication.retired if one[0] not in listed),
             )
         )

@@ -82,11 +82,6 @@ def list_names(set_name: str, row: Capability, state: PageViewState) -> Iterator
     yield from (f"{set_name}/{part_name(row, one.number)}" for one in state.parts if state.is_indexed)
 
 
-def follows_pages(lists: ResourceLists) -> bool:
-    """Whether such a list is due: pages of the Resource List were rendered, and no round of them is left half done."""
-    return bool(lists.rendered) and not lists.left
-
-
 def write_whole_list(job: PublicationJob, form: ListForm, last: Callable[[], None] = lambda: None) -> WholeList:
     """Write such a list from the catalog as it is; `last` is called before each of its documents becomes visible.
 
@@ -159,9 +154,9 @@ def _documents(job: PublicationJob) -> Iterator[list[Resource]]:
 
 
 def publish_sitemap(job: PublicationJob, lists: ResourceLists) -> PageViewState:
-    """Write the plain Sitemap: it follows the pages, when a round of them is complete. The new state."""
+    """Write the plain Sitemap, which follows the pages. The new state."""
     before = None if job.refresh is Refresh.ALL else job.publication.sitemap
-    if before is not None and not follows_pages(lists):
+    if before is not None and not lists.rendered:
         return before
     return write_whole_list(job, form_of(job.name, SITEMAP, None, plain_entries)).state
 
@@ -205,7 +200,7 @@ class ClassicLists:
         before = None if job.refresh is Refresh.ALL else job.publication.classic
         if before is not None and before.form == _FORM:
             changes = self._extended(before.changes)
-            if changes is not None and not follows_pages(self._lists):
+            if changes is not None and not self._lists.rendered:
                 return msgspec.structs.replace(before, changes=changes)
         else:
             self._write_capability_list()
