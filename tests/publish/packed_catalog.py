@@ -84,10 +84,10 @@ class PackedCatalog(PublishedCatalog):
         self.contents.held[uri] = content
         self.record(upsert(uri, content, type_))
 
-    def pack(self, *, at_once: bool = False) -> int:
+    def pack(self) -> int:
         """Make all packages that are due; how many pages."""
         count = 0
-        while self.publisher.pack_resources("files", at_once=at_once and not count).is_done:
+        while self.publisher.pack_resources("files").is_done:
             count += 1
         return count
 

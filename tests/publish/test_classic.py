@@ -66,28 +66,6 @@ def test_what_the_lists_are(tmp_path: Path) -> None:
     assert all(one.lastmod == one.datetime is not None for one in changes), "AMB-19"
 
 
-def test_lists_of_an_earlier_form_are_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that have several digests, at the next publication; the Change List begins where it began."""
-    world = world_of(tmp_path)
-    world.begin(3)
-    with monkeypatch.context() as earlier:
-        earlier.setattr(whole_lists, "_FORM", 0)
-        earlier.setattr(whole_lists, "md5_alone", lambda block: block)
-        for number in range(11):
-            world.record(put(f"r{number % 3}", number))
-            world.publish()
-    before = {name: read(world.fetch, name) for name in (CHANGE_LIST, RESOURCE_LIST)}
-    assert any(" sha-256:" in str(one.hash) for _, entries in before.values() for one in entries)
-    world.publisher.publish("files", world.catalog.mark("files", world.now()), Refresh.CHANGES)
-    for name, (document, entries) in before.items():
-        again, now = read(world.fetch, name)
-        assert again.from_ == document.from_
-        if name == CHANGE_LIST:
-            assert [(one.loc, one.datetime) for one in now] == [(one.loc, one.datetime) for one in entries]
-        assert now
-        assert all(re.fullmatch("md5:[0-9a-f]{32}", str(one.hash)) for one in now)
-
-
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_change_that_comes_while_they_are_written_is_in_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool

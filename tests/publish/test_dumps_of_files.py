@@ -49,7 +49,7 @@ class FolderWorld(PackedCatalog):
         """The packages of the Resource Dump, when all that can be packed is."""
         self.publish()
         while read_resource_dump(self.fetch) is None:
-            self.pack(at_once=True)
+            self.pack()
         found = read_resource_dump(self.fetch)
         assert found is not None
         return found.packages

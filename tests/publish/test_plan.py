@@ -125,12 +125,6 @@ def test_the_cost_of_a_round_stays_within_its_share() -> None:
     assert len(plan_pages(pages, early, SETTINGS, NOW, Refresh.STALE).render) == 10
 
 
-def test_old_pages_are_renewed_oldest_first_as_far_as_the_share_goes() -> None:
-    pages = [page(number, at=1000 + number) for number in range(5)]
-    publication = shown(*range(5), page_seconds=0.1, refreshed_at=ago(DUTY.pause_after(2 * 0.101)))
-    assert plan_pages(pages, publication, SETTINGS, NOW).render == (3, 4)
-
-
 any_page = st.builds(
     page,
     st.just(0),

@@ -379,13 +379,11 @@ class SpooledPackage(Generic[Row]):
 class PackResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a look at a dump.
 
-    `is_done`: something was packed, and there may be more. `doubted` are the URIs of resources that were left out
-    because they are not as they were recorded: whoever scans them looks at them. `is_offered`: destinations had a dump
-    before already, so that packing may take its time.
+    `is_done`: something was packed, and there may be more. `is_offered`: destinations had a dump before already, so
+    that packing may take its time.
     """
 
     is_done: bool
-    doubted: tuple[str, ...] = ()
     is_offered: bool = False
 
 

@@ -127,13 +127,8 @@ def _round(pages: Sequence[Page], publication: PublicationState, settings: SetSe
     old = [page for page in fresh if page.at and (now - page.at).total_seconds() >= settings.renew_seconds]
     if not old and not any(is_due(page, settings, now) for page in stale):
         return set()
-    allowed = affordable_pages(publication, now)
-    if allowed is None:
-        return {page.number for page in (*stale, *old)}
-    if allowed < len(stale):
-        return set()
-    oldest = sorted(old, key=lambda page: (page.at, page.number))
-    return {page.number for page in (*stale, *oldest[: allowed - len(stale)])}
+    found, allowed = {page.number for page in (*stale, *old)}, affordable_pages(publication, now)
+    return found if allowed is None or len(found) <= allowed else set()
 
 
 def is_stale(page: Page) -> bool:

@@ -213,8 +213,6 @@ class ClassicState(msgspec.Struct, frozen=True, kw_only=True):
 
     resources: PageViewState
     changes: LongChangeList
-    form: int = 0
-    """How their entries are written; those of another form are written anew."""
 
 
 class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -198,17 +198,14 @@ class Publisher:
             self._options.written(name, result.written)
         return result
 
-    def pack_resources(
-        self, name: str, *, at_once: bool = False, stop: Callable[[], None] = lambda: None
-    ) -> PackResult:
+    def pack_resources(self, name: str, *, stop: Callable[[], None] = lambda: None) -> PackResult:
         """Make the packages of the page of the set's Resource Dump that is due, and name them.
 
-        Publications of the set go on meanwhile, but for the moment in which the packages are named. `at_once`: the set
-        was scanned since, so that what was left out is tried again now; `stop` raises to end early. Call it after
-        `publish`, until nothing is done. Raises the store's and the catalog's StoreFaults, OSError: it is packed again
-        then.
+        Publications of the set go on meanwhile, but for the moment in which the packages are named; `stop` raises to
+        end early. Call it after `publish`, until nothing is done. Raises the store's and the catalog's StoreFaults,
+        OSError: it is packed again then.
         """
-        return pack_resources(self._packing, self._context.site.settings(name), at_once=at_once, stop=stop)
+        return pack_resources(self._packing, self._context.site.settings(name), stop=stop)
 
     def pack_changes(self, name: str, *, at_once: bool = False, stop: Callable[[], None] = lambda: None) -> PackResult:
         """Make the package of the set's Change Dump that is due, and name it.

@@ -7,8 +7,8 @@ own packages' times know of: a resource on a page that came later was created af
 A resource that was deleted and came back on another page may be in packages of both while the first is not made anew;
 both changes are later than the `at` of the dump, so that whoever goes on by them comes to the right state.
 
-A resource whose octets are not the recorded ones is left out, and whoever scans is told to look at it: a change tells
-of it then, which is later than the dump, or it is as it was after all. The page stays due until it is packed with it.
+A resource whose octets are not the recorded ones is left out. The next scan finds what has changed: a change tells of
+it then, which is later than the dump, or it is as it was after all. The page stays due until it is packed with it.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class PackingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def next_packing(
-    state: ResourceDumpState, snapshot: SetSnapshot, settings: SetSettings, now: dt.datetime, *, at_once: bool = False
+    state: ResourceDumpState, snapshot: SetSnapshot, settings: SetSettings, now: dt.datetime
 ) -> PackingPlan | None:
-    """What is to be done next; None when nothing is due. With `at_once` what was left out is tried again now."""
+    """What is to be done next; None when nothing is due."""
     filled = frozenset(page.number for page in snapshot.pages if page.count)
     moment = snapshot.state.last_at or snapshot.state.opened_at
     assert moment is not None
@@ -91,7 +91,7 @@ def next_packing(
         retry_seconds = RETRY_SECONDS + sum(one.octets for one in held.packages) / 1_000_000
         if is_changed or age >= settings.renew_seconds:
             due.append((held.completed, page.number, PackingPlan(page=page, filled=filled, at=moment)))
-        elif held.left_out and not changed and (at_once or age >= retry_seconds):
+        elif held.left_out and not changed and age >= retry_seconds:
             due.append((held.completed, page.number, PackingPlan(page=page, filled=filled, at=held.at)))
     return min(due)[2] if due else None
 
@@ -127,7 +127,7 @@ def publish_resource_dump(job: PublicationJob) -> tuple[ResourceDumpState, bool]
     return state, is_withdrawn
 
 
-def pack_resources(packing: Packing, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]) -> PackResult:
+def pack_resources(packing: Packing, settings: SetSettings, *, stop: Callable[[], None]) -> PackResult:
     """Make the packages of the page that is due, and name them (`Publisher.pack_resources`)."""
     name, contents = settings.name, packing.contents
     found = packing.look(settings) if settings.dump else None
@@ -135,15 +135,15 @@ def pack_resources(packing: Packing, settings: SetSettings, *, at_once: bool, st
     if contents is None or found is None or before is None:
         return NOTHING_PACKED
     (snapshot, publication), context = found, packing.context
-    due = next_packing(before, snapshot, settings, context.clock(), at_once=at_once)
+    due = next_packing(before, snapshot, settings, context.clock())
     if due is None:
         return NOTHING_PACKED
-    packed, absent = None, dict[str, Absence]()
+    packed = None
     pages = list(before.pages)
     if due.page is not None:
         pages = [one for one in pages if one.number != due.page.number]
     if due.page is not None and due.page.count:
-        packed, absent = _pack_page(packing, contents, settings, publication.generation, due, due.page, stop)
+        packed = _pack_page(packing, contents, settings, publication.generation, due, due.page, stop)
         ours = sum(one.entries for one in packed.packages) + packed.left_out
         # As many as would be held back if they were deleted (DST-F9): a disk that is not mounted looks so. A few
         # never count, unless they are all that the set has.
@@ -168,8 +168,7 @@ def pack_resources(packing: Packing, settings: SetSettings, *, at_once: bool, st
         )
     names = () if packed is None else package_names(name, packed)
     packing.name(RESOURCE_DUMP, settings, publication, state, resource_dump_names, names, documented)
-    doubted = tuple(uri for uri, why in absent.items() if why in (Absence.CHANGED, Absence.GONE))
-    return PackResult(is_done=True, doubted=doubted, is_offered=before.is_offered)
+    return PackResult(is_done=True, is_offered=before.is_offered)
 
 
 def _pack_page(
@@ -180,16 +179,16 @@ def _pack_page(
     due: PackingPlan,
     page: Page,
     stop: Callable[[], None],
-) -> tuple[PagePackages, dict[str, Absence]]:
+) -> PagePackages:
     """Make the packages of a page and put them, with copies of their manifests, into the store (RS-RDM-01 … 07).
 
-    A resource whose octets cannot be read, or are not the recorded ones, is left out: by its URI, why. Raises
-    OSError of the spool, the store's and the catalog's faults; the packages are then made again the next time.
+    A resource whose octets cannot be read, or are not the recorded ones, is left out. Raises OSError of the spool,
+    the store's and the catalog's faults; the packages are then made again the next time.
     """
     context, name, site = packing.context, settings.name, packing.context.site
     listed = list(context.catalog.page(name, page.number))
     packages: list[ResourcePackage] = []
-    absent: dict[str, Absence] = {}
+    left_out = 0
 
     def new_package() -> SpooledPackage[Resource]:
         return packing.package(settings, generation, EntryPlace.RESOURCE_DUMP_MANIFEST, stop)
@@ -228,15 +227,14 @@ def _pack_page(
             if why is None:
                 package.packed.append((row, {"path": path, "length": octets}))
             else:
-                absent[row.uri] = why
+                left_out += why is not Absence.ELSEWHERE
             if seen % _TELL_EVERY == 0 or seen == len(listed):
                 context.listener(Progress("packing", seen, len(listed)))
         finish()
     finally:
         package.close()
     now = context.clock()
-    left_out = sum(why is not Absence.ELSEWHERE for why in absent.values())
-    made = PagePackages(
+    return PagePackages(
         number=page.number,
         touched=page.touched,
         at=due.at,
@@ -245,7 +243,6 @@ def _pack_page(
         packages=tuple(packages),
         packed_at=now,
     )
-    return made, absent
 
 
 def package_names(name: str, page: PagePackages) -> Iterator[str]:

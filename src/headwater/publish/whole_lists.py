@@ -172,10 +172,6 @@ def publish_sitemap(job: PublicationJob, lists: ResourceLists) -> PageViewState:
 # written before that, and the Change List begins with the last change that it shows, or an earlier one, so that its
 # `from` is not later than the list's `at`: who makes a baseline now misses nothing, and sees no gap (RS-TIME-08).
 
-_FORM = 2
-"""The Resource List is rendered as a whole; in form 1 it was made of pages, each as old as it was, in form 0 with other
-digests after MD5."""
-
 
 def classic_names(name: str, state: ClassicState) -> Iterator[str]:
     """The documents for old harvesters."""
@@ -198,7 +194,7 @@ class ClassicLists:
         """
         job, changes = self._job, None
         before = None if job.refresh is Refresh.ALL else job.publication.classic
-        if before is not None and before.form == _FORM:
+        if before is not None:
             changes = self._extended(before.changes)
             if changes is not None and not self._lists.rendered:
                 return msgspec.structs.replace(before, changes=changes)
@@ -218,7 +214,7 @@ class ClassicLists:
             job.context.listener(Notice("HW-PUB-16", text, set_name=name))
         if changes is None:
             changes = self._begun_anew(0 if before is None else before.changes.first, resources.seq)
-        return ClassicState(resources=resources, changes=changes, form=_FORM)
+        return ClassicState(resources=resources, changes=changes)
 
     def _write_capability_list(self) -> None:
         settings, site, name = self._job.settings, self._job.context.site, self._job.name

@@ -58,8 +58,6 @@ _NAMING_SECONDS = 0.25
 """Between looks at which sets can be named while others cannot be shown …"""
 _NAMING = TimeShare(0.05)
 """… but no more than this share of the time."""
-_PACKING_ROUNDS = 3
-"""So often the folder is scanned again because files turned out to be others while they were packed."""
 _PATCH_SECONDS = 300.0
 """So long one round makes patches, for which nobody waits."""
 
@@ -168,19 +166,15 @@ class Source(ConfiguredSource):
         collect_versions(self.catalog, self.versions, config.version_retention, self._clock, config.kept_versions)
 
     def _once(self, config: SetConfig) -> SetResult:
-        """Publish a set and pack its resources; where files turn out to be others meanwhile, it is scanned again.
-
-        So changes tell of what the packages lack, or it is packed by the next round: nothing follows this run (AMB-90).
-        """
+        """Publish a set, and pack each page of its resources that is due, once."""
         name, tree = config.name, self._tree
         if tree is not None and tree.mode is None and (left := tree.folder / name / "resources").is_dir():
             text = "what an earlier run placed stays, and is no longer kept current"
             self._listener(Notice("HW-PUB-12", text, str(left)))
         worked = self._round(config)
-        for number in range(_PACKING_ROUNDS):
-            if not self._pack_resources(name, at_once=number > 0) or not config.files:
+        for _page in range(len(self.catalog.pages(name)) + 2):
+            if not self.publisher.pack_resources(name).is_done:
                 break
-            worked = _together(worked, self._round(config))
         return worked
 
     def _round(self, config: SetConfig) -> SetResult:
@@ -194,16 +188,6 @@ class Source(ConfiguredSource):
             time.sleep(min(config.settle_seconds, _SETTLING_SECONDS) * 0.6)
             worked = _together(worked, worker.look_again(worked.scanned.unsettled))
         return worked
-
-    def _pack_resources(self, name: str, *, at_once: bool) -> bool:
-        """Pack each page that is due, once; whether there were resources that are not as they were recorded."""
-        is_doubted = False
-        for _page in range(len(self.catalog.pages(name)) + 2):
-            packed = self.publisher.pack_resources(name, at_once=at_once)
-            is_doubted = is_doubted or bool(packed.doubted)
-            if not packed.is_done:
-                break
-        return is_doubted
 
     def _clean_versions(self) -> None:
         if self.has_versions:

@@ -207,7 +207,7 @@ def test_dumps_that_are_replaced_stay_in_their_archive(tmp_path: Path) -> None:
     world.load({f"r{n}": b"content %d" % n for n in range(6)})
     for day in range(4):
         world.publish(force=True)
-        world.pack(at_once=True)
+        world.pack()
         world.publish(force=True)
         world.clock.sleep(DAY)
         world.publish()
