@@ -10,7 +10,7 @@ import msgspec
 from headwater.catalog.interface import SetState, UnknownSet
 from headwater.progress import Notice
 from headwater.publish import documents, plan
-from headwater.publish.publication_state import PublicationState, decode_publication
+from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
     ROBOTS,
@@ -24,8 +24,7 @@ from headwater.publish.site import (
     top_names,
 )
 from headwater.publish.store_writer import PublishContext, StoreWriter, is_complete, render_document
-from headwater.spec.checks import escape
-from headwater.storage.object_store import TEXT, octets_of
+from headwater.storage.object_store import TEXT
 
 NAMED_AT_ONCE = 100
 """With more sets, those that are new are named a little later, many together: each time all are written down."""
@@ -196,7 +195,7 @@ class SiteDocuments:
         publication = decode_publication(state.notes)
         if publication.is_first or self._store.stat(capability_list_name(state.name)) is None:
             return False
-        is_here = self._is_here(state.name, publication)
+        is_here = publication.base_url in ("", self._site.base_url)  # an older version has not noted it
         if not is_here and self._keep_others:
             text = f"the set {state.name!r} was published for another base URL: it is no longer named"
             self._context.listener(Notice("HW-PUB-11", text))
@@ -211,20 +210,6 @@ class SiteDocuments:
                 offers = decode_publication(self._catalog.state(name).notes).offers
                 others.append(SetSettings(name=name, classic="classic" in offers, sitemap="sitemap" in offers))
         return msgspec.structs.replace(self._site, sets=(*self._site.sets, *others)) if others else self._site
-
-    def _is_here(self, name: str, publication: PublicationState) -> bool:
-        """Whether a set was published at the site's base URL.
-
-        An older version has not noted it; then the Capability List names a document below it.
-        """
-        if publication.base_url:
-            return publication.base_url == self._site.base_url
-        held = self._store.open(capability_list_name(name))
-        if held is None:
-            return False
-        with held:
-            named = escape(self._site.url(resource_list_name(name))).encode()
-            return named in b"".join(octets_of(held, 0, held.octets))
 
     def _is_whole(self) -> bool:
         sets = self._site.sets

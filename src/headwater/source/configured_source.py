@@ -25,7 +25,7 @@ from headwater.progress import Listener, silent
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SOURCE_DESCRIPTION, Site
 from headwater.source.config import SetConfig, SourceConfig
-from headwater.source.hubs_and_tokens import AccessTokens, BadToken
+from headwater.source.hubs_and_tokens import BadToken
 from headwater.source.leadership import StateUnusable
 from headwater.source.set_folders import (
     StaticTree,
@@ -59,34 +59,38 @@ class PushSets:
     def __init__(
         self, sets: Iterable[SetConfig], site: Site, catalog: Catalog, state: Path, clock: Callable[[], dt.datetime]
     ) -> None:
-        self._catalog = catalog
-        self._clock = clock
         self._configs = {one.name: one for one in sets if one.feed is not None}
-        self._tokens: dict[str, AccessTokens] = {}
-        for name, one in self._configs.items():
-            try:
-                self._tokens[name] = one.tokens()
-            except BadToken as fault:
-                fault.where = f"{fault.where} of set {name!r}" if fault.where else f"set {name!r}"
-                raise
         self.tell: Callable[[str], None] = lambda _name: None
         """Told of a set in which something was recorded."""
         self.by_set: dict[str, Feed] = {}
+        self._targets: dict[str, PushTarget] = {}
         if self._configs:
             from headwater.ingest.push.feed import Feed
             from headwater.ingest.push.ingest_state import refuse_old_memory
             from headwater.ingest.set_problems import DeletionGuard
+            from headwater.source.health import PushTarget
 
             refuse_old_memory(state)
             for name, one in self._configs.items():
-                locations = one.locations(site.resource_prefix(name))
-                feed = self.by_set[name] = Feed(catalog, name, locations, clock)
+                feed = self.by_set[name] = Feed(catalog, name, one.locations(site.resource_prefix(name)), clock)
                 feed.guard = DeletionGuard(catalog, name, one.max_delete, clock)
+                try:
+                    tokens = one.tokens()
+                except BadToken as fault:
+                    fault.where = f"{fault.where} of set {name!r}" if fault.where else f"set {name!r}"
+                    raise
+                self._targets[name] = PushTarget(
+                    feed=feed,
+                    tokens=tokens,
+                    resource_sets=frozenset((one.resource_sets or (name,)) if one.feed == "dit" else ()),
+                    news=lambda name=name: self.tell(name),  # type: ignore[misc]
+                )
 
     @property
     def closed(self) -> list[str]:
         """The sets that nobody can announce to by HTTP, and that follow no index."""
-        return [name for name, tokens in self._tokens.items() if tokens.is_empty and self._configs[name].index is None]
+        empty = (name for name, target in self._targets.items() if target.tokens.is_empty)
+        return [name for name in empty if self._configs[name].index is None]
 
     def followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], DitFollower]]:
         """What reads the index of each set that follows one, made when it is called. Raises UsageFault."""
@@ -107,19 +111,7 @@ class PushSets:
 
     def targets(self) -> dict[str, PushTarget]:
         """The sets as targets of push."""
-        if not self._configs:
-            return {}
-        from headwater.source.health import PushTarget
-
-        return {
-            name: PushTarget(
-                feed=self.by_set[name],
-                tokens=self._tokens[name],
-                resource_sets=frozenset((one.resource_sets or (name,)) if one.feed == "dit" else ()),
-                news=lambda name=name: self.tell(name),  # type: ignore[misc]
-            )
-            for name, one in self._configs.items()
-        }
+        return self._targets
 
 
 # The source

@@ -154,7 +154,7 @@ def _encoded(body: Mapping[str, object]) -> bytes:
 def _public(value: object) -> object:
     """What anybody may read: words of errors name paths, hosts and indices, and are in the log and `headwater status`.
 
-    An error is its code, one of watching that there is one, and who has the turn instead of us is not said.
+    An error is its code, one of watching that there is one.
     """
     if isinstance(value, list):
         return [_public(one) for one in value]
@@ -165,8 +165,6 @@ def _public(value: object) -> object:
         told.pop("error", None)
     if "watch_error" in told:
         told["watch_error"] = told["watch_error"] is not None
-    if isinstance(turn := told.get("turn"), str):
-        told["turn"] = turn.partition(":")[0]
     return told
 
 

@@ -101,22 +101,11 @@ class Leadership:
         return self._lease is None or self._lease.holds()
 
     @property
-    def holder(self) -> str:
-        """Who was the leader when it was last asked for."""
-        return "" if self._lease is None else self._lease.holder
-
-    @property
-    def waits_for(self) -> str:
-        """Who leads instead of us, as far as it is known: the catalog may not have answered since our time ran out."""
+    def words(self) -> str:
+        """Why this process does not publish: the catalog may not have answered since our time ran out."""
         if self.error is not None or self._was_ours:
             return NOT_SAID
-        return self.holder
-
-    @property
-    def words(self) -> str:
-        """Why this process does not publish, as a sentence."""
-        waits_for = self.waits_for or "another process"
-        return waits_for if waits_for == NOT_SAID else f"{waits_for} publishes this source"
+        return f"{(self._lease and self._lease.holder) or 'another process'} publishes this source"
 
     def check(self) -> None:
         """Raises NotLeader."""

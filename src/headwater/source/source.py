@@ -386,7 +386,7 @@ class Source(ConfiguredSource):
             failed = self.leadership.failed
             sets = [SetHealth(name=one.name, phase="standing by") for one in self.site.sets]
             return {
-                "turn": f"standing by: {self.leadership.waits_for or 'asking for the turn'}",
+                "turn": "standing by",
                 "sets": [msgspec.to_builtins(one) for one in sets],
             } | ({} if failed.error is None else {"error": failed.error, "error_code": failed.error_code})
         told = {"turn": "ours", "sets": [msgspec.to_builtins(one) for one in self.sets_health]}
