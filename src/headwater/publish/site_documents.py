@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import msgspec
 
@@ -24,10 +26,12 @@ from headwater.publish.site import (
     top_names,
 )
 from headwater.publish.store_writer import PublishContext, StoreWriter, is_complete, render_document
+from headwater.retry import TimeShare
 from headwater.storage.object_store import TEXT
 
 NAMED_AT_ONCE = 100
-"""With more sets, those that are new are named a little later, many together: each time all are written down."""
+"""With more sets, those that are new are named many together, within NAMING: each time all are written down."""
+NAMING: Final = TimeShare(0.05)
 
 
 class SiteDocuments:
@@ -49,13 +53,14 @@ class SiteDocuments:
         self._lock = threading.Lock()
         self._named: frozenset[str] | None = None
         self._published: set[str] = set()
+        self._name_at = 0.0
+        """Before that no set is named, of many; by `time.monotonic`."""
         self._first_published = 0
         """So many of the first sets have been found to be published: what one publication costs is no matter of how
         many sets there are."""
-        self._looked = False
 
     def set_published(self, name: str, *, check: bool) -> None:
-        """All documents of a set are in the store: name it, once every set is published, or others are named already.
+        """All documents of a set are in the store: name it.
 
         With `check`, what names it is looked at, too.
         """
@@ -65,21 +70,18 @@ class SiteDocuments:
             is_named = all(self._store.noted_etag(one) is not None for one in names)
             if not is_named or self._store.stat(ROBOTS) is None:
                 self._named = None
-        if self._named is not None and name in self._named:
-            return
-        if self._is_whole() or (self._named is not None and len(self._named) <= NAMED_AT_ONCE):
-            self.publish_site()
+        count, began = len(self._published), time.monotonic()
+        if count <= NAMED_AT_ONCE or count == len(self._site.sets) or began >= self._name_at:
+            self.name_published()
+            ended = time.monotonic()
+            self._name_at = ended + NAMING.pause_after(ended - began)
 
     def set_incomplete(self, name: str) -> None:
         """The documents of a set are about to be written anew: it counts as unpublished until they are."""
         self._published.discard(name)
 
     def publish_site(self) -> tuple[str, ...]:
-        """Write the Source Description and robots.txt for the sets that are published; return the names that changed.
-
-        `publish` calls it as soon as every set is published. A driver that will not wait for a set that fails calls
-        `name_published`: a source that named only some of its sets without need would look as if it had no others.
-        """
+        """Write the Source Description and robots.txt for the sets that are published; the names that changed."""
         with self._lock:
             published = self._published_names()
             site = self._site_of(published)
@@ -109,18 +111,9 @@ class SiteDocuments:
             self._written(tuple(store_writer.written))
         return tuple(store_writer.written)
 
-    def name_earlier(self) -> None:
-        """Name the sets that earlier runs have named, as this one begins: one that is new may take long."""
-        if self._store.stat(SOURCE_DESCRIPTION) is not None and not self.is_site_published():
-            self.name_published()
-
     def name_published(self) -> None:
         """Name the sets that are published and not named yet, though others are not published."""
-        published = self._published
-        if not self._looked and not self.is_site_published():  # what an earlier run has left
-            published = set(self._published_names())
-        self._looked = True
-        if not published <= (self._named or frozenset()):
+        if self._named is None or not self._published <= self._named:
             self.publish_site()
 
     def is_published(self, name: str, state: SetState | None = None) -> bool:

@@ -131,8 +131,6 @@ class FeedWatch:
                 worker.worked("catalog")
             self._is_blind = False
         found = {name: seq for name, seq in newest.items() if name in self._workers}
-        if len(found) < len(self._workers) or any(one.failures for one in self._workers.values()):
-            self._context.name_published()
         for name, seq in found.items():
             worker, feed = self._workers[name], self._feeds[name]
             is_first, is_other = feed.seen_seq is None, seq != feed.seen_seq

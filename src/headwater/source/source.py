@@ -7,12 +7,10 @@ asks `is_published` before it shows anything.
 from __future__ import annotations
 
 import datetime as dt
-import math
 import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +18,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.catalog.lease import SharedCatalog
-from headwater.errors import HeadwaterError
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree import SetTree
@@ -28,7 +25,6 @@ from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
 from headwater.publish.change_dump import KeptContents
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.retry import TimeShare
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import VERSIONS, ConfiguredSource, note_catalog, utc_now
 from headwater.source.hubs_and_tokens import NotifyConfig
@@ -54,10 +50,6 @@ _SETTLING_ROUNDS = 3
 _SETTLING_SECONDS = 2.0
 """So long, and a little longer, one run waits for files that are being written; the next run takes the others."""
 _EXAMPLES = 3
-_NAMING_SECONDS = 0.25
-"""Between looks at which sets can be named while others cannot be shown …"""
-_NAMING = TimeShare(0.05)
-"""… but no more than this share of the time."""
 _PATCH_SECONDS = 300.0
 """So long one round makes patches, for which nobody waits."""
 
@@ -90,7 +82,6 @@ class Source(ConfiguredSource):
         self._copies: list[CopyWatch] = []
         self._scheduler: Scheduler | None = None
         self._packing: dict[str, list[DumpPacking]] = {}
-        self._name_at = 0.0
         self._notifier: Notifier | None = None
         self._lock = StateLock(self._state)
         try:
@@ -122,7 +113,6 @@ class Source(ConfiguredSource):
                 listener=listener,
                 site=self.site,
                 may_record=self.leadership.check,
-                name_published=self._name_published,
             )
             self.push_sets.tell = lambda name: self._workers[name].tell() if name in self._workers else None
             self.events.listen(self._pack_soon)
@@ -154,6 +144,8 @@ class Source(ConfiguredSource):
             for one in kinds
             if one.feed is None and (one.copy is None or self._tree is not None or has_copy(Path(one.copy)))
         ]
+        if worked:
+            self.publisher.site_documents.name_published()
         for one in worked:
             while self.publisher.pack_changes(one.name, at_once=True).is_done:
                 pass
@@ -240,8 +232,6 @@ class Source(ConfiguredSource):
             self._notifier.start()
         self._scheduler = scheduler = Scheduler(self._listener)
         self._clean_versions()
-        with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
-            self.publisher.site_documents.name_earlier()
         self._packing = {}
         told = scheduler.stopping, scheduler.wake, self._listener
         for one in self.site.sets:
@@ -331,22 +321,6 @@ class Source(ConfiguredSource):
     def _pack_soon(self, publication: Publication) -> None:
         for one in self._packing.get(publication.name, ()):
             one.news()
-
-    def _name_published(self) -> None:
-        """A set that fails does not hide the others: the Source Description names those that are there.
-
-        Of thousands it takes a while to see which; who asks again and again asks mostly for nothing.
-        """
-        began = time.monotonic()
-        if began < self._name_at:
-            return
-        self._name_at = math.inf
-        try:
-            with suppress(HeadwaterError):  # it is said by the set whose work fails for the same reason
-                self.publisher.site_documents.name_published()
-        finally:
-            ended = time.monotonic()
-            self._name_at = ended + max(_NAMING_SECONDS, _NAMING.pause_after(ended - began))
 
     def stop(self, timeout: float = 10.0) -> bool:
         """End the threads; True when they have ended in time. What was recorded and published is safe either way."""

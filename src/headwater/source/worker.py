@@ -59,8 +59,7 @@ class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a source that its sets work with.
 
     `state` is its state folder. `may_record` is called before anything is placed or recorded, and raises when this
-    process must not any more. `name_published` has the Source Description name the sets that are published, while
-    another one cannot be shown; it raises nothing.
+    process must not any more.
     """
 
     catalog: Catalog
@@ -71,7 +70,6 @@ class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
     events: PublicationEvents = msgspec.field(default_factory=PublicationEvents)
     listener: Listener = silent
     may_record: Callable[[], None] = lambda: None
-    name_published: Callable[[], None] = lambda: None
 
 
 class SetResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,7 +353,6 @@ class SetWorker:
         if pause is not None:
             with self._lock:
                 self._schedule.retry_at, self._schedule.look_at = time.monotonic() + pause, 0.0
-            self._context.name_published()
         elif not self.failures and (self.has_looked or self.intake.is_told):
             self.health.phase = self.intake.phase
         self._note(self.health.error)
