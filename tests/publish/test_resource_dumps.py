@@ -178,7 +178,7 @@ def test_what_cannot_be_had_is_left_out_and_packed_later(tmp_path: Path) -> None
     assert sorted(held(world)) == ["r00", "r01", "r02", "r04"]
     world.contents.absent.clear()
     assert world.pack() == 0
-    world.clock.sleep(10)
+    world.clock.sleep(86_400)
     assert world.pack() == 1
     assert held(world) == texts(5)
 
@@ -195,7 +195,7 @@ def test_what_is_not_as_recorded_is_left_out_and_tried_again(tmp_path: Path, why
     assert sorted(held(world)) == ["r00", "r01", "r02", "r04"]
     world.contents.absent.clear()  # it was the same after all
     assert world.pack() == 0
-    world.clock.sleep(10)
+    world.clock.sleep(86_400)
     assert world.pack() == 1
     assert held(world) == texts(5)
 
@@ -260,7 +260,7 @@ def test_what_still_cannot_be_had_gives_a_page_no_other_packages(tmp_path: Path,
     assert first_page <= set(after.packages)
     if why is Absence.UNREADABLE:
         world.contents.absent.clear()
-        world.clock.sleep(60)
+        world.clock.sleep(86_400)
         world.pack()
         assert "r03" in held(world)
 

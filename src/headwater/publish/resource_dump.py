@@ -8,7 +8,7 @@ A resource that was deleted and came back on another page may be in packages of 
 both changes are later than the `at` of the dump, so that whoever goes on by them comes to the right state.
 
 A resource whose octets are not the recorded ones is left out. The next scan finds what has changed: a change tells of
-it then, which is later than the dump, or it is as it was after all. The page stays due until it is packed with it.
+it then, which is later than the dump, or it is as it was after all. Its page is packed anew as one that has changed.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ from headwater.quantities import FLOOR, needs_consent
 from headwater.spec.kinds import Kind
 from headwater.spec.times import to_microseconds
 
-RETRY_SECONDS: Final = 5.0
-"""Packages without resources whose octets could not be had are made anew after so long, later the larger they are."""
 _TELL_EVERY: Final = 500
 
 
@@ -57,8 +55,7 @@ class PackingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is due: a page to pack, or (None) only to offer the dump; `filled` are the pages that have resources.
 
     `at` is the newest time that the catalog has given when the page is read: it holds all changes up to then, and
-    every later one has a later time. Where only what was left out is tried again, it is that of the packages: the same
-    resources give the same packages.
+    every later one has a later time.
     """
 
     page: Page | None
@@ -84,15 +81,10 @@ def next_packing(
         # Where the clock was set back, nothing waits until it has caught up.
         age = abs((now - (held.packed_at or held.completed)).total_seconds())
         changed = page.touched - held.touched
-        is_changed = changed > 0 and (
-            not page.count or changed >= settings.dump_share * page.count or age >= settings.dump_seconds
-        )
-        # What was left out, and of which no change has told since, is looked for the later the more there is to pack.
-        retry_seconds = RETRY_SECONDS + sum(one.octets for one in held.packages) / 1_000_000
-        if is_changed or age >= settings.renew_seconds:
+        is_changed = changed > 0 and (not page.count or changed >= settings.dump_share * page.count)
+        is_old = age >= settings.renew_seconds or (bool(changed or held.left_out) and age >= settings.dump_seconds)
+        if is_changed or is_old:
             due.append((held.completed, page.number, PackingPlan(page=page, filled=filled, at=moment)))
-        elif held.left_out and not changed and age >= retry_seconds:
-            due.append((held.completed, page.number, PackingPlan(page=page, filled=filled, at=held.at)))
     return min(due)[2] if due else None
 
 
