@@ -30,7 +30,7 @@ from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Entry, Link
 
 PAYLOAD_OCTETS: Final = 1 << 20
-"""No payload is longer."""
+"""No payload of changes is longer."""
 
 
 class ChangePayload(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,41 +161,26 @@ def document_changes(
     return changes
 
 
-class FrameworkPayload(msgspec.Struct, frozen=True):
-    """A Framework Notification as it is sent, with the changes that it tells of."""
-
-    changes: tuple[DocumentChange, ...]
-    octets: bytes
-
-
 def framework_payload(
-    site: Site,
-    set_name: str,
-    changes: Sequence[DocumentChange],
-    changed_at: Callable[[str], dt.datetime | None],
-    most_octets: int = PAYLOAD_OCTETS,
-) -> FrameworkPayload:
-    """The notification of as many of the changes as it has room for."""
-    while True:
-        capabilities = {one.document.capability for one in changes}
-        up: tuple[str, ...] = ()  # what is above all that has changed (RS-FN-04)
-        if capabilities == {CAPABILITY_LIST.name}:
-            is_ours = any(one.name == set_name for one in site.sets)
-            up = (source_description_name(site, set_name) if is_ours else SOURCE_DESCRIPTION,)
-        elif not capabilities & {CAPABILITY_LIST.name, DESCRIPTION}:
-            up = (capability_list_name(set_name),)
-        head = head_of(Kind.FRAMEWORK_NOTIFICATION, tuple(Link(rel="up", href=site.url(one)) for one in up))
-        entries = [
-            Entry(
-                loc=site.url(one.document.name),
-                capability=one.document.capability,
-                change=one.kind,
-                datetime=None if one.kind is ChangeKind.DELETED else changed_at(one.document.name),
-                links=() if one.document.index is None else (Link(rel="index", href=site.url(one.document.index)),),
-            )
-            for one in changes
-        ]
-        octets = b"".join(render_document(head, entries, site.profile))
-        if len(octets) <= most_octets or len(changes) == 1:
-            return FrameworkPayload(tuple(changes), octets)
-        changes = changes[: len(changes) // 2]
+    site: Site, set_name: str, changes: Sequence[DocumentChange], changed_at: Callable[[str], dt.datetime | None]
+) -> bytes:
+    """The notification of these changes."""
+    capabilities = {one.document.capability for one in changes}
+    up: tuple[str, ...] = ()  # what is above all that has changed (RS-FN-04)
+    if capabilities == {CAPABILITY_LIST.name}:
+        is_ours = any(one.name == set_name for one in site.sets)
+        up = (source_description_name(site, set_name) if is_ours else SOURCE_DESCRIPTION,)
+    elif not capabilities & {CAPABILITY_LIST.name, DESCRIPTION}:
+        up = (capability_list_name(set_name),)
+    head = head_of(Kind.FRAMEWORK_NOTIFICATION, tuple(Link(rel="up", href=site.url(one)) for one in up))
+    entries = [
+        Entry(
+            loc=site.url(one.document.name),
+            capability=one.document.capability,
+            change=one.kind,
+            datetime=None if one.kind is ChangeKind.DELETED else changed_at(one.document.name),
+            links=() if one.document.index is None else (Link(rel="index", href=site.url(one.document.index)),),
+        )
+        for one in changes
+    ]
+    return b"".join(render_document(head, entries, site.profile))

@@ -55,7 +55,6 @@ from headwater.publish.store_writer import decode_mark
 from headwater.retry import retry_after_seconds
 from headwater.source.hubs_and_tokens import NotifyConfig
 from headwater.source.set_health import PAUSES, FailureState, Publication
-from headwater.spec.records import ChangeKind
 from headwater.storage.folder_store import FolderStore
 from headwater.transport.access import check_authorities
 from headwater.typed_decoding import from_json
@@ -298,12 +297,7 @@ class FrameworkStream(NotificationStream):
             return None
         payload = framework_payload(context.site, name, changes, self._changed_at)
         documents = {one.name: digest for one, digest in there.items()}
-        if len(payload.changes) < len(changes):
-            self._is_waited_for = True
-            gone = {one.document.name for one in payload.changes if one.kind is ChangeKind.DELETED}
-            more = {one.document.name: there[one.document] for one in payload.changes if one.document in there}
-            documents = {one: digest for one, digest in {**told, **more}.items() if one not in gone}
-        return HubPosition(documents=documents, until=context.clock(), payload=payload.octets, is_taken=False)
+        return HubPosition(documents=documents, until=context.clock(), payload=payload, is_taken=False)
 
     def _names(self) -> Iterator[str]:
         """The documents that are published: what the catalog has noted after they and their indexes were written."""
