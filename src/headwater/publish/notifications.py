@@ -86,11 +86,6 @@ class FrameworkDocument(msgspec.Struct, frozen=True):
     capability: str
     index: str | None = None
 
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether a change of it is told at once: it says what else there is, or always is a new document."""
-        return self.capability in (DESCRIPTION, CAPABILITY_LIST.name, RESOURCE_DUMP.name)
-
 
 class DocumentChange(msgspec.Struct, frozen=True):
     """One entry."""

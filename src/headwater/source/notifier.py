@@ -266,27 +266,16 @@ class FrameworkStream(NotificationStream):
     def __init__(self, name: str, hub: str, context: NotifyContext, *, is_gone: bool = False) -> None:
         super().__init__(name, hub, context)
         self._is_gone = is_gone
-        self._is_waited_for = True
-        """Whether something was written that is told at once."""
-
-    def wrote(self, names: Iterable[str]) -> bool:
-        """These documents were written; whether the stream is to be looked at."""
-        told = {} if self.position is None else self.position.documents
-        ours = [one for one in (document_named(self.name, name) for name in names) if one is not None]
-        self._is_waited_for = self._is_waited_for or any(one.is_waited_for or one.name not in told for one in ours)
-        return bool(ours)
 
     @property
     def _interval(self) -> float:
         """Lists that go on changing are told of now and then."""
-        settings = self._context.settings
-        return settings.batch_seconds if self._is_waited_for else settings.framework_seconds
+        return self._context.settings.framework_seconds
 
     def _made(self, position: HubPosition | None) -> HubPosition | None:
         context, name = self._context, self.name
         if not self._is_gone and not context.is_shown(name):
             return None
-        self._is_waited_for = False
         there: dict[FrameworkDocument, str] = {}
         if not self._is_gone:
             etags = {one: context.store.noted_etag(one.name) for one in framework_documents(name, self._names())}
@@ -384,7 +373,7 @@ class HubSender:
         """These documents of a set, or (None) of the source were written."""
         streams = list(self._frameworks.values()) if name is None else [self._frameworks.get(name)]
         for one in streams:
-            if one is not None and one.wrote(documents):
+            if one is not None and any(document_named(one.name, document) for document in documents):
                 self._has_news(one)
 
     def gone(self, name: str) -> None:
