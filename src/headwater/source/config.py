@@ -176,27 +176,31 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         )
 
     def _refuse_other_kinds(self) -> None:
-        if self.is_dataset and (complaint := self._dataset_complaint()):
-            raise BadDatasetConfig(complaint)
+        made_of = sum(map(bool, (self.dataset, self.sparql, self.oxigraph)))
+        if self.is_dataset and made_of != 1:
+            raise BadDatasetConfig("a dataset is made of one of dataset, sparql and oxigraph")
         if bool(self.files) + (self.feed is not None) + (self.copy is not None) + self.is_dataset != 1:
-            if self.dataset or self.sparql or self.oxigraph:
+            if made_of:
                 raise BadDatasetConfig(
                     'a set with a dataset has profile = "rdf-dataset", and neither files, feed nor copy'
                 )
             raise BadPushConfig("a set has either files or a feed, or a copy, or is a dataset")
-        for is_its, keys, whose in (
-            (self.feed, _PUSH_KEYS, "push set"),
-            (self.files, _FOLDER_KEYS, "set with a folder"),
-            (self.files or self.feed, "max_delete", "set with a folder, or a push set"),
-            (self.copy is not None, "copy_set", "set with a copy"),
-            (self.is_dataset, _DATASET_KEYS, 'set with profile = "rdf-dataset"'),
-            (not self.is_dataset, _UNFIT_KEYS, None),
+        for is_its, keys, fault, why in (
+            (self.feed, _PUSH_KEYS, BadPushConfig, "belongs to a push set"),
+            (self.files, _FOLDER_KEYS, BadPushConfig, "belongs to a set with a folder"),
+            (self.files or self.feed, "max_delete", BadPushConfig, "belongs to a set with a folder, or a push set"),
+            (self.copy is not None, "copy_set", BadPushConfig, "belongs to a set with a copy"),
+            (self.is_dataset, _DATASET_KEYS, BadPushConfig, 'belongs to a set with profile = "rdf-dataset"'),
+            (not self.is_dataset, _UNFIT_KEYS, BadDatasetConfig, "does not go with a dataset"),
+            (self.dataset, "syntax base_iri", BadDatasetConfig, "belongs to dataset"),
+            (self.sparql, "sparql_authorization_env", BadDatasetConfig, "belongs to sparql"),
         ):
             wrong = () if is_its else [one for one in keys.split() if getattr(self, one) != _DEFAULTS[one]]
-            if wrong and whose is None:
-                raise BadDatasetConfig(f"{wrong[0]} does not go with a dataset")
             if wrong:
-                raise BadPushConfig(f"{wrong[0]} belongs to a {whose}")
+                raise fault(f"{wrong[0]} {why}")
+        if self.base_iri is not None and not _BASE.fullmatch(self.base_iri):
+            what = "base_iri is an absolute IRI without a fragment, such as https://example.org/people/"
+            raise BadDatasetConfig(what)
         if self.index is not None and self.feed != "dit":
             raise BadPushConfig('only a set with feed = "dit" follows an index')
 
@@ -233,21 +237,6 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.sparql is not None:
             return _ENDPOINT_SECONDS
         return _FILE_SECONDS if self.dataset is not None else _STORE_SECONDS
-
-    def _dataset_complaint(self) -> str | None:
-        given = [name for name in ("dataset", "sparql", "oxigraph") if getattr(self, name)]
-        if len(given) != 1:
-            return "a dataset is made of one of dataset, sparql and oxigraph"
-        for key, owner, what in (
-            ("syntax", "dataset", "that of files"),
-            ("base_iri", "dataset", "for relative IRIs in files"),
-            ("sparql_authorization_env", "sparql", "for an endpoint"),
-        ):
-            if getattr(self, key) is not None and getattr(self, owner) is None:
-                return f"{key} is {what}: it belongs to {owner}"
-        if self.base_iri is not None and not _BASE.fullmatch(self.base_iri):
-            return "base_iri is an absolute IRI without a fragment, such as https://example.org/people/"
-        return None
 
     def authorization(self, environment: Mapping[str, str]) -> str | None:
         """What the endpoint is told in `Authorization`. Raises BadToken."""
