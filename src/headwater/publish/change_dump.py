@@ -125,7 +125,7 @@ def publish_change_dump(job: PublicationJob) -> ChangeDumpState:
 
 def pack_changes(packing: Packing, settings: SetSettings, *, at_once: bool, stop: Callable[[], None]) -> PackResult:
     """Make the package of the set's Change Dump that is due, and name it (`Publisher.pack_changes`)."""
-    contents, found = packing.change_contents, packing.look(settings) if settings.change_dump else None
+    contents, found = packing.options.change_contents, packing.look(settings) if settings.change_dump else None
     before = None if found is None else found[1].change_dump
     if contents is None or found is None or before is None:
         return NOTHING_PACKED

@@ -28,7 +28,6 @@ import msgspec
 from headwater.catalog.content import (
     Absence,
     ContentChanged,
-    ContentReader,
     NoContent,
     OpenContent,
     read_and_close,
@@ -59,7 +58,7 @@ from headwater.spec.uris import quote_path
 from headwater.storage.object_store import XML, ZIP
 
 if TYPE_CHECKING:
-    from headwater.publish.change_dump import KeptContents
+    from headwater.publish.publisher import PublisherOptions
 
 # Members
 
@@ -393,17 +392,13 @@ NOTHING_PACKED: Final = PackResult(is_done=False)
 class Packing(NamedTuple):
     """What packages of all sets are made with.
 
-    `locks` are those of the publications of sets; `spool` is the folder of spools; `written` is told of the dumps that
-    have changed. `held_back` are sets of whose last page too many resources could not be had. Without the octets of
-    resources, or of changes, nothing is packed of these.
+    `locks` are those of the publications of sets. `held_back` are sets of whose last page too many resources could not
+    be had. Without the octets of resources, or of changes, nothing is packed of these.
     """
 
     context: PublishContext
+    options: PublisherOptions
     locks: Mapping[str, Lock]
-    spool: Path | None
-    contents: ContentReader | None
-    change_contents: KeptContents | None
-    written: Callable[[str, tuple[str, ...]], None]
     held_back: set[str]
 
     def look(self, settings: SetSettings) -> tuple[SetSnapshot, PublicationState] | None:
@@ -417,7 +412,8 @@ class Packing(NamedTuple):
         self, settings: SetSettings, generation: str, place: EntryPlace, stop: Callable[[], None]
     ) -> SpooledPackage[Row]:
         """A new package; nothing names it yet."""
-        return SpooledPackage(self.context, settings, StoreWriter(self.context, generation), self.spool, stop, place)
+        writer = StoreWriter(self.context, generation)
+        return SpooledPackage(self.context, settings, writer, self.options.spool, stop, place)
 
     def name(
         self,
@@ -450,4 +446,4 @@ class Packing(NamedTuple):
             context.may_write()
             publication = msgspec.structs.replace(publication, retired=retired, **{field: state})
             context.catalog.note(name, encode_publication(publication))
-        self.written(name, (f"{name}/{row.top.name}",))
+        self.options.written(name, (f"{name}/{row.top.name}",))

@@ -145,15 +145,7 @@ class Publisher:
         self._options = options
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._checked: set[str] = set()
-        self._packing = Packing(
-            context=self._context,
-            locks=self._locks,
-            spool=options.spool,
-            contents=options.contents,
-            change_contents=options.change_contents,
-            written=options.written,
-            held_back=set(),
-        )
+        self._packing = Packing(self._context, options, self._locks, set())
         versions = options.versions if any(one.patch for one in site.sets) else None
         self.patch_maker = PatchMaker(self._context, versions) if versions is not None else None
         self.history = HistoryReset(self._context)

@@ -121,7 +121,7 @@ def publish_resource_dump(job: PublicationJob) -> tuple[ResourceDumpState, bool]
 
 def pack_resources(packing: Packing, settings: SetSettings, *, stop: Callable[[], None]) -> PackResult:
     """Make the packages of the page that is due, and name them (`Publisher.pack_resources`)."""
-    name, contents = settings.name, packing.contents
+    name, contents = settings.name, packing.options.contents
     found = packing.look(settings) if settings.dump else None
     before = None if found is None else found[1].resource_dump
     if contents is None or found is None or before is None:

@@ -38,7 +38,6 @@ from headwater.notify.websub import (
     payload_head,
     ping,
 )
-from headwater.progress import Listener
 from headwater.publish.capabilities import CHANGE_CHANNEL, FRAMEWORK_CHANNEL, RESOURCE_DUMP, Channel
 from headwater.publish.notifications import (
     FrameworkDocument,
@@ -50,12 +49,11 @@ from headwater.publish.notifications import (
 )
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import published_names
-from headwater.publish.site import Site, capability_list_name, source_description_name, topic_url
-from headwater.publish.store_writer import decode_mark
+from headwater.publish.site import capability_list_name, source_description_name, topic_url
+from headwater.publish.store_writer import PublishContext, decode_mark
 from headwater.retry import retry_after_seconds
 from headwater.source.hubs_and_tokens import NotifyConfig
 from headwater.source.set_health import PAUSES, FailureState, Publication
-from headwater.storage.folder_store import FolderStore
 from headwater.transport.access import check_authorities
 from headwater.typed_decoding import from_json
 from headwater.version import __version__
@@ -108,18 +106,12 @@ def latest_payload(catalog: Catalog, name: str, channel: Channel, hubs: Iterable
     return max(told, key=lambda one: one.until).payload if told else b""
 
 
-class NotifyContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What notifications are made with. `may_send` raises when another process has the right to.
+class NotifyContext(PublishContext, frozen=True, kw_only=True):
+    """What notifications are made with. `may_write` raises when another process has the right to send.
 
     `is_shown` says whether the documents of a set can be had.
     """
 
-    catalog: Catalog
-    store: FolderStore
-    site: Site
-    clock: Callable[[], dt.datetime]
-    listener: Listener
-    may_send: Callable[[], None]
     is_shown: Callable[[str], bool]
     token: str | None
     settings: NotifyConfig
@@ -194,7 +186,7 @@ class NotificationStream:
         raise NotImplementedError
 
     def _write(self, position: HubPosition) -> None:
-        self._context.may_send()
+        self._context.may_write()
         update = StateUpdate([StateRow(*self._key, msgspec.json.encode(position))])
         self._context.catalog.record(self.name, [], self._context.clock(), state=update)
         self._hold(position)
@@ -448,7 +440,7 @@ class HubSender:
 
     async def _post(self, one: NotificationStream, payload: bytes) -> None:
         """Send a payload, or a ping in its place. Raises HubUnreachable, HubRefuses and NotLeader."""
-        self._context.may_send()
+        self._context.may_write()
         failures = self._failures
         site, token = self._context.site, self._context.token
         topic, capability_list = topic_url(site, one.name, one.channel), site.url(capability_list_name(one.name))

@@ -215,7 +215,7 @@ class Source(ConfiguredSource):
             site=self.site,
             clock=self._clock,
             listener=self._listener,
-            may_send=self.leadership.check,
+            may_write=self.leadership.check,
             is_shown=self.is_published,
             token=notify.sent_token(),
             settings=notify,
