@@ -16,7 +16,6 @@ from headwater.publish.plan import (
     expired,
     is_period_over,
     is_stale,
-    plan_changes,
     plan_pages,
     with_retired,
 )
@@ -175,21 +174,6 @@ def segment(number: int, first: int, last: int, *, closed: bool) -> Segment:
         until=ago(99 - number) if closed else None,
         weight=0,
     )
-
-
-def test_change_lists_due() -> None:
-    alone = [segment(0, 1, 3, closed=False)]
-    first = plan_changes(alone, OpenList())
-    assert (first.closed, first.write_open, first.write_index) == ((), True, False)
-    same = plan_changes(alone, OpenList(number=0, seq=3))
-    assert not same.write_open
-    grown = plan_changes(alone, OpenList(number=0, seq=2))
-    assert (grown.write_open, grown.write_index) == (True, False)
-    rotated = [segment(0, 1, 5, closed=True), segment(1, 6, 9, closed=True), segment(2, 10, 9, closed=False)]
-    plan = plan_changes(rotated, OpenList(number=0, seq=3))
-    assert ([one.number for one in plan.closed], plan.write_open, plan.write_index) == ([0, 1], True, True)
-    plan = plan_changes(rotated, OpenList(number=2, seq=9, indexed=True))
-    assert (plan.closed, plan.write_open, plan.write_index) == ((), False, False)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from headwater.datasets.rows import read_dataset
 from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.patches import PatchMaker, patches_between
-from headwater.publish.plan import ChangePlan, Refresh, plan_changes
+from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import ArchiveState, OpenList, PublicationState
 from headwater.publish.site import change_list_name, change_segment_name, open_change_list_name
 from headwater.publish.store_writer import DocumentMark, PublicationJob, changes_between, render_entries
@@ -63,26 +63,28 @@ class ChangeLists:
         Without `segments`, by those of now: before a page becomes visible, all that it shows is said.
         """
         segments = segments or self._job.context.catalog.snapshot_of(self._name).segments
-        first, top = self._job.first, change_list_name(self._name)
-        begin = self._job.publication.history if self._job.settings.dataset else 0
-        plan = plan_changes(segments, self._open, first, begin)
-        last = segments[-1].last
-        maker, settings = self._patch_maker, self._job.settings
+        first, top, open_, written = self._job.first, change_list_name(self._name), segments[-1], self._open
+        maker, settings, last = self._patch_maker, self._job.settings, open_.last
+        # While there is one segment there is a Change List and no index: of an RDF dataset that is the first since its
+        # history began anew, too (TIM-04).
+        indexed = open_.number > (self._job.publication.history if settings.dataset else 0)
+        rotated = open_.number != written.number or indexed != written.indexed
         is_new = last > self._patched_seq and not self._job.publication.is_first
         if maker is not None and settings.patch and is_new:  # those that no list has named yet (RS-REL-04)
             maker.make(settings, self._store_writer, self._rows(self._patched_seq, last))
         self._patched_seq = max(last, self._patched_seq)
-        for segment in plan.closed:
+        for segment in [one for one in segments[:-1] if one.number >= max(written.number, first)]:
             name = change_segment_name(self._name, segment.number)
             if segment.number >= self._job.publication.open.number or not self._job.context.is_as_left(name):
-                self._write(segment, name, plan)
-        if plan.write_open:
-            open_name = change_segment_name(self._name, plan.open.number) if plan.indexed else top
-            self._write(plan.open, open_name, plan)
-        if plan.write_index:
-            named = [self._stated(one) for one in plan.named]
+                self._write(segment, name, indexed=indexed)
+        is_longer = rotated or last > written.seq
+        if is_longer:
+            open_name = change_segment_name(self._name, open_.number) if indexed else top
+            self._write(open_, open_name, indexed=indexed)
+        if indexed and (rotated or first != written.first):
+            named = [self._stated(one) for one in segments if one.number >= first]
             self._store_writer.document(top, *documents.change_list_index(self._site, self._name, named))
-        if plan.write_open:
+        if is_longer:
             self._store_writer.copy(self._open.name, open_change_list_name(self._name))
         self._open = msgspec.structs.replace(self._open, first=first)
         self._segments = segments
@@ -107,9 +109,9 @@ class ChangeLists:
             context.catalog.record(self._name, [], self._job.now, state=update)
             self.dropped = tuple(one.name(self._name) for one in gone)
 
-    def _write(self, segment: Segment, name: str, plan: ChangePlan) -> None:
+    def _write(self, segment: Segment, name: str, *, indexed: bool) -> None:
         """Write one segment's document, taking over what the stored open list says of it already."""
-        stated = documents.change_list(self._site, self._name, self._stated(segment), indexed=plan.indexed)
+        stated = documents.change_list(self._site, self._name, self._stated(segment), indexed=indexed)
         writer = DocumentWriter(stated, self._store_writer.profile)
         head, tail = writer.head(), writer.tail()
         before = self._open if self._open.number == segment.number else OpenList()
@@ -150,7 +152,7 @@ class ChangeLists:
         if segment.until is None:
             self._open = OpenList(
                 number=segment.number,
-                indexed=plan.indexed,
+                indexed=indexed,
                 name=name,
                 etag=stored.etag,
                 head_octets=len(head),

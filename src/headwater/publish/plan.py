@@ -24,7 +24,7 @@ from enum import Enum, auto
 import msgspec
 
 from headwater.catalog.interface import Page, Segment, SetState
-from headwater.publish.publication_state import OpenList, PublicationState
+from headwater.publish.publication_state import PublicationState
 from headwater.publish.site import SetSettings
 from headwater.retry import TimeShare
 
@@ -155,38 +155,6 @@ def affordable_pages(publication: PublicationState, now: dt.datetime) -> int | N
 def _apart(now: dt.datetime, since: dt.datetime) -> float:
     """The seconds since then; where the clock was set back, what waits does not wait until it has caught up."""
     return abs((now - since).total_seconds())
-
-
-class ChangePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Closed segments to write for good, and whether the open one and the index are written."""
-
-    closed: tuple[Segment, ...] = ()
-    open: Segment
-    indexed: bool = False
-    write_open: bool = False
-    write_index: bool = False
-    named: tuple[Segment, ...] = ()
-    """The segments that the index names; none when there is no index."""
-
-
-def plan_changes(segments: Sequence[Segment], written: OpenList, first: int = 0, begin: int = 0) -> ChangePlan:
-    """Decide which Change List documents are written now, given the open list as it was `written` last.
-
-    The segment that was open then is the first that may still have to be written for good; those before it have been.
-    `first` is the number of the first segment that the index names. While `begin` is the only one there is a Change
-    List and no index: of an RDF dataset that is the first since its history began anew, too (TIM-04).
-    """
-    last = segments[-1]
-    indexed = last.number > begin
-    rotated = last.number != written.number or indexed != written.indexed
-    return ChangePlan(
-        closed=tuple(one for one in segments[:-1] if one.number >= max(written.number, first)),
-        open=last,
-        indexed=indexed,
-        write_open=rotated or last.last > written.seq,
-        write_index=indexed and (rotated or first != written.first),
-        named=tuple(one for one in segments if one.number >= first) if indexed else (),
-    )
 
 
 def first_retained(

@@ -55,9 +55,6 @@ class SiteDocuments:
         self._published: set[str] = set()
         self._name_at = 0.0
         """Before that no set is named, of many; by `time.monotonic`."""
-        self._first_published = 0
-        """So many of the first sets have been found to be published: what one publication costs is no matter of how
-        many sets there are."""
 
     def set_published(self, name: str, *, check: bool) -> None:
         """All documents of a set are in the store: name it.
@@ -205,10 +202,7 @@ class SiteDocuments:
         return msgspec.structs.replace(self._site, sets=(*self._site.sets, *others)) if others else self._site
 
     def _is_whole(self) -> bool:
-        sets = self._site.sets
-        while self._first_published < len(sets) and self.has_documents(sets[self._first_published].name):
-            self._first_published += 1
-        return len(self._published) == len(sets)
+        return all(self.has_documents(one.name) for one in self._site.sets)
 
 
 _ROBOTS_MARK = "# Written by Headwater, and anew with each publication."
