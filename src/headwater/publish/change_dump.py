@@ -206,7 +206,6 @@ def _put(package: SpooledPackage[Change], due: PackagePlan) -> ChangePackage:
         lambda rows: documents.change_entries(rows, site.resource_prefix(name), site.profile),
         partial(change_package_names, name, one.segment),
         latest=one.until,
-        segment=one,
     )
     return msgspec.structs.replace(one, octets=octets, hash=sha256)
 

@@ -45,7 +45,6 @@ from headwater.publish.capabilities import CHANGE_DUMP, Capability
 from headwater.publish.plan import with_retired
 from headwater.publish.publication_state import (
     ChangeDumpState,
-    ChangePackage,
     PublicationState,
     ResourceDumpState,
     decode_publication,
@@ -307,13 +306,12 @@ class SpooledPackage(Generic[Row]):
         names: Callable[[str], tuple[str, str]],
         *,
         latest: dt.datetime,
-        segment: ChangePackage | None = None,
     ) -> tuple[int, str]:
         """Put the package and the copy of its manifest into the store; what lies there already stays.
 
         The manifest has this head and the entries of what is packed, with the links that the set's rules add. `names`
-        gives both names for the SHA-256 of the package, `latest` is the latest time that it states, `segment` what of a
-        segment it holds. Returns its octets and that. Raises the store's faults.
+        gives both names for the SHA-256 of the package, `latest` is the latest time that it states. Returns its octets
+        and that. Raises the store's faults.
         """
         added = AddedLinks(self.context.site, self.settings, self.context.catalog)
         rows = added.to((row for row, _stated in self.packed), self._place, self.builder.manifest_octets)
@@ -343,8 +341,6 @@ class SpooledPackage(Generic[Row]):
                 yield block
 
         mark = DocumentMark(generation=self._store_writer.generation, latest=latest, is_closed=True)  # it never changes
-        if segment is not None:
-            mark = msgspec.structs.replace(mark, number=segment.segment, from_=segment.from_, seq=segment.last)
         package, copy = names(sha256)
         self._store_writer.blocks(copy, [manifest], mark.encode, XML)
         self._store_writer.blocks(package, placed(), mark.encode, ZIP)

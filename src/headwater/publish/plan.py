@@ -1,4 +1,4 @@
-"""The plan of a publication: which pages, segments and indexes are due, and which old documents are removed.
+"""The plan of a publication: which pages are due, which segments leave, and which old documents are removed.
 
 Pages are expensive and can wait, because the open Change List carries what they do not show yet. They are rendered
 

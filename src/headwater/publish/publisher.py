@@ -19,7 +19,6 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -149,9 +148,7 @@ class Publisher:
         versions = options.versions if any(one.patch for one in site.sets) else None
         self.patch_maker = PatchMaker(self._context, versions) if versions is not None else None
         self.history = HistoryReset(self._context)
-        self.site_documents = SiteDocuments(
-            self._context, keep_others=options.keep_others, written=partial(options.written, None)
-        )
+        self.site_documents = SiteDocuments(self._context, options)
 
     def begin(self) -> None:
         """Others may have published since: the next publication of each set looks at its documents again."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -29,6 +29,9 @@ from headwater.publish.store_writer import PublishContext, StoreWriter, is_compl
 from headwater.retry import TimeShare
 from headwater.storage.object_store import TEXT
 
+if TYPE_CHECKING:
+    from headwater.publish.publisher import PublisherOptions
+
 NAMED_AT_ONCE = 100
 """With more sets, those that are new are named many together, within NAMING: each time all are written down."""
 NAMING: Final = TimeShare(0.05)
@@ -37,19 +40,13 @@ NAMING: Final = TimeShare(0.05)
 class SiteDocuments:
     """The documents of a site that are about all its sets. Safe for several threads."""
 
-    def __init__(
-        self,
-        context: PublishContext,
-        *,
-        keep_others: bool,
-        written: Callable[[tuple[str, ...]], None],
-    ) -> None:
+    def __init__(self, context: PublishContext, options: PublisherOptions) -> None:
         self._context = context
         self._catalog = context.catalog
         self._store = context.store
         self._site = context.site
-        self._keep_others = keep_others
-        self._written = written
+        self._keep_others = options.keep_others
+        self._written = options.written
         self._lock = threading.Lock()
         self._named: frozenset[str] | None = None
         self._published: set[str] = set()
@@ -105,7 +102,7 @@ class SiteDocuments:
                 )
             self._named = frozenset(published)
         if store_writer.written:
-            self._written(tuple(store_writer.written))
+            self._written(None, tuple(store_writer.written))
         return tuple(store_writer.written)
 
     def name_published(self) -> None:

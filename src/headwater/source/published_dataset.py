@@ -97,7 +97,7 @@ class PublishedDataset(Intake):
         self._input = self._find_input()
         self._ahead: bytes | None = None
         """The signature of what had times ahead of the clock at the last look."""
-        self._is_continued = self._is_unsettled = False
+        self._is_unsettled = False
         self._at: dt.datetime | None = None
         """When the dataset was looked at last."""
 
@@ -159,9 +159,7 @@ class PublishedDataset(Intake):
         """Whether there is something, which has been checked. Raises BrokenSeries."""
         if self.state is None:
             return False
-        if not self._is_continued:  # once there is something that may not continue what was published before
-            self._context.publisher.reset_history(self.name)
-            self._is_continued = True
+        self._context.publisher.reset_history(self.name)  # it may not continue what was published before
         self._begin_anew_if_due()
         self.check()
         return True
