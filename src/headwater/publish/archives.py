@@ -196,8 +196,6 @@ def without(state: ArchiveState, gone: list[Archived]) -> ArchiveState:
 _SHOWN_DIGITS = 10
 """So much of the key of an archived Resource List tells which state it shows, the rest when it was written: a snapshot
 that is repeated after a kill has another name."""
-_DUMP_PACKAGES = 5_000
-"""A Resource Dump of more packages than this is not archived: its state would take too much of the note."""
 
 
 class Archives:
@@ -332,7 +330,7 @@ class Archives:
             return None
         hashes = [package.hash for page in dump.pages for package in page.packages]
         key = _digest(" ".join(hashes))
-        if len(hashes) > _DUMP_PACKAGES or (state.resource_dumps and state.resource_dumps[-1].key == key):
+        if len(hashes) > MOST_PACKAGES or (state.resource_dumps and state.resource_dumps[-1].key == key):
             return None
         return ArchivedResourceDump(
             number=state.next,

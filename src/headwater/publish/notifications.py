@@ -16,7 +16,7 @@ import msgspec
 from headwater.catalog.interface import Catalog
 from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
-from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST, NUMBER, RESOURCE_DUMP, Capability
+from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST, NUMBER, RESOURCE_DUMP
 from headwater.publish.documents import head_of, set_links
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
@@ -76,7 +76,15 @@ def change_payload(
 
 DESCRIPTION: Final = "description"
 """The capability of a Source Description (RS-FN-06)."""
-_ROWS: Final = (CAPABILITY_LIST, *(row for row in CAPABILITIES if row.is_listed))
+_NUMBER: Final = re.compile("[0-9]{5,}")
+_DOCUMENTS: Final = {
+    one.name: row
+    for row in CAPABILITIES
+    if row is CAPABILITY_LIST or row.is_listed
+    for one in (row.top, row.parts)
+    if one is not None
+}
+"""The rows of the table of capabilities, by the names of documents, and of the parts of those that may be indexes."""
 
 
 class FrameworkDocument(msgspec.Struct, frozen=True):
@@ -107,21 +115,10 @@ def document_named(set_name: str, name: str) -> FrameworkDocument | None:
     folder, _, below = name.partition("/")
     if folder != set_name:
         return None
-    for row, parts in _PATTERNS:
-        if below == row.top.name:
-            return FrameworkDocument(name, row.name)
-        if parts is not None and parts(below):
-            return FrameworkDocument(name, row.name, f"{set_name}/{row.top.name}")
-    return None
-
-
-def _parts_of(row: Capability) -> Callable[[str], object] | None:
-    if row.parts is None:
+    row = _DOCUMENTS.get(_NUMBER.sub(NUMBER, below))
+    if row is None:
         return None
-    return re.compile(re.escape(row.parts.name).replace(re.escape(NUMBER), "[0-9]{5,}")).fullmatch
-
-
-_PATTERNS: Final = [(row, _parts_of(row)) for row in _ROWS]
+    return FrameworkDocument(name, row.name, None if below == row.top.name else f"{set_name}/{row.top.name}")
 
 
 def framework_documents(set_name: str, names: Iterable[str]) -> list[FrameworkDocument]:
