@@ -61,8 +61,11 @@ class HistoryReset(NamedTuple):
 
     context: PublishContext
 
-    def reset_if_due(self, snapshot: SetSnapshot) -> SetSnapshot:
-        """The set, its history started anew when it cannot be continued. Repeated after a crash that does no harm."""
+    def reset_if_due(self, snapshot: SetSnapshot, *, is_asked: bool = False) -> SetSnapshot:
+        """The set, its history started anew when it cannot be continued, or that is asked for.
+
+        Repeated after a crash that does no harm.
+        """
         state, publication = snapshot.state, decode_publication(snapshot.state.notes)
         if state.opened_at is None:
             return snapshot
@@ -76,6 +79,8 @@ class HistoryReset(NamedTuple):
             why = "the base URL of the source, or of its resources, is another one"
         elif self._is_newer(state, publication):
             why = "the catalog knows less than was published; was an older copy of it restored?"
+        elif is_asked:
+            why = "that was asked for"
         else:
             return snapshot
         self.context.may_write()
@@ -83,15 +88,6 @@ class HistoryReset(NamedTuple):
         self.context.listener(Notice("HW-PUB-17", text, set_name=state.name))
         self.context.catalog.note(state.name, encode_publication(self._reset(state.name, publication)))
         return self.context.catalog.snapshot_of(state.name)
-
-    def restart(self, name: str) -> None:
-        """Let the Change Lists of the set begin anew, because that was asked for."""
-        state = self.context.catalog.state(name)
-        publication = decode_publication(state.notes)
-        if state.opened_at is None or publication.is_first:
-            return
-        self.context.may_write()
-        self.context.catalog.note(name, encode_publication(self._reset(name, publication)))
 
     def is_older_than_documents(self, name: str) -> bool:
         """Whether the published documents tell more than the catalog knows: an older copy of it was brought back."""

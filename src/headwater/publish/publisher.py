@@ -206,15 +206,13 @@ class Publisher:
         """
         return pack_changes(self._packing, self._context.site.settings(name), at_once=at_once, stop=stop)
 
-    def reset_history(self, name: str) -> None:
-        """Let the published history begin anew where it cannot be continued, before the outside world is looked at."""
-        with self._locks[name]:
-            self.history.reset_if_due(self._context.catalog.snapshot_of(name))
+    def reset_history(self, name: str, *, is_asked: bool = False) -> None:
+        """Let the published history begin anew where it cannot be continued, or that is asked for.
 
-    def restart_history(self, name: str) -> None:
-        """Let the published history begin anew, because that was asked for."""
+        Before the outside world is looked at.
+        """
         with self._locks[name]:
-            self.history.restart(name)
+            self.history.reset_if_due(self._context.catalog.snapshot_of(name), is_asked=is_asked)
 
     def rotate(self, name: str) -> dt.datetime | None:
         """When the set's rotation is due, close the open Change List and have all pages rendered anew (DIT-28, DIT-A1).

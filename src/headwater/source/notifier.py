@@ -38,7 +38,7 @@ from headwater.notify.websub import (
     payload_head,
     ping,
 )
-from headwater.publish.capabilities import CHANGE_CHANNEL, FRAMEWORK_CHANNEL, RESOURCE_DUMP, Channel
+from headwater.publish.capabilities import CHANGE_CHANNEL, FRAMEWORK_CHANNEL, Channel
 from headwater.publish.notifications import (
     FrameworkDocument,
     change_payload,
@@ -282,15 +282,9 @@ class FrameworkStream(NotificationStream):
 
     def _names(self) -> Iterator[str]:
         """The documents that are published: what the catalog has noted after they and their indexes were written."""
-        site, name = self._context.site, self.name
-        publication = decode_publication(self._context.catalog.snapshot_of(name).state.notes)
-        yield source_description_name(site, name)
-        dump = publication.resource_dump
-        has_dump = dump is not None and dump.is_offered
-        for one in published_names(name, publication):
-            document = document_named(name, one)
-            if has_dump or document is None or document.capability != RESOURCE_DUMP.name:
-                yield one
+        yield source_description_name(self._context.site, self.name)
+        notes = self._context.catalog.state(self.name).notes
+        yield from published_names(self.name, decode_publication(notes))
 
     def _changed_at(self, name: str) -> dt.datetime | None:
         """When a document was written, and never before a time that it states: storages' clocks are late or coarse."""

@@ -238,7 +238,7 @@ class PublishedDataset(Intake):
             note.unlink(missing_ok=True)
             return False
         if is_asked:
-            self._context.publisher.restart_history(self.name)
+            self._context.publisher.reset_history(self.name, is_asked=True)
         catalog = self._catalog  # the number of the first change that the Change Lists may name
         history = decode_publication(catalog.state(self.name).notes).history
         first = next((one.first for one in catalog.segments(self.name) if one.number >= history), 0)
