@@ -13,7 +13,7 @@ from headwater.publish.plan import (
     DUTY,
     Refresh,
     affordable_pages,
-    expired,
+    is_over,
     is_period_over,
     is_stale,
     plan_pages,
@@ -184,7 +184,7 @@ def test_period_of_a_segment(last: int, seconds: float | None, closes: bool) -> 
 
 
 def test_grace_of_retired_documents() -> None:
-    assert expired([("a", ago(3599)), ("b", ago(3600))], NOW) == ("b",)
+    assert [is_over(ago(seconds), NOW) for seconds in (3599, 3600)] == [False, True]
     assert with_retired(shown(), {"a"}, set(), NOW) == (("a", NOW),)
 
 

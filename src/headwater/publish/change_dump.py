@@ -68,13 +68,11 @@ def kept(state: ChangeDumpState, segments: Sequence[Segment], first: int) -> Cha
     Of more than MOST_PACKAGES the oldest leave it, too.
     """
     begin = next((one for one in segments if one.number >= first), segments[-1])
-    packages = state.packages[-MOST_PACKAGES:]
-    if state.first >= begin.first and state.from_ >= begin.from_ and packages == state.packages:
-        return state
-    packages = tuple(one for one in packages if one.segment >= begin.number)
+    packages = tuple(one for one in state.packages[-MOST_PACKAGES:] if one.segment >= begin.number)
     if packages:
         return msgspec.structs.replace(state, first=packages[0].first, from_=packages[0].from_, packages=packages)
-    return ChangeDumpState(first=begin.first, from_=begin.from_)
+    is_later = state.first >= begin.first and state.from_ >= begin.from_
+    return state if is_later else ChangeDumpState(first=begin.first, from_=begin.from_)
 
 
 def next_package(

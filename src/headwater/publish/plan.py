@@ -192,11 +192,6 @@ def is_over(since: dt.datetime, now: dt.datetime) -> bool:
     return (now - since).total_seconds() >= GRACE_SECONDS
 
 
-def expired(retired: Sequence[tuple[str, dt.datetime]], now: dt.datetime) -> tuple[str, ...]:
-    """Retired documents whose grace is over."""
-    return tuple(name for name, since in retired if is_over(since, now))
-
-
 def with_retired(
     publication: PublicationState, before: Set[str], live: Set[str], now: dt.datetime
 ) -> tuple[tuple[str, dt.datetime], ...]:

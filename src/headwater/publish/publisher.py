@@ -346,10 +346,9 @@ class Publisher:
 
         What was written again since it was retired stays: documents of the attempt that failed may name it.
         """
-        names = plan.expired(job.publication.retired, job.now)
-        since = dict(job.publication.retired)
-        stored = [one for name in names if (one := job.context.store.stat(name)) is not None]
-        self._remove(one.name for one in stored if one.modified <= since[one.name])
+        over = {name: since for name, since in job.publication.retired if plan.is_over(since, job.now)}
+        stored = [one for name in over if (one := job.context.store.stat(name)) is not None]
+        self._remove(one.name for one in stored if one.modified <= over[one.name])
 
     def _remove(self, names: Iterable[str]) -> tuple[str, ...]:
         """Remove documents, and tell which are gone: one that cannot be removed stops nothing."""
