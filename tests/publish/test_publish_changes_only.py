@@ -8,8 +8,6 @@ from headwater.publish.plan import Refresh
 from headwater.publish.site import SetSettings
 from tests.support.published import PublishedCatalog, put
 
-DAY = 86_400.0
-
 
 def test_pages_that_are_due_wait_and_are_counted(tmp_path: Path) -> None:
     world = PublishedCatalog(tmp_path, sets=(SetSettings(refresh_seconds=60.0),))
@@ -32,19 +30,4 @@ def test_a_set_that_is_not_published_yet_is_published_as_a_whole(tmp_path: Path)
     world.begin(9)
     first = world.publisher.publish("files", world.now(), Refresh.CHANGES)
     assert (first.pages_rendered, first.pages_left) == (3, 0)
-    assert world.look().state == world.truth()
-
-
-def test_a_rotation_that_is_due_counts_as_left(tmp_path: Path) -> None:
-    world = PublishedCatalog(tmp_path, sets=(SetSettings(rotation_seconds=DAY, refresh_seconds=9 * DAY),))
-    world.begin(3)
-    world.publish()
-    world.record(put("r1", 1))
-    assert world.publisher.publish("files", world.now(), Refresh.CHANGES).pages_left == 0
-    world.clock.sleep(DAY)
-    assert world.publisher.publish("files", world.now(), Refresh.CHANGES).pages_left == 1
-    until = world.publisher.rotate("files")
-    assert until is not None
-    world.publisher.publish("files", until)
-    assert world.publisher.publish("files", world.now(), Refresh.CHANGES).pages_left == 0
     assert world.look().state == world.truth()

@@ -98,7 +98,7 @@ class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
     pages_rendered: int
     pages_stale: int
     pages_left: int
-    """The pages that are due, and a rotation, that wait for a publication with pages."""
+    """The pages that are due and wait for a publication with pages."""
     due_in_seconds: float
     """After how long pages that do not show everything are due (`refresh_seconds`); infinite where none is so."""
 

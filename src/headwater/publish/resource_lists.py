@@ -20,7 +20,7 @@ from headwater.progress import Progress
 from headwater.publish import documents
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.link_rules import LinkRules
-from headwater.publish.plan import PagePlan, Refresh, completed_at, is_period_over, is_stale, plan_pages
+from headwater.publish.plan import PagePlan, Refresh, completed_at, is_stale, plan_pages
 from headwater.publish.publication_state import PublicationState
 from headwater.publish.site import resource_list_name, resource_page_name
 from headwater.publish.store_writer import DocumentMark, PublicationJob, changes_between, render_document
@@ -113,11 +113,8 @@ class ResourceLists:
         """Render what is due, or let it wait."""
         job, began = self._job, self._context.clock()
         plan = plan_pages(as_stale(self._pages, job.settings.links), job.publication, job.settings, began, job.refresh)
-        waits = job.refresh is Refresh.CHANGES
-        if waits or not plan.rewrite:
+        if job.refresh is Refresh.CHANGES or not plan.rewrite:
             self.left = len(plan.render) + len(plan.drop)
-            seconds, newest = job.settings.rotation_seconds, job.snapshot.segments[-1]
-            self.left += waits and is_period_over(newest, seconds, job.now)
         else:
             self._plan = plan
             self._render(plan, began)
