@@ -549,7 +549,7 @@ def test_the_position_of_a_store_that_a_sync_keeps_is_none_of_its_dataset(tmp_pa
     [
         ({}, "one of dataset, sparql and oxigraph"),
         ({"dataset": "d.nq", "sparql": "http://h.example/query"}, "one of dataset, sparql and oxigraph"),
-        ({"sparql": "http://h.example/query", "syntax": "turtle"}, "syntax is that of files"),
+        ({"sparql": "http://h.example/query", "syntax": "turtle"}, "syntax belongs to dataset"),
         ({"dataset": "d.nq", "sparql_authorization_env": "X"}, "belongs to sparql"),
         ({"sparql": "http://h.example/query", "base_iri": "http://b.example/"}, "belongs to dataset"),
         ({"dataset": "d.nq", "base_iri": "people/"}, "an absolute IRI"),
