@@ -68,7 +68,7 @@ def test_what_is_told_no_more_is_undetermined(times: bool, source: Source, site:
     copy(source, site, dest, times=times)
     found = check(source.base, dest)
     assert (found.verdict, found.sets[0].told_no_more) == (UNDETERMINED, 3)
-    assert "3 resources" in str(found.sets[0].reason)
+    assert "3 told no more" in str(found.sets[0].reason)
     assert findings(found) == TOLD
     site.publish_list()
     assert check(source.base, dest).verdict == "in sync"

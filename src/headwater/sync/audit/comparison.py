@@ -48,8 +48,6 @@ from headwater.sync.options import Choice, SyncOptions
 from headwater.sync.past.evidence import EXISTED, UNKNOWN, EvidenceReader, fill_listed
 from headwater.sync.reports import (
     BY_HASH,
-    BY_RECORD,
-    BY_TIME,
     CHANGED,
     DIFFERENT,
     MISSING,
@@ -426,29 +424,26 @@ class SetComparison:
         verifies nothing, and where it costs too much to find out nothing is known: what is not as it was placed is
         different all the same.
         """
-        verdict = judge_file(wanted, found)
+        verdict, content = judge_file(wanted, found), self._content
         if found is None:
             return verdict, BY_HASH
-        proof = proof_of(wanted, found) if verdict == SAME else BY_HASH
-        if self._content is not None and wanted.uri == self._content.uri:
-            verdict, proof = self._content.verdict, BY_HASH
-        if wanted.extra is None or verdict == UNREADABLE or wanted.newer or digests_of(wanted.hash):
-            return verdict, proof
-        listed = canonical_hash_of(wanted.extra)
-        if listed is None or wanted.length not in (None, found.size):
+        if content is not None and wanted.uri == content.uri:
+            return content.verdict, BY_HASH
+        proof, listed = proof_of(wanted, found), canonical_hash_of(wanted.extra)
+        is_decided = verdict == UNREADABLE or wanted.newer or digests_of(wanted.hash)
+        if listed is None or is_decided or wanted.length not in (None, found.size):
             return verdict, proof
         path = Path(os.fsdecode(self._file(wanted.path)))
         try:
             fixity = self._fixity.judge(listed, wanted.uri, (wanted.type,), path)
         except OSError:
-            return UNREADABLE, BY_HASH
-        is_recorded = wanted.digest is not None
+            return UNREADABLE, proof
         if fixity.judgement is Judgement.GOOD and fixity.verified:
             return SAME, BY_HASH
-        if fixity.judgement is Judgement.DIFFERENT or (verdict == DIFFERENT and is_recorded):
-            return DIFFERENT, BY_HASH
+        if fixity.judgement is Judgement.DIFFERENT or (verdict == DIFFERENT and wanted.digest is not None):
+            return DIFFERENT, proof
         is_same = fixity.judgement is Judgement.GOOD and verdict == SAME
-        return SAME if is_same else UNVERIFIABLE, BY_RECORD if is_recorded else BY_TIME
+        return SAME if is_same else UNVERIFIABLE, proof
 
     def _count_told_no_more(self) -> None:
         """Count what a list has told and none tells by now: nobody can say whether it holds.

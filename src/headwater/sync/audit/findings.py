@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import msgspec
 
@@ -147,6 +146,10 @@ def _judge_time(lastmod: int, mtime_ns: int, placed: ExpectedFile) -> str:
     return UNVERIFIABLE if lastmod // SECOND <= placed.known_at // SECOND else DIFFERENT
 
 
+_UNCERTAIN = ("unreadable", "contradicted", "told_no_more", "refused", "skipped")
+"""Counts of what nobody can judge for certain."""
+
+
 def judge_set(result: SetAudit, doubts: list[str]) -> None:
     """Set the verdict on one set: doubt counts before whatever was found, a change meanwhile only after it.
 
@@ -155,27 +158,25 @@ def judge_set(result: SetAudit, doubts: list[str]) -> None:
     file that cannot be read nobody knows whether it is what is listed. Files of which nothing comparable is listed are
     told; where nothing at all could be compared nothing is known to be in sync.
     """
-    partial = bool(result.refused or result.skipped or result.contradicted or result.told_no_more)
     certain = result.missing + result.different - result.told_no_more
     if not (result.refused or result.skipped):
         certain += result.extra
+    uncertain = [f"{n:,} {name.replace('_', ' ')}" for name in _UNCERTAIN if (n := getattr(result, name))]
+    result.verdict, result.reason = UNDETERMINED, None
     if doubts:
-        result.verdict, result.reason = UNDETERMINED, "; ".join(doubts)
+        result.reason = "; ".join(doubts)
     elif certain > 0:
-        result.verdict, result.reason = NOT_IN_SYNC, None
-    elif partial or result.unreadable:
-        result.verdict, result.reason = UNDETERMINED, "; ".join(_uncertain(result))
+        result.verdict = NOT_IN_SYNC
+    elif uncertain:
+        result.reason = f"nobody can say whether all is as listed: {', '.join(uncertain)}"
     elif result.changed_during_audit:
-        result.verdict, result.reason = UNDETERMINED, "the source changed during the audit"
+        result.reason = "the source changed during the audit"
     elif result.unverifiable and not result.same:
-        result.verdict, result.reason = UNDETERMINED, "nothing is there by which any file could be compared"
+        result.reason = "nothing is there by which any file could be compared"
     else:
         result.verdict = IN_SYNC
         if result.unverifiable:
-            what = "file" if result.unverifiable == 1 else "files"
-            result.reason = (
-                f"{result.unverifiable:,} {what} could not be compared: no hash, and no time that tells, is listed"
-            )
+            result.reason = f"{result.unverifiable:,} unverifiable: no hash, and no time that tells, is listed"
         elif result.left_out and not result.same:
             result.reason = "the filters leave out all that is listed"
 
@@ -187,24 +188,6 @@ def judge_stores(result: SetAudit) -> None:
         result.verdict = NOT_IN_SYNC
     elif UNREADABLE in verdicts and result.verdict == IN_SYNC:
         result.verdict, result.reason = UNDETERMINED, "a triplestore cannot be read"
-
-
-def _uncertain(result: SetAudit) -> Iterator[str]:
-    if result.unreadable:
-        what = "file or folder" if result.unreadable == 1 else "files or folders"
-        yield f"{result.unreadable:,} {what} of the copy cannot be read"
-    if result.contradicted:
-        what = "resource is" if result.contradicted == 1 else "resources are"
-        yield (
-            f"{result.contradicted:,} {what} told in two ways: by the Resource List and by changes of before its `at`,"
-            " or by changes out of order"
-        )
-    if result.told_no_more:
-        what = "resource is" if result.told_no_more == 1 else "resources are"
-        yield f"{result.told_no_more:,} {what} as a change told that no list tells any more; the Resource List is older"
-    told = [f"{n:,} {what}" for n, what in ((result.refused, "refused"), (result.skipped, "skipped")) if n]
-    if told:
-        yield f"listed by the source: {', '.join(told)}"
 
 
 _STATUSES = {IN_SYNC: Exit.DONE, NOT_IN_SYNC: Exit.FINDINGS, UNDETERMINED: Exit.UNDETERMINED}

@@ -45,7 +45,6 @@ from headwater.sync.past.versions import second_before
 from headwater.sync.source_times import SECOND, format_micros, last_micros, micros
 from headwater.sync.state import LISTED as LISTED_COLUMNS
 from headwater.sync.state import Offer
-from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare
 from headwater.typed_decoding import from_json
 
 # the state of one resource
@@ -208,13 +207,8 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     def lack(self) -> str:
         """The sentence that says what is not told of the moment, where there is no proof."""
-        spans = (span_of(self.moment, one.at, one.through) for one in self.snapshots)
-        holes = [hole for span in spans if (hole := self.coverage.hole(*span)) is not None]
-        nearest = min(holes, key=lambda hole: abs(hole[0] - self.moment), default=None)
-        told = f"no document of the source tells all that the set had at {format_micros(self.moment)}"
-        if nearest is None:
-            return told
-        return f"{told}: nothing tells of changes from {format_micros(nearest[0])} to {format_micros(nearest[1])}"
+        at = format_micros(self.moment)
+        return f"no document tells all that the set had at {at}, and nothing tells of changes since one that does"
 
 
 def _at(archived: IndexedList) -> int:
@@ -318,12 +312,11 @@ class EvidenceReader:
         number = len(self._visited)
         staged = ChangeListStaging(self._context, self._intake, Position(), Position(), number, uri)
         try:
-            answer = documents.read(uri, staged, objection=self._context.scope.objection)
             for _ in range(_READ_AGAIN):
+                answer = documents.read(uri, staged, objection=self._context.scope.objection)
                 if not self._is_early(answer):
                     break
                 time.sleep(_PAUSE_SECONDS)
-                answer = documents.read(uri, staged, objection=self._context.scope.objection)
         except SourceFault as fault:
             self._cannot_read("a Change List", uri, fault)
             return []
@@ -369,8 +362,8 @@ class EvidenceReader:
 # the list of a moment: `temp.listed` has what a set had then, `temp.past` what is known of each state
 
 UNKNOWN, EXISTED, LISTED, CHANGED = 0, 1, 2, 3
-"""Nobody can tell whether it was there; it was, and nobody can tell in which state; as a snapshot lists it; as the last
-change before has made it. Of the first two `temp.listed` has no metadata."""
+_NUMBERS = {Unknown: UNKNOWN, Existed: EXISTED, Listed: LISTED, Changed: CHANGED}
+"""States in `temp.past`; of the first two `temp.listed` has no metadata."""
 
 _TABLE = """
 CREATE TEMP TABLE IF NOT EXISTS past(
@@ -387,6 +380,9 @@ _ALL = (
     " ORDER BY uri, low, document, n"
 )
 _KEEP = "INSERT INTO temp.past VALUES (?, ?, ?, ?, ?, ?)"
+_COUNTS = f"""
+SELECT count(*) FILTER (WHERE state > {EXISTED}), count(*) FILTER (WHERE state <= {EXISTED}),
+  max(state <= {EXISTED} AND links IS NOT NULL) FROM temp.past JOIN temp.listed USING (uri)"""  # noqa: S608  our own numbers
 _OF_ALL_STATES = ("timegate", "timemap")
 """Links that are the same whatever state of a resource an entry is about (RS-REL-09, RS-REL-10)."""
 
@@ -408,8 +404,6 @@ def fill_listed(t: Transaction, evidence: Evidence) -> ListingResult:
     t.run("DROP INDEX IF EXISTS temp.listed_uri")
     t.run("DELETE FROM temp.listed")
     t.run(_TABLE)
-    known = doubtful = 0
-    is_linked = False
     judge = _Judge(evidence)
     for _, rows in groupby(map(_Stated.of, t.rows(_ALL)), key=lambda row: row.entry.uri):
         found = judge.judged(list(rows))
@@ -418,14 +412,11 @@ def fill_listed(t: Transaction, evidence: Evidence) -> ListingResult:
         entry, past = found
         t.run(STAGE_LISTED, entry)
         t.run(_KEEP, past)
-        is_doubtful = past[1] in (UNKNOWN, EXISTED)
-        known += not is_doubtful
-        doubtful += is_doubtful
-        is_linked = is_linked or (is_doubtful and entry.links is not None)
     t.run("CREATE INDEX temp.listed_uri ON listed(uri)")
     had_before = t.one("SELECT 1 FROM temp.stated WHERE low <= ? LIMIT 1", (evidence.moment,)) is not None
     seen = any(one.at <= evidence.moment for one in evidence.snapshots)
-    return ListingResult(known, doubtful, is_linked, had_before or seen)
+    known, doubtful, is_linked = t.one(_COUNTS) or (0, 0, False)
+    return ListingResult(known, doubtful, bool(is_linked), had_before or seen)
 
 
 class _Stated(msgspec.Struct, frozen=True, gc=False):
@@ -486,13 +477,7 @@ class _Judge:
             return False
         if any(row.change is not None and row.low > max(self._moment, now.high) for row in rows):
             return False
-        if entry.hash is None and (state.changed_after is not None or self._first == PRESENT):
-            return state.changed_after is None
-        present = LocalCopy(now.entry.hash, now.entry.length, now.entry.lastmod)
-        return compare(ListedResource(entry.hash, entry.length, entry.lastmod), present) is CopyState.YES
-
-
-_NUMBERS = {Unknown: UNKNOWN, Existed: EXISTED, Listed: LISTED, Changed: CHANGED}
+        return state.changed_after is None if entry.hash is None else entry.hash == now.entry.hash
 
 
 def _all_links(own: str | None, rows: list[_Stated]) -> str | None:
