@@ -48,7 +48,9 @@ MANIFESTS = {
 LARGEST_PACKAGE = 1 << 40
 """Octets of a package whose dump states no length."""
 
-_PREFIX = "package-"
+PREFIX = "package-"
+"""How the names of packages in the folder for temporary files begin."""
+
 _KEPT_SHARE = 10
 """A package may be kept for a second reading where it takes less than this share of what is free on the disk."""
 
@@ -77,7 +79,7 @@ def fetch_package(
     """
     uri, length, digest = package.loc, package.length, strongest_of(package.hash)
     name = hashlib.sha256(f"{uri}\n{length}\n{package.hash}".encode()).hexdigest()[:32]
-    path = f"{folder}/{_PREFIX}{name}.zip"
+    path = f"{folder}/{PREFIX}{name}.zip"
     if os.path.exists(path):
         return path
     if reason := objection(uri):
@@ -125,7 +127,7 @@ def remove_kept_packages(folder: str) -> None:
     """Remove the packages whose manifests were read and whose content nobody has asked for."""
     with suppress(FileNotFoundError):
         for name in os.listdir(folder):
-            if name.startswith(_PREFIX):
+            if name.startswith(PREFIX):
                 os.unlink(f"{folder}/{name}")
 
 

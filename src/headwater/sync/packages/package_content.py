@@ -149,10 +149,12 @@ class PackageContent:
             try:
                 for work in works:
                     taken += 1
-                    file = None if self._is_damaged else self._file(work, placing)
+                    file = None if self._is_damaged else self._file(work, placing.largest)
                     if file is None:
                         results.left(work)
-                    elif isinstance(file, tuple):
+                    elif not isinstance(file[3], bytes):
+                        placing.place_now(MemberBlock([work], [file], self.damaged))
+                    else:
                         block.works.append(work)
                         block.files.append(file)
                         octets += len(file[3])
@@ -167,8 +169,8 @@ class PackageContent:
         if block.works:
             yield block
 
-    def _file(self, work: Work, placing: MemberPlacing) -> MemberFile | bool | None:
-        """The member that a resource is, to be placed; True: it is large and was dealt with; None: there is none.
+    def _file(self, work: Work, largest: int) -> MemberFile | None:
+        """The member that a resource is, to be placed; None: there is none.
 
         Of several states of a resource the last one counts, of those that agree with what is listed if any do.
         """
@@ -179,7 +181,7 @@ class PackageContent:
             return None
         stated, member = states[-1], states[-1].member
         self.unverifiable += work.hash is None
-        if member.octets > placing.largest or work.length not in (None, member.octets):
+        if member.octets > largest or work.length not in (None, member.octets):
             return None
         digest = strongest_of(work.hash)
         if digest is None:  # then what the manifest states counts (DST-P5)
@@ -191,10 +193,7 @@ class PackageContent:
         demanded = ("sha-256", None) if digest is None else (digest.algorithm, digest.hex)
         directory = self._package.directory
         try:
-            if not member.is_small:
-                placing.place_large(work, directory.blocks(member), *demanded)
-                return True
-            packed = directory.packed(member)
+            packed = directory.packed(member) if member.is_small else directory.blocks(member)
         except BadPackage as fault:
             self.damaged(fault)
             return None
@@ -224,10 +223,11 @@ _BLOCK_FILES, _BLOCK_OCTETS, _AHEAD = 64, 1 << 20, 8
 """Members of one block and their octets, and blocks that are in the hands of the process: of 4 KiB each, that is what a
 pipe holds, so that the run seldom waits in it and places members itself instead."""
 
-MemberFile = tuple[str, bytes, "int | None", bytes, int, int, bool, str, "str | None"]
+MemberFile = tuple[str, bytes, "int | None", "bytes | Iterable[bytes]", int, int, bool, str, "str | None"]
 """A member to be placed, as it goes to the process: its temporary name, its place, its modification time (ns); its
-octets in the package, how many they are unpacked, their CRC-32, whether they are deflated; algorithm and hex of the
-digest that it must have, None where whatever it is may stand."""
+octets in the package (of a large one, which does not go there, blocks of its content), how many they are unpacked,
+their CRC-32, whether they are deflated; algorithm and hex of the digest that it must have, None where whatever it is
+may stand."""
 
 Outcome = tuple[str, int, int, str]
 """What came of it: PLACED with size and time (ns) there and its digest; else why it is not."""
@@ -271,42 +271,23 @@ class MemberPlacing:
             else:
                 answers = ((block, place_files(tree, block.files)) for block in blocks)
             for block, outcomes in stack.enter_context(closing(answers)):
-                for work, (outcome, size, time_ns, said) in zip(block.works, outcomes, strict=True):
-                    if outcome == PLACED:
-                        self._placed(work, size, time_ns, said)
-                        continue
-                    self._results.left(work)
-                    if outcome == DAMAGED:
-                        block.damaged(BadPackage(said))
-                    elif outcome == UNUSABLE:
-                        raise DestinationUnusable(said, where=self._context.destination)
+                self._settle(block, outcomes)
 
-    def place_large(self, work: Work, blocks: Iterable[bytes], algorithm: str, digest: str | None) -> None:
-        """Place a member that is written before it is verified. Raises what `blocks` raises."""
-        name, tree, hasher = f"{work.n}-member", self._tree, HASHERS[algorithm]()
+    def place_now(self, block: MemberBlock) -> None:
+        """Place members of which one is large: it is written while it is read."""
+        self._settle(block, place_files(self._tree, block.files))
 
-        def hashed() -> Iterator[bytes]:
-            for block in blocks:
-                hasher.update(block)
-                yield block
-
-        try:
-            size, time_ns = tree.write(name, hashed(), mtime_ns(work.lastmod, None))
-            if digest in (None, hasher.hexdigest()):
-                tree.place(name, work.path)
-                self._placed(work, size, time_ns, f"{algorithm}:{hasher.hexdigest()}")
-                return
-        except PathOccupied:
-            pass
-        except BadPackage:
-            tree.discard(name)
-            raise
-        tree.discard(name)
-        self._results.left(work)
-
-    def _placed(self, work: Work, size: int, time_ns: int, digest: str) -> None:
-        self.placed_count += 1
-        self._results.placed(work, PlacedFile(work.path, size, time_ns, digest), size)
+    def _settle(self, block: MemberBlock, outcomes: list[Outcome]) -> None:
+        for work, (outcome, size, time_ns, said) in zip(block.works, outcomes, strict=True):
+            if outcome == PLACED:
+                self.placed_count += 1
+                self._results.placed(work, PlacedFile(work.path, size, time_ns, said), size)
+                continue
+            self._results.left(work)
+            if outcome == DAMAGED:
+                block.damaged(BadPackage(said))
+            elif outcome == UNUSABLE:
+                raise DestinationUnusable(said, where=self._context.destination)
 
 
 def placer(settings: tuple[tuple[bytes, bytes, int]]) -> Callable[[list[MemberFile]], list[Outcome]]:
@@ -328,18 +309,30 @@ def place_files(
     for name, path, time_ns, packed, octets, crc, is_deflated, algorithm, wanted in files:
         before_each()
         outcome: Outcome = LEFT, 0, 0, ""
+        hasher = HASHERS[algorithm]()
         try:
-            content = unpacked(printable_path(path), packed, octets, crc, is_deflated=is_deflated)
-            digest = HASHERS[algorithm](content).hexdigest()
-            if wanted in (None, digest):
-                size, kept_ns = tree.write(name, content, time_ns)
+            blocks = (
+                (unpacked(printable_path(path), packed, octets, crc, is_deflated=is_deflated),)
+                if isinstance(packed, bytes)
+                else packed
+            )
+            size, kept_ns = tree.write(name, _hashed(blocks, hasher.update), time_ns)
+            if wanted in (None, hasher.hexdigest()):
                 tree.place(name, path)
-                outcome = PLACED, size, kept_ns, f"{algorithm}:{digest}"
+                outcome = PLACED, size, kept_ns, f"{algorithm}:{hasher.hexdigest()}"
         except BadPackage as fault:
             outcome = DAMAGED, 0, 0, fault.what
         except PathOccupied:
-            tree.discard(name)
+            pass
         except DestinationUnusable as fault:
             outcome = UNUSABLE, 0, 0, fault.what
+        if outcome[0] != PLACED:
+            tree.discard(name)
         outcomes.append(outcome)
     return outcomes
+
+
+def _hashed(blocks: Iterable[bytes], update: Callable[[bytes], None]) -> Iterator[bytes]:
+    for block in blocks:
+        update(block)
+        yield block

@@ -10,7 +10,7 @@ else.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -27,9 +27,8 @@ from headwater.spec.kinds import RULES, Kind
 from headwater.spec.records import Entry
 from headwater.sync.connection import Scope
 from headwater.sync.lists.archives import read_whole
-from headwater.sync.lists.documents import CAPABILITY_LISTS, offer_of
 from headwater.sync.lists.position import NEVER
-from headwater.sync.packages.dump_documents import MANIFESTS, fetch_package, remove_package
+from headwater.sync.packages.dump_documents import MANIFESTS, PREFIX, fetch_package, remove_package
 from headwater.sync.packages.package_content import MemberBlock, MemberPlacing, PackageContent, Warn
 from headwater.sync.reports import SetReport, TransferWay
 from headwater.sync.source_times import micros
@@ -86,27 +85,22 @@ def choose_packages(length: int | None, wanted: Demand, prefer: Prefer) -> WayDe
     if not wanted.resources or (prefer is Prefer.AUTO and wanted.resources < LEAST_RESOURCES):
         return None
     said = "1 resource is wanted of it" if wanted.resources == 1 else f"{wanted.resources:,} resources are wanted of it"
-    if prefer is Prefer.ONLY_DUMPS:
-        return WayDecision(taken=True, why=f"{said}, which only dumps list")
+    if length is None or prefer is Prefer.ONLY_DUMPS:
+        return WayDecision(taken=True, why=said)
+    said += f", {human_octets(wanted.octets)} of {human_octets(length)}"
     is_preferred = prefer is Prefer.DUMPS
     least = LEAST_PREFERRED_SHARE if is_preferred else LEAST_SHARE
-    is_enough = (
-        length is None
-        or (is_preferred and length <= LARGE_OCTETS)
-        or wanted.octets + wanted.resources * _HEADER_OCTETS >= least * length
-    )
-    share = "" if length is None else f", {human_octets(wanted.octets)} of {human_octets(length)}"
-    if is_enough:
-        return WayDecision(taken=True, why=f"{said}, dumps are preferred" if is_preferred else f"{said}{share}")
-    return WayDecision(taken=False, why=f"{said}{share}: less than a {'tenth' if is_preferred else 'quarter'}")
+    is_enough = wanted.octets + wanted.resources * _HEADER_OCTETS >= least * length
+    if is_enough or (is_preferred and length <= LARGE_OCTETS):
+        return WayDecision(taken=True, why=said)
+    return WayDecision(taken=False, why=f"{said}: less than a {'tenth' if is_preferred else 'quarter'}")
 
 
 def why_on_demand(wanted: Demand, prefer: Prefer) -> str | None:
     """Why resources that are not large are asked for on demand, rather than one by one; None: they are not."""
     if wanted.resources < (1 if prefer is Prefer.DUMPS else LEAST_RESOURCES):
         return None
-    count = "1 resource that is" if wanted.resources == 1 else f"{wanted.resources:,} resources that are"
-    return f"{count} not large, dumps are preferred" if prefer is Prefer.DUMPS else f"{count} not large"
+    return f"{wanted.resources:,} resource{' that is' if wanted.resources == 1 else 's that are'} not large"
 
 
 # the transfer
@@ -214,15 +208,6 @@ class PackageTransfer:
         dumps = any(self._preference(kind) is not Prefer.AUTO for kind in MANIFESTS)
         if not self._are_wanted(count=1 if dumps else LEAST_RESOURCES):
             return False
-        uri, documents = self._offer.capability_list, self._context.documents
-        if self._set.position is not None and uri is not None:  # who polls a Change List has not read it again
-            with suppress(SourceFault):
-                probe = documents.probe(uri)
-                if probe.document is not None and probe.document.kind in CAPABILITY_LISTS:
-                    fresh = offer_of(probe, self._offer.description, documents)
-                    offered = {name: where for name, where in self._offer.documents.items() if name not in _DUMPS}
-                    offered |= {name: where for name, where in fresh.documents.items() if name in _DUMPS}
-                    self._offer = msgspec.structs.replace(self._offer, documents=offered, on_demand=fresh.on_demand)
         return self._offer.on_demand is not None or not self._offer.documents.keys().isdisjoint(_DUMPS)
 
     def _wanted(self, also: str = "", *values: int) -> Demand:
@@ -324,12 +309,11 @@ class PackageTransfer:
         if objection := self._scope.objection(offer.href):
             failed(SourceFault(f"not requested: {objection}", code="HW-PKG-14", where=offer.href, rule="DST-S12"))
             return
-        under_way: set[Path] = set()
-        answers = self._context.transport.many(self._batches(offer, at, way, under_way))
-        try:
+        self._answered = 0
+        with closing(self._context.transport.many(self._batches(offer, at, way))) as answers:
             for fetched in answers:
                 path = Path(fetched.fetch.into or "")
-                under_way.discard(path)
+                self._answered += 1
                 way.octets += fetched.octets
                 try:
                     if fetched.failure is not None or fetched.status != 200:
@@ -347,21 +331,15 @@ class PackageTransfer:
                     path.unlink(missing_ok=True)
                 if self._failed >= _MOST_BROKEN:
                     return
-        finally:
-            answers.close()
-            for path in under_way:
-                path.unlink(missing_ok=True)
 
-    def _batches(
-        self, offer: DumpOffer, at: str | None, way: TransferWay, under_way: set[Path]
-    ) -> Iterator[Fetch | None]:
-        """The request for each batch; None as long as enough are `under_way`."""
+    def _batches(self, offer: DumpOffer, at: str | None, way: TransferWay) -> Iterator[Fetch | None]:
+        """The request for each batch; None as long as enough are under way."""
         limits, options, last_n = offer.limits, self._context.options, 0
         asked: dict[str, object] = {} if at is None else {"at": at}
         if options.bwlimit is None and self._context.transport.guard.source_is_near:
             asked["deflate"] = False  # it would cost both sides more than it saves
         while True:
-            if len(under_way) >= min(limits.requests, _MOST_UNDER_WAY, options.concurrency):
+            if way.requests - self._answered >= min(limits.requests, _MOST_UNDER_WAY, options.concurrency):
                 yield None
                 continue
             uris: list[str] = []
@@ -378,8 +356,7 @@ class PackageTransfer:
             if not count:
                 return
             if uris:
-                path = Path(self._context.temp, f"demand-{way.requests}.zip")
-                under_way.add(path)
+                path = f"{self._context.temp}/{PREFIX}{way.requests}.zip"
                 way.requests += 1
                 way.packages += 1
                 yield Fetch(
@@ -387,7 +364,7 @@ class PackageTransfer:
                     (("Content-Type", "application/json"), ("Accept", "application/zip")),
                     method="POST",
                     body=msgspec.json.encode({"uris": uris, **asked}),
-                    into=str(path),
+                    into=path,
                     max_octets=2 * room + _ROOM_OCTETS,
                     objection=self._scope.objection,
                 )
