@@ -45,7 +45,7 @@ from headwater.sync.lists.entries import ListContext, canonical_hash_of
 from headwater.sync.lists.position import Position, position_of_list
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
 from headwater.sync.options import Choice, SyncOptions
-from headwater.sync.past.evidence import EXISTED, UNKNOWN, EvidenceReader, fill_listed
+from headwater.sync.past.evidence import EXISTED, UNKNOWN, Evidence
 from headwater.sync.reports import (
     BY_HASH,
     CHANGED,
@@ -320,9 +320,10 @@ class SetComparison:
             raise Undetermined(what, code="HW-SYN-12", where=offer.identity, rule="DST-Q")
         self._take_along()
         self._result.at = format_micros(moment)
-        evidence = EvidenceReader(self.context, offer, moment).read()
+        evidence = Evidence(self.context, offer, moment)
+        evidence.read()
         with self._database.write() as t:
-            filled = fill_listed(t, evidence)
+            filled = evidence.fill_listed(t)
             self._expect_listed(t, None, tuple(evidence.skipped), complete=evidence.proof is not None)
             self._refused = refused_entries(t, self.row.id)
         if evidence.proof is None:

@@ -1,8 +1,8 @@
 """The evidence of a set's past, and the state of each resource at a moment by what it tells.
 
-`EvidenceReader` reads the lists that tell of the moment into one table, `stated`; `state_at` is the plain rule over
-values that makes of it the state of one resource; `fill_listed` has each resource judged by it. An answer is right or
-it is "not known". Evidence are snapshots (Resource Lists, each of which was true at some moment from its `at` to its
+`Evidence` reads the lists that tell of the moment into one table, `stated`, and has each resource judged by it;
+`state_at` is the plain rule over values that makes of it the state of one resource. An answer is right or it is "not
+known". Evidence are snapshots (Resource Lists, each of which was true at some moment from its `at` to its
 `completed`), changes, and the periods of which all changes are told. Times are those of the source, in microseconds.
 """
 
@@ -176,189 +176,6 @@ class SnapshotRead(msgspec.Struct, frozen=True):
     is_whole: bool
 
 
-class Evidence(msgspec.Struct, kw_only=True):
-    """What was read into `stated`, and what it covers."""
-
-    moment: int
-    archived: dict[str, tuple[IndexedList, ...]] = {}
-    """What each kind of archive that the source offers lists."""
-
-    snapshots: list[SnapshotRead] = []
-    coverage: ToldPeriods = ToldPeriods()
-    skipped: list[tuple[str, int]] = []
-    """Documents with entries that name no resource, and how many (DST-F5)."""
-
-    unread: list[str] = []
-    """Lists and archives that cannot be read: nobody knows what they tell."""
-
-    @property
-    def proof(self) -> SnapshotRead | None:
-        """A snapshot that lists all there was, from which, or to which, every change is told."""
-        for one in self.snapshots:
-            if one.is_whole and self.coverage.tells(*span_of(self.moment, one.at, one.through)):
-                return one
-        return None
-
-    @property
-    def begins(self) -> int | None:
-        """The earliest moment of which anything is told."""
-        moments = [begin for begin, _ in self.coverage.periods] + [one.at for one in self.snapshots]
-        return min(moments, default=None)
-
-    def lack(self) -> str:
-        """The sentence that says what is not told of the moment, where there is no proof."""
-        at = format_micros(self.moment)
-        return f"no document tells all that the set had at {at}, and nothing tells of changes since one that does"
-
-
-def _at(archived: IndexedList) -> int:
-    return archived.at or 0
-
-
-class EvidenceReader:
-    """Reads the lists of one set that tell of a moment: those that lead up to it, and all others where they do not."""
-
-    def __init__(self, context: ListContext, offer: Offer, moment: int) -> None:
-        self._context = context
-        self._offer = offer
-        self._moment = moment
-        self._intake = EntryFilter(context.scope)
-        self._visited: set[str] = set()
-        self._named: list[IndexedList] = []
-        self._covered: list[tuple[int, int]] = []
-        self._found = Evidence(moment=moment)
-
-    def read(self) -> Evidence:
-        """Read as much as is needed. A list that cannot be read is noted in `unread`, and tells nothing."""
-        found, moment = self._found, self._moment
-        with self._context.database.write() as t:
-            t.run(_TABLES)
-            t.run("DELETE FROM temp.changed")
-        if self._offer.baseline_document is not None:
-            self._snapshot(self._offer.baseline_document, PRESENT)
-        found.archived = {capability: self._archived(capability) for capability in ARCHIVES}
-        snapshots = found.archived[RESOURCE_LIST_ARCHIVE] or found.archived[RESOURCE_DUMP_ARCHIVE]
-        before = max((one for one in snapshots if _at(one) <= moment), key=_at, default=None)
-        if before is not None:
-            self._snapshot(before.uri, 1)
-        self._named = [*(found.archived[CHANGE_LIST_ARCHIVE] or found.archived[CHANGE_DUMP_ARCHIVE])]
-        if self._offer.changes_document is not None:
-            self._named += self._read(self._offer.changes_document, 0)
-        starts = [one.at for one in found.snapshots if one.at <= moment]
-        if starts:
-            self.changes(max(starts), moment)
-        if found.proof is None:
-            after = min((one for one in snapshots if _at(one) > moment), key=_at, default=None)
-            if after is not None:
-                self._snapshot(after.uri, 2)
-            spans = [span_of(moment, one.at, one.through) for one in found.snapshots]
-            self.changes(min([moment, *(low for low, _ in spans)]), max([moment, *(high for _, high in spans)]))
-        begins = found.begins
-        if begins is not None and moment % SECOND == 0 and moment < begins < moment + SECOND:
-            found.moment = begins  # HTTP knows whole seconds: the second as such would be before all (AMB-26)
-        with self._context.database.write() as t:
-            t.run("CREATE INDEX temp.stated_uri ON stated(uri)")
-        return found
-
-    def _archived(self, capability: str) -> tuple[IndexedList, ...]:
-        context, uri = self._context, self._offer.documents.get(capability)
-        if uri is None:
-            return ()
-        try:
-            return read_archive(context.documents, uri, capability, context.scope.objection)
-        except SourceFault as fault:
-            self._cannot_read("an archive", uri, fault)
-            return ()
-
-    def _cannot_read(self, what: str, uri: str, fault: SourceFault) -> None:
-        self._context.documents.warn(fault.rule or fault.code, f"{what} cannot be read: {fault.what}", uri)
-        self._found.unread.append(uri)
-
-    def _snapshot(self, uri: str, number: int) -> None:
-        context = self._context
-        try:
-            read = ResourceListReader(context, sitemap=self._offer.is_sitemap).read(uri)
-        except SourceFault as fault:
-            self._cannot_read("a list", uri, fault)
-            return
-        if not isinstance(read, ResourceListRead):
-            context.documents.warn("DST-A7", "this is no Resource List that can be read: it is passed over", uri)
-            return
-        self._found.skipped += read.skipped
-        with context.database.write() as t:
-            rows = [(number, one.at, one.through, one.before, one.last) for one in read.parts if one.at is not None]
-            t.many(_STATE_LISTED, rows)
-        moments = [read.at, *(part.at for part in read.parts)]
-        ends = [part.through for part in read.parts if part.through is not None]
-        at = min((one for one in moments if one is not None), default=None)
-        if at is None:
-            return
-        whole = read.complete and read.settled and None not in moments and not read.skipped
-        self._found.snapshots.append(SnapshotRead(number, at, max([at, *ends]), whole))
-
-    def changes(self, after: int, until: int) -> None:
-        """Read the Change Lists that tell of the period, each once."""
-        for one in touching(self._named, after, until):
-            for part in touching(self._read(one.uri, 1), after, until):
-                self._read(part.uri, DEEPEST_INDEX)
-        self._found.coverage = ToldPeriods.of(self._covered)
-
-    def _read(self, uri: str, depth: int) -> list[IndexedList]:
-        """Stage one Change List, once; returns the parts of an index of such."""
-        if uri in self._visited:
-            return []
-        self._visited.add(uri)
-        documents, found = self._context.documents, self._found
-        number = len(self._visited)
-        staged = ChangeListStaging(self._context, self._intake, Position(), Position(), number, uri)
-        try:
-            for _ in range(_READ_AGAIN):
-                answer = documents.read(uri, staged, objection=self._context.scope.objection)
-                if not self._is_early(answer):
-                    break
-                time.sleep(_PAUSE_SECONDS)
-        except SourceFault as fault:
-            self._cannot_read("a Change List", uri, fault)
-            return []
-        if not isinstance(answer, DocumentRead):
-            documents.warn("DST-C5", "a Change List that is named is not there", uri)
-            found.unread.append(uri)
-        elif answer.document.kind is Kind.CHANGE_LIST_INDEX and depth < DEEPEST_INDEX:
-            return staged.parts
-        elif answer.document.kind is not Kind.CHANGE_LIST:
-            documents.warn("DST-A7", f"this is {answer.document.called}, not a Change List", uri)
-        else:
-            if answer.skipped:
-                found.skipped.append((uri, answer.skipped))
-            self._state_changed(staged, answer, number)
-        return []
-
-    def _state_changed(self, staged: ChangeListStaging, answer: DocumentRead, number: int) -> None:
-        """Keep the staged changes with their times, and the period of which the list tells all, where it says so.
-
-        An open list tells all up to when it was read, by the source's clock.
-        """
-        document = answer.document
-        from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
-        with self._context.database.write() as t:
-            staged.mark(t, effective(staged.times, from_, staged.until, clock).intervals, ())
-            t.run(_STATE_CHANGED, (number,))
-            t.run("DELETE FROM temp.changed")
-        if document.from_ is None:
-            return
-        if until is None or until > clock + _MOST_LAG:  # a list cannot tell of what is to come (DST-C7)
-            until = clock
-        self._covered.append((last_micros(document.from_), until))
-
-    def _is_early(self, answer: object) -> bool:
-        """Whether an open list tells less than the present list has, because `Date` has whole seconds."""
-        if not isinstance(answer, DocumentRead) or answer.document.until is not None:
-            return False
-        now = [one.through for one in self._found.snapshots if one.number == PRESENT]
-        lag = max(now, default=0) - (micros(answer.read_at) or 0)
-        return answer.document.kind is Kind.CHANGE_LIST and 0 < lag < _MOST_LAG
-
-
 # the list of a moment: `temp.listed` has what a set had then, `temp.past` what is known of each state
 
 UNKNOWN, EXISTED, LISTED, CHANGED = 0, 1, 2, 3
@@ -399,27 +216,7 @@ class ListingResult(NamedTuple):
     """Whether anything tells of resources at the moment or before."""
 
 
-def fill_listed(t: Transaction, evidence: Evidence) -> ListingResult:
-    """Fill `temp.listed` and `temp.past` from what lists state."""
-    t.run("DROP INDEX IF EXISTS temp.listed_uri")
-    t.run("DELETE FROM temp.listed")
-    t.run(_TABLE)
-    judge = _Judge(evidence)
-    for _, rows in groupby(map(_Stated.of, t.rows(_ALL)), key=lambda row: row.entry.uri):
-        found = judge.judged(list(rows))
-        if found is None:
-            continue
-        entry, past = found
-        t.run(STAGE_LISTED, entry)
-        t.run(_KEEP, past)
-    t.run("CREATE INDEX temp.listed_uri ON listed(uri)")
-    had_before = t.one("SELECT 1 FROM temp.stated WHERE low <= ? LIMIT 1", (evidence.moment,)) is not None
-    seen = any(one.at <= evidence.moment for one in evidence.snapshots)
-    known, doubtful, is_linked = t.one(_COUNTS) or (0, 0, False)
-    return ListingResult(known, doubtful, bool(is_linked), had_before or seen)
-
-
-class _Stated(msgspec.Struct, frozen=True, gc=False):
+class _Stated(NamedTuple):
     """A row of `stated`."""
 
     n: int
@@ -429,30 +226,226 @@ class _Stated(msgspec.Struct, frozen=True, gc=False):
     high: int
     entry: StagedEntry
 
-    @classmethod
-    def of(cls, row: Row) -> _Stated:
-        n, document, change, low, high, *entry = row
-        return cls(n, document, change, low, high, StagedEntry(*entry))
+
+def _all_links(own: str | None, rows: list[_Stated]) -> str | None:
+    """The links of the state itself, and those to all states that any entry of the resource has."""
+    missing = [rel for rel in _OF_ALL_STATES if not links_of(own, rel)]
+    for row in sorted(rows, key=lambda row: (row.change is not None, -row.n)) if missing else ():
+        more = [link for rel in missing for link in links_of(row.entry.links, rel)]
+        if more:
+            return encode_links([*from_json(own or "[]", list[Link]), *more])
+    return own
 
 
-class _Judge:
-    """Judges the resources of a set, one after another."""
+# the evidence
 
-    def __init__(self, evidence: Evidence) -> None:
-        self._moment = evidence.moment
-        self._coverage = evidence.coverage
-        proof = evidence.proof
+
+def _at(archived: IndexedList) -> int:
+    return archived.at or 0
+
+
+class Evidence:
+    """What the lists of one set tell of a moment: those that lead up to it, and all others where they do not."""
+
+    def __init__(self, context: ListContext, offer: Offer, moment: int) -> None:
+        self._context = context
+        self._offer = offer
+        self._intake = EntryFilter(context.scope)
+        self._visited: set[str] = set()
+        self._named: list[IndexedList] = []
+        self._covered: list[tuple[int, int]] = []
+        self.moment = moment
+        self.archived: dict[str, tuple[IndexedList, ...]] = {}
+        """What each kind of archive that the source offers lists."""
+
+        self.snapshots: list[SnapshotRead] = []
+        self.coverage = ToldPeriods()
+        self.skipped: list[tuple[str, int]] = []
+        """Documents with entries that name no resource, and how many (DST-F5)."""
+
+        self.unread: list[str] = []
+        """Lists and archives that cannot be read: nobody knows what they tell."""
+
+    @property
+    def proof(self) -> SnapshotRead | None:
+        """A snapshot that lists all there was, from which, or to which, every change is told."""
+        for one in self.snapshots:
+            if one.is_whole and self.coverage.tells(*span_of(self.moment, one.at, one.through)):
+                return one
+        return None
+
+    @property
+    def begins(self) -> int | None:
+        """The earliest moment of which anything is told."""
+        moments = [begin for begin, _ in self.coverage.periods] + [one.at for one in self.snapshots]
+        return min(moments, default=None)
+
+    def lack(self) -> str:
+        """The sentence that says what is not told of the moment, where there is no proof."""
+        at = format_micros(self.moment)
+        return f"no document tells all that the set had at {at}, and nothing tells of changes since one that does"
+
+    def read(self) -> None:
+        """Read as much as is needed. A list that cannot be read is noted in `unread`, and tells nothing."""
+        moment = self.moment
+        with self._context.database.write() as t:
+            t.run(_TABLES)
+            t.run("DELETE FROM temp.changed")
+        if self._offer.baseline_document is not None:
+            self._snapshot(self._offer.baseline_document, PRESENT)
+        self.archived = {capability: self._archived(capability) for capability in ARCHIVES}
+        snapshots = self.archived[RESOURCE_LIST_ARCHIVE] or self.archived[RESOURCE_DUMP_ARCHIVE]
+        before = max((one for one in snapshots if _at(one) <= moment), key=_at, default=None)
+        if before is not None:
+            self._snapshot(before.uri, 1)
+        self._named = [*(self.archived[CHANGE_LIST_ARCHIVE] or self.archived[CHANGE_DUMP_ARCHIVE])]
+        if self._offer.changes_document is not None:
+            self._named += self._read(self._offer.changes_document, 0)
+        starts = [one.at for one in self.snapshots if one.at <= moment]
+        if starts:
+            self.changes(max(starts), moment)
+        if self.proof is None:
+            after = min((one for one in snapshots if _at(one) > moment), key=_at, default=None)
+            if after is not None:
+                self._snapshot(after.uri, 2)
+            spans = [span_of(moment, one.at, one.through) for one in self.snapshots]
+            self.changes(min([moment, *(low for low, _ in spans)]), max([moment, *(high for _, high in spans)]))
+        begins = self.begins
+        if begins is not None and moment % SECOND == 0 and moment < begins < moment + SECOND:
+            self.moment = begins  # HTTP knows whole seconds: the second as such would be before all (AMB-26)
+        with self._context.database.write() as t:
+            t.run("CREATE INDEX temp.stated_uri ON stated(uri)")
+
+    def _archived(self, capability: str) -> tuple[IndexedList, ...]:
+        context, uri = self._context, self._offer.documents.get(capability)
+        if uri is None:
+            return ()
+        try:
+            return read_archive(context.documents, uri, capability, context.scope.objection)
+        except SourceFault as fault:
+            self._cannot_read("an archive", uri, fault)
+            return ()
+
+    def _cannot_read(self, what: str, uri: str, fault: SourceFault) -> None:
+        self._context.documents.warn(fault.rule or fault.code, f"{what} cannot be read: {fault.what}", uri)
+        self.unread.append(uri)
+
+    def _snapshot(self, uri: str, number: int) -> None:
+        context = self._context
+        try:
+            read = ResourceListReader(context, sitemap=self._offer.is_sitemap).read(uri)
+        except SourceFault as fault:
+            self._cannot_read("a list", uri, fault)
+            return
+        if not isinstance(read, ResourceListRead):
+            context.documents.warn("DST-A7", "this is no Resource List that can be read: it is passed over", uri)
+            return
+        self.skipped += read.skipped
+        with context.database.write() as t:
+            rows = [(number, one.at, one.through, one.before, one.last) for one in read.parts if one.at is not None]
+            t.many(_STATE_LISTED, rows)
+        moments = [read.at, *(part.at for part in read.parts)]
+        ends = [part.through for part in read.parts if part.through is not None]
+        at = min((one for one in moments if one is not None), default=None)
+        if at is None:
+            return
+        whole = read.complete and read.settled and None not in moments and not read.skipped
+        self.snapshots.append(SnapshotRead(number, at, max([at, *ends]), whole))
+
+    def changes(self, after: int, until: int) -> None:
+        """Read the Change Lists that tell of the period, each once."""
+        for one in touching(self._named, after, until):
+            for part in touching(self._read(one.uri, 1), after, until):
+                self._read(part.uri, DEEPEST_INDEX)
+        self.coverage = ToldPeriods.of(self._covered)
+
+    def _read(self, uri: str, depth: int) -> list[IndexedList]:
+        """Stage one Change List, once; returns the parts of an index of such."""
+        if uri in self._visited:
+            return []
+        self._visited.add(uri)
+        documents = self._context.documents
+        number = len(self._visited)
+        staged = ChangeListStaging(self._context, self._intake, Position(), Position(), number, uri)
+        try:
+            for _ in range(_READ_AGAIN):
+                answer = documents.read(uri, staged, objection=self._context.scope.objection)
+                if not self._is_early(answer):
+                    break
+                time.sleep(_PAUSE_SECONDS)
+        except SourceFault as fault:
+            self._cannot_read("a Change List", uri, fault)
+            return []
+        if not isinstance(answer, DocumentRead):
+            documents.warn("DST-C5", "a Change List that is named is not there", uri)
+            self.unread.append(uri)
+        elif answer.document.kind is Kind.CHANGE_LIST_INDEX and depth < DEEPEST_INDEX:
+            return staged.parts
+        elif answer.document.kind is not Kind.CHANGE_LIST:
+            documents.warn("DST-A7", f"this is {answer.document.called}, not a Change List", uri)
+        else:
+            if answer.skipped:
+                self.skipped.append((uri, answer.skipped))
+            self._state_changed(staged, answer, number)
+        return []
+
+    def _state_changed(self, staged: ChangeListStaging, answer: DocumentRead, number: int) -> None:
+        """Keep the staged changes with their times, and the period of which the list tells all, where it says so.
+
+        An open list tells all up to when it was read, by the source's clock.
+        """
+        document = answer.document
+        from_, until, clock = micros(document.from_), micros(document.until), micros(answer.read_at) or 0
+        with self._context.database.write() as t:
+            staged.mark(t, effective(staged.times, from_, staged.until, clock).intervals, ())
+            t.run(_STATE_CHANGED, (number,))
+            t.run("DELETE FROM temp.changed")
+        if document.from_ is None:
+            return
+        if until is None or until > clock + _MOST_LAG:  # a list cannot tell of what is to come (DST-C7)
+            until = clock
+        self._covered.append((last_micros(document.from_), until))
+
+    def _is_early(self, answer: object) -> bool:
+        """Whether an open list tells less than the present list has, because `Date` has whole seconds."""
+        if not isinstance(answer, DocumentRead) or answer.document.until is not None:
+            return False
+        now = [one.through for one in self.snapshots if one.number == PRESENT]
+        lag = max(now, default=0) - (micros(answer.read_at) or 0)
+        return answer.document.kind is Kind.CHANGE_LIST and 0 < lag < _MOST_LAG
+
+    def fill_listed(self, t: Transaction) -> ListingResult:
+        """Fill `temp.listed` and `temp.past` from what lists state."""
+        t.run("DROP INDEX IF EXISTS temp.listed_uri")
+        t.run("DELETE FROM temp.listed")
+        t.run(_TABLE)
+        proof = self.proof
         self._first = None if proof is None else proof.number
-        self._whole = {one.number: Sighting(one.at, one.through) for one in evidence.snapshots if one.is_whole}
+        self._sightings = {one.number: Sighting(one.at, one.through) for one in self.snapshots if one.is_whole}
+        stated = (_Stated._make((*row[:5], StagedEntry(*row[5:]))) for row in t.rows(_ALL))
+        for _, rows in groupby(stated, key=lambda row: row.entry.uri):
+            found = self._judged(list(rows))
+            if found is None:
+                continue
+            entry, past = found
+            t.run(STAGE_LISTED, entry)
+            t.run(_KEEP, past)
+        t.run("CREATE INDEX temp.listed_uri ON listed(uri)")
+        had_before = t.one("SELECT 1 FROM temp.stated WHERE low <= ? LIMIT 1", (self.moment,)) is not None
+        seen = any(one.at <= self.moment for one in self.snapshots)
+        known, doubtful, is_linked = t.one(_COUNTS) or (0, 0, False)
+        return ListingResult(known, doubtful, bool(is_linked), had_before or seen)
 
-    def judged(self, rows: list[_Stated]) -> tuple[StagedEntry, Row] | None:
+    def _judged(self, rows: list[_Stated]) -> tuple[StagedEntry, Row] | None:
         """The entry of a resource as it was, and its row of `past`, by all that is stated; None: it was not there."""
         changes = [row for row in rows if row.change is not None]
         told = [ToldChange(row.low, row.high, row.change or "", row.n) for row in changes]
-        seen = self._whole | {row.document: Sighting(row.low, row.high, row.n) for row in rows if row.change is None}
+        seen = self._sightings | {
+            row.document: Sighting(row.low, row.high, row.n) for row in rows if row.change is None
+        }
         # what proves most comes first; then what is of before the moment, the earliest first
-        order = sorted(seen.items(), key=lambda one: (one[0] != self._first, one[1].at > self._moment, one[1].at))
-        state = state_at(self._moment, told, [sighting for _, sighting in order], self._coverage)
+        order = sorted(seen.items(), key=lambda one: (one[0] != self._first, one[1].at > self.moment, one[1].at))
+        state = state_at(self.moment, told, [sighting for _, sighting in order], self.coverage)
         if isinstance(state, Absent):
             return None
         if isinstance(state, Listed | Changed):
@@ -461,9 +454,9 @@ class _Judge:
             refused = max(row.entry.refused for row in changes or rows)
             own = StagedEntry(rows[0].entry.uri, None, None, None, None, None, None, None, None, refused)
         entry = own._replace(links=_all_links(own.links, rows))
-        before = max((change.low for change in told if change.high <= self._moment), default=None)
-        since = second_before(self._moment)
-        has_rested = not any(change.low <= self._moment and change.high > since for change in told)
+        before = max((change.low for change in told if change.high <= self.moment), default=None)
+        since = second_before(self.moment)
+        has_rested = not any(change.low <= self.moment and change.high > since for change in told)
         is_present = self._is_present(state, entry, rows)
         return entry, (entry.uri, _NUMBERS[type(state)], before, state.changed_after, is_present, has_rested)
 
@@ -475,16 +468,6 @@ class _Judge:
         now = next((row for row in rows if row.change is None and row.document == PRESENT), None)
         if now is None or not isinstance(state, Listed | Changed):
             return False
-        if any(row.change is not None and row.low > max(self._moment, now.high) for row in rows):
+        if any(row.change is not None and row.low > max(self.moment, now.high) for row in rows):
             return False
         return state.changed_after is None if entry.hash is None else entry.hash == now.entry.hash
-
-
-def _all_links(own: str | None, rows: list[_Stated]) -> str | None:
-    """The links of the state itself, and those to all states that any entry of the resource has."""
-    missing = [rel for rel in _OF_ALL_STATES if not links_of(own, rel)]
-    for row in sorted(rows, key=lambda row: (row.change is not None, -row.n)) if missing else ():
-        more = [link for rel in missing for link in links_of(row.entry.links, rel)]
-        if more:
-            return encode_links([*from_json(own or "[]", list[Link]), *more])
-    return own

@@ -12,7 +12,7 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Scope
 from headwater.sync.lists.archives import CHANGE_DUMP_ARCHIVE, RESOURCE_DUMP_ARCHIVE
 from headwater.sync.lists.entries import links_of
-from headwater.sync.past.evidence import CHANGED, EXISTED, UNKNOWN, Evidence, EvidenceReader, ListingResult, fill_listed
+from headwater.sync.past.evidence import CHANGED, EXISTED, UNKNOWN, Evidence, ListingResult
 from headwater.sync.past.versions import VersionTransfer, dumps_around, second_before, ways_of
 from headwater.sync.reports import SetReport
 from headwater.sync.sets.moved_sets import LISTED
@@ -62,9 +62,8 @@ class _WantedRow(msgspec.Struct, frozen=True, gc=False):
 class _VersionApplier(Applier):
     """Applies the list of a moment."""
 
-    def __init__(self, context: SetContext, reader: EvidenceReader, evidence: Evidence) -> None:
+    def __init__(self, context: SetContext, evidence: Evidence) -> None:
         super().__init__(context)
-        self._reader = reader
         self._evidence = evidence
         self.unanswered = False
         """Whether a TimeGate or a TimeMap was not asked, or gave no answer."""
@@ -121,7 +120,7 @@ class _VersionApplier(Applier):
         with context.database.write() as t:
             may_be_all = any(row.has_no_version for row in self._wanted(t))
         if may_be_all and offers[0][0] == CHANGE_DUMP:  # packages are chosen by the times of changes
-            self._reader.changes(0, moment)  # they tell when the states were made that a snapshot has
+            self._evidence.changes(0, moment)  # they tell when the states were made that a snapshot has
             with context.database.write() as t:
                 t.run(_MADE_AT, (moment,))
         # an offer of one dump, beside lists, so that nothing is taken from the dump but octets that verify
@@ -194,10 +193,10 @@ class SetAt:
         return report_of(self._set, self._copy)
 
     def _copy(self) -> None:
-        reader = EvidenceReader(self._set.lists, self._set.offer, self._moment)
-        evidence = reader.read()
+        evidence = Evidence(self._set.lists, self._set.offer, self._moment)
+        evidence.read()
         with self._run.database.write() as t:
-            filled = fill_listed(t, evidence)
+            filled = evidence.fill_listed(t)
         if self._is_before_all(evidence, filled):
             self.begins = evidence.begins if evidence.begins is not None else self._run.now()
             return
@@ -206,7 +205,7 @@ class SetAt:
         self._set.report_process("past")
         self._set.report.at = format_micros(evidence.moment)
         proof = evidence.proof is not None
-        applier = _VersionApplier(self._set, reader, evidence)
+        applier = _VersionApplier(self._set, evidence)
         with self._run.database.read() as t:
             applier.wanted_base(t)
 
