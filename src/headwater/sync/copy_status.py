@@ -383,25 +383,18 @@ _OF_A_SET = (
 
 def forget_sets(t: Transaction, gone: Sequence[SetRow]) -> Forgotten:
     """Forget whole sets; their files stay where they are."""
-    failures = deletions = files = 0
-    released: list[str] = []
+    meant = (msgspec.json.encode([row.id for row in gone]).decode(),)
+    of_these = "FROM {} WHERE set_id IN (SELECT value FROM json_each(?))"
+    held = f"{of_these.format('resources')} AND path IS NOT NULL"
+    paths = t.rows(f"SELECT path {held} ORDER BY path LIMIT {_MOST_SHOWN}", meant)
+    released = tuple(printable_path(path) for (path,) in paths)
+    files, deletions = t.one(f"SELECT count(*), count(doomed_at) {held}", meant) or (0, 0)
+    gone_rows = {table: t.run(f"DELETE {of_these.format(table)}", meant) for table in _OF_A_SET}
     for row in gone:
-        deletions += held_back_count(t, row.id)
-        held = "FROM resources WHERE set_id = ? AND path IS NOT NULL"
-        files += int(t.value(f"SELECT count(*) {held}", (row.id,)))
-        for (path,) in t.rows(f"SELECT path {held} ORDER BY path LIMIT {_MOST_SHOWN}", (row.id,)):
-            released.append(printable_path(path))
-        gone_rows = {table: t.run(f"DELETE FROM {table} WHERE set_id = ?", (row.id,)) for table in _OF_A_SET}  # noqa: S608
-        failures += gone_rows["failures"]
         t.run("DELETE FROM sets WHERE id = ?", (row.id,))
     t.run("DELETE FROM documents WHERE set_id = 0")  # what the source offers is looked at anew
-    return Forgotten(
-        failures=failures,
-        deletions=deletions,
-        sets=tuple(row.name for row in gone),
-        files=files,
-        released=tuple(released[:_MOST_SHOWN]),
-    )
+    sets = tuple(row.name for row in gone)
+    return Forgotten(failures=gone_rows["failures"], deletions=deletions, sets=sets, files=files, released=released)
 
 
 def _known(uri: str, count: int) -> int:
