@@ -157,7 +157,7 @@ class PackageTransfer:
 
     def preview(self) -> None:
         """Report the ways that would be gone as the work now is: the first of them decides for a preview."""
-        if not self._is_worth_a_look():
+        if self._prefer is Prefer.LISTS:
             return
         if (chosen := next(filter(None, map(self._chosen, _DUMPS)), None)) is not None:
             way = self._counts.way(RULES[chosen.kind].title, chosen.why)
@@ -170,7 +170,7 @@ class PackageTransfer:
 
         Then they are asked for on demand, from a source that offers it, and by no dump.
         """
-        if not self._is_worth_a_look():
+        if self._prefer is Prefer.LISTS:
             return
         self._results = ResultLog(self._context, self._set, self._counts)
         self._placing = MemberPlacing(self._context, self._results)
@@ -202,14 +202,6 @@ class PackageTransfer:
 
     # the plan, as the work now is
 
-    def _is_worth_a_look(self) -> bool:
-        if self._prefer is Prefer.LISTS:
-            return False
-        dumps = any(self._preference(kind) is not Prefer.AUTO for kind in MANIFESTS)
-        if not self._are_wanted(count=1 if dumps else LEAST_RESOURCES):
-            return False
-        return self._offer.on_demand is not None or not self._offer.documents.keys().isdisjoint(_DUMPS)
-
     def _wanted(self, also: str = "", *values: int) -> Demand:
         with self._context.database.write() as t:
             resources, octets = t.one(_WANTED + also, values) or (0, 0)
@@ -235,15 +227,16 @@ class PackageTransfer:
         Of a Resource Dump all or none: what is wanted lies in all of them alike, as far as can be known before. Of a
         Change Dump those whose interval holds changes that are wanted (DST-D); the newest first, whose states count.
         """
-        uri = self._offer.documents.get(capability)
-        if uri is None or not self._are_wanted(_OF_CHANGES if capability == CHANGE_DUMP else ""):
+        kind = Kind.CHANGE_DUMP if capability == CHANGE_DUMP else Kind.RESOURCE_DUMP
+        uri, preference = self._offer.documents.get(capability), self._preference(kind)
+        least = LEAST_RESOURCES if preference is Prefer.AUTO else 1
+        if uri is None or not self._are_wanted(_OF_CHANGES if kind is Kind.CHANGE_DUMP else "", count=least):
             return None
         try:
             packages, _ = read_whole(self._context.documents, uri, capability, self._scope.objection)
         except SourceFault as fault:
             self._warn(fault.rule or fault.code, f"a dump is passed over: {fault.what}", fault.where or uri)
             return None
-        kind = Kind.CHANGE_DUMP if capability == CHANGE_DUMP else Kind.RESOURCE_DUMP
         lengths = [package.length for package in packages if package.length is not None]
         groups: list[tuple[list[Entry], int | None, Demand]] = []
         if kind is Kind.RESOURCE_DUMP and packages:
@@ -252,7 +245,7 @@ class PackageTransfer:
         for package in reversed(packages) if kind is Kind.CHANGE_DUMP else ():
             interval = micros(package.from_) or 0, NEVER if package.until is None else micros(package.until) or 0
             groups.append(([package], package.length, self._wanted(" AND changed_at BETWEEN ? AND ?", *interval)))
-        choices = [(some, choose_packages(length, wanted, self._preference(kind))) for some, length, wanted in groups]
+        choices = [(some, choose_packages(length, wanted, preference)) for some, length, wanted in groups]
         taken = [(some, choice.why) for some, choice in choices if choice is not None and choice.taken]
         if taken:
             return _ChosenPackages(kind, taken[0][1], [package for some, _ in taken for package in some])
