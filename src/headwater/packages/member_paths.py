@@ -76,29 +76,22 @@ class MemberNames:
         """Take the name of a file in. Raises BadPath when it is refused or collides, PackageTooLarge."""
         check_name(name)
         key = folded(name)
-        if key in self._files:
-            raise BadPath(
-                f"two members have the name {shown(name)}, or names that differ by case or normalisation only"
-            )
-        if key in self._folders:
-            raise BadPath(f"{shown(name)} is a file and a folder")
+        if key in self._files or key in self._folders:
+            raise BadPath(f"{shown(name)} is the name of another member, or differs by case or normalisation only")
         self._remember(self._folders, self._new_folders(key, name))
         self._remember(self._files, [key])
 
     def add_folder(self, name: str) -> None:
         """Take the name of a folder in, without its last slash; it may come several times. Raises as `add` does."""
         check_name(name)
-        key = folded(name)
-        if key in self._files:
-            raise BadPath(f"{shown(name)} is a folder and a file")
-        self._remember(self._folders, self._new_folders(f"{key}/", name))
+        self._remember(self._folders, self._new_folders(f"{folded(name)}/", name))
 
     def _new_folders(self, key: str, name: str) -> list[str]:
         new: list[str] = []
         parent = key.rpartition("/")[0]
         while parent and parent not in self._folders:
             if parent in self._files:
-                raise BadPath(f"{shown(name)} lies in a folder that is a file")
+                raise BadPath(f"{shown(name)} is, or lies in, a folder that is a file")
             new.append(parent)
             parent = parent.rpartition("/")[0]
         return new

@@ -131,7 +131,19 @@ class _Process:
     """
 
     def __init__(self, program: WorkerProgram, answered: threading.Condition) -> None:
-        self._popen, self._jobs, self._answers = start_worker(program)
+        function = f"{program.function.__module__}:{program.function.__qualname__}"
+        paths = (_HOME, *(path for path in sys.path if program.libraries and path not in ("", _HOME)))
+        self._popen = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _START, function, *paths],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # what makes it fail is met again here
+            bufsize=0,
+            pass_fds=program.descriptors,
+        )
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self._jobs, self._answers = self._popen.stdin, self._popen.stdout
         for stream in (self._jobs, self._answers):
             widen(stream)  # it goes on while we do something else
         self._answered = answered
@@ -172,23 +184,6 @@ class _Process:
         self._popen.wait()
         self._reader.join()
         self._answers.close()
-
-
-def start_worker(program: WorkerProgram) -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
-    """Start a process that runs `processes.run`; the process, and the pipes for jobs and for answers."""
-    function = f"{program.function.__module__}:{program.function.__qualname__}"
-    paths = (_HOME, *(path for path in sys.path if path not in ("", _HOME))) if program.libraries else (_HOME,)
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _START, function, *paths],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # what makes it fail is met again here
-        bufsize=0,
-        pass_fds=program.descriptors,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    return process, process.stdin, process.stdout
 
 
 def widen(stream: IO[bytes]) -> None:

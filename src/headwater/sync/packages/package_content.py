@@ -97,7 +97,8 @@ class PackageContent:
         self._states: dict[str, list[StatedMember]] = {}
         """What the manifest says of each resource, in its order."""
 
-        self.unverifiable = 0
+        self._warn = warn
+        self._unverifiable = 0
         """How many of those that are wanted have no listed hash."""
 
         self._read_manifest(EntryFilter(scope))
@@ -107,12 +108,10 @@ class PackageContent:
             for problem in package.problems:
                 if problem.rule == "DST-P3":
                     warn(problem.rule, f"an entry of a manifest is left out: {problem.message}", listed.loc)
-            if missing := package.missing_count:
-                said = f"{missing:,} members that its manifest names are missing from a package"
-                warn("DST-P4", said, listed.loc)
-            if undeclared := len(package.undeclared()):
-                said = f"{undeclared:,} members of a package are in no entry of its manifest: they are ignored"
-                warn("DST-P4", said, listed.loc)
+            missing, undeclared = package.missing_count, len(package.undeclared())
+            if missing or undeclared:
+                said = f"{missing:,} members that its manifest names are missing, {undeclared:,} are in no entry of it"
+                warn("DST-P4", f"a package is not what its manifest says: {said}", listed.loc)
 
     def _read_manifest(self, uris: EntryFilter) -> None:
         octets = 0
@@ -168,6 +167,9 @@ class PackageContent:
                 break
         if block.works:
             yield block
+        if self._unverifiable and self._listed is not None and strongest_of(self._listed.hash) is None:
+            said = f"neither {self._unverifiable:,} resources nor their package have a hash: its CRCs verify them"
+            self._warn("DST-P1", said, self._listed.loc)
 
     def _file(self, work: Work, largest: int) -> MemberFile | None:
         """The member that a resource is, to be placed; None: there is none.
@@ -180,7 +182,7 @@ class PackageContent:
         if not states or (work.tries is not None and self._objection(work.loc) is not None):
             return None
         stated, member = states[-1], states[-1].member
-        self.unverifiable += work.hash is None
+        self._unverifiable += work.hash is None
         if member.octets > largest or work.length not in (None, member.octets):
             return None
         digest = strongest_of(work.hash)

@@ -284,9 +284,6 @@ class PackageTransfer:
                         is_list=lambda: self._is_list(chosen.kind) and not self._lost,
                     )  # fmt: skip
                     yield from content.blocks(self._results, self._placing)
-                if (count := content.unverifiable) and strongest_of(listed.hash) is None:
-                    said = f"neither {count:,} resources nor their package have a hash: its CRCs verify them"
-                    self._warn("DST-P1", said, listed.loc)
             except SourceFault as fault:
                 note(fault)
             finally:
