@@ -102,12 +102,17 @@ class _Audit:
         with self.database.write() as t:
             t.run(TABLES)
             known = sets(t)
-            copied = fact(t, AS_OF)
+            copied, url = fact(t, AS_OF), fact(t, "url")
             self.documents.moved |= moved_documents(t)
         report.copy_as_of = None if copied is None else format_micros(int(copied))
         wanted, sitemap = wanted_of(self.options, known), takes_sitemaps(self.options, known)
         found = Discovery(self.documents, sitemap=sitemap, wanted=wanted).find(self.url)
-        offered, gone = self._compared(known, found)
+        matches = match(self.documents, known, found, url)
+        check_source(known, found, matches, url, self.root)
+        with self.database.write() as t:  # the set of every offer, as it is held or as a run would begin it
+            offered = rows_of(t, self.documents, known, found, matches)
+        told = {row.id for row in offered}
+        gone = [row for row in known if row.id not in told]
         every = [*offered, *gone]
         meant = {row.id for row in (pick(every, self.options.sets, self.url) if self.options.sets else every)}
         rows = [row for row in offered if row.id in meant]
@@ -153,17 +158,6 @@ class _Audit:
             from headwater.sync.dataset_sync import restate_patches  # takes the RDF library along
 
             restate_patches(t, set_id, self.options.dataset, listed=True)
-
-    def _compared(self, known: list[SetRow], found: DiscoveredSets) -> tuple[list[SetRow], list[SetRow]]:
-        """The set of every offer, as it is held or as a run would begin it, and the sets that are not offered now."""
-        with self.database.read() as t:
-            url = fact(t, "url")
-        matches = match(self.documents, known, found, url)
-        check_source(known, found, matches, url, self.root)
-        with self.database.write() as t:
-            rows = rows_of(t, self.documents, known, found, matches)
-        told = {row.id for row in rows}
-        return rows, [row for row in known if row.id not in told]
 
     def _not_offered(self, gone: list[SetRow], found: DiscoveredSets) -> Iterator[SetAudit]:
         unread = dict(found.faults)

@@ -30,6 +30,8 @@ _SET_APART = (
     f"UPDATE temp.work SET round = {_WAITS} WHERE round = 0"  # noqa: S608  our own number
     " AND uri IN (SELECT uri FROM temp.past WHERE is_present)"
 )
+"""What is still as it was waits, so that no dump is fetched for it."""
+
 _WANTED = """
 SELECT w.n, w.loc, w.hash, w.links, coalesce(p.state, 0), p.changed_before, p.changed_after, coalesce(p.has_rested, 0)
 FROM temp.work w LEFT JOIN temp.past p ON p.uri = w.uri WHERE w.round = 0 ORDER BY w.n"""
@@ -74,9 +76,9 @@ class _VersionApplier(Applier):
         transfer = VersionTransfer(self._run, held.row, held.report, held.warn, held.scope.objection)
         transfer.moment = self._evidence.moment
         transfer.adopt()
-        self._set_apart()
         # a source of a dataset keeps no earlier states, but all patches: for what they make no package is fetched
         with self._run.database.write() as t:
+            t.run(_SET_APART)
             unversioned = {row.n: row for row in self._wanted(t) if row.has_no_version and row.hash is not None}
         first = self._first_patches(unversioned) if unversioned and self._run.options.patches != "off" else None
         if first is not None:  # (TIM-A6)
@@ -97,11 +99,6 @@ class _VersionApplier(Applier):
             transfer.run()
         finally:
             self.unanswered = transfer.unanswered
-
-    def _set_apart(self) -> None:
-        """Have what is still as it was wait, so that no dump is fetched for it."""
-        with self._run.database.write() as t:
-            t.run(_SET_APART)
 
     def _wanted(self, t: Transaction) -> list[_WantedRow]:
         """What is no more as it was, and was not brought yet."""
