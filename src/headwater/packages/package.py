@@ -47,10 +47,14 @@ class PackagedEntry(msgspec.Struct, frozen=True):
 class PackageFile:
     """One package whose central directory and manifest are in order so far (DST-P2, DST-P7)."""
 
-    def __init__(self, directory: ZipDirectory, manifest: ZipMember, kind: Kind, base_uri: str | None = None) -> None:
-        """`base_uri`: the URI of the package, by which its manifest may mean relative references."""
+    def __init__(
+        self, directory: ZipDirectory, manifest: ZipMember, head: Document, base_uri: str | None = None
+    ) -> None:
+        """`head`: that of the manifest, as far as it is known with the first entry. `base_uri`: the URI of the package,
+        by which its manifest may mean relative references."""
         self.directory = directory
-        self.kind = kind
+        self.head = head
+        self.kind = head.kind
         self.problems: list[PackageProblem] = []
         """What was found by `entries`, `undeclared` and `verify`; MOST_PROBLEMS that fail, and as many that do not."""
         self.untold = 0
@@ -170,24 +174,25 @@ def read_package(
     manifest = directory.get(MANIFEST)
     if manifest is None:
         raise BadManifest("the package has no manifest.xml at its root")
-    found = _kind(directory, manifest)
-    if found not in MANIFESTS or kind not in (None, found):
+    head = _head(directory, manifest)
+    found = head.kind if head is not None else None
+    if head is None or found not in MANIFESTS or kind not in (None, found):
         expected = " or ".join(f"a {RULES[one].title}" for one in ([kind] if kind else MANIFESTS))
         what = f"a {RULES[found].title}" if found else "no document"
         raise BadManifest(f"manifest.xml is {what}, not {expected}", rule="DST-P7")
-    return PackageFile(directory, manifest, found, base_uri)
+    return PackageFile(directory, manifest, head, base_uri)
 
 
-def _kind(directory: ZipDirectory, manifest: ZipMember) -> Kind | None:
-    """What the manifest is; read only as far as that needs, which is to its end where the head comes last (AMB-04)."""
+def _head(directory: ZipDirectory, manifest: ZipMember) -> Document | None:
+    """The head of the manifest, read as far as that needs: to the end where the head comes last (AMB-04)."""
     reader = Reader()
     for block in directory.blocks(manifest):
         for start in range(0, len(block), _HEAD_OCTETS):
             _read(reader, block[start : start + _HEAD_OCTETS])
             if reader.document is not None and reader.document.kind in MANIFESTS:
-                return reader.document.kind
+                return reader.document
     _read(reader, None)
-    return reader.document.kind if reader.document else None
+    return reader.document
 
 
 def _read(reader: Reader, block: bytes | None) -> list[Entry]:

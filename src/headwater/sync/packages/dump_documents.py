@@ -25,7 +25,6 @@ from headwater.spec.records import Document, Entry
 from headwater.sync.lists.archives import MOST_ENTRIES
 from headwater.sync.lists.documents import (
     GONE,
-    MOST_UNDECIDED,
     DocumentRead,
     Documents,
     EntryConsumer,
@@ -241,26 +240,19 @@ class DumpLists:
             path = fetch_package(documents.transport, package, temp, objection, came)
             try:
                 consumer.begin()
-                waiting: list[Entry] = []
                 with open(path, "rb") as file:
                     inside = read_package(file, kind=kind, base_uri=package.loc)
                     for entries in inside.listed():
-                        waiting += entries
-                        if inside.document is not None:
-                            consumer.take(_list_of(inside.document, package, dump), waiting)
-                            waiting = []
-                        elif len(waiting) > MOST_UNDECIDED:
-                            raise SourceFault("the root's rs:md comes after too many entries", rule="AMB-04")
+                        consumer.take(_list_of(inside.head, package, dump), entries)
                 if os.stat(path).st_size > free_octets(temp) // _KEPT_SHARE:
                     remove_package(path)
             except SourceFault:
                 remove_package(path)
                 raise
-        document, reader = inside.document, inside.reader
-        assert document is not None
-        tell_moments(documents.warn, package, document)
+        reader, document = inside.reader, _list_of(inside.head, package, dump)
+        tell_moments(documents.warn, package, inside.head)
         return DocumentRead(
-            uri=package.loc, final=package.loc, document=_list_of(document, package, dump), read_at=dump.read_at,
+            uri=package.loc, final=package.loc, document=document, read_at=dump.read_at,
             count=reader.entry_count, skipped=reader.skipped_count, octets=octets,
             digest=inside.manifest_digest, own_kind=kind,
         )  # fmt: skip

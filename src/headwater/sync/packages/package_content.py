@@ -103,8 +103,7 @@ class PackageContent:
 
         self._read_manifest(EntryFilter(scope))
         if listed is not None:
-            assert package.document is not None
-            tell_moments(warn, listed, package.document)
+            tell_moments(warn, listed, package.head)
             for problem in package.problems:
                 if problem.rule == "DST-P3":
                     warn(problem.rule, f"an entry of a manifest is left out: {problem.message}", listed.loc)
@@ -115,13 +114,11 @@ class PackageContent:
 
     def _read_manifest(self, uris: EntryFilter) -> None:
         octets = 0
-        at: int | None = None
+        at = micros(self._package.head.at)
+        if at is None and self._listed is not None:
+            at = micros(self._listed.at)
         for packaged in self._package.entries():
             entry, member = packaged.entry, packaged.member
-            if at is None:
-                head = self._package.document
-                at = micros(head.at) if head is not None else None
-                at = micros(self._listed.at) if at is None and self._listed is not None else at
             if member is not None:
                 moment = at if entry.datetime is None else micros(entry.datetime)
                 uri, _ = uris.judged(entry.loc)
