@@ -250,16 +250,15 @@ class SetComparison:
 
     def _expect(self) -> None:
         """Read the Resource List and the changes since its `at`. Raises SourceFault and Undetermined."""
-        offer, lack = self.row.offer, "the set has no Resource List"
-        snapshot = None
+        offer, snapshot = self.row.offer, None
         if offer.baseline_document is not None:
-            lack = "there is no Resource List to compare with"
             reached = self.row.position.time if self.row.position else None
             listing = ResourceListReader(self.context, sitemap=offer.is_sitemap, reached=reached)
             snapshot = listing.read(offer.baseline_document)
         if not isinstance(snapshot, ResourceListRead):
             where = offer.baseline_document or offer.identity
-            raise Undetermined(lack, code="HW-SYN-12", where=where, rule="DST-Q")
+            what = "there is no Resource List to compare with"
+            raise Undetermined(what, code="HW-SYN-12", where=where, rule="DST-Q")
         if self.choice.by_links:
             with self._database.write() as t:
                 put_listed(t, self.row.id, None, self.choice.prefer_types, self.context.scope, complete=True)
@@ -314,13 +313,9 @@ class SetComparison:
 
     def _expect_past(self, moment: int) -> None:
         """Read what tells of the moment. Raises SourceFault and Undetermined."""
-        offer = self.row.offer
-        if offer.baseline_document is None and offer.changes_document is None:
-            what = "the set has no Resource List and no Change List"
-            raise Undetermined(what, code="HW-SYN-12", where=offer.identity, rule="DST-Q")
         self._take_along()
         self._result.at = format_micros(moment)
-        evidence = Evidence(self.context, offer, moment)
+        evidence = Evidence(self.context, self.row.offer, moment)
         evidence.read()
         with self._database.write() as t:
             filled = evidence.fill_listed(t)
@@ -451,8 +446,6 @@ class SetComparison:
 
         A Change List may drop what is old (AMB-22).
         """
-        if self._as_of is None:
-            return
         with self._database.write() as t:
             t.run("CREATE INDEX IF NOT EXISTS temp.changed_uri ON changed(uri, list, ordinal)")
             count = t.value(_TOLD_NO_MORE, (self.row.id, self._as_of, MISSING, DIFFERENT))
