@@ -106,8 +106,9 @@ def why_on_demand(wanted: Demand, prefer: Prefer) -> str | None:
 # the transfer
 
 ON_DEMAND, SINGLE = "on demand", "single requests"
-_DUMPS = (CHANGE_DUMP, RESOURCE_DUMP)
-"""In the order in which they are looked at: what changes have brought is in few packages of a Change Dump."""
+_DUMPS = {Kind.CHANGE_DUMP: CHANGE_DUMP, Kind.RESOURCE_DUMP: RESOURCE_DUMP}
+"""Their capabilities, in the order in which they are looked at: what changes have brought is in few packages of a
+Change Dump."""
 
 _MOST_FAILED, _MOST_BROKEN = 3, 2
 """So many packages of a dump, in a row, and answers on demand may fail."""
@@ -157,8 +158,6 @@ class PackageTransfer:
 
     def preview(self) -> None:
         """Report the ways that would be gone as the work now is: the first of them decides for a preview."""
-        if self._prefer is Prefer.LISTS:
-            return
         if (chosen := next(filter(None, map(self._chosen, _DUMPS)), None)) is not None:
             way = self._counts.way(RULES[chosen.kind].title, chosen.why)
             way.packages, way.octets = len(chosen.packages), sum(package.length or 0 for package in chosen.packages)
@@ -170,20 +169,15 @@ class PackageTransfer:
 
         Then they are asked for on demand, from a source that offers it, and by no dump.
         """
-        if self._prefer is Prefer.LISTS:
-            return
         self._results = ResultLog(self._context, self._set, self._counts)
         self._placing = MemberPlacing(self._context, self._results)
-        try:
-            for capability in _DUMPS if at is None else ():
-                if (chosen := self._chosen(capability)) is not None:
-                    way = self._counts.way(RULES[chosen.kind].title, chosen.why)
-                    self._place(way, self._blocks_of_dump(chosen, way))
-            if (why := self._why_on_demand()) is not None and self._offer.on_demand is not None:
-                way = self._counts.way(ON_DEMAND, why)
-                self._place(way, self._blocks_on_demand(self._offer.on_demand, at, way))
-        finally:
-            self._results.flush()
+        for kind in _DUMPS if at is None else ():
+            if (chosen := self._chosen(kind)) is not None:
+                way = self._counts.way(RULES[kind].title, chosen.why)
+                self._place(way, self._blocks_of_dump(chosen, way))
+        if (why := self._why_on_demand()) is not None and self._offer.on_demand is not None:
+            way = self._counts.way(ON_DEMAND, why)
+            self._place(way, self._blocks_on_demand(self._offer.on_demand, at, way))
 
     def _place(self, way: TransferWay, blocks: Iterator[MemberBlock]) -> None:
         before = self._placing.placed_count
@@ -214,26 +208,25 @@ class PackageTransfer:
     def _is_list(self, kind: Kind) -> bool:
         """Whether a dump of this kind stands for a list that the source does not offer (DST-D)."""
         listed = self._offer.resource_list if kind is Kind.RESOURCE_DUMP else self._offer.change_list
-        return listed is None and RULES[kind].capability in self._offer.documents
+        return listed is None and _DUMPS[kind] in self._offer.documents
 
     def _preference(self, kind: Kind) -> Prefer:
         """What only a dump lists may be in its packages alone: then they are taken, unless the user says other."""
         of_kind = _OF_CHANGES if kind is Kind.CHANGE_DUMP else _OF_BASELINES
         return Prefer.ONLY_DUMPS if self._is_list(kind) and self._are_wanted(of_kind) else self._prefer
 
-    def _chosen(self, capability: str) -> _ChosenPackages | None:
-        """The packages of the dump of this capability that are worth their octets.
+    def _chosen(self, kind: Kind) -> _ChosenPackages | None:
+        """The packages of the dump of this kind that are worth their octets.
 
         Of a Resource Dump all or none: what is wanted lies in all of them alike, as far as can be known before. Of a
         Change Dump those whose interval holds changes that are wanted (DST-D); the newest first, whose states count.
         """
-        kind = Kind.CHANGE_DUMP if capability == CHANGE_DUMP else Kind.RESOURCE_DUMP
-        uri, preference = self._offer.documents.get(capability), self._preference(kind)
+        uri, preference = self._offer.documents.get(_DUMPS[kind]), self._preference(kind)
         least = LEAST_RESOURCES if preference is Prefer.AUTO else 1
         if uri is None or not self._are_wanted(_OF_CHANGES if kind is Kind.CHANGE_DUMP else "", count=least):
             return None
         try:
-            packages, _ = read_whole(self._context.documents, uri, capability, self._scope.objection)
+            packages, _ = read_whole(self._context.documents, uri, _DUMPS[kind], self._scope.objection)
         except SourceFault as fault:
             self._warn(fault.rule or fault.code, f"a dump is passed over: {fault.what}", fault.where or uri)
             return None

@@ -253,10 +253,12 @@ class Applier:
         least = LEAST_RESOURCES if has_lists and context.options.prefer == "auto" else 1
         with context.database.write() as t:
             is_wanted = t.one("SELECT 1 FROM temp.work LIMIT 1 OFFSET ?", (least - 1,)) is not None
-        if is_wanted and context.options.prefer != "lists":
+        if is_wanted:
             self._by_package_transfer(context, held.offer)
 
     def _by_package_transfer(self, context: RunContext, offer: Offer, at: str | None = None) -> None:
+        if context.options.prefer == "lists":
+            return
         # imported where it may be worth it: most runs find little, and all of it in lists
         from headwater.sync.packages.package_transfer import PackageTransfer
 
