@@ -171,23 +171,20 @@ class PackageContent:
     def _file(self, work: Work, largest: int) -> MemberFile | None:
         """The member that a resource is, to be placed; None: there is none.
 
-        Of several states of a resource the last one counts, of those that agree with what is listed if any do.
+        Of several states of a resource the last one counts that can be the one listed.
         """
-        states = [one for one in self._states[work.uri] if not one.contradicts(work)]
-        if len(states) > 1:
-            states = [one for one in states if self._agrees(work, one)] or states
+        digest = strongest_of(work.hash)
+        is_other = StatedMember.contradicts if digest is not None else self._differs
+        states = [one for one in self._states[work.uri] if not is_other(one, work)]
         if not states or (work.tries is not None and self._objection(work.loc) is not None):
             return None
         stated, member = states[-1], states[-1].member
         self._unverifiable += work.hash is None
         if member.octets > largest or work.length not in (None, member.octets):
             return None
-        digest = strongest_of(work.hash)
         if digest is None:  # then what the manifest states counts (DST-P5)
-            if not self._agrees(work, stated) or stated.length not in (None, member.octets):
-                return None
-            if canonical_hash_of(work.extra) is not None:
-                return None  # to be verified by what it says, which a transfer does
+            if stated.length not in (None, member.octets) or canonical_hash_of(work.extra) is not None:
+                return None  # it is damaged, or to be verified by what it says, which a transfer does
             digest = strongest_of(stated.hash)
         demanded = ("sha-256", None) if digest is None else (digest.algorithm, digest.hex)
         directory = self._package.directory
@@ -199,18 +196,18 @@ class PackageContent:
         said = member.octets, member.crc, member.method != STORED
         return f"{work.n}-member", work.path, mtime_ns(work.lastmod), packed, *said, *demanded
 
-    def _agrees(self, work: Work, stated: StatedMember) -> bool:
-        """Whether the manifest, of a dump, speaks of the very state that is listed, as far as times tell."""
-        if self._listed is None:
-            return False
+    def _differs(self, stated: StatedMember, work: Work) -> bool:
+        """Whether the manifest, of a dump, may speak of another state than the listed one, as far as times tell."""
+        if self._listed is None or stated.contradicts(work):
+            return True
         if stated.lastmod is not None and work.lastmod is not None:
             is_same = stated.lastmod == work.lastmod
         else:
             is_same = stated.at is not None and stated.at == work.known_at
         if not self._is_list():
-            return is_same
+            return not is_same
         said, listed = (stated.lastmod, stated.length, stated.hash), (work.lastmod, work.length, work.hash)
-        return said == listed and (is_same or work.changed_at is None or stated.at is None)
+        return said != listed or not (is_same or work.changed_at is None or stated.at is None)
 
 
 # the placing of members
