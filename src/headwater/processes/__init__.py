@@ -28,24 +28,13 @@ def encode_message(value: Any) -> bytes:
 
 def read_message(stream: IO[bytes]) -> Any:
     """The next value; None at the end, and of what `encode_message` did not write."""
-    head = _exactly(stream, _LENGTH)
+    head = stream.read(_LENGTH)
     length = int.from_bytes(head, "little")
-    body = _exactly(stream, length) if head and length <= _MOST_OCTETS else b""
+    body = stream.read(length) if len(head) == _LENGTH and length <= _MOST_OCTETS else b""
     try:
         return marshal.loads(body) if body else None  # noqa: S302 - the peer is our own process
     except (EOFError, TypeError, ValueError):
         return None
-
-
-def _exactly(stream: IO[bytes], octets: int) -> bytes:
-    pieces = []
-    while octets:
-        piece = stream.read(octets)
-        if not piece:
-            return b""
-        pieces.append(piece)
-        octets -= len(piece)
-    return b"".join(pieces)
 
 
 def run(function: str) -> None:

@@ -138,7 +138,6 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # what makes it fail is met again here
-            bufsize=0,
             pass_fds=program.descriptors,
         )
         assert self._popen.stdin is not None
@@ -159,10 +158,9 @@ class _Process:
         self._send(task.job)
 
     def _send(self, value: Any) -> None:
-        message = memoryview(encode_message(value))
         try:
-            while message:
-                message = message[self._jobs.write(message) :]
+            self._jobs.write(encode_message(value))
+            self._jobs.flush()
         except OSError:  # it has died, or hears nothing any more
             self._popen.kill()
 

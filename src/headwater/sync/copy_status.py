@@ -27,7 +27,6 @@ from headwater.sync.state import (
     SetRow,
     fact,
     failure_count,
-    held_back_count,
     refused_entries,
     sets,
 )
