@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,18 @@ from headwater.cli.server_log import ServerLog, open_log
 from headwater.cli.shared_options import FILE, FOLDER, json_when_listening_option, log_format_option, option
 from headwater.cli.stop_signal import hangups_noted
 from headwater.errors import Exit, UsageFault
-from headwater.http.hub import HubServer
-from headwater.http.server import AddressInUse, address_url, listen
+from headwater.http.hub import HubApplication, HubEndpoint
+from headwater.http.server import (
+    AddressInUse,
+    MakeServer,
+    ServerThread,
+    UvicornServer,
+    address_url,
+    listen,
+    make_server,
+    run_in_loop,
+)
+from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.policy import HubLimits
 from headwater.notify.hub.store import FILE as HUB_FILE
 from headwater.notify.hub.store import HubStore
@@ -94,7 +105,7 @@ def command(context: click.Context, /, **options: Any) -> Exit | None:
             json_line({**event, "state": str(folder.absolute()), "pid": os.getpid()})
 
     with hangups_noted(log.progress), hub.listener:
-        ended = hub.server.run(announce)
+        ended = run_in_loop(hub.serve(partial(make_server, on_ready=announce)))
     log.event("stopped", "Stopped")
     return Exit.INTERRUPTED if ended.ended_by is signal.SIGINT else Exit.DONE
 
@@ -142,7 +153,7 @@ def default_state() -> Path:
 
 
 class CommandHub:
-    """The hub of a table, which listens from the beginning. `server` serves it, or a thread while it is entered."""
+    """The hub of a table, which listens from the beginning. `serve` serves it, or a thread while it is entered."""
 
     def __init__(
         self, table: HubConfig, folder: Path, log: ServerLog, *, quiet: bool, token: str | None = None
@@ -162,18 +173,30 @@ class CommandHub:
         """How the source tells it, where that tells it alone."""
         if token is not None:
             self.notify = NotifyConfig(hubs=(self.url,), token=token, authorities=table.authorities)
-        self._log = log
+        self._table, self._folder, self._log, self._quiet = table, folder.absolute(), log, quiet
+        self._options, self._tokens = options, given if token is None else table.tokens([token])
+        self._thread = ServerThread("headwater-hub", self.serve, log.fault)
         self._words = f"Hub at {self.url}: it believes {believed}, and delivers to {table.receivers}"
-        self.server = HubServer(
-            table,
-            options,
-            folder.absolute(),
-            given if token is None else table.tokens([token]),
-            self.listener,
-            log.fault,
-            lambda topic, text: log.event("topic", f"{topic}: {text}", topic=topic),
-            None if quiet else log.served,
+
+    async def serve(self, make_server: MakeServer) -> UvicornServer:
+        """Serve until the server that is made has ended; gives it. Raises the hub's faults."""
+        log, table = self._log, self._table
+        hub = Hub(
+            self._folder,
+            self._options,
+            table.addresses,
+            on_fault=log.fault,
+            on_topic_fault=lambda topic, text: log.event("topic", f"{topic}: {text}", topic=topic),
         )
+        try:
+            hub.start()
+            heard = None if self._quiet else log.served
+            app = HubApplication(hub, HubEndpoint(hub, self._tokens), heard, table.proxies, log.fault)
+            server = make_server(app)
+            await server.serve(sockets=[self.listener])
+            return server
+        finally:
+            await hub.close()
 
     def announce(self, event: str) -> None:
         """Say in the log where it is, whom it believes and to whom it delivers."""
@@ -181,7 +204,7 @@ class CommandHub:
 
     def __enter__(self) -> CommandHub:
         try:
-            self.server.start()
+            self._thread.start()
         except BaseException:
             self.listener.close()
             raise
@@ -189,7 +212,7 @@ class CommandHub:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.server.stop()
+        self._thread.stop()
         self.listener.close()
 
 

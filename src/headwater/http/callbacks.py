@@ -15,7 +15,7 @@ from headwater.errors import HeadwaterError, StoreFault
 from headwater.http import responses
 from headwater.http.requests import Receive, Scope, header, read_body
 from headwater.http.responses import CLOSE, Response, Send, line
-from headwater.http.server import ServerLimits, ServerThread, UvicornServer, make_server
+from headwater.http.server import MakeServer, ServerLimits, ServerThread
 from headwater.notify.http_client import HttpClient, HttpProxy, read_proxy
 from headwater.notify.hub.policy import ClientShares, RequestRefusal
 from headwater.notify.subscriber import USER_AGENT, Subscriber
@@ -167,7 +167,6 @@ class CallbackListener:
         self._addresses = HubAddresses([task.url for task in tasks], named)
         self._client = _client(tasks, self._addresses)
         self._on_fault = on_fault
-        self._server: UvicornServer | None = None
         self.subscriber: Subscriber
         """Once it is entered."""
         self._thread = ServerThread("callbacks", self._serve, on_fault)
@@ -177,24 +176,22 @@ class CallbackListener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._server is not None:
-            self._server.end()
-        self._thread.join(_END_SECONDS)
+        self._thread.stop(_END_SECONDS)
 
     @property
     def is_alive(self) -> bool:
         """Whether it still listens."""
         return self._thread.is_alive
 
-    async def _serve(self, on_ready: Callable[[], None]) -> None:
+    async def _serve(self, make_server: MakeServer) -> None:
         await asyncio.to_thread(self._addresses.look)
         self.subscriber = Subscriber(self._client, self._callbacks)
         app = CallbackApplication(self.subscriber, self._on_fault)
-        self._server = make_server(app, _LIMITS, on_ready)
+        server = make_server(app, _LIMITS)
         work = asyncio.ensure_future(self.subscriber.run())
         looking = asyncio.ensure_future(self._addresses.keep_looking())
         try:
-            await self._server.serve(sockets=[self._listening])
+            await server.serve(sockets=[self._listening])
         finally:
             for task in (work, looking):
                 task.cancel()

@@ -1,14 +1,12 @@
-"""The server of a hub: whose address a request counts for, what is posted, its pages, and the process that runs it."""
+"""The application of a hub: whose address a request counts for, what is posted, its pages."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,13 +17,11 @@ from headwater.http.ingest import bearer_token
 from headwater.http.metrics import CONTENT_TYPE, Family, exposition, labels
 from headwater.http.requests import Receive, Scope, header, read_body
 from headwater.http.responses import CLOSE, AccessRecord, Head, ReaderGone, Response, Send, access_record, line
-from headwater.http.server import ServerThread, UvicornServer, make_server, run_in_loop
 from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.policy import (
     FORM_OCTETS,
     ChangedTopics,
     ClientShares,
-    HubOptions,
     RequestRate,
     RequestRefusal,
     TrustedProxies,
@@ -33,7 +29,7 @@ from headwater.notify.hub.policy import (
     read_form,
 )
 from headwater.notify.hub.store import HubCounts, Payload
-from headwater.source.hubs_and_tokens import AccessTokens, HubConfig
+from headwater.source.hubs_and_tokens import AccessTokens
 from headwater.spec.discovery import parse_link_header
 from headwater.transport.access import client_network
 
@@ -250,49 +246,3 @@ class HubApplication:
             samples = [(labels(outcome=outcome), value) for outcome, value in found.items()]
             families.append(Family(f"headwater_hub_{name}_total", "counter", text, samples))
         return exposition(families)
-
-
-class HubServer:
-    """Serves one hub on a listening socket."""
-
-    def __init__(
-        self,
-        table: HubConfig,
-        options: HubOptions,
-        folder: Path,
-        tokens: AccessTokens,
-        listener: socket.socket,
-        on_fault: Callable[[HeadwaterError], None],
-        on_topic_fault: Callable[[str, str], None],
-        on_served: Callable[[AccessRecord], None] | None,
-    ) -> None:
-        """`table` says what it allows, `folder` has its state, publishers with one of the `tokens` are believed."""
-        self._server: UvicornServer | None = None
-
-        async def serve(on_ready: Callable[[], None]) -> UvicornServer:
-            hub = Hub(folder, options, table.addresses, on_fault=on_fault, on_topic_fault=on_topic_fault)
-            try:
-                hub.start()
-                app = HubApplication(hub, HubEndpoint(hub, tokens), on_served, table.proxies, on_fault)
-                self._server = server = make_server(app, on_ready=on_ready)
-                await server.serve(sockets=[listener])
-            finally:
-                await hub.close()
-            return server
-
-        self._serve = serve
-        self._thread = ServerThread("headwater-hub", serve, on_fault)
-
-    def run(self, on_ready: Callable[[], None] = lambda: None) -> UvicornServer:
-        """Serve until a signal, or until `stop`; returns the server that has ended. Raises the hub's faults."""
-        return run_in_loop(self._serve(on_ready))
-
-    def start(self) -> None:
-        """Serve in a thread from now on. Raises the hub's faults when it cannot begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End gracefully, and wait for it; what the hub has promised goes on when it is started again."""
-        if self._server is not None:
-            self._server.end()
-        self._thread.join()

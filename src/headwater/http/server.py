@@ -66,12 +66,10 @@ _OF_CONNECTION: Final = 2
 def room_for_connections() -> int:
     """How many connections this process can have open and serve, with as many files as the system lets it have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
-    if soft == resource.RLIM_INFINITY:
-        return _MOST
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return max(1, max(soft, wanted) // _OF_CONNECTION)
+    files = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return max(1, files // _OF_CONNECTION)
 
 
 class Stage(IntEnum):
@@ -243,22 +241,27 @@ def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
+MakeServer = Callable[..., UvicornServer]
+"""Makes a server for an application, within limits if they are given: `make_server`, which knows whom to tell."""
+
+
 class ServerThread:
     """Serves in a thread, with an event loop of its own.
 
-    `serve` is given what it calls when requests are accepted, and returns when its server has ended. `on_fault` hears
-    what ends it while it serves.
+    `serve` is given what makes its server, and returns when that has ended. `on_fault` hears what ends it while it
+    serves.
     """
 
     def __init__(
         self,
         name: str,
-        serve: Callable[[Callable[[], None]], Coroutine[Any, Any, object]],
+        serve: Callable[[MakeServer], Coroutine[Any, Any, object]],
         on_fault: Callable[[HeadwaterError], None],
     ) -> None:
         self._serve = serve
         self._on_fault = on_fault
         self._ready = Future[None]()
+        self._server: UvicornServer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -271,14 +274,20 @@ class ServerThread:
         self._thread.start()
         self._ready.result()
 
-    def join(self, timeout: float | None = None) -> None:
-        """Wait for the end of the server, for so long at most."""
+    def stop(self, timeout: float | None = None) -> None:
+        """End gracefully, and wait for it, for so long at most."""
+        if self._server is not None:
+            self._server.end()
         if self._thread.ident is not None:
             self._thread.join(timeout)
 
+    def _make(self, app: Application, limits: ServerLimits | None = None) -> UvicornServer:
+        self._server = make_server(app, limits, partial(self._ready.set_result, None))
+        return self._server
+
     def _run(self) -> None:
         try:
-            run_in_loop(self._serve(partial(self._ready.set_result, None)))
+            run_in_loop(self._serve(self._make))
         except BaseException as failure:
             if not self._ready.done():
                 self._ready.set_exception(failure)  # `start` raises it in the thread that waits
