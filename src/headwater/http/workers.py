@@ -1,13 +1,12 @@
 """Worker processes that serve the same socket: kept running while the first one runs, ended with it.
 
 Each child watches its parent, so that none is left over when that is killed; the parent watches its children, and
-starts one anew after a pause when it has ended unasked, a longer one where it ends again and again. What only the
-parent knows, a child asks it for over a pipe, which works on a full disk as well.
+starts one anew after a pause when it has ended unasked. What only the parent knows, a child asks it for over a pipe,
+which works on a full disk as well.
 """
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import signal
@@ -23,10 +22,9 @@ from typing import Any
 from headwater.errors import StoreFault, as_fault
 from headwater.http.routes import Answer
 from headwater.progress import Listener, Notice, silent
-from headwater.retry import Backoff
 
-_PAUSES = Backoff(1.0, 30.0)
-"""After the end of a child, before another one starts: of those that end before they have run for `longest`."""
+_PAUSE_SECONDS = 5.0
+"""So often it is seen to that all children run: where they end again and again, starting takes little of the time."""
 ANSWER_SECONDS = 12.0
 """So long a child waits for an answer: longer than the parent waits for its catalog."""
 
@@ -92,11 +90,6 @@ class ServingProcesses:
         self._children = [self._child() for _ in range(self._count)]
         self._thread.start()
 
-    @property
-    def pids(self) -> list[int]:
-        """The processes that run now."""
-        return [child.pid for child in self._children if child.pid is not None and child.is_alive()]
-
     def stop(self, timeout: float = 15.0) -> None:
         """Ask all to end, wait, and end by force what has not ended in time."""
         self._stopping.set()
@@ -139,19 +132,12 @@ class ServingProcesses:
                 connection.send((number, answer))
 
     def _watch(self) -> None:
-        began, due = [time.monotonic()] * self._count, [math.inf] * self._count
-        failures = [0] * self._count
-        while not self._stopping.wait(0.2):
-            now = time.monotonic()
+        while not self._stopping.wait(_PAUSE_SECONDS):
             for number, child in enumerate(self._children):
-                if due[number] <= now:
-                    began[number], due[number] = now, math.inf
-                    self._children[number] = self._child()
-                elif due[number] == math.inf and child.exitcode is not None:
-                    failures[number] = 1 + failures[number] * (now - began[number] < _PAUSES.longest)
-                    due[number] = now + _PAUSES.seconds(failures[number])
+                if child.exitcode is not None:
                     text = f"a serving process ended with status {child.exitcode}; another starts"
                     self._listener(Notice(self._code, text))
+                    self._children[number] = self._child()
 
 
 def when_parent_ends(act: Callable[[], None]) -> None:
