@@ -42,15 +42,11 @@ def _refusal(status: int, what: str, advice: str, head: Head = b"") -> Callable[
 
 _BUSY = _refusal(503, "too much is being announced at this moment", _AGAIN, _SOON)
 _SET_IS_BUSY = _refusal(429, "too many requests announce to this set at this moment", _AGAIN, _SOON)
-_NO_PUSH_SET = _refusal(
+_NO_TARGET = _refusal(
     404,
-    "there is no such set, or it is no push set",
-    'Announce to /SET/changes of a set with `feed = "events"` or `feed = "dit"` in the configuration.',
-)
-_NO_DOCUMENTS = _refusal(
-    404,
-    "no set here takes DIT-ES documents",
-    'Give a set `feed = "dit"` in the configuration; events go to /SET/changes.',
+    "there is no such set, or it takes nothing of this kind",
+    'Announce events to /SET/changes of a set with `feed = "events"` or `feed = "dit"` in the configuration, DIT-ES'
+    ' documents to /ingest/dit where a set has `feed = "dit"`.',
 )
 _NO_TOKEN_CONFIGURED = _refusal(
     403,
@@ -148,7 +144,7 @@ class IngestEndpoint:
             found = self._targets.get(request.match.name.partition("/")[0])
             targets = [] if found is None else [found]
         if not targets:
-            return (_NO_DOCUMENTS if is_dit else _NO_PUSH_SET)()
+            return _NO_TARGET()
         if all(target.tokens.is_empty for target in targets):
             return _NO_TOKEN_CONFIGURED()
         if (refused := self._refused(scope, targets)) is not None:

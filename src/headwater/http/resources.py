@@ -142,7 +142,6 @@ class _GenericResources:
 
 KEPT = 50_000
 """Headers of so many files are kept; an entry takes about 1,000 octets."""
-_KEPT_REFUSALS = 4_096
 
 _CHANGED = "the file is not the one that was copied; it is sent when the copy is as its source lists it"
 _NOT_THERE = "the file is not there; the lists name it until a scan has recorded its deletion, which may be held back"
@@ -167,8 +166,6 @@ class FileHandler:
         self._folders = {name: ResourceFolder(folder) for name, folder in folders.items()}
         self._links, self._own_links = _links_to_lists(access), own_links
         self._known: OrderedDict[tuple[str, str], tuple[State, Representation]] = OrderedDict()
-        self._refused: set[tuple[str, str, str, State]] = set()
-        """Files of copies that are not the recorded ones: set, URI, recorded digest, state."""
         self._on_fault = on_fault
         self._generic = _GenericResources(access)
 
@@ -258,15 +255,9 @@ class FileHandler:
         stated = resource.metadata
         if set_name not in self._source.copied_names or stated.hash is None or stated.length != file.octets:
             return False
-        key = set_name, resource.uri, stated.hash, file.key
-        if key in self._refused:
-            return False
         with suppress(ContentChanged, OSError):
             await self._access.read(deque, recorded_blocks(file, stated), 0)
             return True
-        if len(self._refused) >= _KEPT_REFUSALS:  # whoever asks again has it computed again
-            self._refused.clear()
-        self._refused.add(key)
         return False
 
     def _unreadable(self, fault: OSError, set_name: str, relative: str) -> Response:
