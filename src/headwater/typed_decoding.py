@@ -17,26 +17,25 @@ import msgspec
 
 T = TypeVar("T")
 
-_JSON: dict[Any, Callable[[bytes | str], Any]] = {}
-_MSGPACK: dict[Any, Callable[[bytes], Any]] = {}
+_DECODERS: dict[tuple[Any, Any], Callable[[bytes | str], Any]] = {}
 _ONE_AT_A_TIME = threading.RLock()
 
 
 def json_decoder(kind: type[T]) -> Callable[[bytes | str], T]:
     """What makes values of this type from JSON; it raises msgspec.ValidationError and msgspec.DecodeError."""
-    decode = _JSON.get(kind)
-    if decode is None:
-        with _ONE_AT_A_TIME:
-            decode = _JSON[kind] = msgspec.json.Decoder(kind).decode
-    return decode
+    return _decoder(msgspec.json.Decoder, kind)
 
 
 def msgpack_decoder(kind: type[T]) -> Callable[[bytes], T]:
     """The same from MessagePack."""
-    decode = _MSGPACK.get(kind)
+    return _decoder(msgspec.msgpack.Decoder, kind)
+
+
+def _decoder(form: Any, kind: type[T]) -> Callable[[bytes | str], T]:
+    decode = _DECODERS.get((form, kind))
     if decode is None:
         with _ONE_AT_A_TIME:
-            decode = _MSGPACK[kind] = msgspec.msgpack.Decoder(kind).decode
+            decode = _DECODERS[form, kind] = form(kind).decode
     return decode
 
 

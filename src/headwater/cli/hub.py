@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import socket
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -125,11 +126,8 @@ def status(context: click.Context, state: Path | None, limit: int, as_json: bool
 
 def show_status(folder: Path, limit: int, *, as_json: bool) -> Exit:
     """Tell how the hub with this state folder stands, with up to `limit` topics."""
-    store = HubStore(folder, HubLimits())
-    try:
+    with closing(HubStore(folder, HubLimits())) as store:
         counts, topics = store.counts(), store.topics(limit)
-    finally:
-        store.close()
     if as_json:
         json_line({**msgspec.structs.asdict(counts), "by_topic": [msgspec.structs.asdict(one) for one in topics]})
         return Exit.DONE

@@ -125,8 +125,7 @@ def documents_of(file: IO[bytes], most_octets: int) -> Iterator[Line]:
 
 def blocks(file: Any) -> Iterator[bytes]:
     """What there is, as it comes: a pipe is not waited for until a block is full."""
-    while block := file.read1(1 << 20):
-        yield block
+    return iter(lambda: file.read1(1 << 20), b"")
 
 
 # a set here

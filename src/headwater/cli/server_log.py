@@ -5,12 +5,11 @@ Every line of JSON has the keys of `LogLine`, whatever it is about (docs/operati
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import sys
 import threading
-import time
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, TextIO
 
 import msgspec
@@ -135,10 +134,4 @@ def open_log(form: str | None) -> ServerLog:
 
 
 def _now() -> str:
-    now_ms = time.time_ns() // 1_000_000
-    return f"{_second(now_ms // 1000)}.{now_ms % 1000:03d}Z"
-
-
-@lru_cache(maxsize=1)
-def _second(second: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

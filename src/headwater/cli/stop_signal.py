@@ -56,8 +56,7 @@ class StopSignal:
 
     def wait(self) -> None:
         """Return when a signal has come."""
-        while not self.event.wait(3600.0):
-            pass
+        self.event.wait()
 
     @property
     def exit_status(self) -> Exit:

@@ -156,22 +156,13 @@ _NOT_OURS = "Give an address that this machine has, 127.0.0.1 for itself alone, 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on the address, before anything is published under it. Raises AddressInUse."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        is_of_both = family == socket.AF_INET6
+        return socket.create_server(address, family=family, backlog=1_024, dualstack_ipv6=is_of_both)
     except OSError as cause:
-        raise AddressInUse(f"cannot listen: {cause.strerror or cause}", where=f"{host}:{port}") from cause
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(1_024)
-    except OSError as cause:
-        listener.close()
         what = "the address is in use" if cause.errno == errno.EADDRINUSE else f"cannot listen: {cause.strerror}"
         advice = {errno.EACCES: _RIGHTS, errno.EADDRNOTAVAIL: _NOT_OURS}.get(cause.errno or 0)
         raise AddressInUse(what, where=f"{host}:{port}", advice=advice) from cause
-    return listener
 
 
 def address_url(listener: socket.socket) -> str:
