@@ -28,7 +28,6 @@ from headwater.http.dump_package import (
     WRONG_MEDIA_TYPE,
     DumpRefused,
     Package,
-    PackageSource,
     StatesOf,
     present_states,
     read_request,
@@ -40,7 +39,7 @@ from headwater.http.responses import CLOSE, Response, line, not_published
 from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.notify.hub.policy import ClientShares, RequestRefusal, TrustedProxies
 from headwater.publish.added_links import AddedLinks
-from headwater.publish.site import DUMP, SetSettings, capability_list_name
+from headwater.publish.site import DUMP, SetSettings
 from headwater.source.health import ServableSource
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.times import to_microseconds
@@ -257,15 +256,8 @@ class DumpEndpoint:
                 raise DumpRefused(what, advice="Leave at out: only a set with versions can tell of the past.")
             states, contents = functools.partial(self._past.at, name, to_microseconds(at)), self._past
             settings = SetSettings(name=name)  # links that are added belong to resources as they are
-        source = PackageSource(
-            name=name,
-            prefix=prefix,
-            up=site.url(capability_list_name(name)),
-            states=states,
-            contents=contents,
-            links=AddedLinks(site, settings, catalog),
-        )
-        return Package(source, selection, limits.octets, deflate=asked.deflate)
+        links = AddedLinks(site, settings, catalog)
+        return Package(site, name, states, contents, links, selection, limits.octets, deflate=asked.deflate)
 
     def _has_past(self, name: str) -> bool:
         return self._past is not None and name in self._past.histories

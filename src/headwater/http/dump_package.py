@@ -24,6 +24,7 @@ from headwater.packages.member_paths import MANIFEST
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.documents import absolute_uri, resource_entries
 from headwater.publish.package_builder import PackageBuilder, ResourcePaths, entry_octets, in_blocks
+from headwater.publish.site import Site, capability_list_name
 from headwater.spec import checks
 from headwater.spec.checks import WriteRefused, escape
 from headwater.spec.kinds import DOCUMENT_OCTETS, Kind
@@ -201,29 +202,31 @@ _ABSENT_OCTETS = 120
 """What an `absent` has besides its URI, at most."""
 
 
-class PackageSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose resources a package is made of: the set, its URLs, their states, their octets, what links it adds."""
-
-    name: str
-    prefix: str
-    up: str
-    states: StatesOf
-    contents: ContentReader
-    links: AddedLinks
-
-
 class Package:
-    """One package of the resources of a selection, `octets` of content at most. Iterate once, in any thread.
+    """One package of the resources of a selection of a set, `octets` of content at most. Iterate once, in any thread.
 
-    `deflate`: whether members are deflated where that pays; else all are stored. Raises DumpRefused when the URIs
-    alone could be too many for one manifest: all could come to be named as absent (RS-LIM-01).
+    `states` and `contents` say what they are or were, `links` adds links. `deflate`: whether members are deflated where
+    that pays; else all are stored. Raises DumpRefused when the URIs alone could be too many for one manifest: all could
+    come to be named as absent (RS-LIM-01).
     """
 
-    def __init__(self, source: PackageSource, selection: SelectedResources, octets: int, *, deflate: bool) -> None:
-        self._source = source
+    def __init__(
+        self,
+        site: Site,
+        name: str,
+        states: StatesOf,
+        contents: ContentReader,
+        links: AddedLinks,
+        selection: SelectedResources,
+        octets: int,
+        *,
+        deflate: bool,
+    ) -> None:
+        self._name, self._prefix = name, site.resource_prefix(name)
+        self._states, self._contents, self._links = states, contents, links
         self._deflates = deflate
         self._selection = selection
-        uris = [absolute_uri(uri, source.prefix) for uri in (*selection.uris, *selection.deleted)]
+        uris = [absolute_uri(uri, self._prefix) for uri in (*selection.uris, *selection.deleted)]
         reserved = sum(map(_absent_octets, uris))
         if reserved > DOCUMENT_OCTETS // 2:
             raise DumpRefused("the URIs that are asked for are too long for one manifest", code=TOO_MUCH)
@@ -234,7 +237,7 @@ class Package:
             deflates=deflate,
             is_stream=True,
         )
-        self._manifest = _Manifest(selection.at, source.up)
+        self._manifest = _Manifest(selection.at, site.url(capability_list_name(name)))
         self._paths = ResourcePaths()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -242,10 +245,10 @@ class Package:
         return in_blocks(self._pieces(), BLOCK_OCTETS)
 
     def _pieces(self) -> Iterator[bytes]:
-        source, zip_file = self._source, self._builder.zip
-        linked = source.links.to(self._rows(), EntryPlace.RESOURCE_DUMP_MANIFEST)
+        zip_file = self._builder.zip
+        linked = self._links.to(self._rows(), EntryPlace.RESOURCE_DUMP_MANIFEST)
         for row in linked:
-            yield from self._member(row, source.contents.open(source.name, row))
+            yield from self._member(row, self._contents.open(self._name, row))
         for uri in self._selection.deleted:
             self._leave_out(uri, AbsenceReason.DELETED)
         yield from zip_file.stream(MANIFEST, self._manifest.blocks(), deflate=self._deflates)
@@ -254,7 +257,7 @@ class Package:
     def _rows(self) -> Iterator[Resource]:
         uris = self._selection.uris
         for start in range(0, len(uris), ROWS):
-            for uri, found in self._source.states(uris[start : start + ROWS]).items():
+            for uri, found in self._states(uris[start : start + ROWS]).items():
                 if isinstance(found, Resource):
                     yield found
                 else:
@@ -271,13 +274,13 @@ class Package:
             return
         why: Absence | None = yield from self._builder.member(path[1:], content, row.metadata)
         if why is None:
-            entry = next(resource_entries([row], self._source.prefix))
+            entry = next(resource_entries([row], self._prefix))
             self._manifest.add(msgspec.structs.replace(entry, path=path))
         else:
             self._leave_out(row.uri, AbsenceReason(why.value))
 
     def _leave_out(self, uri: str, reason: AbsenceReason) -> None:
-        self._manifest.absent.append(AbsentResource(absolute_uri(uri, self._source.prefix), reason))
+        self._manifest.absent.append(AbsentResource(absolute_uri(uri, self._prefix), reason))
 
 
 class _Manifest:
