@@ -18,8 +18,7 @@ import msgspec
 
 from headwater.catalog.interface import WrongPhase
 from headwater.cli.catalog_argument import CatalogArgument
-from headwater.cli.output import counted, json_line, json_option, show_result, some_of, standard_input
-from headwater.cli.progress_output import listening
+from headwater.cli.output import counted, json_line, json_option, listening, show_result, some_of, standard_input
 from headwater.cli.shared_options import (
     FOLDER,
     Duration,
