@@ -169,11 +169,14 @@ def _read(
     documents: ListDocuments, uri: str, capability: str, objection: Objection
 ) -> tuple[list[Entry], set[str], bool]:
     """The entries of one document, its addresses, and whether it is an index."""
-    consumer = _Entries(capability, uri)
+    consumer = _Entries(uri)
     read = documents.read(uri, consumer, objection=objection)
     if not isinstance(read, DocumentRead):
         raise Unreachable("what is offered is not there", where=uri, rule="DST-F1")
-    consumer.check(read.document)
+    found = RULES[read.document.kind].capability
+    if found != capability:
+        wrong = _ArchivedDocument if found is not None and capability == f"{found}-archive" else WrongDocument
+        raise wrong(f"it is no {capability} but {read.document.called}", where=uri, rule="DST-A7")
     return consumer.entries, {uri, read.final}, RULES[read.document.kind].root is Root.SITEMAPINDEX
 
 
@@ -184,26 +187,16 @@ class _ArchivedDocument(WrongDocument):
 class _Entries(msgspec.Struct):
     """Holds the entries of one document (an `EntryConsumer`)."""
 
-    capability: str
     uri: str
     entries: list[Entry] = []
 
     def begin(self) -> None:
         self.entries = []
 
-    def take(self, document: Document, entries: list[Entry]) -> None:
-        self.check(document)
+    def take(self, _document: Document, entries: list[Entry]) -> None:
         self.entries += entries
         if len(self.entries) > MOST_ENTRIES:
             raise _too_many(self.uri)
-
-    def check(self, document: Document) -> None:
-        """Check that the document is of the expected capability. Raises WrongDocument."""
-        found = RULES[document.kind].capability
-        if found != self.capability:
-            is_listed = found is not None and self.capability == f"{found}-archive"
-            wrong = _ArchivedDocument if is_listed else WrongDocument
-            raise wrong(f"it is no {self.capability} but {document.called}", where=self.uri, rule="DST-A7")
 
 
 def _too_many(uri: str) -> SourceFault:

@@ -8,7 +8,6 @@ that the source wants credentials (DST-F2).
 from __future__ import annotations
 
 import datetime as dt
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from headwater.spec.reader import Reader
 from headwater.spec.records import Document, Entry
 from headwater.spec.text_values import NotXml
 from headwater.spec.times import from_optional
-from headwater.spec.uris import origin, resolve
+from headwater.spec.uris import resolve
 from headwater.sync.connection import Origin, RedirectRefused, Unreachable, WrongDocument, cause_of, origin_of
 from headwater.sync.source_times import http_date_micros, strong_last_modified
 from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, Validators
@@ -44,9 +43,11 @@ _PAGE_OCTETS = 1 << 20
 
 _NAMESPACE = b"www.sitemaps.org/schemas/sitemap/"
 
-_TOKEN = "a bearer token by --token or HEADWATER_TOKEN"  # noqa: S105
-_PASSWORD = "a name by --user or HEADWATER_USER, its password by HEADWATER_PASSWORD, or both in ~/.netrc"  # noqa: S105
-_ONLY = "It is sent to the origin of the address and nowhere else."
+_CREDENTIALS = (
+    "Give a bearer token by --token or HEADWATER_TOKEN; a name by --user or HEADWATER_USER with its password by"
+    " HEADWATER_PASSWORD, or both in ~/.netrc; or the header that the source wants by --header. It is sent to the"
+    " origin of the address that was given and nowhere else: where the source is at another by now, give that address."
+)
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,35 +131,15 @@ def sign_in_refused(uri: str, answer: Fetched) -> Unreachable | None:
     """The fault that an answer to `uri` is; None where it is none of this kind."""
     if answer.status not in REFUSED:
         return None
-    schemes = challenged(answer.headers.get("www-authenticate"))
-    is_asked = answer.status == 401
-    if answer.signed_in is False and origin(uri) != origin(answer.uri):
-        what = f"this redirects to {answer.uri}, and credentials are sent to their own origin only"
-        advice = f"If you trust it, give that address in place of yours: {answer.uri}"
-    elif answer.signed_in is False:
-        what = "no credentials are sent here, because this is not the origin of the address that was given"
-        advice = "Give the address of this origin, if the source is there; a second origin cannot have credentials."
-    elif answer.signed_in is None:
-        what = "the source requires authentication" if is_asked else "the source refuses anonymous access"
-        advice = _ways_in(schemes)
-    else:
-        what = f"the credentials given are {'not accepted' if is_asked else 'not enough to read this'}"
-        advice = "Check the credentials: they may be of another source, or have expired."
-        if schemes:
-            advice += f" This server says how to sign in: {_ways_in(schemes)}"
+    what = {
+        None: "the source requires authentication",
+        False: f"no credentials are sent to {answer.uri}",
+        True: "the credentials given did not give access",
+    }[answer.signed_in]
+    schemes = ", ".join(name[:40] for name in challenged(answer.headers.get("www-authenticate"))[:5])
+    advice = _CREDENTIALS + (f" The server asks for: {schemes}." if schemes else "")
     what = f"{what} (HTTP status {answer.status})"
     return Unreachable(what, code="HW-SYN-15", where=uri, rule="DST-F2", advice=advice, cause=what)
-
-
-def _ways_in(schemes: tuple[str, ...]) -> str:
-    ways = [text for name, text in (("basic", _PASSWORD), ("bearer", _TOKEN)) if name in schemes]
-    if schemes and not ways:
-        asked = ", ".join(name[:40] for name in schemes[:5])
-        return (
-            f"The source asks for {asked}, which Headwater does not support: ask its operator for a token or a"
-            " password, or give the header that it wants by --header."
-        )
-    return f"Give {'; or '.join(ways or (_TOKEN, _PASSWORD))}. {_ONLY}"
 
 
 # Capability Lists
@@ -177,11 +158,11 @@ def offer_of(probe: Probe, description: str | None, documents: ListDocuments) ->
     for entry in probe.entries:
         capability = (entry.capability or "").strip().lower()
         if first.setdefault(capability, entry.loc) != entry.loc:
-            is_read = capability in UNITED
-            told = "all are read" if is_read else "the first counts"
+            if capability in UNITED:
+                first[capability] = f"{probe.uri}#{capability}"
             if capability:
+                told = "all are read" if capability in UNITED else "the first counts"
                 documents.warn("AMB-54", f"more than one {capability} in a Capability List: {told}", probe.final)
-            first[capability] = f"{probe.uri}#{capability}" if is_read else first[capability]
             continue
         if found := tuple(dict.fromkeys(link.href for link in entry.links if link.rel == "hub"))[:_MOST_HUBS]:
             hubs[capability] = found
@@ -208,8 +189,7 @@ SMALL_OCTETS = 1 << 16
 """What a Capability List hardly exceeds: of documents that are read many at a time so much is held of each."""
 
 _TOGETHER = 256
-_AHEAD_SECONDS = 5.0  # how old a document may be when it is read: a set is brought to its present, not to a past
-_AHEAD_UNCHANGED_SECONDS = 300.0  # that it is what it was says as much later: it was asked for in the same run
+_AHEAD_SECONDS = 300.0  # how old an answer may be when it is read: a set is brought to its present, not to a past
 GONE = (404, 410)
 _OF_A_HOST = frozenset({FailureKind.CONNECT, FailureKind.TIMEOUT, FailureKind.STALLED, FailureKind.TLS})
 _TRIES = 3
@@ -302,8 +282,7 @@ class Documents:
         self.listener = listener
         self._now = now
         self._sleep = sleep
-        self._said: set[tuple[str, str | None]] = set()
-        self._causes: set[tuple[Origin | None, str]] = set()
+        self._said: set[tuple[object, str | None]] = set()
         self._ahead: dict[tuple[str, Validators | None], tuple[float, Fetched]] = {}
         self._clock = transport.options.monotonic
         self.moved: dict[str, str] = {}
@@ -318,14 +297,12 @@ class Documents:
 
     def warn(self, rule: str, message: str, where: str | None = None, *, fault: HeadwaterError | None = None) -> None:
         """Tell a person once; of a fault that holds for all of a host, only the first time, and what to do with it."""
-        cause = fault.cause if isinstance(fault, Unreachable) else None
-        if fault is not None and cause is not None and where is not None:
-            if (told := (origin_of(where), cause)) in self._causes:
-                return
-            self._causes.add(told)
+        told: tuple[object, str | None] = rule + message, where
+        if isinstance(fault, Unreachable) and fault.cause is not None and where is not None:
+            told = origin_of(where), fault.cause
             message = message if fault.todo in message else f"{message}. {fault.todo}"
-        if (rule + message, where) not in self._said and len(self._said) < 1000:
-            self._said.add((rule + message, where))
+        if told not in self._said and len(self._said) < 1000:
+            self._said.add(told)
             self.listener(Notice(rule, message, where))
 
     def read(
@@ -438,11 +415,10 @@ class Documents:
         with self.transport.stream(fetch) as answer_and_chunks:
             yield answer_and_chunks
 
-    def ask_ahead(self, asked: Sequence[ConditionalRequest], longest_seconds: float = 0.0) -> None:
+    def ask_ahead(self, asked: Sequence[ConditionalRequest]) -> None:
         """Ask many at a time for small documents that will be asked for in just this way in a moment.
 
-        What has not been wanted within seconds (`longest_seconds`, if that is more), or until the next call, is
-        forgotten and asked for anew.
+        What has not been wanted within minutes, or until the next call, is forgotten and asked for anew.
         """
         self.requests += len(asked)
         fetches = [
@@ -454,8 +430,7 @@ class Documents:
             self.transport.heard(answer.fetch.uri, answer)
             if answer.failure is None or answer.failure.kind is not FailureKind.TOO_LARGE:
                 uri, held, _ = asked[cast(int, answer.fetch.key)]
-                seconds = _AHEAD_UNCHANGED_SECONDS if answer.status == 304 else _AHEAD_SECONDS
-                self._ahead[uri, held] = self._clock() + max(seconds, longest_seconds), answer
+                self._ahead[uri, held] = self._clock() + _AHEAD_SECONDS, answer
 
     def _feed(self, reader: Reader, chunks: Iterable[bytes], final: str, consumer: EntryConsumer) -> str:
         """Read a body to its end; returns a digest of its octets."""
@@ -523,7 +498,7 @@ class Documents:
         """
         addresses = iter(asked)
         while batch := list(islice(addresses, _TOGETHER)):
-            self.ask_ahead([(uri, held, None) for uri, held in batch], math.inf)
+            self.ask_ahead([(uri, held, None) for uri, held in batch])
             for uri, held in batch:
                 try:
                     yield self.probe(uri, validators=held)

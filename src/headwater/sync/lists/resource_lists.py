@@ -7,9 +7,7 @@ is known by asking for them again: what is the same before and after the last on
 
 from __future__ import annotations
 
-import datetime as dt
 import time
-from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -19,13 +17,12 @@ from headwater.errors import SourceFault
 from headwater.progress import Listener, Progress
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Document, Entry
-from headwater.spec.times import to_microseconds
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import Unreachable, WrongDocument
 from headwater.sync.lists.documents import DocumentRead, MissingDocument, UnchangedDocument, is_union
 from headwater.sync.lists.entries import DEEPEST_INDEX, STAGE_LISTED, EntryFilter, ListContext
-from headwater.sync.source_times import FUTURE, SECOND, believed_at, last_micros, micros
+from headwater.sync.source_times import SECOND, believed_at, last_micros, micros
 from headwater.sync.state import Validators
 
 
@@ -136,41 +133,15 @@ class OtherDocument(msgspec.Struct, frozen=True):
     called: str
 
 
-class _StatedTime(NamedTuple):
-    """An `at` as the moments that it may mean, and the latest of which its document can be."""
-
-    begin: int
-    end: int
-    believed: int
-
-    def is_one_with(self, other: _StatedTime) -> bool:
-        """Whether one is the other, cut to its precision (AMB-95)."""
-        return self.begin <= other.begin <= self.end or other.begin <= self.begin <= other.end
-
-
-def _stated(at: dt.datetime | None, believed: int | None) -> _StatedTime | None:
-    if at is None or believed is None:
-        return None
-    last = last_micros(at)
-    end = last + SECOND - 1 if last % SECOND == 0 else last  # a whole second may be cut
-    return _StatedTime(to_microseconds(at), end, believed)
-
-
 class _IndexPart(NamedTuple):
     """One component of an index: the time that the index states of its list, and how deep it lies in other indexes."""
 
     uri: str
-    stated: _StatedTime | None
+    stated: int | None
     is_timed: bool
     """Whether the index states a time for it."""
 
     depth: int
-
-
-def _distinct(times: Sequence[_StatedTime | None]) -> list[_StatedTime]:
-    """The times that documents state, but for those that another one states more precisely."""
-    known = sorted({one for one in times if one is not None}, key=lambda one: one.end - one.begin)
-    return [one for n, one in enumerate(known) if not any(one.is_one_with(finer) for finer in known[:n])]
 
 
 class ResourceListReader(msgspec.Struct, frozen=True):
@@ -251,9 +222,7 @@ class ResourceListReader(msgspec.Struct, frozen=True):
         at, clock, warn = micros(answer.document.at), micros(answer.read_at) or 0, self.context.documents.warn
         if is_union(answer.uri):
             return None
-        if at is not None and at > clock + FUTURE:
-            warn("AMB-27", "`at` lies in the future; the time of the answer is used", answer.final)
-        elif at is not None and at > clock + _TOLD_LAG:
+        if at is not None and at > clock + _TOLD_LAG:
             ahead = (at - clock) // (60 * SECOND)
             warn("AMB-27", f"`at` is {ahead:,} minutes ahead of the answer's `Date`", answer.final)
         return believed_at(at, clock, self.reached)
@@ -264,7 +233,8 @@ class ResourceListReader(msgspec.Struct, frozen=True):
         documents, scope, indexes = self.context.documents, self.context.scope, {index.uri, index.final}
         known = {part.uri for part in parts}
         read = [Component(index.uri, index.etag, index.last_modified, index.digest)]
-        times, skipped, rows = [_stated(index.document.at, at)], _skipped(index), []
+        times, claims = [at], [None if at is None else micros(index.document.at)]
+        skipped, rows = _skipped(index), []
         faults: list[str] = []
         for part in parts:
             uri = part.uri
@@ -289,10 +259,11 @@ class ResourceListReader(msgspec.Struct, frozen=True):
                 parts += [one for name, one in head.parts.items() if name not in known]  # they are read after the rest
                 known.update(head.parts)
             latest = self._believed_at(component)
-            own = _stated(component.document.at, latest)
-            is_timed = part.is_timed and (own is None or part.stated is None or own.is_one_with(part.stated))
+            own = None if latest is None else micros(component.document.at)
+            is_timed = part.is_timed and (own is None or part.stated in (None, own))
             read.append(Component(uri, component.etag, component.last_modified, component.digest, is_timed))
-            times.append(own or part.stated)
+            times.append(part.stated if own is None else latest)
+            claims.append(part.stated if own is None else own)
             skipped += _skipped(component)
             rows.append(_part(component, latest, head))
         if not parts and index.own_kind is not Kind.RESOURCE_DUMP:  # without packages it is an empty set (DST-B4)
@@ -300,15 +271,15 @@ class ResourceListReader(msgspec.Struct, frozen=True):
         misfits = [index.uri] if parts and self._differs(read[0]) else []
         if not misfits and not faults:  # the last one needs no question (DST-F13)
             misfits = [one.uri for one in read[1:-1] if self._differs(one)]
-        stated = _distinct(times)
-        claimed = _distinct(times[1:]) if None not in times[1:] else stated  # the index itself is of no resource
+        stated = {one for one in times if one is not None}
+        claimed = claims[1:] if None not in claims[1:] else claims  # the index itself is of no resource
         if len(stated) > 1:
             documents.warn("AMB-95", "index and components state different `at`: the earliest counts", index.uri)
         return self._finish(
             ResourceListRead(
                 uri=index.uri,
-                at=min((one.believed for one in stated), default=None),
-                claimed_at=min((one.begin for one in claimed), default=None),
+                at=min(stated, default=None),
+                claimed_at=min((one for one in claimed if one is not None), default=None),
                 stated_at=micros(index.document.at),
                 print=blake2b("\n".join(one.digest for one in read).encode(), digest_size=16).hexdigest(),
                 complete=not faults,
@@ -357,7 +328,7 @@ def _part(answer: DocumentRead, at: int | None, head: _ListHead) -> ListedPart:
     completed = None if document.completed is None else last_micros(document.completed)
     ends = [end for end in (at, completed, micros(document.at)) if end is not None]
     through = None if at is None else max(ends)  # of a list of the future nobody knows of which moment it is
-    return ListedPart(head.before, head.last, at, through)
+    return ListedPart(head.before or 0, head.last, at, through)
 
 
 def _skipped(answer: DocumentRead) -> tuple[tuple[str, int], ...]:
@@ -371,8 +342,7 @@ class _ListHead(msgspec.Struct):
     intake: EntryFilter
     listener: Listener
     depth: int = 0
-    start: int | None = None
-    before: int = 0
+    before: int | None = None
     last: int = 0
     """The last row that was there before, and the last that it has brought."""
 
@@ -383,10 +353,10 @@ class _ListHead(msgspec.Struct):
         """Forget what an earlier try has brought."""
         self.parts = {}
         with self.database.write() as t:
-            if self.start is None:
-                self.start = _last_listed(t)
-            self.before = self.last = self.start
-            t.run("DELETE FROM temp.listed WHERE n > ?", (self.start,))
+            if self.before is None:
+                self.before = _last_listed(t)
+            self.last = self.before
+            t.run("DELETE FROM temp.listed WHERE n > ?", (self.before,))
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         """Take the next entries, in document order. Raises WrongDocument for an index beyond all bounds."""
@@ -396,9 +366,8 @@ class _ListHead(msgspec.Struct):
             if len(self.parts) + len(entries) > _MOST_LISTS:
                 raise _too_many()
             for entry in entries:
-                stated = _stated(entry.at, micros(entry.at))
                 is_timed = entry.at is not None or entry.lastmod is not None
-                self.parts.setdefault(entry.loc, _IndexPart(entry.loc, stated, is_timed, self.depth + 1))
+                self.parts.setdefault(entry.loc, _IndexPart(entry.loc, micros(entry.at), is_timed, self.depth + 1))
         elif document.kind in _LISTS:
             with self.database.write() as t:
                 t.many(STAGE_LISTED, map(self.intake.row, entries))
