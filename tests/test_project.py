@@ -46,7 +46,7 @@ LINES = {
     "source": 4_676,
     "spec": 3_610,
     "storage": 1_957,
-    "sync": 15_635,
+    "sync": 15_577,
     "top": 1_439,
     "transport": 2_057,
     "triplestores": 838,

@@ -148,9 +148,14 @@ class Discovery:
             return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=_BROKEN_SETS)
         if recognised and len(recognised) == len(self._faults) and not documents:
             return recognised[0]
-        told = dict.fromkeys(f"{fault.what} ({fault.where or url})" for fault in self._faults)
+        causes: dict[str, dict[str, None]] = {}
+        for fault in self._faults:
+            causes.setdefault(fault.what, {})[fault.where or url] = None
+        where = url if len(causes) != 1 else ", ".join(*causes.values())[:1000]
+        told = causes if len(causes) == 1 else [f"{what} ({', '.join(places)})" for what, places in causes.items()]
         what = f"no ResourceSync document was found: {'; '.join(told)[:1000] or 'nothing there'}"
-        return SourceFault(what, code="HW-SYN-02", where=url, rule="DST-A2", advice=advice_for("HW-SYN-02", what, url))
+        todo = advice_for("HW-SYN-02", what, where)
+        return SourceFault(what, code="HW-SYN-02", where=where, rule="DST-A2", advice=todo)
 
     def _ways(self, url: str) -> Iterator[Probe]:
         """Everything that may lead in, the likeliest first (DST-A2)."""
