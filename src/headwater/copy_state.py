@@ -4,8 +4,6 @@ A destination writes it. The reader learns of each change by the journal: trigge
 every change to a row of `resources`, the path that has another state now.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Raw deflate (RFC 1951) by isal where it is installed, else by zlib: one choice of engine and level for all rooms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol, cast
 

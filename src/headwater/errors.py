@@ -5,8 +5,6 @@ when nothing catches it. One is raised as its branch with its code; only what so
 Expected outcomes are values, not exceptions: a failed transfer stands in the report.
 """
 
-from __future__ import annotations
-
 import re
 from enum import IntEnum
 from errno import errorcode

@@ -3,8 +3,6 @@
 The destination's functions are in `sync`, reading and writing of documents in `spec`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

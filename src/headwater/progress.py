@@ -1,7 +1,5 @@
 """Progress as typed events: rooms below the command line report through a listener and never print."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

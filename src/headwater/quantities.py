@@ -3,8 +3,6 @@
 They are the same in results, notices, errors and options.
 """
 
-from __future__ import annotations
-
 import re
 
 

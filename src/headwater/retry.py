@@ -1,7 +1,5 @@
 """When something is done again: pauses after failures, waits that a server asks for, shares of the time; no clock."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from functools import lru_cache

@@ -5,8 +5,6 @@ the first to decode one, the process ends by SIGSEGV. So what decodes is made he
 been made may be used by all.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Callable

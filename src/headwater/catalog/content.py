@@ -4,8 +4,6 @@ Whoever packs, hashes or sends octets that the catalog has described asks a `Con
 change while it is read: `recorded_blocks` gives the octets, and tells at the end whether they were the recorded ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from enum import Enum
 from typing import Protocol

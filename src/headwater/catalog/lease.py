@@ -8,8 +8,6 @@ before; one that could not knows by its own clock that it may have lost it.
 The write lease of a set and the leadership over a source are leases of this kind.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 

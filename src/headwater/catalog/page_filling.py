@@ -8,8 +8,6 @@ Every backend asks this module what a batch does and then writes that down, so t
 microseconds (`spec/times`).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Run it while nobody writes: it makes many reads, and what changes between them looks like a discrepancy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
 from math import inf

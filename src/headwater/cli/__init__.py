@@ -4,8 +4,6 @@ This module finds the command and turns every end into an exit status. `headwate
 commands are named in a table and imported only when they are called.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """`headwater audit`: proves by hash whether a copy is in sync, and changes nothing."""
 
-from __future__ import annotations
-
 import datetime as dt
 import gc
 from pathlib import Path

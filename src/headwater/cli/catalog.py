@@ -1,7 +1,5 @@
 """`headwater catalog`: moves a catalog's sets from one place to another, and recounts what it holds."""
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 import sys

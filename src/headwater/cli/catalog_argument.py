@@ -1,7 +1,5 @@
 """The CATALOG argument of commands: a file, a state folder, a configuration, or a cluster's URL."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager

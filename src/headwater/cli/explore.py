@@ -1,7 +1,5 @@
 """`headwater explore`: shows what a source offers, as a tree."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

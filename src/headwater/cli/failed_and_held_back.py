@@ -1,7 +1,5 @@
 """`headwater retry`, `forget` and `allow-deletions`: act on failed transfers and on deletions that are held back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

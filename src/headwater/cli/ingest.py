@@ -1,7 +1,5 @@
 """`headwater ingest`: takes records from files, a pipe or an index into a set, or sends them to a server (`--to`)."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import time

@@ -1,7 +1,5 @@
 """`headwater inspect`: reads one ResourceSync document or package of any kind and shows what is in it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import shutil

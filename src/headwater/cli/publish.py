@@ -4,8 +4,6 @@ A folder becomes static files for any web server; the sets of a configuration be
 `headwater serve --no-publish` shows, on this machine and on others.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import time

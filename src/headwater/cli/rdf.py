@@ -1,7 +1,5 @@
 """`headwater rdf`: datasets made canonical, hashed and compared, patches applied, combined and checked."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

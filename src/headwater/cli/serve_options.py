@@ -1,7 +1,5 @@
 """Makes the configuration of a source from a file, from options of `serve` or `publish`, or from both."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable

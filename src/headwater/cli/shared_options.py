@@ -1,7 +1,5 @@
 """Options and arguments that several commands share: how values and units are read, sets, triplestores, access."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

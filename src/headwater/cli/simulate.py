@@ -1,7 +1,5 @@
 """`headwater simulate`: a source of synthetic resources that changes as told, served or only written into a catalog."""
 
-from __future__ import annotations
-
 import os
 import signal
 import tempfile

@@ -1,7 +1,5 @@
 """`headwater status`: the state of the sets of a source, or of a copy, as text for a person or as JSON."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import sys

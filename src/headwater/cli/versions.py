@@ -1,7 +1,5 @@
 """`headwater versions`: what the version store of a source keeps; verifies it, and removes what is no longer kept."""
 
-from __future__ import annotations
-
 import os
 from contextlib import closing
 from pathlib import Path

@@ -4,8 +4,6 @@ They are written in the transaction of the change. How the datasets of a catalog
 `headwater status`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final

@@ -6,8 +6,6 @@ cannot be written (disk full, no permission) is told by an errno, and the file i
 the hashing processes import it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

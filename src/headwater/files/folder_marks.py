@@ -3,8 +3,6 @@
 No source publishes what is in them, and no copy is made there.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import unicodedata

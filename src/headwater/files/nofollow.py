@@ -5,8 +5,6 @@ Linux refuses every link with `openat2`; elsewhere, and where a sandbox forbids 
 descriptor to descriptor. Standard library only: the reading processes import it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

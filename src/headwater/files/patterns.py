@@ -12,8 +12,6 @@ The rules, which the manual repeats:
 - Upper and lower case differ; names that begin with a dot are names like all others.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

@@ -5,8 +5,6 @@ are held, also by answers whose readers are slow, are bounded, and what has no r
 always belongs together, whatever is published meanwhile: the octets of one version, or a file that goes on giving them.
 """
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,6 @@ thread, and one that goes away frees all. What goes wrong midway ends the connec
 for whole: the last chunk is missing, and so is the central directory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import functools

@@ -5,8 +5,6 @@ comes last because it says what the package holds, and that is known when all ha
 the digest that the catalog has, so a reader that knows the lists may take each as soon as it has come.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

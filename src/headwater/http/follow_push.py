@@ -1,7 +1,5 @@
 """`headwater sync --follow --push`: copies behind one listener, polled more seldom while hubs deliver changes."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import os

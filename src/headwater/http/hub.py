@@ -1,7 +1,5 @@
 """The application of a hub: whose address a request counts for, what is posted, its pages."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

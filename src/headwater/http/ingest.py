@@ -4,8 +4,6 @@ Bodies are read as they come and recorded in batches, in threads of their own, s
 and none needs more memory than a batch. Whatever ends a request early, what was recorded is said.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

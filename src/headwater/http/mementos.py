@@ -5,8 +5,6 @@ state is answered with the first one, one at which the resource was deleted with
 not take is not there, whatever it was once.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Fields (RFC 9110 8.8, 12.5.3, 13, 14) are read by pure functions over their valu
 absent, as the RFC asks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, MutableMapping

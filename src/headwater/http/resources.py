@@ -6,8 +6,6 @@ A provider is asked for the state that the catalog holds at this moment, so that
 generic URI `report`, `report.html` and `report.pdf` are representations (RS-REL-02).
 """
 
-from __future__ import annotations
-
 import errno
 import re
 import time

@@ -5,8 +5,6 @@ stall; the subclass here does. How many connections there may be, which of them 
 are refused, is decided by values. Signals end the server gracefully and are reported, not raised again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import re

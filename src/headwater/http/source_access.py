@@ -4,8 +4,6 @@ Threads that record what is announced go first: they share one interpreter with 
 without a pause, a batch took five to ten times as long (decision 077).
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -5,8 +5,6 @@ starts one anew after a pause when it has ended unasked. What only the parent kn
 which works on a full disk as well.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -3,8 +3,6 @@
 Decisions over values and the rows of the position; `source.published_copy` reads the copy and records.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator

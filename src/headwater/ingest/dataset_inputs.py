@@ -3,8 +3,6 @@
 Each says cheaply, where it can, whether it is as it was; and gives files that are made canonical together.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

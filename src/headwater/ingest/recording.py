@@ -1,7 +1,5 @@
 """What a set keeps and notes of its changes beside them, and how changes that others tell of are recorded with it."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 

@@ -3,8 +3,6 @@
 A set has such a row only as long as there is something to tell.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Collection
 from enum import Enum

@@ -1,7 +1,5 @@
 """Many writes in one transaction: what comes while one is committed waits for the next (group commit)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

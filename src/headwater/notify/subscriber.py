@@ -4,8 +4,6 @@ Channels that are wanted are discovered, asked for, verified, renewed before the
 another secret (WS-S-05), and ended when they are wanted no more.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import math

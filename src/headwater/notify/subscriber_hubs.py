@@ -3,8 +3,6 @@
 Hubs ask for verification (WS-S-06, WS-S-07) and deliver (WS-S-09 to WS-S-12): these answers are functions over values.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Container
 from typing import Final, NamedTuple

@@ -3,8 +3,6 @@
 But for the clock, functions over values.
 """
 
-from __future__ import annotations
-
 import hmac
 import pyexpat
 import time

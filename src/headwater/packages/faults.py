@@ -3,8 +3,6 @@
 A hostile package costs a bounded amount of memory, disk and time (DST-P6).
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault, UsageFault

@@ -1,7 +1,5 @@
 """Names of members: which member a manifest's `path` means, which names are refused, and which collide."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from urllib.parse import unquote_to_bytes

@@ -1,7 +1,5 @@
 """A package read from a file: its manifest, and to each entry the member that it names."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from typing import BinaryIO

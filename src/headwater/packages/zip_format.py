@@ -1,7 +1,5 @@
 """Records of the ZIP format (APPNOTE 6.3.9) as precompiled structs, with the numbers that writing and reading share."""
 
-from __future__ import annotations
-
 from struct import Struct
 
 LOCAL = Struct("<4sHHHHHIIIHH")

@@ -3,8 +3,6 @@
 What must be refused is refused, and all is read within limits (DST-P6).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from struct import Struct

@@ -3,8 +3,6 @@
 `pays` tells which members are worth deflating.
 """
 
-from __future__ import annotations
-
 import struct
 from array import array
 from collections.abc import Iterable, Iterator

@@ -6,8 +6,6 @@ statements are canonical, in order and without blank nodes have such patches, fo
 octets. They are applied from file to file, as those of datasets are (`headwater.rdf.unified_diff`), of any size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple

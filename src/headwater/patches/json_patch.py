@@ -5,8 +5,6 @@ value are enough: the result is serialised in the same layout. A text that was l
 in another form, or a name twice has no patches: it is transferred whole.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

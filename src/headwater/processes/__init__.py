@@ -5,8 +5,6 @@ is started in milliseconds. Both directions carry values of `marshal` behind the
 interpreter.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import marshal

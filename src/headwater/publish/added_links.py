@@ -3,8 +3,6 @@
 Many rows are looked at together. Patches follow from no rule but are made (`publish/patches.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
 from itertools import islice

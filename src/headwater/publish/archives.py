@@ -11,8 +11,6 @@ show, so that one that is killed in the middle is followed by another, with othe
 Archives have bounds: documents go by age, count and octets, the oldest first (`within_bounds`).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ Whoever names, lists, serves or links a document of a set reads this table: the 
 the server's routes and its page for people.
 """
 
-from __future__ import annotations
-
 from enum import Enum, auto
 
 import msgspec

@@ -5,8 +5,6 @@ costs the writing of the document and not the rendering of its 50,000 entries; t
 while its digest is the one that was noted.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext

@@ -3,8 +3,6 @@
 It is described in Turtle, by the vocabularies VoID and DCAT (TIM-10).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from pathlib import Path

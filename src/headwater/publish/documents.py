@@ -3,8 +3,6 @@
 Pure: rows in, records of the standard out. The writer turns records into octets.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -16,8 +16,6 @@ that was open is removed after that. So who comes back finds a gap and compares 
 no closed list changes (RS-TIME-09).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 import secrets

@@ -10,8 +10,6 @@ the rules change. A link is counted like an entry: pages and segments of a set w
 weigh one (1 + n)th of a document, and the links of an entry take n times its weight at most.
 """
 
-from __future__ import annotations
-
 import mimetypes
 import re
 from collections import Counter

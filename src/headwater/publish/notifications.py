@@ -4,8 +4,6 @@ A Framework Notification tells which documents are new, changed or gone: the dif
 was told and those that are there, by their names and digests.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ A patch is put into the store, then noted in the set, then the Change List may n
 names a patch that is not there. What fails, what is too large and what there is no time for gets no patch, for good.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterable, Iterator

@@ -15,8 +15,6 @@ come with any other: the list's `at` may pass the creation of their resources. A
 being one, has all its pages rendered: their names and `index` links change.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence, Set
 from enum import Enum, auto

@@ -12,8 +12,6 @@ One publication of a set, step by step:
 5. The catalog notes what is published, last. A run that is killed before is repeated by the next one, harmlessly.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import threading

@@ -11,8 +11,6 @@ A resource whose octets are not the recorded ones is left out. The next scan fin
 it then, which is later than the dump, or it is as it was after all. Its page is packed anew as one that has changed.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Iterator
 from contextlib import closing

@@ -5,8 +5,6 @@ catalog taken after it, and `completed` is when that was (RS-TIME-05, RS-TIME-06
 octets and their times.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice

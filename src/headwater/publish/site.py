@@ -4,8 +4,6 @@ A *name* is the place of a document below the base URL, and its name in the stor
 `<base>/files/resourcelist.xml`. Whoever writes, serves or lists a document asks here for its name.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from functools import cached_property, partial

@@ -3,8 +3,6 @@
 Made from a few reads of the catalog, so that the process that asks need not be the one that publishes.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Writes documents into a store, each with a mark of the history it belongs to; and the job that one publication is."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice

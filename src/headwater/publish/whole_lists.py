@@ -4,8 +4,6 @@ As long as all entries fit into one document there is one; else there are severa
 plain Sitemap: the resources without what ResourceSync adds, for search engines (AMB-64).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress

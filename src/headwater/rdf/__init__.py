@@ -1,7 +1,5 @@
 """RDF datasets: canonical N-Quads files of any size, N-Quads Unified Diff between them; what may be wrong with RDF."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from headwater.errors import SourceFault

@@ -4,8 +4,6 @@ Blank nodes that statements connect are a component. A component is named by its
 no name: the IRI of a node has the SHA-256 of the canonical form of its component (RDFC-1.0), and its number there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ That hash is what `headwater rdf hash --base URI` prints: equal for documents th
 Lines that do not fit into memory are sorted by sort(1).
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """What is wrong with a file of a dataset or a patch, line by line: problems that have it refused, and warnings."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing

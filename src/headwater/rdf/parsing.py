@@ -8,8 +8,6 @@ Ontologies declare an entity for each namespace, so DTDs cannot be refused as su
 are what bombs need.
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import re

@@ -6,8 +6,6 @@ small letters, no datatype xsd:string. The pattern accepts only such lines, and 
 costs the parser's time, and nothing else.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import zlib

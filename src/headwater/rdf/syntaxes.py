@@ -1,7 +1,5 @@
 """Syntaxes of RDF, by media type and suffix (TIM-11, TIM-12, TIM-A8); which file of a set is its dataset (TIM-A5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

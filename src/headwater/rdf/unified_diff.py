@@ -6,8 +6,6 @@ a patch that was applied to a dataset on which each of its lines had an effect, 
 composed has the effect of its parts one after the other, on any dataset.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

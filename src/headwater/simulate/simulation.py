@@ -5,8 +5,6 @@ Nothing is kept besides the catalog. Who is alive follows from its log of change
 memo, and the number of the next change is the next sequence number.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A simulated source that is published and served: documents follow the simulation, octets are made when asked for."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

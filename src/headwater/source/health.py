@@ -5,8 +5,6 @@ disk all that was published is served, and nothing that happens is told. A push 
 provider, which is no fault of the source.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Mapping
 from typing import Protocol

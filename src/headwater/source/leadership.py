@@ -5,8 +5,6 @@ lock of the state folder is enough. Where processes of several machines share on
 Whoever has lost it without knowing (paused, cut off) is stopped by `check` before it puts a document in its place.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

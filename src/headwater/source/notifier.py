@@ -12,8 +12,6 @@ killed, is the same octets. Change Notifications tell what lies between the hub'
 Framework Notifications what the documents are now, against what the hub was told (RS-FN).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt

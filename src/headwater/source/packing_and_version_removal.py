@@ -1,7 +1,5 @@
 """Two tasks beside publication, which never waits for them: packing the dumps of sets, and removing versions."""
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from collections.abc import Callable, Mapping

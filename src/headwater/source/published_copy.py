@@ -9,8 +9,6 @@ What is recorded and the position in the journal are one transaction, over the s
 each change is recorded once, whatever is killed where. Nothing is hashed, and no file is read but for its stat.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import stat

@@ -15,8 +15,6 @@ Before each publication the dataset and its patches are checked: where they do n
 health of the set says so until they do.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The folder of a set: scanned as a whole or where hints say, watched for these, and placed in a static tree."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Collection

@@ -6,8 +6,6 @@ first publications of thousands of sets, take the processor for as long as there
 Upkeep has few threads, for the sake of the processor.
 """
 
-from __future__ import annotations
-
 import enum
 import heapq
 import itertools

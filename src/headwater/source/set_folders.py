@@ -1,7 +1,5 @@
 """The folders of sets: how they are scanned, with which digests; whose paths are whose; what sets a copy has."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

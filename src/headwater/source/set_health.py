@@ -1,7 +1,5 @@
 """The health of one set, shown until a failure is over; and its publication, of which others are told."""
 
-from __future__ import annotations
-
 import datetime as dt
 import threading
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Of a document, `check_head` judges the head once, and `ElementOrder` each entry in turn.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import operator
 import re

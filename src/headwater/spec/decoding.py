@@ -6,8 +6,6 @@ declaration, then UTF-8. Where one of these has the first other letters of the d
 taken. What stands before an XML declaration is left out (AMB-97).
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator

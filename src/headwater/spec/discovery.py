@@ -3,8 +3,6 @@
 Link headers, `link` elements of web pages, robots.txt, and `application/link-format`, link by link in bounded memory.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice

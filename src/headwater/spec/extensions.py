@@ -5,8 +5,6 @@ ignore links whose relation they do not know (docs/extensions.md, docs/decisions
 RDF document may have the hash of what it says (docs/decisions/062-hashes-of-canonical-n-quads.md).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -4,8 +4,6 @@ Each function gives None where one value at a time has to do it, which then give
 `checks` and `markup`.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ attributes at most once, values that need no forgiving. What it does not cover g
 come in which order differs from producer to producer, so the order is learned from the elements the parser was given.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """What the standard fixes: kinds of documents (Appendix A: root, times, links, entries), namespaces, and sizes."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ result cannot differ (`reading/fast_entries`); behind it `reading/record_builder
 be forgiven is kept as warnings with rule ids (docs/rules.md); what cannot be forgiven is a `DocumentFault`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final

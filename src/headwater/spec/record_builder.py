@@ -4,8 +4,6 @@ The parser calls `start`, `end` and `text`; entries and the document's head come
 it is complete. Names are `namespace name` with one space, as expat gives them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Set
 from typing import Any, Final
 

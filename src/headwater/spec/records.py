@@ -5,8 +5,6 @@ a time written coarser than a second is a `Coarse` (see `times`). `hash` keeps t
 reads it (RS-MD-05, AMB-28).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from enum import Enum

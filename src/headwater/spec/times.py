@@ -1,7 +1,5 @@
 """Times: W3C Datetime, all six forms, to aware UTC and back (RS-TIME-01…03, AMB-06, AMB-26), and whole microseconds."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from enum import Enum

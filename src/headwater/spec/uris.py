@@ -3,8 +3,6 @@
 Every function takes any text whatever, in time linear to its length, and never raises.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from contextlib import suppress

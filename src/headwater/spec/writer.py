@@ -3,8 +3,6 @@
 Documents come out in blocks of octets: UTF-8 with a declaration, compact, elements in the schemas' order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import islice

@@ -1,7 +1,5 @@
 """The XML parser: expat with namespaces on, DTDs refused, tokens bounded, and time linear in the document's length."""
 
-from __future__ import annotations
-
 import pyexpat
 import re
 from typing import Final

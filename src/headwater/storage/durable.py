@@ -1,7 +1,5 @@
 """Files and folders made to survive a power loss, and a file replaced as a whole or not at all."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

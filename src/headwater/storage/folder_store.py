@@ -8,8 +8,6 @@ whose name says of which size and time the object is, so that the note of anothe
 web server can show the folder.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import os

@@ -4,8 +4,6 @@ The label (the gzip header's FCOMMENT, RFC 1952 2.3.1) carries the digest of the
 serves the compressed form can tell that it belongs to the document beside it without inflating it.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from typing import BinaryIO

@@ -1,7 +1,5 @@
 """File locks: exclusive or shared between processes, and a mutex; the end of the process releases them."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

@@ -1,7 +1,5 @@
 """Statements inside one transaction of a SQLite database, and the meaning of its errors."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

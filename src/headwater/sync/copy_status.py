@@ -3,8 +3,6 @@
 And what `headwater retry` makes due of it, and `headwater forget` drops.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 from collections.abc import Callable, Sequence

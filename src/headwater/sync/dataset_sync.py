@@ -5,8 +5,6 @@ its position which of them it holds. A state is kept before the store goes to it
 gone from it: killed anywhere, the files of both ends of what was under way are there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -7,8 +7,6 @@ whoever reads these knows nothing of alternates. `temp.described` has which reco
 follows when all that a list or changes said is done (`keep_listing`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from headwater.patches import essence_of

@@ -1,7 +1,5 @@
 """Options: what a caller asks of a destination, and which resources it chooses, which is remembered."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Annotated, Literal

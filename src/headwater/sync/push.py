@@ -6,8 +6,6 @@ What is done of a payload is what a run does of a Change List, by the same reade
 the lists stays where it was, so that the next run reads in them what payloads have told, and compares (decision 054).
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import os

@@ -3,8 +3,6 @@
 Of the last run, and of each set, the result is kept for `headwater status`.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import NamedTuple
 

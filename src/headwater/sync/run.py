@@ -3,8 +3,6 @@
 A service asks for changes as often as its user wants and as seldom as the source asks by its headers (DST-C6).
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import os

@@ -1,7 +1,5 @@
 """Times of a source: which `at` and which clock is believed, and each time as microseconds since 1970 (AMB-06)."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Mapping
 

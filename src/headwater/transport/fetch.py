@@ -1,7 +1,5 @@
 """Requests and results of the transport as values: `Fetch`, `Fetched`, failures, options."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ How far it has got stands in a named graph of its own, `POSITION_GRAPH`, written
 Oxigraph keeps "01" of an integer as "1": to it both are one, to the dataset two (NQUD-A7).
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ No redirect is followed, so that credentials go to the endpoint alone. Rows of a
 row, with every term as N-Triples has it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from typing import IO, Final, cast

@@ -10,8 +10,6 @@ might be resolved are sent as prefixed names: such a name is what its two halves
 4.1.1), and nothing resolves it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice

@@ -3,8 +3,6 @@
 A position tells which dataset a store holds in which state. Lines are canonical N-Quads.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final

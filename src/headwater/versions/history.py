@@ -5,8 +5,6 @@ the history began. The present state of a resource that has not changed since ne
 or when versions are switched on; where changes were recorded without it, it begins anew: nothing is guessed.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Octets that cannot be kept (no room) cost a change nothing: it is recorded all t
 made of the file itself while that is unchanged, and begins anew after the change when it is not (RS-CDM-10).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ its newest state alone: so whoever records an update notes the SHA-256 that goes
 A note is kept by the number of its change: a resource may come to the same state twice before any list says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import msgspec

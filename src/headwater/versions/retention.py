@@ -7,8 +7,6 @@ What is *needed* is told by whoever publishes: the digests of all changes whose 
 that a change has named within the last hour stays as well: its change may be about to be recorded.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 from array import array

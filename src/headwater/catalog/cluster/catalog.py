@@ -10,8 +10,6 @@ What is found while the head stays at one revision, with nothing left to be put 
 that meets a writer begins anew, and then holds the lease of the set for a moment.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

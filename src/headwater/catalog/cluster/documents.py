@@ -3,8 +3,6 @@
 Their ids are short ones, by digest, whatever they name.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 from base64 import urlsafe_b64encode

@@ -4,8 +4,6 @@ Whoever replaces the head by compare-and-set has committed. Everything else that
 revision (`rev`, one more for each event): a document exists for readers only when the head says so (`valid`).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Requests to the four indices of a catalog on a search cluster: documents by id, by search, by compare-and-set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar

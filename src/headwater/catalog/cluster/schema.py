@@ -5,8 +5,6 @@ of fields are those of the DIT-ES protocol where it has them. Only what is searc
 indexed; everything is in the document's source, exactly.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -6,8 +6,6 @@ looking. What was committed but not applied (the tail) is done again by whoever 
 The lease of a role is a document of its own, beside the heads of the sets.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator

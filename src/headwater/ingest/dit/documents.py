@@ -4,8 +4,6 @@ What names the resource or the change must be right, or the document is refused 
 left out when it cannot be read, and said in `remarks`. Decoded JSON in, frozen values out (DIT-01…DIT-10).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Follows a harvester's index into a push set: the snapshot first, then everything that happens, each document once."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """Takes documents of the DIT-ES protocol into a push set: resolves, joins, records."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace

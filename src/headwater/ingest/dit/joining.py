@@ -13,8 +13,6 @@ it deletes. Two posts are not atomic (DIT-A11), so each document is applied as i
    change with the same `lastmod` brings it back; the next state of the resource takes its place.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 from collections import Counter

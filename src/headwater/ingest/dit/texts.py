@@ -7,8 +7,6 @@ requests: the shapes of the 1.x servers of the seed (`_type` tells the kind) and
 `_doc`).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from math import inf

@@ -1,7 +1,5 @@
 """The canonical hashes of RDF documents that a folder publishes: of the octets that were hashed, and of no others."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

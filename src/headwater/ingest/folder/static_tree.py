@@ -6,8 +6,6 @@ it, and a run may have been killed, so after each look at the whole every place 
 resource is taken away.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable

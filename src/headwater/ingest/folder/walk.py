@@ -6,8 +6,6 @@ followed inside the folder, never out of it; loops are broken. A folder is liste
 so one that is exchanged for a link meanwhile leads nowhere. Names are octets: nothing is decoded that could fail.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -4,8 +4,6 @@ An announcement is our own format, so it is read strictly: an unknown field or a
 refuses the line (BadEvent) and says why. docs/ingest.md describes it.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Sequence
 from typing import Annotated, Final

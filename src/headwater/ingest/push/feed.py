@@ -4,8 +4,6 @@ What is remembered of a batch is written in its transaction, and only over the s
 (optimistic concurrency control): when another process has written meanwhile, it is decided anew.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import random

@@ -4,8 +4,6 @@ Each batch has an Idempotency-Key of its own, so that one whose answer was lost 
 the same lines again under the same key goes on where it broke off.
 """
 
-from __future__ import annotations
-
 import gzip
 import random
 import time

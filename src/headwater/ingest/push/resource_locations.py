@@ -4,8 +4,6 @@ A URI below the set's prefix is kept relative to it, in the form that `quote_pat
 name however it was announced (DIT-A9); any other is kept absolute.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from typing import Final

@@ -6,8 +6,6 @@ again, after an answer that was lost or a crash in the middle, gets the first ou
 is taken.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Delivers messages to subscribers: each its own in order, hosts in turns, whoever fails apart from the others."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """The hub: it stores each request durably before it answers, and carries it out then (WebSub, RS-NT)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -3,8 +3,6 @@
 Pure. Behind proxies that are trusted, a client is whom they name.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ Whoever has many items, or answers slowly, delays nobody else: so many are under
 host, each item not before it is due. A host is a name and a port.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 from collections import Counter, deque

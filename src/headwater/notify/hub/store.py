@@ -4,8 +4,6 @@ A message of a topic has a number; a subscription has the number of the last one
 is stored once however many are to receive it. Every method is one transaction or part of the one that it is given.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fetches topics: for their new content (WebSub), or to see whether what was handed in for one is true (RS-NT-07)."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial

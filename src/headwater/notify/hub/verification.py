@@ -1,7 +1,5 @@
 """Verifies the intent of subscribers, or tells them that a subscription is denied (WS-H-06 to WS-H-10)."""
 
-from __future__ import annotations
-
 import hmac
 import random
 import secrets

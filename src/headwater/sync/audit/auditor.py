@@ -5,8 +5,6 @@ content but that of a dataset without a hash (`dataset_sync`). The state is read
 for a copy that another tool has made, names follow the same rule.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import time

@@ -5,8 +5,6 @@ documents are fetched. What has changed meanwhile is no finding. RDF documents o
 is listed are read and hashed for it (docs/extensions.md).
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections import Counter

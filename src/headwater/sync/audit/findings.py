@@ -1,7 +1,5 @@
 """The findings of an audit: when a file is as listed, differs or is undetermined; verdicts of sets (DST-Q)."""
 
-from __future__ import annotations
-
 import os
 
 import msgspec

@@ -1,7 +1,5 @@
 """The destination folder and its `.headwater`: created, locked, its state opened; what broken runs left goes by age."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

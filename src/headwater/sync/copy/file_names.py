@@ -8,8 +8,6 @@ Pure functions over text and octets. What depends on other URIs (two that decode
 is decided in `path_conflicts`, which then takes the escaped name.
 """
 
-from __future__ import annotations
-
 import re
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 

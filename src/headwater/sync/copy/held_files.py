@@ -4,8 +4,6 @@ The table `intents` is the write-ahead log of files: which are about to be place
 by one: after a power loss, what was not flushed to disk is hashed again (docs/destination.md).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 from collections.abc import Callable

@@ -8,8 +8,6 @@ Nothing is believed that could lead elsewhere: entries out of scope, open lists 
 a person is told.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 

@@ -5,8 +5,6 @@ moves past what was not seen. Lists may overlap: each of them is judged by the p
 and what two of them tell is done once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum

@@ -5,8 +5,6 @@ resource stays. Which links of an entry are kept is decided here alone (`KEPT_RE
 of lists share.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from array import array

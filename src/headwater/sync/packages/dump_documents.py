@@ -7,8 +7,6 @@ changes while it is read is read again (DST-F13), and a Change Dump applied is t
 there is all that is taken from manifests; the content comes by the packages, or one by one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile

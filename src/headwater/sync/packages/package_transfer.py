@@ -7,8 +7,6 @@ the work for single requests, in the same run (`transfer/resources`). A package 
 else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from enum import Enum

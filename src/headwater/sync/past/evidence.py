@@ -6,8 +6,6 @@ known". Evidence are snapshots (Resource Lists, each of which was true at some m
 `completed`), changes, and the periods of which all changes are told. Times are those of the source, in microseconds.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from itertools import groupby

@@ -3,8 +3,6 @@
 A state comes by patches, by packages, or by versions: each resource has a list of attempts (`versions`).
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from headwater.errors import Undetermined, UsageFault

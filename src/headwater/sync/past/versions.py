@@ -5,8 +5,6 @@ tried after the other until one brings what is wanted. Where the hash is known, 
 is taken at its word, by the rules of RFC 7089, and told to be not verified.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from email.utils import format_datetime

@@ -5,8 +5,6 @@ that no loop of links keeps a destination busy (DST-A4). The Capability Lists th
 many at a time; where the sets that are wanted can be told without (`selection`), only theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain, islice

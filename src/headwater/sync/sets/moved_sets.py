@@ -6,8 +6,6 @@ the documents are; no file is touched. How much has to agree: the hashes decide,
 length.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

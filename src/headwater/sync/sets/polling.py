@@ -4,8 +4,6 @@ How long the source asks to wait is told by its answers (DST-C1, DST-C6). Thousa
 conditional request each; these are sent many at a time, before the sets have their turn one after another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec

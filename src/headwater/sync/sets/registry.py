@@ -5,8 +5,6 @@ is remembered holds (DST-C1, RS-DST-09). Who wants a few sets of thousands is gi
 then only these are remembered, until a run wants more.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass

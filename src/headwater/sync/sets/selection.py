@@ -5,8 +5,6 @@ could come by it, whichever of them turn out to be sets: what is chosen early, w
 decides it, is what reading everything would give.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit

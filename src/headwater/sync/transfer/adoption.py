@@ -1,7 +1,5 @@
 """Adoption: files that another tool mirrored, where they are what is listed; the base that their names leave out."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ of a dataset on nothing (TIM-A6). Nothing is believed but the hash that the list
 comes of a patch, the resource is fetched whole.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Container, Iterator, Sequence

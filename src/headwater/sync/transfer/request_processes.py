@@ -5,8 +5,6 @@ process says of each whether it was at once what is listed; the run records it. 
 as if nothing had been asked; so is all the rest, as soon as the source answers a request otherwise than with content.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

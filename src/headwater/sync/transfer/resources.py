@@ -4,8 +4,6 @@ Rounds. The first asks the mirrors of a resource, or `loc` where it has none; wh
 the next one of what `attempts_after` says (DST-5.3, DST-S2).
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The result log: records in batches what came of each resource, and when a failed one is tried again (DST-F6)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Mirrors are asked first, by `pri` and by what the run has learnt of their hosts 
 itself (`RunContext`) is what all its sets share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import StrEnum
 from functools import lru_cache

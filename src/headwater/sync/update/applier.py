@@ -1,7 +1,5 @@
 """The applier of a plan: settles paths, transfers, retries earlier failures, deletes as far as the guard allows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterator
 
 import msgspec

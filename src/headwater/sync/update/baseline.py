@@ -1,7 +1,5 @@
 """The baseline of one set: reads its Resource List, applies it, and sets the position (DST-B)."""
 
-from __future__ import annotations
-
 import msgspec
 
 from headwater.errors import SourceFault, Undetermined

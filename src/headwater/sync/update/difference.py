@@ -5,8 +5,6 @@ The rules for single resources are in `verification`. What is to be transferred 
 not have, and those that payloads of notifications told ahead of the lists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

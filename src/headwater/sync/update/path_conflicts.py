@@ -3,8 +3,6 @@
 The rule for a single URI is in `file_names`; here `work`, `deletions` and what is held are weighed against each other.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

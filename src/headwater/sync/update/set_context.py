@@ -1,7 +1,5 @@
 """The set context: one set in a run, its remembered row, its offer, its scope and its report."""
 
-from __future__ import annotations
-
 import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault

@@ -5,8 +5,6 @@ delete, and only then move the position. Whatever is killed in between is found 
 harm (DST-F7).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
