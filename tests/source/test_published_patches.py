@@ -87,7 +87,7 @@ def records(chance: random.Random, count: int) -> list[dict[str, object]]:
 
 
 def test_each_update_has_the_patch_from_the_state_before(tmp_path: Path) -> None:
-    """RS-REL-04, AMB-48: in Change Lists and nowhere else."""
+    """RS-REL-04, RS-CDM-11, AMB-48: in Change Lists and in manifests of Change Dumps, and nowhere else."""
     source = PatchedFolder(tmp_path, "change_dump = true\n")
     chance = random.Random(4)
     held = records(chance, 100)
@@ -122,17 +122,20 @@ def test_each_update_has_the_patch_from_the_state_before(tmp_path: Path) -> None
             before[one.loc] = source.states[sha256(one)]
     assert linked == 10
     assert PATCH.encode() not in source.read("files/resourcelist.xml")
-    assert not any(map(patch_of, packed(source))), "packages have the octets themselves"
+    assert packed(source) == linked
 
 
-def packed(source: PatchedFolder) -> list[Entry]:
-    """The entries of all packages of the Change Dump."""
-    found: list[Entry] = []
+def packed(source: PatchedFolder) -> int:
+    """How many patches the packages of the Change Dump have, all of them as their links say."""
+    found: set[str] = set()
     for package in (source.state / "documents/files/changedump").glob("*.zip"):
         with zipfile.ZipFile(io.BytesIO(package.read_bytes())) as members:
-            found += read_bytes(members.read("manifest.xml"))[1]
-    assert found
-    return found
+            for one in read_bytes(members.read("manifest.xml"))[1]:
+                if (link := patch_of(one)) is not None:
+                    assert link.path is not None
+                    assert members.read(link.path[1:]) == source.read(link.href)
+                    found.add(link.href)
+    return len(found)
 
 
 def content(name: str, held: list[dict[str, object]]) -> bytes:

@@ -16,12 +16,12 @@ import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent, strongest_digest
-from headwater.catalog.interface import Catalog, Change, Segment
+from headwater.catalog.interface import Catalog, Change, Metadata, Segment
 from headwater.progress import Notice, Progress, of_set
 from headwater.publish import documents
 from headwater.publish.added_links import EntryPlace
@@ -34,6 +34,7 @@ from headwater.publish.package_builder import (
     entry_octets,
     file_name,
 )
+from headwater.publish.patches import patches_of
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import ChangeDumpState, ChangePackage, decode_publication
 from headwater.publish.site import SetSettings, change_dump_name, change_package_names
@@ -47,6 +48,8 @@ from headwater.versions.retention import DigestSet, needed_digests
 from headwater.versions.store import VersionStore
 
 UNKNOWN_TYPE = "application/octet-stream"
+_PATCH_LINK_OCTETS = 300
+"""What the link to a patch takes in a manifest, besides its address."""
 _TELL_EVERY = 500
 MOST_PACKAGES = 20_000
 """So many stand in a Change Dump, which is one document even where each has the longest URLs (RS-LIM-01)."""
@@ -171,7 +174,17 @@ def _take(package: SpooledPackage[Change], contents: KeptContents, change: Chang
     if package.take(path, content, change.metadata) is not None:
         return False
     # RS-CDM-07: every bitstream has a type
-    package.packed.append((change, {"path": path, "type": change.metadata.type or UNKNOWN_TYPE}))
+    stated: dict[str, Any] = {"path": path, "type": change.metadata.type or UNKNOWN_TYPE}
+    context, name = package.context, package.settings.name
+    patch = patches_of(context.catalog, name, [change]).get(change.seq) if package.settings.patch else None
+    found = None if patch is None else context.store.open(patch.name(name))
+    if patch is not None and found is not None:
+        path, link = f"/patches/{change.seq:010d}.{patch.suffix}", patch.link(context.site, name, change)
+        if package.take(path, found, Metadata(type=link.type, length=link.length, hash=link.hash)) is None:
+            package.builder.octets += patch.octets
+            package.builder.manifest_octets += len(link.href) + _PATCH_LINK_OCTETS
+            stated["links"] = (msgspec.structs.replace(link, path=path),)  # in a manifest it has a path (RS-CDM-11)
+    package.packed.append((change, stated))
     return True
 
 

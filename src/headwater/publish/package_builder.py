@@ -259,7 +259,7 @@ class SpooledPackage(Generic[Row]):
     ) -> None:
         """The spool lies in `folder`, or where temporary files lie; `place` is the kind of manifest."""
         self.packed: list[tuple[Row, dict[str, Any]]] = []
-        """What is packed, each with what its entry in the manifest states besides."""
+        """What is packed, each with what its entry in the manifest states besides; `links` come after its own."""
         self.builder = PackageBuilder(
             most_entries=settings.package_entries,
             most_octets=settings.package_octets,
@@ -316,7 +316,7 @@ class SpooledPackage(Generic[Row]):
         added = AddedLinks(self.context.site, self.settings, self.context.catalog)
         rows = added.to((row for row, _stated in self.packed), self._place, self.builder.manifest_octets)
         entries = (
-            msgspec.structs.replace(entry, **stated)
+            msgspec.structs.replace(entry, **stated | {"links": entry.links + stated.get("links", ())})
             for entry, (_row, stated) in zip(entries_of(rows), self.packed, strict=True)
         )
         manifest = b"".join(render_document(head, entries, self._store_writer.profile))

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Hashable, Iterator
 from enum import Enum, auto
 from io import FileIO
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -104,6 +104,8 @@ class OpenObject(msgspec.Struct, frozen=True):
     stored: StoredObject
     coding: Coding
     octets: int
+    is_vouched: ClassVar[bool] = False
+    """Only its digest tells whether it is still what was put."""
 
     def read(self, start: int, octets: int) -> bytes:
         """Up to so many octets from `start`."""
