@@ -118,20 +118,33 @@ def signature(name: str, thing: Any) -> str:
     found = inspect.signature(thing)
     wanted = [one for one in found.parameters.values() if one.name not in _NOT_TOLD]
     told: list[str] = []
+    said = annotations_of(thing)
     for one in wanted:
         if one.kind is inspect.Parameter.KEYWORD_ONLY and "*" not in told:
             told.append("*")
-        told.append(outside(parameter(one)))
-    back = found.return_annotation
-    arrow = "" if back in (inspect.Signature.empty, "None") else f" -> {outside(str(back))}"
+        told.append(outside(parameter(one, said[one.name])))
+    back = said.get("return", "None")
+    arrow = "" if back == "None" else f" -> {outside(back)}"
     line = f"{name}({', '.join(told)}){arrow}"
     if len(line) <= 100:
         return line
     return f"{name}(\n" + "".join(f"    {one},\n" for one in told) + f"){arrow}"
 
 
-def parameter(one: inspect.Parameter) -> str:
-    text = f"{one.name}: {one.annotation}"
+def annotations_of(thing: Any) -> dict[str, str]:
+    """The annotations of a function or a class as the source has them."""
+    node = ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]
+    if isinstance(node, ast.FunctionDef):
+        arguments = (*node.args.args, *node.args.kwonlyargs)
+        pairs = [*((one.arg, one.annotation) for one in arguments), ("return", node.returns)]
+    else:
+        assert isinstance(node, ast.ClassDef)
+        pairs = [(ast.unparse(one.target), one.annotation) for one in node.body if isinstance(one, ast.AnnAssign)]
+    return {name: ast.unparse(annotation) for name, annotation in pairs if annotation is not None}
+
+
+def parameter(one: inspect.Parameter, annotation: str) -> str:
+    text = f"{one.name}: {annotation}"
     if one.default is inspect.Parameter.empty:
         return text
     default = one.default
@@ -148,9 +161,11 @@ def fields(name: str, thing: type[msgspec.Struct]) -> str:
     if name == "SyncOptions":
         meanings = {one: meanings.get(one) or said_by_the_command(one) for one in thing.__struct_fields__}
     rows = []
+    ours = [one for one in reversed(thing.__mro__) if one.__module__.startswith("headwater.")]
+    kinds = {name: kind for one in ours for name, kind in annotations_of(one).items()}
     for one in msgspec.structs.fields(thing):
         default = "" if one.required else f"`{default_of(one)}`"
-        kind = outside(str(thing.__annotations__.get(one.name, one.type)))
+        kind = outside(kinds[one.name])
         kind = re.sub(r"Annotated\[(\w+), Meta\(.*?\)\]", r"\1", kind)  # what it may be is said by the command
         rows.append(f"| `{one.name}` | `{escaped(kind)}` | {default} | {escaped(meanings.get(one.name, ''))} |")
     return "\n".join(["| field | type | default | |", "|---|---|---|---|", *rows, ""])
