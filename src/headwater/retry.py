@@ -66,6 +66,7 @@ def retry_after_seconds(value: str | None, date: str | None, now: float) -> floa
 _LONGEST_DATE: Final = 64
 _has_early_year = re.compile(r"(?<!\S)00\d\d(?!\S)", re.ASCII).search
 """Finds a year before 100, which some servers send for want of a time; by the rules of mail it would be of our days."""
+_LEAP_SECOND: Final = re.compile(r"(:\d\d):60\b", re.ASCII)
 
 
 @lru_cache(maxsize=1024)
@@ -76,7 +77,7 @@ def http_second(text: str | None) -> int | None:
     from email.utils import parsedate_to_datetime  # imported here: slow to load, and not every run needs it
 
     try:
-        at = parsedate_to_datetime(text)
+        at = parsedate_to_datetime(_LEAP_SECOND.sub(r"\1:59", text))
         return int((at if at.tzinfo is not None else at.replace(tzinfo=dt.UTC)).timestamp())
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
