@@ -18,7 +18,7 @@ import msgspec
 from headwater.errors import Exit, SourceFault, UsageFault
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.extensions import DumpLimits
-from headwater.spec.kinds import RULES, Kind, Root
+from headwater.spec.kinds import PATCH, RULES, Kind, Root
 from headwater.spec.records import Document, Entry, Link
 from headwater.spec.text_values import EmptyDocument
 from headwater.spec.times import format_datetime
@@ -258,6 +258,11 @@ def _shown(told: Document | Entry | Link, *names: str) -> dict[str, Any]:
 
 
 _MOST_STATEMENTS = 1_000
+_RELATIONS = (
+    "duplicate", "canonical", "alternate", "describedby", "describes", "profile", "memento", "timegate", "timemap",
+    PATCH, "collection", "via",
+)  # fmt: skip
+"""Relations in the order in which they are told; then all others."""
 
 
 class LinkStatement(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -422,5 +427,6 @@ def _statement(link: Link, stated_by: str | None = None) -> LinkStatement:
     return LinkStatement(stated_by=stated_by, **said)
 
 
-def _rank(statement: LinkStatement) -> tuple[str, int]:
-    return statement.rel, statement.pri or 999_999
+def _rank(statement: LinkStatement) -> tuple[int, str, int]:
+    order = _RELATIONS.index(statement.rel) if statement.rel in _RELATIONS else len(_RELATIONS)
+    return order, statement.rel, statement.pri or 999_999
