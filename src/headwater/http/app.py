@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from headwater.http.dump_endpoint import PackageStream
 
 # what the source says of itself. `/health` answers also while the catalog does not. Who watches a source asks every few
-# seconds, and a question to a cluster that is away takes a minute. So there is one question at a time, and nobody waits
-# long for the answer: that nothing is known is an answer, too.
+# seconds, and a question to a cluster that is away takes a minute. So there is one question at a time, which all wait
+# for together, and not for long: that nothing is known is an answer, too.
 
 _STYLE = """
 :root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 18%,transparent)}
@@ -125,11 +125,13 @@ WAITING_SECONDS = FAILING_SECONDS
 
 def health(access: SourceAccess) -> Answer:
     """The health report; 503 with what is known without the catalog, when that fails or has not answered in time."""
-    asked = access.watchers.submit(report, access.source)
+    asked, until = access.health
+    if asked is None or asked.done():
+        asked, until = access.watchers.submit(report, access.source), time.monotonic() + WAITING_SECONDS
+        access.health = asked, until
     try:
-        return asked.result(WAITING_SECONDS)
+        return asked.result(max(0.0, until - time.monotonic()))
     except TimeoutError:
-        asked.cancel()
         return report_without_catalog(access.source, None)
     except HeadwaterError as fault:
         return report_without_catalog(access.source, fault)

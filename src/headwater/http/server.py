@@ -155,7 +155,7 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on the address, before anything is published under it. Raises AddressInUse."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        is_of_both = family == socket.AF_INET6
+        is_of_both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         return socket.create_server(address, family=family, backlog=1_024, dualstack_ipv6=is_of_both)
     except OSError as cause:
         what = "the address is in use" if cause.errno == errno.EADDRINUSE else f"cannot listen: {cause.strerror}"

@@ -8,7 +8,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from headwater.errors import StoreFault
@@ -31,6 +31,8 @@ class SourceAccess:
         self.readers = ThreadPoolExecutor(max_workers=8, thread_name_prefix="headwater-read")
         self.askers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="headwater-ask")
         self.watchers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-ask-health")
+        self.health: tuple[Future[tuple[int, bytes]] | None, float] = None, 0.0
+        """The question that was asked last by those who watch, and until when it is waited for."""
 
     def close(self) -> None:
         """Give up the threads."""
