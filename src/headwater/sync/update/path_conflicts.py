@@ -21,7 +21,7 @@ OR EXISTS (SELECT 1 FROM temp.work o WHERE {_BELOW.format("o")})"""  # noqa: S60
 """Whether something that is listed before has the path of something new, or anything lies below it."""
 
 _AMONG_HELD = f"""
-EXISTS (WITH RECURSIVE above(path) AS (SELECT w.path UNION ALL SELECT
+EXISTS (WITH RECURSIVE above(path) AS (SELECT w.path UNION SELECT
     CAST(rtrim(rtrim(path, replace(path, '/', '')), '/') AS BLOB) FROM above WHERE instr(path, CAST('/' AS BLOB)))
   SELECT 1 FROM above CROSS JOIN resources r ON r.path = above.path {{0}})
 OR EXISTS (SELECT 1 FROM resources r {{0}} WHERE {_BELOW.format("r")})"""  # noqa: S608  our own text
