@@ -459,13 +459,12 @@ class Evidence:
         return entry, (entry.uri, _NUMBERS[type(state)], before, state.changed_after, is_present, has_rested)
 
     def _is_present(self, state: StateAt, entry: StagedEntry, rows: list[_Stated]) -> bool:
-        """Whether the present list has the state, and no change is told that is later than that.
+        """Whether the present list has the state, by its hash, or, where there is none, by all changes since.
 
-        What was changed since, and has no hash to tell that by, is asked for as it was.
+        What has no hash, and of which a change may be told nowhere, is asked for as it was.
         """
         now = next((row for row in rows if row.change is None and row.document == PRESENT), None)
         if now is None or not isinstance(state, Listed | Changed):
             return False
-        if any(row.change is not None and row.low > max(self.moment, now.high) for row in rows):
-            return False
-        return state.changed_after is None if entry.hash is None else entry.hash == now.entry.hash
+        is_told = state.changed_after is None and self._first == PRESENT
+        return is_told if entry.hash is None else entry.hash == now.entry.hash
