@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from headwater.errors import StoreFault
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.copy_status import forget
+from headwater.sync.update.applier import Applier
 from tests.support.copying import DONE, FAILED, go, tree
 from tests.support.fake_source import Reply, Site, Source, url
 
@@ -112,6 +114,33 @@ def test_what_is_listed_again_waits_for_consent_no_more(source: Source, site: Si
     assert (ran.status, ran.one.held_back, len(tree(dest))) == (DONE, 0, 30)
     ran = go(source.base, dest, max_delete=1.0)
     assert (ran.status, ran.one.deleted, len(tree(dest))) == (DONE, 0, 30)
+
+
+def test_what_a_run_brought_that_was_ended_lets_nothing_go(
+    source: Source, site: Site, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DST-B4: the share is of what was held when lists first told of the deletions."""
+    for number in range(5, 30):
+        site.put(f"f{number}.txt", b"body %d\n" % number)
+    site.publish()
+    go(source.base, dest)
+    for number in range(11):
+        site.drop(f"f{number}.txt")
+    for number in range(100):
+        site.put(f"new{number}.txt", b"new")
+    site.publish_changes(0)
+    bring = Applier.bring
+
+    def ends(applier: Applier, table: str | None) -> None:
+        bring(applier, table)
+        raise StoreFault("ended", where=str(dest))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Applier, "bring", ends)
+        assert go(source.base, dest).error is not None
+    assert len(tree(dest)) == 130
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.held_back, ran.one.deleted) == (FAILED, 11, 0)
 
 
 @pytest.mark.parametrize("later", [True, False], ids=["consent in a later run", "consent in the same run"])

@@ -27,7 +27,7 @@ from headwater.sync.options import SyncOptions
 from headwater.sync.push import LiveCopy, ReadPayload, UnusablePayload, changed_documents, read_payload
 from headwater.sync.run import SyncTask, synchronise
 from headwater.sync.source_times import micros
-from tests.support.copying import tree
+from tests.support.copying import DONE, FAILED, go, tree
 from tests.support.fake_source import Site, at, document, ln, url
 
 TOPIC = "notification.xml"
@@ -168,6 +168,28 @@ def test_a_mass_of_deletions_is_held_back(site: Site, dest: Path) -> None:
         report = copy.take_report()
         assert report is not None
         assert report.sets[0].held_back == 20
+
+
+def test_lists_that_tell_the_same_deletions_are_no_consent(site: Site, dest: Path) -> None:
+    """DST-B4: they decide once more, and what payloads have brought since lets none of them go."""
+    for number in range(20):
+        site.put(f"more{number}.txt", b"more")
+    site.publish(since=10.0)
+    with live(site, dest) as copy:
+        told = len(site.changes)
+        for number in range(20):
+            site.drop(f"more{number}.txt")
+        apply(copy, site, payload(site, *site.changes[told:]))
+        told = len(site.changes)
+        for number in range(100):
+            site.put(f"new{number}.txt", b"new")
+        apply(copy, site, payload(site, *site.changes[told:]))
+    site.publish_changes(10.0)
+    for _ in range(2):
+        ran = go(site.source.base, dest)
+        assert (ran.status, ran.one.held_back, ran.one.deleted) == (FAILED, 20, 0)
+    ran = go(site.source.base, dest, max_delete=0.2)
+    assert (ran.status, ran.one.held_back, ran.one.deleted) == (DONE, 0, 20)
 
 
 def test_it_waits_for_other_runs_and_lets_them_have_the_folder(site: Site, dest: Path) -> None:

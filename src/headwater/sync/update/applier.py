@@ -94,7 +94,7 @@ class Applier:
         self._run = context.run
         self._held_before = 0
         self._deleted_before = 0
-        self._began = context.run.now()
+        self.began = context.run.now()
 
     def wanted_base(self, t: Transaction) -> str | None:
         """The base that the caller wants; it cannot be another than that of the names already made."""
@@ -130,11 +130,11 @@ class Applier:
                 recall_listing(t, self._set.row.id)
             paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table), t, folds=folds)
             objection = self._set.scope.objection if context.options.patches != "off" else None
+            if not held_back_count(t, self._set.row.id):
+                t.run("DELETE FROM facts WHERE name = ?", (AWAITS_CONSENT.format(self._set.row.id),))
             step(t, Difference(self._set.row, paths, report, context.tree, objection))
             if retry_queue and t.one(_LEFT, (self._set.row.id,)) is not None:
                 self._add_what_is_left(t, paths)
-            if not held_back_count(t, self._set.row.id):
-                t.run("DELETE FROM facts WHERE name = ?", (AWAITS_CONSENT.format(self._set.row.id),))
             deletions = int(t.value("SELECT count(*) FROM temp.deletions"))
             allowed = not deletions or (context.options.delete and self._may_delete(t, deletions))
             early = deletions and allowed and (paths.deletions_in_the_way(t) or self._deletions_make_room(t))
@@ -155,11 +155,11 @@ class Applier:
             said = f"the copy grows by {human_octets(growth)}, and has room for {human_octets(left)}:"
             said += f" {human_octets(growth - left)} too little"
             raise StoreFault(said, code="HW-SYN-23", where=context.destination)
+        if not allowed:  # before anything comes: what a killed run has brought is no reason to delete more
+            self._hold_back()
         self.bring(table)
         if deletions and allowed:
             self._delete(context.tree)
-        elif deletions:
-            self._hold_back()
         if table is not None and self._set.choice.by_links:
             with context.database.write() as t:
                 keep_listing(t, self._set.row.id)
@@ -279,7 +279,7 @@ class Applier:
             WHERE f.set_id = ?1 AND f.uri NOT IN (SELECT uri FROM temp.work)
               AND NOT (f.tries AND f.last_at BETWEEN ?4 AND ?2)
               AND max(coalesce(f.wait_until, 0), CASE WHEN ?3 THEN f.next_at ELSE 0 END) <= ?2"""  # noqa: S608
-        for *stated, path, key, changed_at, tries in list(t.rows(query, (number, *when, self._began))):
+        for *stated, path, key, changed_at, tries in list(t.rows(query, (number, *when, self.began))):
             row = ListedColumns(*stated)
             path = paths.path(row.uri) if path is None else path
             if paths.takes(row.uri, path):
@@ -336,7 +336,9 @@ class Applier:
         deletions += self._deleted_before
         if share is not None:
             return not needs_consent(deletions, self._held_before, share, floor=0)
-        awaits = fact(t, AWAITS_CONSENT.format(number)) is not None
+        awaits = fact(t, AWAITS_CONSENT.format(number))
+        if awaits and not held_back_count(t, number):  # a list decides anew what was told: by what was held then
+            self._held_before, awaits = min(self._held_before, int(awaits)), None
         return not awaits and not needs_consent(deletions, self._held_before)
 
     def _delete(self, tree: FileTree) -> None:

@@ -68,7 +68,6 @@ class SetSync:
         self._set = SetContext(context, row, scope)
         self._applier = Applier(self._set)
         self._baseline = Baseline(self._set, self._applier)
-        self._began = context.now()
         self._is_daily = row.is_offer_asked
         """Whether this is the one run of a day in which more is asked for than the Change List that is polled."""
 
@@ -262,7 +261,7 @@ class SetSync:
     def _settle(self) -> None:
         """Settle what came otherwise than listed, by lists that are read once more (DST-5.3, DST-F6)."""
         with self._run.database.read() as t:
-            news = t.one(_NEWS, (self._set.row.id, self._began, self._run.run_number)) is not None
+            news = t.one(_NEWS, (self._set.row.id, self._applier.began, self._run.run_number)) is not None
         if news and self._set.offer.changes_document is not None:
             time.sleep(_ANNOUNCED_SECONDS)
             self._increment(once_more=True)
@@ -278,7 +277,7 @@ class SetSync:
         054). Entries that were refused may stand there rightly by now: once a day a newer one is looked for (DST-S12).
         """
         with self._run.database.read() as t:
-            failed = t.one(_STILL_FAILING, (self._set.row.id, self._began))
+            failed = t.one(_STILL_FAILING, (self._set.row.id, self._applier.began))
             doubtful = failed is not None or unconfirmed_count(t, self._set.row.id) > 0
             is_refused_daily = self._is_daily and any_refused(t, self._set.row.id)
         contradicted = self._is_push_contradicted
