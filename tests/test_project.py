@@ -35,7 +35,7 @@ LINES = {
     "datasets": 388,
     "files": 1_040,
     "http": 4_862,
-    "ingest": 6_520,
+    "ingest": 6_521,
     "notify": 3_630,
     "packages": 1_155,
     "patches": 434,

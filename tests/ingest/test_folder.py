@@ -834,6 +834,18 @@ def test_hints_and_a_full_scan_count_each_deletion_once(world: ScannedFolder) ->
     assert len(world.held()) == 80
 
 
+def test_a_file_in_an_empty_mount_point_lets_no_deletion_go(world: ScannedFolder) -> None:
+    fill(world, 5)
+    before = world.held()
+    emptied(world)
+    world.put("README")
+    for _number in range(3):
+        assert world.scan().held_back is not None
+    assert before.keys() < world.held().keys()
+    fill(world, 5)
+    assert world.scan().held_back is None
+
+
 def test_consent_covers_an_empty_folder_and_never_a_missing_one(world: ScannedFolder) -> None:
     fill(world)
     world.configure(max_delete=1.0)

@@ -127,17 +127,17 @@ class DeletionsHeld(StoreFault):
     exit_status: ClassVar[Exit] = Exit.TRANSFERS_FAILED
 
 
-def judge(held: int, vanished: int, found: int, share: float) -> DeletionHold | None:
+def judge(held: int, vanished: int, found: int, share: float, floor: int = FLOOR) -> DeletionHold | None:
     """None when the deletions may be recorded.
 
     `held` resources are in the set, of which `vanished` are gone; `found` files are in the folder now. `share` 1 is
-    consent to everything, 0 to nothing. Up to `FLOOR` files are no mass, unless they are everything that was held.
+    consent to everything, 0 to nothing. Up to `floor` files are no mass, unless they are everything that was held.
     """
     if vanished == 0 or share >= 1:
         return None
     if found == 0:
         return DeletionHold(HoldReason.ROOT_EMPTY, vanished, held)
-    if not needs_consent(vanished, held, share, floor=0 if share == 0 else FLOOR):
+    if not needs_consent(vanished, held, share, floor=floor if share else 0):
         return None
     return DeletionHold(HoldReason.ALL_GONE if vanished >= held else HoldReason.TOO_MANY, vanished, held)
 
@@ -169,7 +169,8 @@ class DeletionGuard:
         before = self._count(rows).deleted
         if not is_whole and HELD_BACK in rows:
             return DeletionHold(HoldReason.TOO_MANY, before + vanished, before + held)
-        return judge(before + held, before + vanished, found, self.share)
+        floor = 0 if HELD_BACK in rows else FLOOR  # files that come where all have vanished let none of these go
+        return judge(before + held, before + vanished, found, self.share, floor)
 
     def counted(self, deleted: int) -> StateUpdate:
         """The rows by which deletions that are being recorded are counted; those with consent are not."""
