@@ -258,11 +258,7 @@ def _shown(told: Document | Entry | Link, *names: str) -> dict[str, Any]:
 
 
 _MOST_STATEMENTS = 1_000
-_RELATIONS = (
-    "duplicate", "canonical", "alternate", "describedby", "describes", "profile", "memento", "timegate", "timemap",
-    PATCH, "collection", "via",
-)  # fmt: skip
-"""Relations in the order in which they are told; then all others."""
+_RANKS = f"duplicate canonical alternate describedby describes profile memento timegate timemap {PATCH} collection via"
 
 
 class LinkStatement(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -428,5 +424,4 @@ def _statement(link: Link, stated_by: str | None = None) -> LinkStatement:
 
 
 def _rank(statement: LinkStatement) -> tuple[int, str, int]:
-    order = _RELATIONS.index(statement.rel) if statement.rel in _RELATIONS else len(_RELATIONS)
-    return order, statement.rel, statement.pri or 999_999
+    return [*_RANKS.split(), statement.rel].index(statement.rel), statement.rel, statement.pri or 999_999
