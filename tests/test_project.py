@@ -46,9 +46,9 @@ LINES = {
     "source": 4_656,
     "spec": 3_582,
     "storage": 1_949,
-    "sync": 15_505,
+    "sync": 15_500,
     "top": 1_424,
-    "transport": 2_055,
+    "transport": 2_056,
     "triplestores": 830,
     "versions": 1_185,
 }

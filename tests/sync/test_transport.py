@@ -361,6 +361,13 @@ def test_a_post_sends_its_body_at_once_and_the_handle_gets_again() -> None:
     assert "content-type" not in server.received[1].headers
 
 
+def test_a_post_after_a_head_is_a_post() -> None:
+    with scripted({"/": answer(b"")}) as server, Transport(options(concurrency=1)) as transport:
+        for fetch in (Fetch(server.base + "/", method="HEAD"), post(server.base + "/", b"body")):
+            assert transport.one(fetch).ok
+        assert [(request.method, request.body) for request in server.received] == [("HEAD", b""), ("POST", b"body")]
+
+
 @pytest.mark.parametrize(("method", "body"), [("GET", b"x"), ("POST", None), ("HEAD", b"")])
 def test_a_post_alone_has_a_body(method: str, body: bytes | None) -> None:
     with scripted({}) as server, Transport(options()) as transport:

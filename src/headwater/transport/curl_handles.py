@@ -168,6 +168,7 @@ class EasyHandle:
             self.curl.setopt(pycurl.HTTPHEADER, lines)
         if (body is not None) != (method == "POST") or method not in _METHODS:
             raise ValueError(f"method {method} {'without' if body is None else 'with'} a body")
+        self.curl.setopt(pycurl.HTTPGET, 1)  # no HEAD that was before: with a body libcurl would send one again
         self.curl.setopt(_METHODS[method], 1 if body is None else body)
 
     def identify(self, credentials: SignInCredentials | None, options: TransportOptions) -> None:
