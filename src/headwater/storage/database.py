@@ -260,19 +260,19 @@ class Database:
             # a file that is no database or another program's is refused before anything is written to it
             writer.execute("BEGIN")  # one snapshot: another process may be creating the file at this moment
             empty = not writer.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
-            mark = writer.execute("PRAGMA application_id").fetchall()[0][0]
+            ((mark, is_of),) = writer.execute("SELECT * FROM pragma_application_id, pragma_user_version").fetchall()
             writer.execute("ROLLBACK")
             if mark != self.schema.application_id and not (empty and mark == 0):
                 what = "the file is the database of another program or purpose"
                 raise DatabaseFault(what, code=NO_DATABASE, where=str(self.path))
+            if not self.schema.may_migrate and int(is_of) < self.schema.version:  # type: ignore[arg-type]
+                raise SchemaTooOld(f"the database has schema version {is_of}", where=str(self.path))
             if page_octets is not None:  # of a new file, which can give free pages back (`PRAGMA incremental_vacuum`)
                 writer.execute(f"PRAGMA page_size = {page_octets}; PRAGMA auto_vacuum = INCREMENTAL").fetchall()
             if self.schema.has_log:
                 self._enter_wal()
         with self.read() as transaction:
             version = int(transaction.value("PRAGMA user_version"))
-        if version < self.schema.version and not self.schema.may_migrate:
-            raise SchemaTooOld(f"the database has schema version {version}", where=str(self.path))
         self.migrated_from = version if 0 < version < self.schema.version else None
         while version < self.schema.version:
             with self.write() as transaction:  # the next one; another process may have been first
