@@ -69,7 +69,7 @@ _has_early_year = re.compile(r"(?<!\S)00\d\d(?!\S)", re.ASCII).search
 _LEAP_SECOND: Final = re.compile(r"(:\d\d):60\b", re.ASCII)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def http_second(text: str | None) -> int | None:
     """Seconds since 1970 of an HTTP date in any of its forms; None when there is none, or it is before the year 100."""
     if not text or len(text) > _LONGEST_DATE or _has_early_year(text):
