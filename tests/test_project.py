@@ -48,7 +48,7 @@ LINES = {
     "storage": 1_949,
     "sync": 15_500,
     "top": 1_424,
-    "transport": 2_056,
+    "transport": 2_065,
     "triplestores": 830,
     "versions": 1_185,
 }

@@ -53,8 +53,11 @@ SLOW_SECONDS = 0.25
 """A host that takes longer than this for an answer is asked no more at a time than now: it is slow, or is queueing."""
 
 LONGEST_PACE_SECONDS = 1.0
-"""Between two requests to one host there is no longer pause than this, whatever its `Crawl-delay` asks for. Of 100,000
-resources each second is a day."""
+"""Between two requests to one host there is no longer pause than this, whatever it asks for: `Crawl-delay`, or
+refusals. Of 100,000 resources each second is a day."""
+
+_FIRST_PAUSE = 0.05  # that the second overload leads to; the next one doubles it
+_RECOVERY = 0.99  # after 70 answers a pause is half as long
 
 LEAST_OCTETS_PER_CONNECTION = 4096
 """Octets a second that are worth a connection: with more of them each would look as if it stood still."""
@@ -168,7 +171,8 @@ class Host:
     """One origin: how many requests may be in flight to it and with what pause between them, and what waits.
 
     Until the first sign of overload each answer allows one request more, later each full round does (as TCP does), as
-    long as answers come quickly; overload halves. A pause comes by `Crawl-delay`.
+    long as answers come quickly; overload halves. A pause comes by `Crawl-delay` (`least_pause`), or by overload that
+    comes again: each time doubles it, and answers shorten it slowly.
     """
 
     most: int
@@ -179,6 +183,7 @@ class Host:
     is_closing: bool = False
     """Whether it has closed the connection of its last answer."""
 
+    least_pause: float = 0.0
     pause: float = 0.0
     refusals: int = 0
     """Since its last other answer."""
@@ -207,11 +212,14 @@ class Host:
         self.usual_seconds += (seconds - self.usual_seconds) / 8 if self.usual_seconds else seconds
         if self.limit < self.most and self.usual_seconds <= SLOW_SECONDS:
             self.limit = min(self.most, self.limit + (1 / self.limit if self.cautious else 1))
+        self.pause = max(self.least_pause, self.pause * _RECOVERY)
         self.refusals = 0
 
     def overloaded(self, sent_at: float, now: float) -> None:
         """A request sent at `sent_at` was refused or lost; what was sent before the last cut says nothing new."""
         if sent_at > self.cut_at:
+            if self.cautious:
+                self.pause = min(LONGEST_PACE_SECONDS, 2 * self.pause or _FIRST_PAUSE)
             self.limit = max(1.0, self.limit // 2)
             self.cut_at = now
             self.cautious = True
@@ -279,7 +287,8 @@ class RequestScheduler:
     def keep_pace(self, uri: str, seconds: float) -> None:
         """Let so much time pass between the beginnings of two requests to the host of a URI, up to a bound."""
         if (site := site_of(uri)) is not None:
-            self._host(site).pause = min(seconds, LONGEST_PACE_SECONDS)
+            host = self._host(site)
+            host.pause = host.least_pause = min(seconds, LONGEST_PACE_SECONDS)
 
     def rest(self, uri: str, seconds: float) -> None:
         """Start nothing at the host of a URI for so long, up to a bound, and ask it less at a time then."""
