@@ -7,7 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from tests.support.copying import DONE, go
+from tests.support.copying import DONE, go, tree
 from tests.support.fake_source import Site, Source
 
 
@@ -22,3 +22,14 @@ def test_a_folder_and_its_file_that_together_would_be_a_letter(
     ran = go(source.base, dest)
     assert (ran.status, ran.one.created) == (DONE, 1)
     assert Path(dest, unquote_to_bytes(name).decode("utf-8", "surrogateescape")).read_bytes() == b"new"
+
+
+def test_a_folder_where_a_file_is_held_has_another_name(source: Source, site: Site, dest: Path) -> None:
+    site.put("%C3", b"held")
+    site.publish()
+    go(source.base, dest)
+    site.put("%C3/%A9/x", b"new")
+    site.publish_changes(10.0)
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.created, ran.one.held) == (DONE, 1, 7)
+    assert sorted(tree(dest).values())[-2:] == [b"held", b"new"]

@@ -21,9 +21,9 @@ OR EXISTS (SELECT 1 FROM temp.work o WHERE {_BELOW.format("o")})"""  # noqa: S60
 """Whether something that is listed before has the path of something new, or anything lies below it."""
 
 _AMONG_HELD = f"""
-EXISTS (WITH RECURSIVE above(path) AS (SELECT w.path UNION SELECT
-    CAST(rtrim(rtrim(path, replace(path, '/', '')), '/') AS BLOB) FROM above WHERE instr(path, CAST('/' AS BLOB)))
-  SELECT 1 FROM above CROSS JOIN resources r ON r.path = above.path {{0}})
+EXISTS (WITH RECURSIVE folder(pos, slash) AS (SELECT 0, instr(w.path, X'2F') UNION ALL
+    SELECT pos + slash, instr(substr(w.path, pos + slash + 1), X'2F') FROM folder WHERE slash)
+  SELECT 1 FROM folder CROSS JOIN resources r ON r.path = iif(slash, substr(w.path, 1, pos + slash - 1), w.path) {{0}})
 OR EXISTS (SELECT 1 FROM resources r {{0}} WHERE {_BELOW.format("r")})"""  # noqa: S608  our own text
 """Whether a held file has the path of something new, has that of one of its folders, or lies below it."""
 
