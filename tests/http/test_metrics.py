@@ -113,17 +113,6 @@ def test_a_strange_target_makes_no_new_kind() -> None:
     assert kinds == {'headwater_requests_total{kind="other",status="404"}'}
 
 
-def test_counting_costs_less_than_two_microseconds() -> None:
-    counts, request = RequestCounters(), answered()
-    took = []
-    for _ in range(5):
-        began = time.process_time()
-        for _ in range(20_000):
-            counts.served(request)
-        took.append((time.process_time() - began) / 20_000)
-    assert min(took) < 2e-6
-
-
 @pytest.fixture
 def source_folder(tmp_path: Path) -> Path:
     (tmp_path / "files").mkdir()

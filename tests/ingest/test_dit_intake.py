@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from headwater.catalog.interface import StateRow, StateUpdate
-from headwater.ingest.dit.intake import DocumentRecords
+from headwater.ingest.dit.intake import DocumentRecords, tell
 from headwater.ingest.dit.joining import read_note
 from headwater.ingest.push.submission import Submission, SubmissionLimits
-from headwater.progress import Notice
+from headwater.progress import Notice, Progress
 from headwater.spec.times import to_microseconds
 from tests.support.failing import failing
 from tests.support.push_set import PREFIX, PushSet, at, change, resource
@@ -144,13 +144,16 @@ def test_a_clock_that_runs_ahead_or_back_costs_no_update(fed: PushSet) -> None:
     assert len(fed.log()) == 3
 
 
-def test_dit_a9_documents_of_one_uri_are_one_resource_as_the_last_of_them_says(fed: PushSet) -> None:
+def test_dit_a9_documents_of_one_uri_are_merged_with_a_warning(fed: PushSet) -> None:
     one = resource("a", 1, mime=None)
-    other = resource("a", 1, length=11, location={"value": "/srv/data/a", "type": "abs_path"})
+    other = resource("a", 1, length=None, location={"value": "/srv/data/a", "type": "abs_path"})
     taken = fed.documents(one, other, change("a", "created", 1))
     assert [outcome.seq for outcome in taken] == [None, 1, 1]
+    told: list[Progress | Notice] = []
+    tell(taken, told.append)
+    assert [one.rule for one in told if isinstance(one, Notice) and "DIT-A9" in one.message] == ["HW-ING-51"]
     (held,) = fed.catalog.resources("s")
-    assert (held.metadata.type, held.metadata.length) == ("text/plain", 11)
+    assert (held.metadata.type, held.metadata.length) == ("text/plain", 10)
     assert fed.settle() == 0
 
 

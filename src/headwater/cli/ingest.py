@@ -34,7 +34,7 @@ from headwater.ingest.dit.follower import audit as audit_index
 from headwater.ingest.dit.index import index_at, index_credentials, is_index
 from headwater.ingest.dit.intake import DocumentRecords
 from headwater.ingest.dit.texts import Texts, Unwrapper, decoded
-from headwater.ingest.push.events import BadEvent, read_lines
+from headwater.ingest.push.events import BadEvent, looks_like_events, read_lines
 from headwater.ingest.push.feed import Feed, Line, Outcome, OutcomeKind
 from headwater.ingest.push.http_sender import AnnouncementServer, Sender, Unanswered, batches
 from headwater.ingest.push.ingest_state import refuse_old_memory
@@ -256,6 +256,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
                     submission.push(block)
                 submission.finish()
         _end_load(feed, options)
+        _hint(files[0], events_are=False, taken=total.lines - total.rejected, listener=listener)
     verdict = "would be refused" if options["dry_run"] else "refused"
     return _told(as_json, total.of_events, _words(total, verdict=verdict), total.rejected)
 
@@ -363,6 +364,7 @@ def _from_file(
             submission.push(block)
         submission.finish()
     _end_load(feed, options)
+    _hint(name, events_are=True, taken=tally.lines - tally.rejected, listener=listener)
     if tally.lines == tally.foreign > 0:
         names = ", ".join(f"{name[:80]!a}" for name in others)
         listener(Notice("HW-ING-61", f"every document is of another set; resource_set says {names}"))
@@ -402,6 +404,8 @@ def _announced(
         except (KeyboardInterrupt, Terminated):
             click.echo(f"{_words(account)}; interrupted. {go_on}", err=True)
             raise
+        taken = account.taken + account.ignored
+        _hint(files[0], events_are=documents, taken=taken, listener=listener)
     counts = {"lines": account.lines, **account.by_outcome, "key": key}
     return _told(as_json, counts, _words(account), account.rejected)
 
@@ -410,6 +414,17 @@ def _words(account: Account, noun: str = "line", verdict: str = "refused") -> st
     others = f", {account.foreign:,} of other sets" if noun == "document" else ""
     told = f"{account.taken:,} taken, {account.ignored:,} no news{others}, {account.rejected:,} {verdict}"
     return f"{counted(account.lines, noun)}: {told}"
+
+
+def _hint(name: str, *, events_are: bool, taken: int, listener: Listener) -> None:
+    """When nothing was taken: say so if the file begins as one for the other command does."""
+    if taken or name == "-":
+        return
+    with _opened(name) as file:
+        text = next((one.text or b"" for one in events_of([file])), b"")
+    if looks_like_events(text) is events_are:
+        what, command = ("events", "events") if events_are else ("DIT-ES documents", "dit")
+        listener(Notice("HW-ING-60", f"these look like {what}: `headwater ingest {command}` takes them", name))
 
 
 @contextmanager

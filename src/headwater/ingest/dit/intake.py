@@ -128,8 +128,10 @@ def _load(feed: Feed, items: Sequence[DitDocument], effects: Effects) -> list[Ou
 
 
 def tell(outcomes: Iterable[Outcome], listener: Listener) -> None:
-    """Say what was left out of documents."""
+    """Say what was left out of documents, and which were merged (DIT-A9)."""
     for one in outcomes:
+        if one.reason == Fate.MERGED.value:
+            listener(Notice("HW-ING-51", f"{one.reason}: that at line {one.line} is merged with a later one"))
         for remark in one.left_out:
             listener(Notice("HW-ING-50", f"left out of the document at line {one.line}: {remark}"))
 

@@ -21,7 +21,7 @@ from enum import Enum
 from itertools import groupby
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from headwater.catalog.interface import Metadata
 from headwater.ingest.push.feed import INVERSE, Draft, with_links
@@ -97,6 +97,7 @@ class Fate(Enum):
     UNCHANGED = "says what is known already"
     DUPLICATE = "the same change was taken before"
     SUPERSEDED = "something newer was taken before"
+    MERGED = "documents of different locations are one resource (DIT-A9)"
     UNKNOWN = "the set does not hold the resource"
 
 
@@ -168,10 +169,7 @@ class _Joining:
 
     def take(self, items: Sequence[ResourceDocument | ChangeDocument]) -> None:
         """Take the changes in their order, each with its state; then the states that are left."""
-        states: dict[str, list[ResourceDocument]] = {}
-        for item in items:
-            if isinstance(item, ResourceDocument):
-                states.setdefault(item.uri, []).append(item)
+        states = self._merged(one for one in items if isinstance(one, ResourceDocument))
         changes = [one for one in items if isinstance(one, ChangeDocument)]
         repeated = set[int]()
         for one in changes:
@@ -204,6 +202,24 @@ class _Joining:
                         self._tell(Fate.SUPERSEDED, state.line)
                     else:
                         self._take_state(uri, state)
+
+    def _merged(self, items: Iterable[ResourceDocument]) -> dict[str, list[ResourceDocument]]:
+        """The states of each URI; two documents with different locations that tell of one state are one (DIT-A9)."""
+        states: dict[str, list[ResourceDocument]] = {}
+        for state in items:
+            pool = states.setdefault(state.uri, [])
+            last = pool[-1] if pool else None
+            if last is not None and last.location != state.location and _agree(last.metadata, state.metadata.lastmod):
+                self._tell(Fate.MERGED, last.line)
+                # What the newer document leaves out is taken from the older.
+                newer = {name: value for name, value in asdict(state.metadata).items() if value is not None}
+                links = tuple(dict.fromkeys((*last.metadata.links, *state.metadata.links)))
+                statements = tuple(dict.fromkeys((*last.statements, *state.statements)))
+                metadata = replace(last.metadata, **newer | {"links": links})
+                pool[-1] = replace(state, metadata=metadata, statements=statements, kept=state.kept or last.kept)
+            else:
+                pool.append(state)
+        return states
 
     # States
 

@@ -215,3 +215,20 @@ def refusal(line: int, fault: UsageFault) -> Outcome:
     where = f" ({fault.where})" if fault.where else ""
     rule = f" [{fault.rule}]" if fault.rule else ""
     return Outcome(line=line, status=status, code=fault.code, reason=f"{fault.what}{where}"[:_LONGEST_REASON] + rule)
+
+
+_DOCUMENTS = frozenset({"location", "resource_set", "_source", "hits", "index", "create", "responses"})
+_EVENTS = frozenset({"uri", "path"})
+
+
+def looks_like_events(line: bytes) -> bool | None:
+    """Whether a line is an object that names a resource as an event does, and no document of the protocol or wrapper of
+    some; None where it cannot be told."""
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    value = value[0] if isinstance(value, list) and value else value
+    names = frozenset(value if isinstance(value, dict) else ())
+    is_event, is_document = bool(names & _EVENTS), bool(names & _DOCUMENTS)
+    return None if is_event == is_document else is_event
