@@ -99,9 +99,13 @@ def command(place: Path, action: str | None, catalog: str | None, dry_run: bool,
 def _state_of(place: Path) -> Path:
     """The state folder that is meant: that of the output of `publish`, or of a configuration. Raises UsageFault."""
 
-    for state in (place, place / OUTPUT_STATE):
-        if not place.is_dir() or is_state(bytes(state)) or any((state / one).exists() for one in (CATALOG, VERSIONS)):
-            return state
+    def is_ours(folder: Path) -> bool:
+        return any((folder / one).exists() for one in (CATALOG, VERSIONS))
+
+    if not place.is_dir() or is_state(bytes(place)) or is_ours(place):
+        return place
+    if is_ours(place / OUTPUT_STATE):
+        return place / OUTPUT_STATE
     raise UsageFault("this folder is not the state of a source", code="HW-CLI-01", where=str(place))
 
 
