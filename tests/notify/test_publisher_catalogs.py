@@ -69,7 +69,7 @@ def test_another_process_goes_on_where_the_last_one_ended(
 
 def test_a_payload_that_was_taken_is_kept_in_its_row_alone(local: PushedSource) -> None:
     with local.running() as source:
-        until(lambda: source.is_published("a") and source.is_site_published())  # the Source Description comes last
+        until(lambda: all(map(source.is_published, "ab")) and source.is_site_published())  # which comes last
         context = NotifyContext(
             catalog=source.catalog,
             store=source.store,
@@ -132,7 +132,7 @@ def test_sets_of_others_in_one_catalog_are_not_told_of_as_gone(
     monkeypatch.setattr(local, "config", config)
     created, deleted = ("/b/capabilitylist.xml", "created"), ("/b/capabilitylist.xml", "deleted")
     with local.running():
-        far.wait(lambda: created in changes(HERE, "b"))
+        far.wait(lambda: created in changes(HERE, "b") and ("/a/capabilitylist.xml", "created") in changes(HERE, "a"))
     sets = slice(1)
     other = "http://other.example"
     with local.running(base_url=other):

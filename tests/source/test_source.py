@@ -771,7 +771,7 @@ def test_several_sets_follow_each_their_folder(tmp_path: Path) -> None:
     trees = {name: Tree(tmp_path / "state" / "documents", BASE, name) for name in ("one", "two")}
     with Source(config) as source:
         source.start()
-        until(source.is_site_published)
+        until(lambda: all(map(source.is_published, trees)) and source.is_site_published())
         (tmp_path / "two" / "more").write_text("more")
         until(lambda: trees["two"].replayed() == trees["two"].truth(tmp_path / "two"))
         assert trees["one"].replayed() == trees["one"].truth(tmp_path / "one")
