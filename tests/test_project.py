@@ -46,7 +46,7 @@ LINES = {
     "source": 4_656,
     "spec": 3_582,
     "storage": 1_949,
-    "sync": 15_500,
+    "sync": 15_499,
     "top": 1_424,
     "transport": 2_065,
     "triplestores": 830,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,21 @@ def test_the_wait_before_a_document_is_asked_again_grows(source: Source, site: S
         documents = Documents(wire, silent, now=utcnow, sleep=waits.append)
         assert isinstance(documents.probe(f"{source.base}{path}").fault, StreamBroken)
     assert waits == [1.0, 2.0, 4.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("is_known", "seconds", "requests"), [(False, 4, 1), (False, 6, 2), (True, 290, 1), (True, 310, 2)]
+)
+def test_what_is_asked_ahead_is_used_while_it_is_fresh(
+    is_known: bool, seconds: int, requests: int, source: Source, site: Site
+) -> None:
+    """A set is brought to its present: content is fresh for seconds, that it is what it was for minutes."""
+    path, later = "/set/capabilitylist.xml", [0.0]
+    with Transport(TransportOptions(monotonic=lambda: time.monotonic() + later[0])) as wire:
+        documents = Documents(wire, silent, now=utcnow)
+        held = documents.probe(f"{source.base}{path}").validated[1] if is_known else None
+        source.forget()
+        documents.ask_ahead([(f"{source.base}{path}", held, None)])
+        later[0] = seconds
+        assert documents.probe(f"{source.base}{path}", validators=held).status == (304 if is_known else 200)
+    assert len(source.requests(path)) == requests

@@ -98,7 +98,7 @@ def former_bases(transaction: Transaction, set_id: int) -> list[str]:
 
 
 AWAITS_CONSENT = "held when held back {}"
-"""A fact: deletions of a set wait for consent (DST-B4)."""
+"""A fact: how many files a set held when deletions of it began to wait for consent (DST-B4)."""
 
 
 # the table `documents` (DST-C1)

@@ -189,7 +189,8 @@ SMALL_OCTETS = 1 << 16
 """What a Capability List hardly exceeds: of documents that are read many at a time so much is held of each."""
 
 _TOGETHER = 256
-_AHEAD_SECONDS = 300.0  # how old an answer may be when it is read: a set is brought to its present, not to a past
+_AHEAD_SECONDS = 5.0  # how old a document may be when it is read: a set is brought to its present, not to a past
+_AHEAD_UNCHANGED_SECONDS = 300.0  # that it is what it was says as much later: it was asked for in the same run
 GONE = (404, 410)
 _OF_A_HOST = frozenset({FailureKind.CONNECT, FailureKind.TIMEOUT, FailureKind.STALLED, FailureKind.TLS})
 _TRIES = 3
@@ -415,10 +416,10 @@ class Documents:
         with self.transport.stream(fetch) as answer_and_chunks:
             yield answer_and_chunks
 
-    def ask_ahead(self, asked: Sequence[ConditionalRequest]) -> None:
+    def ask_ahead(self, asked: Sequence[ConditionalRequest], fresh_seconds: float = _AHEAD_SECONDS) -> None:
         """Ask many at a time for small documents that will be asked for in just this way in a moment.
 
-        What has not been wanted within minutes, or until the next call, is forgotten and asked for anew.
+        What has not been wanted while it is fresh, or until the next call, is forgotten and asked for anew.
         """
         self.requests += len(asked)
         fetches = [
@@ -430,7 +431,8 @@ class Documents:
             self.transport.heard(answer.fetch.uri, answer)
             if answer.failure is None or answer.failure.kind is not FailureKind.TOO_LARGE:
                 uri, held, _ = asked[cast(int, answer.fetch.key)]
-                self._ahead[uri, held] = self._clock() + _AHEAD_SECONDS, answer
+                seconds = _AHEAD_UNCHANGED_SECONDS if answer.status == 304 else fresh_seconds
+                self._ahead[uri, held] = self._clock() + seconds, answer
 
     def _feed(self, reader: Reader, chunks: Iterable[bytes], final: str, consumer: EntryConsumer) -> str:
         """Read a body to its end; returns a digest of its octets."""
@@ -498,7 +500,7 @@ class Documents:
         """
         addresses = iter(asked)
         while batch := list(islice(addresses, _TOGETHER)):
-            self.ask_ahead([(uri, held, None) for uri, held in batch])
+            self.ask_ahead([(uri, held, None) for uri, held in batch], _AHEAD_UNCHANGED_SECONDS)
             for uri, held in batch:
                 try:
                     yield self.probe(uri, validators=held)

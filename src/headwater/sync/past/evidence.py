@@ -422,12 +422,9 @@ class Evidence:
         self._sightings = {one.number: Sighting(one.at, one.through) for one in self.snapshots if one.is_whole}
         stated = (_Stated._make((*row[:5], StagedEntry(*row[5:]))) for row in t.rows(_ALL))
         for _, rows in groupby(stated, key=lambda row: row.entry.uri):
-            found = self._judged(list(rows))
-            if found is None:
-                continue
-            entry, past = found
-            t.run(STAGE_LISTED, entry)
-            t.run(_KEEP, past)
+            if (found := self._judged(list(rows))) is not None:
+                t.run(STAGE_LISTED, found[0])
+                t.run(_KEEP, found[1])
         t.run("CREATE INDEX temp.listed_uri ON listed(uri)")
         had_before = t.one("SELECT 1 FROM temp.stated WHERE low <= ? LIMIT 1", (self.moment,)) is not None
         seen = any(one.at <= self.moment for one in self.snapshots)
