@@ -15,11 +15,12 @@ from pathlib import Path
 import pyoxigraph
 
 from bench.rows import Row, in_turns, row
-from headwater.rdf.syntaxes import N_QUADS, RdfFile
+from headwater.rdf.dataset_choice import RdfFile
+from headwater.rdf.syntaxes import N_QUADS
 from headwater.rdf.unified_diff import merge_patches, write_patch
 from headwater.sync.dataset_sync import KeptState, KeptStates, bring_up
 from headwater.triplestores.embedded_store import EmbeddedStore
-from headwater.triplestores.statements import StorePosition
+from headwater.triplestores.sparql_updates import StorePosition
 
 QUADS = int(os.environ.get("HEADWATER_BENCH_QUADS", "1000000"))
 LINES = 10_000

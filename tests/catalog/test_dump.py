@@ -23,7 +23,7 @@ from headwater.catalog.interface import Catalog, Event, Metadata, SetState, Stat
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.catalog.verify import verify
 from headwater.errors import HeadwaterError, StoreFault
-from headwater.publish.capabilities import CHANGE_CHANNEL, FRAMEWORK_CHANNEL
+from headwater.publish.document_names import CHANGE_CHANNEL, FRAMEWORK_CHANNEL
 from headwater.spec.records import Link
 from headwater.storage.database import Durability
 from tests.contract.catalog.cases import SMALL, opened, up

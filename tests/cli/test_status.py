@@ -20,7 +20,7 @@ from headwater.catalog import sqlite_catalog as backend
 from headwater.catalog.sqlite_catalog import SCHEMA, SqliteCatalog
 from headwater.cli import run
 from headwater.errors import Exit
-from headwater.ingest.set_problems import DeletionGuard, DeletionHold, HoldReason
+from headwater.ingest.deletion_guard import DeletionGuard, DeletionHold, HoldReason
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
 from headwater.storage import cluster

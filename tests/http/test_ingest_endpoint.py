@@ -20,8 +20,8 @@ from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.errors import Exit
 from headwater.http.ingest import IngestLimits
 from headwater.http.metrics import MetricsPage, RequestCounters, SharedCounters
+from headwater.ingest.deletion_guard import DeletionGuard, DeletionsHeld, set_problems
 from headwater.ingest.push.submission import Account, SubmissionLimits
-from headwater.ingest.set_problems import DeletionGuard, DeletionsHeld, set_problems
 from tests.http.announcing import OTHER, PREFIX, TOKEN, PushServer, said, serving
 from tests.support.documents import read_bytes
 from tests.support.program import run_here

@@ -18,7 +18,7 @@ from headwater.catalog.interface import Catalog, Change, Metadata, Resource, Ups
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import Harvest, Manner, change_source, resource_source
 from headwater.ingest.dit.intake import DocumentRecords
-from headwater.ingest.dit.joining import read_note
+from headwater.ingest.dit.late_documents import read_note
 from headwater.ingest.push.resource_locations import Location, Locations
 from headwater.ingest.push.submission import Submission
 from headwater.spec.records import ChangeKind, Link

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from headwater.catalog.catalog_url import Credentials
+from headwater.ingest.deletion_guard import set_problems
 from headwater.ingest.dit.follower import DitFollower, IndexAuditResult, _delete, audit
 from headwater.ingest.dit.index import (
     Index,
@@ -19,7 +20,6 @@ from headwater.ingest.dit.index import (
     index_at,
     index_credentials,
 )
-from headwater.ingest.set_problems import set_problems
 from headwater.progress import Notice
 from headwater.storage.cluster import Access, Answer, Cluster, Node
 from tests.support.failing import failing

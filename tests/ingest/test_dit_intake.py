@@ -12,7 +12,7 @@ import pytest
 
 from headwater.catalog.interface import StateRow, StateUpdate
 from headwater.ingest.dit.intake import DocumentRecords, tell
-from headwater.ingest.dit.joining import read_note
+from headwater.ingest.dit.late_documents import read_note
 from headwater.ingest.push.submission import Submission, SubmissionLimits
 from headwater.progress import Notice, Progress
 from headwater.spec.times import to_microseconds

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.catalog.verify import verify
-from headwater.ingest.dit.joining import read_note
+from headwater.ingest.dit.late_documents import read_note
 from headwater.spec.times import to_microseconds
 from tests.support.examples import examples
 from tests.support.push_set import PushSet, at, change, resource

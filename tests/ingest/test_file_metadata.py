@@ -6,10 +6,11 @@ import re
 import pytest
 
 from headwater.catalog.interface import Metadata
-from headwater.ingest.folder import file_events as media_types
+from headwater.files import media_types
+from headwater.files.media_types import UNKNOWN, media_type
+from headwater.ingest.deletion_guard import HoldReason, judge
 from headwater.ingest.folder.comparison import COARSE_TICK_NS, RACY, TICK_NS, pack, rules_mark, settled_note
-from headwater.ingest.folder.file_events import UNKNOWN, describe, media_type
-from headwater.ingest.set_problems import HoldReason, judge
+from headwater.ingest.folder.file_events import describe
 from headwater.quantities import FLOOR
 
 NOW = dt.datetime(2026, 11, 21, 12, 0, 0, 500_000, tzinfo=dt.UTC)

@@ -22,6 +22,7 @@ from headwater.files import hashing
 from headwater.files.hash_pool import HashPool
 from headwater.files.nofollow import Opener, open_by_steps, open_unlinked
 from headwater.files.patterns import Selection
+from headwater.ingest.deletion_guard import WINDOW, HoldReason
 from headwater.ingest.folder import comparison
 from headwater.ingest.folder import file_events as event_builder
 from headwater.ingest.folder import scanner as folder_module
@@ -29,7 +30,6 @@ from headwater.ingest.folder.comparison import ScanResult, compare
 from headwater.ingest.folder.scanner import LONG_URI, LONGEST_URI, FolderScanner
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import Folder, UnreadableEntry, quote, topmost
-from headwater.ingest.set_problems import WINDOW, HoldReason
 from headwater.processes.pool import Stopped
 from tests.ingest.scanned_folder import SET, ScannedFolder, hashes, now
 from tests.ingest.test_walk import ODD_NAMES

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from headwater.progress import silent
-from headwater.publish.capabilities import FRAMEWORK_CHANNEL
+from headwater.publish.document_names import FRAMEWORK_CHANNEL
 from headwater.source.config import SourceConfig
 from headwater.source.configured_source import utc_now
 from headwater.source.health import records

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.publish.capabilities import CAPABILITIES
-from headwater.publish.documents import capability_list
+from headwater.publish.document_content import capability_list
+from headwater.publish.document_names import CAPABILITIES
 from headwater.publish.site import (
     RESERVED,
     BadSite,

@@ -239,7 +239,7 @@ from headwater.rdf.canonical import write_canonical
 from headwater.rdf.unified_diff import write_patch
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.triplestores.sparql_store import with_prefixed_names
-from headwater.triplestores.statements import as_data
+from headwater.triplestores.sparql_updates import as_data
 folder = Path(sys.argv[1])
 source = [RdfInput(folder / "in.nq", N_QUADS)]
 write_canonical(source, folder / "out", scratch=folder, durable=False)

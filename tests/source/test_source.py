@@ -24,8 +24,8 @@ from headwater.cli import run
 from headwater.errors import Exit, StoreFault
 from headwater.files import hashing
 from headwater.http.metrics import MetricsPage, RequestCounters
+from headwater.ingest.deletion_guard import set_problems
 from headwater.ingest.folder.comparison import RACY
-from headwater.ingest.set_problems import set_problems
 from headwater.progress import Notice, Progress
 from headwater.publish import plan as publish_plan
 from headwater.retry import TimeShare

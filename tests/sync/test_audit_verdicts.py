@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwater.sync.audit.findings import judge_copy, judge_set, judge_stores
+from headwater.sync.audit.verdicts import judge_copy, judge_set, judge_stores
 from headwater.sync.reports import (
     DIFFERENT,
     IN_SYNC,

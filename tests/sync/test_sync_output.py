@@ -19,8 +19,8 @@ import msgspec
 import pytest
 
 from headwater.cli import run
+from headwater.cli.changes_file import ChangesFile
 from headwater.cli.progress_output import Reminders
-from headwater.cli.run_output import ChangesFile
 from headwater.errors import Interrupted
 from headwater.progress import Done, silent
 from headwater.storage.transaction import Transaction

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from headwater.spec.records import parse_hash
-from headwater.sync.audit.findings import ExpectedFile, FoundFile, judge_file
+from headwater.sync.audit.verdicts import ExpectedFile, FoundFile, judge_file
 from headwater.sync.connection import Refusal, Scope, origin_of
 from headwater.sync.options import Choice
 from headwater.sync.reports import DIFFERENT, MISSING, SAME, UNVERIFIABLE

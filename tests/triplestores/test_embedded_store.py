@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import StoreFault
 from headwater.triplestores.embedded_store import EmbeddedStore
-from headwater.triplestores.statements import (
+from headwater.triplestores.sparql_updates import (
     POSITION_GRAPH,
     StorePosition,
     as_data,

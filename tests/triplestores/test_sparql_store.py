@@ -13,14 +13,14 @@ from hypothesis import given, settings
 
 from headwater.errors import StoreFault
 from headwater.transport.fetch import TransportOptions
-from headwater.triplestores import sparql_store, statements
+from headwater.triplestores import sparql_store, sparql_updates
 from headwater.triplestores.sparql_endpoint import (
     EndpointAddress,
     SparqlEndpoint,
     UpdateTooLarge,
 )
 from headwater.triplestores.sparql_store import SparqlStore
-from headwater.triplestores.statements import POSITION_GRAPH, StoreState
+from headwater.triplestores.sparql_updates import POSITION_GRAPH, StoreState
 from tests.support.examples import MANY
 from tests.support.failing import failing
 from tests.support.sparql_server import SparqlServer, sparql_server
@@ -48,7 +48,7 @@ def server(served: SparqlServer) -> SparqlServer:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "MOST_STATEMENTS", 5)
+    monkeypatch.setattr(sparql_updates, "MOST_STATEMENTS", 5)
     monkeypatch.setattr(sparql_store, "LARGE", 1)
 
 
@@ -115,7 +115,7 @@ def test_a_load_goes_in_large_requests_where_the_endpoint_takes_them(
     server: SparqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that refuses a large request, by whatever status, gets it in small ones."""
-    monkeypatch.setattr(statements, "MOST_STATEMENTS", 5)
+    monkeypatch.setattr(sparql_updates, "MOST_STATEMENTS", 5)
     dataset = written(tmp_path / "d", set(POOL))
     store = store_of(server)
     store.load(dataset, position(1))
@@ -136,7 +136,7 @@ def test_a_large_request_that_is_refused_for_another_cause_is_not_sent_in_parts(
     server: SparqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An update that is answered as done, and is not."""
-    monkeypatch.setattr(statements, "MOST_STATEMENTS", 5)
+    monkeypatch.setattr(sparql_updates, "MOST_STATEMENTS", 5)
     done = (200, "text/plain", b"done")
     server.fault = lambda kind, text: done if kind == "update" and "<http://example.org/p>" in text else None
     with failing("HW-SPQ-05"):
@@ -149,7 +149,7 @@ def test_a_proxy_that_takes_no_large_request_gets_small_ones(
     server: SparqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """413 to a batch of the least size: nginx takes a MiB unless it is told otherwise."""
-    monkeypatch.setattr(statements, "MOST_STATEMENTS", 50)
+    monkeypatch.setattr(sparql_updates, "MOST_STATEMENTS", 50)
     large = (413, "text/html", b"<html>413 Request Entity Too Large</html>")
     short = {b'<http://example.org/s> <http://example.org/p> "%d" .\n' % number for number in range(200)}
     server.fault = lambda kind, text: large if kind == "update" and len(text) > 1200 + most else None

@@ -9,7 +9,7 @@ import pytest
 from headwater.cli import run
 from headwater.errors import Exit
 from headwater.triplestores.embedded_store import EmbeddedStore
-from headwater.triplestores.statements import POSITION_GRAPH
+from headwater.triplestores.sparql_updates import POSITION_GRAPH
 from tests.triplestores.test_embedded_store import position, written
 
 

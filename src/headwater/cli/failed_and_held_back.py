@@ -9,7 +9,7 @@ from headwater.cli.output import counted, json_option, listening, printable, sho
 from headwater.cli.shared_options import COPY, option
 from headwater.cli.status import state_of
 from headwater.errors import Exit, UsageFault
-from headwater.ingest.set_problems import DeletionGuard, set_problems
+from headwater.ingest.deletion_guard import DeletionGuard, set_problems
 from headwater.source.configured_source import utc_now
 from headwater.sync import copy_status as remembered
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state

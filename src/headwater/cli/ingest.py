@@ -29,6 +29,7 @@ from headwater.cli.shared_options import (
 )
 from headwater.cli.stop_signal import Terminated, terminated
 from headwater.errors import Exit, HeadwaterError, UsageFault, message
+from headwater.ingest.deletion_guard import DeletionGuard
 from headwater.ingest.dit.follower import DitFollower
 from headwater.ingest.dit.follower import audit as audit_index
 from headwater.ingest.dit.index import index_at, index_credentials, is_index
@@ -40,7 +41,6 @@ from headwater.ingest.push.http_sender import AnnouncementServer, Sender, Unansw
 from headwater.ingest.push.ingest_state import refuse_old_memory
 from headwater.ingest.push.resource_locations import Locations
 from headwater.ingest.push.submission import Account, Lines, Submission, SubmissionLimits
-from headwater.ingest.set_problems import DeletionGuard
 from headwater.progress import Listener, Notice, Progress
 from headwater.source.config import read_config
 from headwater.source.configured_source import VERSIONS, keep_versions, open_catalog

@@ -34,8 +34,8 @@ from headwater.copy_state import FOLDER, STATE
 from headwater.datasets.rows import dataset_statuses
 from headwater.errors import Exit, UsageFault
 from headwater.ingest.copy_intake import copy_lags
+from headwater.ingest.deletion_guard import set_problems
 from headwater.ingest.push.ingest_state import unpaired
-from headwater.ingest.set_problems import set_problems
 from headwater.notify.hub.store import FILE as HUB
 from headwater.notify.subscriber_store import PushStatus, push_status
 from headwater.publish.status import SourceSetStatus, set_statuses

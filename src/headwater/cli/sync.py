@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.changes_file import ChangesFile
 from headwater.cli.output import complain, json_line, json_option
-from headwater.cli.run_output import ChangesFile, RunHook, RunOutput
+from headwater.cli.run_output import RunHook, RunOutput
 from headwater.cli.shared_options import (
     ACCESS_HEADINGS,
     FOLDER,

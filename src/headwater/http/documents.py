@@ -19,7 +19,7 @@ from headwater.http.requests import accepts_gzip
 from headwater.http.responses import INERT, Head, Representation, Response, line, not_published, validators
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
 from headwater.http.source_access import SourceAccess
-from headwater.publish.capabilities import CAPABILITIES, CHANNELS, CacheRule, Channel
+from headwater.publish.document_names import CAPABILITIES, CHANNELS, CacheRule, Channel
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
     ROBOTS,

@@ -20,7 +20,7 @@ from headwater.errors import UsageFault
 from headwater.http.mementos import absence_of
 from headwater.packages.member_paths import MANIFEST
 from headwater.publish.added_links import AddedLinks, EntryPlace
-from headwater.publish.documents import absolute_uri, resource_entries
+from headwater.publish.document_content import absolute_uri, resource_entries
 from headwater.publish.package_builder import PackageBuilder, ResourcePaths, entry_octets, in_blocks
 from headwater.publish.site import Site, capability_list_name
 from headwater.spec import checks

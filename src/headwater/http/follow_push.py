@@ -42,22 +42,13 @@ from headwater.sync.push import (
 )
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, is_busy, poll
-from headwater.sync.sets.polling import PollHistory, PollingHints, PollInterval, next_wait
+from headwater.sync.sets.polling import PollHistory, PollingHints, PollInterval, next_wait, slow_interval
 from headwater.sync.source_times import micros
 
 # one copy: what is delivered is a hint of what the lists say. It is applied at once, and whatever is odd about it (a
 # gap, a payload that cannot be read, a resource that cannot be had) leads to a poll.
 
-_SLOWER: Final = 20.0
-_LEAST_SLOW_SECONDS: Final = 600.0
 _FIRST_EARLY: Final = 0.4
-
-
-def slow_interval(interval: PollInterval) -> PollInterval:
-    """How often is polled as a back-up: as seldom as asked for, else twenty times more seldom, and ten minutes."""
-    longest = interval.longest_seconds
-    seconds = longest if longest is not None else max(_SLOWER * interval.seconds, _LEAST_SLOW_SECONDS)
-    return PollInterval(seconds, longest)
 
 
 class PollSchedule(msgspec.Struct, kw_only=True):

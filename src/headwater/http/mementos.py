@@ -21,9 +21,9 @@ from headwater.http.responses import Head, Representation, Response, content_lin
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
 from headwater.publish.site import Site
 from headwater.source.configured_source import ConfiguredSource
-from headwater.spec.records import AbsenceReason
+from headwater.spec.records import AbsenceReason, sha256_of
 from headwater.spec.times import SECOND, from_microseconds, to_microseconds
-from headwater.versions.history import History, Keeping, PastState, kept_after, kept_until, sha256_of, time_text
+from headwater.versions.history import History, Keeping, PastState, kept_after, kept_until, time_text
 
 _LINK_FORMAT = "application/link-format"
 PAGE_STATES = 1_000

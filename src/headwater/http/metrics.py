@@ -24,7 +24,7 @@ import msgspec
 
 from headwater.http.responses import AccessRecord, Response
 from headwater.http.routes import NO_STORE, HttpRequest, Route
-from headwater.ingest.set_problems import set_problems
+from headwater.ingest.deletion_guard import set_problems
 from headwater.publish.status import set_statuses
 from headwater.retry import TimeShare
 from headwater.source.health import ServableSource, records, shows, waits

@@ -26,13 +26,14 @@ from headwater.errors import SourceFault
 from headwater.files.patterns import Selection
 from headwater.ingest.copy_intake import leads_home, origin_of
 from headwater.ingest.folder.walk import RootFault, UnreadableEntry, Walk, path_of
-from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput, Syntax, chosen_dataset, rdf_file, syntax_of
+from headwater.rdf.dataset_choice import RdfFile, chosen_dataset, rdf_file
+from headwater.rdf.syntaxes import N_QUADS, RdfInput, Syntax, syntax_of
 from headwater.spec.records import Link
 from headwater.spec.uris import resolve
 from headwater.storage.transaction import Transaction
 from headwater.triplestores.embedded_store import dump_store
 from headwater.triplestores.sparql_endpoint import SparqlEndpoint
-from headwater.triplestores.statements import POSITION_GRAPH
+from headwater.triplestores.sparql_updates import POSITION_GRAPH
 
 MOST_FILES: Final = 100_000
 _ALL: Final = (

@@ -21,20 +21,20 @@ import msgspec
 
 from headwater.catalog.interface import Segment
 from headwater.publish.added_links import AddedLinks, EntryPlace
-from headwater.publish.capabilities import (
+from headwater.publish.document_content import (
+    change_entries,
+    change_package_entry,
+    head_of,
+    resource_package_entry,
+    set_links,
+)
+from headwater.publish.document_names import (
     CHANGE_DUMP_ARCHIVE,
     CHANGE_LIST_ARCHIVE,
     RESOURCE_DUMP_ARCHIVE,
     RESOURCE_LIST_ARCHIVE,
     Capability,
     filled_name,
-)
-from headwater.publish.documents import (
-    change_entries,
-    change_package_entry,
-    head_of,
-    resource_package_entry,
-    set_links,
 )
 from headwater.publish.patches import patches_between
 from headwater.publish.plan import Refresh

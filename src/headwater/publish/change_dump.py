@@ -23,9 +23,9 @@ import msgspec
 from headwater.catalog.content import Absence, ContentReader, NoContent, OpenContent, strongest_digest
 from headwater.catalog.interface import Catalog, Change, Metadata, Segment
 from headwater.progress import Notice, Progress, of_set
-from headwater.publish import documents
+from headwater.publish import document_content
 from headwater.publish.added_links import EntryPlace
-from headwater.publish.capabilities import CHANGE_DUMP
+from headwater.publish.document_names import CHANGE_DUMP
 from headwater.publish.package_builder import (
     NOTHING_PACKED,
     Packing,
@@ -40,9 +40,9 @@ from headwater.publish.publication_state import ChangeDumpState, ChangePackage, 
 from headwater.publish.site import SetSettings, change_dump_name, change_package_names
 from headwater.publish.store_writer import PublicationJob, changes_between
 from headwater.spec.kinds import Kind
-from headwater.spec.records import ChangeKind
+from headwater.spec.records import ChangeKind, sha256_of
 from headwater.spec.times import MICROSECOND
-from headwater.versions.history import History, has_history, sha256_of
+from headwater.versions.history import History, has_history
 from headwater.versions.predecessors import Predecessors
 from headwater.versions.retention import DigestSet, needed_digests
 from headwater.versions.store import VersionStore
@@ -120,7 +120,7 @@ def publish_change_dump(job: PublicationJob) -> ChangeDumpState:
             state = ChangeDumpState(first=state.next_first, from_=state.next_from)
     state = kept(state, segments, max(job.first, job.publication.history))
     if state != before or job.refresh is Refresh.ALL:
-        job.store_writer.document(*documents.change_dump(job.context.site, job.name, state))
+        job.store_writer.document(*document_content.change_dump(job.context.site, job.name, state))
     return state
 
 
@@ -152,7 +152,7 @@ def pack_changes(packing: Packing, settings: SetSettings, *, at_once: bool, stop
             text = f"the octets of change {change.seq:,} cannot be had: Change Dumps begin anew after it"
             context.listener(Notice("HW-PUB-13", text, f"{name}: {change.uri[:200]}"))
             state = ChangeDumpState(first=change.seq + 1, from_=change.at + MICROSECOND)
-    documented = documents.change_dump(context.site, name, state)
+    documented = document_content.change_dump(context.site, name, state)
     packing.name(CHANGE_DUMP, settings, publication, state, change_dump_names, names, [documented])
     return PackResult(is_done=True)
 
@@ -211,10 +211,10 @@ def _put(package: SpooledPackage[Change], due: PackagePlan) -> ChangePackage:
     site, name = package.context.site, package.settings.name
     one = package_of(due, package.packed[-1][0])
     octets, sha256 = package.put(
-        documents.head_of(
-            Kind.CHANGE_DUMP_MANIFEST, documents.set_links(site, name, None), from_=one.from_, until=one.until
+        document_content.head_of(
+            Kind.CHANGE_DUMP_MANIFEST, document_content.set_links(site, name, None), from_=one.from_, until=one.until
         ),  # all changes of these times are in it (RS-CDM-02, RS-CDM-10)
-        lambda rows: documents.change_entries(rows, site.resource_prefix(name), site.profile),
+        lambda rows: document_content.change_entries(rows, site.resource_prefix(name), site.profile),
         partial(change_package_names, name, one.segment),
         latest=one.until,
     )

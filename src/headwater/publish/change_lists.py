@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.catalog.interface import Change, Segment, StateUpdate
 from headwater.datasets.rows import read_dataset
-from headwater.publish import documents
+from headwater.publish import document_content
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.patches import PatchMaker, patches_between
 from headwater.publish.plan import Refresh
@@ -81,7 +81,7 @@ class ChangeLists:
             self._write(open_, open_name, indexed=indexed)
         if indexed and (rotated or first != written.first):
             named = [self._stated(one) for one in segments if one.number >= first]
-            self._store_writer.document(top, *documents.change_list_index(self._site, self._name, named))
+            self._store_writer.document(top, *document_content.change_list_index(self._site, self._name, named))
         if is_longer:
             self._store_writer.copy(self._open.name, open_change_list_name(self._name))
         self._open = msgspec.structs.replace(self._open, first=first)
@@ -109,7 +109,7 @@ class ChangeLists:
 
     def _write(self, segment: Segment, name: str, *, indexed: bool) -> None:
         """Write one segment's document, taking over what the stored open list says of it already."""
-        stated = documents.change_list(self._site, self._name, self._stated(segment), indexed=indexed)
+        stated = document_content.change_list(self._site, self._name, self._stated(segment), indexed=indexed)
         writer = DocumentWriter(stated, self._store_writer.profile)
         head, tail = writer.head(), writer.tail()
         before = self._open if self._open.number == segment.number else OpenList()
@@ -129,7 +129,7 @@ class ChangeLists:
                 yield from octets_of(taken, before.head_octets, taken.octets - before.tail_octets)
             new = rows(segment.first - 1 if taken is None else before.seq)
             linked = self._added.to(new, EntryPlace.CHANGE_LIST, segment.weight)
-            yield from render_entries(writer, documents.change_entries(linked, self._prefix, self._site.profile))
+            yield from render_entries(writer, document_content.change_entries(linked, self._prefix, self._site.profile))
             yield tail
 
         def mark() -> str:

@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.interface import Catalog
-from headwater.publish import documents
+from headwater.publish import document_content
 from headwater.publish.added_links import AddedLinks, EntryPlace
-from headwater.publish.capabilities import CAPABILITIES, CAPABILITY_LIST, NUMBER, RESOURCE_DUMP
-from headwater.publish.documents import head_of, set_links
+from headwater.publish.document_content import head_of, set_links
+from headwater.publish.document_names import CAPABILITIES, CAPABILITY_LIST, NUMBER, RESOURCE_DUMP
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
     SOURCE_DESCRIPTION,
@@ -61,7 +61,7 @@ def change_payload(
         until = rows[-1].at
         head = head_of(Kind.CHANGE_NOTIFICATION, links, from_=from_, until=until)
         linked = added.to(rows, EntryPlace.CHANGE_LIST)  # as in a Change List (RS-CN-10…14)
-        entries = documents.change_entries(linked, site.resource_prefix(name), site.profile)
+        entries = document_content.change_entries(linked, site.resource_prefix(name), site.profile)
         octets = b"".join(render_document(head, entries, site.profile))
         if len(octets) <= most_octets:
             return ChangePayload(last=rows[-1].seq, until=until, octets=octets)

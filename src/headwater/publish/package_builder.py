@@ -41,7 +41,7 @@ from headwater.packages.member_paths import MANIFEST, MemberNames
 from headwater.packages.zip_writer import ZipWriter, pays
 from headwater.publish.added_links import AddedLinks, EntryPlace, Row
 from headwater.publish.archives import archive_names
-from headwater.publish.capabilities import CHANGE_DUMP, Capability
+from headwater.publish.document_names import CHANGE_DUMP, Capability
 from headwater.publish.plan import with_retired
 from headwater.publish.publication_state import (
     ChangeDumpState,

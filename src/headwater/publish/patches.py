@@ -16,14 +16,13 @@ from headwater.catalog.interface import Catalog, Change, RowKey, StateRow, State
 from headwater.errors import StoreFault
 from headwater.patches import FORMATS
 from headwater.progress import Notice
-from headwater.publish.capabilities import CHANGE_LIST, DIGEST, filled_name
+from headwater.publish.document_names import CHANGE_LIST, DIGEST, filled_name
 from headwater.publish.site import SetSettings, Site
 from headwater.publish.store_writer import DocumentMark, PublishContext, StoreWriter
 from headwater.spec.kinds import PATCH
-from headwater.spec.records import ChangeKind, Link
+from headwater.spec.records import ChangeKind, Link, sha256_of
 from headwater.storage.object_store import ObjectKind, octets_of
 from headwater.typed_decoding import from_json
-from headwater.versions.history import sha256_of
 from headwater.versions.predecessors import format_of, row_keys
 from headwater.versions.store import VersionStore
 

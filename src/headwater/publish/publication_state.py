@@ -12,7 +12,7 @@ import hashlib
 
 import msgspec
 
-from headwater.publish.capabilities import CHANNELS
+from headwater.publish.document_names import CHANNELS
 from headwater.publish.link_rules import NO_RULES
 from headwater.publish.site import SetSettings, Site, offered, source_description_name
 from headwater.typed_decoding import from_json

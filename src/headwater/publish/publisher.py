@@ -26,9 +26,8 @@ from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import WITHDRAWN, Catalog, SetSnapshot
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
-from headwater.publish import documents, plan
+from headwater.publish import document_content, plan
 from headwater.publish.archives import Archives, archive_names
-from headwater.publish.capabilities import SITEMAP
 from headwater.publish.change_dump import (
     KeptContents,
     change_dump_names,
@@ -37,6 +36,7 @@ from headwater.publish.change_dump import (
 )
 from headwater.publish.change_lists import ChangeLists
 from headwater.publish.dataset_documents import publish_dataset
+from headwater.publish.document_names import SITEMAP
 from headwater.publish.history_reset import HistoryReset
 from headwater.publish.package_builder import Packing, PackResult
 from headwater.publish.patches import PatchMaker
@@ -261,7 +261,7 @@ class Publisher:
         live = {*published_names(job.name, publication), *patches, *changes.patches()}
         if check or is_withdrawn or job.refresh is Refresh.ALL:  # something else may be offered than before
             with_later = publication.resource_dump is not None and publication.resource_dump.is_offered
-            content = documents.capability_list(site, settings, with_later=with_later)
+            content = document_content.capability_list(site, settings, with_later=with_later)
             job.store_writer.document(capability_list_name(job.name), *content)
         known = {*published_names(job.name, before), *archives.dropped, *changes.dropped}
         if job.refresh is Refresh.ALL:  # strays

@@ -22,9 +22,9 @@ import msgspec
 from headwater.catalog.content import Absence, ContentReader, NoContent
 from headwater.catalog.interface import WITHDRAWN, Page, Resource, SetSnapshot
 from headwater.progress import Notice, Progress
-from headwater.publish import documents
+from headwater.publish import document_content
 from headwater.publish.added_links import EntryPlace
-from headwater.publish.capabilities import RESOURCE_DUMP
+from headwater.publish.document_names import RESOURCE_DUMP
 from headwater.publish.package_builder import (
     NOTHING_PACKED,
     Packing,
@@ -113,7 +113,7 @@ def publish_resource_dump(job: PublicationJob) -> tuple[ResourceDumpState, bool]
     if len(shown) < len(state.pages):
         state = msgspec.structs.replace(state, pages=shown, is_offered=False)
     if job.refresh is Refresh.ALL and state.is_offered:
-        job.store_writer.document(*documents.resource_dump(job.context.site, job.name, state))
+        job.store_writer.document(*document_content.resource_dump(job.context.site, job.name, state))
     return state, is_withdrawn
 
 
@@ -151,10 +151,10 @@ def pack_resources(packing: Packing, settings: SetSettings, *, stop: Callable[[]
         before, pages=tuple(pages), at=before.at if pages else due.at, is_offered=before.is_offered or is_whole
     )
 
-    documented = [documents.resource_dump(context.site, name, state)] if state.is_offered else []
+    documented = [document_content.resource_dump(context.site, name, state)] if state.is_offered else []
     if state.is_offered and not before.is_offered:  # from now on the Capability List names it
         documented.append(
-            (capability_list_name(name), *documents.capability_list(context.site, settings, with_later=True))
+            (capability_list_name(name), *document_content.capability_list(context.site, settings, with_later=True))
         )
     names = () if packed is None else package_names(name, packed)
     packing.name(RESOURCE_DUMP, settings, publication, state, resource_dump_names, names, documented)
@@ -188,8 +188,10 @@ def _pack_page(
             if package.packed:
                 octets, sha256 = package.put(
                     # Without `completed`, so that the same state gives the same octets (RS-RDM-02).
-                    documents.head_of(Kind.RESOURCE_DUMP_MANIFEST, documents.set_links(site, name, None), at=due.at),
-                    lambda rows: documents.resource_entries(rows, site.resource_prefix(name)),
+                    document_content.head_of(
+                        Kind.RESOURCE_DUMP_MANIFEST, document_content.set_links(site, name, None), at=due.at
+                    ),
+                    lambda rows: document_content.resource_entries(rows, site.resource_prefix(name)),
                     partial(resource_package_names, name, page.number, len(packages)),
                     latest=due.at,
                 )

@@ -15,7 +15,7 @@ import msgspec
 from headwater.catalog.interface import Catalog, Page, Rendered, Resource
 from headwater.catalog.page_filling import weight
 from headwater.progress import Progress
-from headwater.publish import documents
+from headwater.publish import document_content
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.link_rules import LinkRules
 from headwater.publish.plan import PagePlan, Refresh, completed_at, is_stale, plan_pages
@@ -50,13 +50,13 @@ def page(job: PublicationJob, round_: PageRound, number: int, *, indexed: bool) 
         rows = _there_before(catalog, name, round_.seq, rows)
     first = list(islice(rows, 1))  # the snapshot is taken by the first read; its time is known from here on
     completed = completed_at(round_.at, job.context.clock(), catalog.state(name))
-    head = documents.resource_list(site, name, round_.at, completed, indexed=indexed)
+    head = document_content.resource_list(site, name, round_.at, completed, indexed=indexed)
     added = AddedLinks(site, job.settings, catalog)
     linked: Iterator[Resource] = chain(first, rows)
     if added.is_on:  # they are held to be weighed
         held = list(linked)
         linked = added.to(held, EntryPlace.RESOURCE_LIST, sum(weight(row.uri, row.metadata) for row in held))
-    entries = documents.resource_entries(linked, site.resource_prefix(name))
+    entries = document_content.resource_entries(linked, site.resource_prefix(name))
     return completed, render_document(head, entries, site.profile)
 
 
@@ -193,10 +193,10 @@ class ResourceLists:
                 for number in plan.listed
                 for moment, completed in [times[number]]
             ]
-            self._job.store_writer.document(name, *documents.resource_list_index(self._site, self._name, parts))
+            self._job.store_writer.document(name, *document_content.resource_list_index(self._site, self._name, parts))
         elif not plan.listed:
             completed = completed_at(at, self._context.clock(), self._job.snapshot.state)
-            head = documents.resource_list(self._site, self._name, at, completed, indexed=False)
+            head = document_content.resource_list(self._site, self._name, at, completed, indexed=False)
             self._job.store_writer.document(name, head, ())
 
 

@@ -15,7 +15,7 @@ import msgspec
 from headwater.catalog.page_filling import URI_PREFIX_OCTETS
 from headwater.datasets.rows import DATASET_FILE
 from headwater.errors import UsageFault
-from headwater.publish.capabilities import (
+from headwater.publish.document_names import (
     CAPABILITIES,
     CAPABILITY_LIST,
     CHANGE_DUMP,

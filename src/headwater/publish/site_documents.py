@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.catalog.interface import SetState, UnknownSet
 from headwater.progress import Notice
-from headwater.publish import documents, plan
+from headwater.publish import document_content, plan
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
@@ -80,7 +80,7 @@ class SiteDocuments:
             published = self._published_names()
             site = self._site_of(published)
             store_writer = StoreWriter(self._context)
-            descriptions = list(documents.source_descriptions(site, published))
+            descriptions = list(document_content.source_descriptions(site, published))
             store_writer.documents(descriptions)
             top = self._store.stat(SOURCE_DESCRIPTION)
             if top is not None and plan.is_over(top.modified, self._context.clock()):  # parts of what was a larger site
@@ -156,7 +156,7 @@ class SiteDocuments:
             names = self._published_names()
             if all(
                 store_writer.says(name, render_document(head, entries, store_writer.profile))
-                for name, head, entries in documents.source_descriptions(self._site_of(names), names)
+                for name, head, entries in document_content.source_descriptions(self._site_of(names), names)
             ):
                 self._named = frozenset(names)
         return self._named is not None

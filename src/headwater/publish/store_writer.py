@@ -8,7 +8,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Change, SetSnapshot
 from headwater.progress import Listener, silent
-from headwater.publish import documents
+from headwater.publish import document_content
 from headwater.publish.plan import Refresh, newest_at
 from headwater.publish.publication_state import PublicationState, encode_publication
 from headwater.publish.site import SetSettings, Site
@@ -173,14 +173,15 @@ def is_complete(store: FolderStore, name: str) -> bool:
     if held is None:
         return False
     with held:
-        room = len(documents.ENDINGS[0]) + 1
-        return held.read(max(0, held.octets - room), room).rstrip().endswith(documents.ENDINGS)
+        room = len(document_content.ENDINGS[0]) + 1
+        return held.read(max(0, held.octets - room), room).rstrip().endswith(document_content.ENDINGS)
 
 
 # What one publication of a set works with
 #
-# To publish a further kind of document takes rows in `publish.capabilities`, and two functions for `publish.publisher`:
-# what writes the documents and gives the state that the next publication finds, and what names them by that state.
+# To publish a further kind of document takes rows in `publish.document_names`, and two functions for
+# `publish.publisher`: what writes the documents and gives the state that the next publication finds, and what names
+# them by that state.
 
 
 class PublicationJob(msgspec.Struct, kw_only=True):

@@ -17,8 +17,8 @@ from headwater.catalog.interface import Change, Resource, Segment
 from headwater.catalog.page_filling import weight
 from headwater.progress import Notice
 from headwater.publish.added_links import AddedLinks, EntryPlace
-from headwater.publish.capabilities import CLASSIC_CHANGE_LIST, CLASSIC_RESOURCE_LIST, SITEMAP, Capability, part_name
-from headwater.publish.documents import change_entries, head_of, resource_entries, resource_list
+from headwater.publish.document_content import change_entries, head_of, resource_entries, resource_list
+from headwater.publish.document_names import CLASSIC_CHANGE_LIST, CLASSIC_RESOURCE_LIST, SITEMAP, Capability, part_name
 from headwater.publish.plan import Refresh, completed_at
 from headwater.publish.publication_state import ClassicState, LongChangeList, PageViewState, ViewPart
 from headwater.publish.resource_lists import ResourceLists

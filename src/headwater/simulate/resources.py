@@ -24,7 +24,7 @@ from msgspec import Meta
 from headwater.catalog.interface import Delete, Metadata, Upsert
 from headwater.errors import UsageFault
 from headwater.files.hashing import HASHERS
-from headwater.ingest.folder.file_events import media_type
+from headwater.files.media_types import media_type
 from headwater.spec.records import ChangeKind
 from headwater.spec.times import parse_datetime
 from headwater.typed_decoding import from_values

@@ -35,9 +35,10 @@ from headwater.source.set_folders import (
     refuse_overlap_of_datasets,
     scan_settings,
 )
+from headwater.spec.records import sha256_of
 from headwater.storage.durable import replace_file
 from headwater.storage.folder_store import FolderStore, write_faults
-from headwater.versions.history import History, has_history, sha256_of
+from headwater.versions.history import History, has_history
 from headwater.versions.predecessors import Predecessors
 from headwater.versions.store import VersionStore
 
@@ -65,9 +66,9 @@ class PushSets:
         self.by_set: dict[str, Feed] = {}
         self._targets: dict[str, PushTarget] = {}
         if self._configs:
+            from headwater.ingest.deletion_guard import DeletionGuard
             from headwater.ingest.push.feed import Feed
             from headwater.ingest.push.ingest_state import refuse_old_memory
-            from headwater.ingest.set_problems import DeletionGuard
             from headwater.source.health import PushTarget
 
             refuse_old_memory(state)

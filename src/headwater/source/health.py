@@ -14,8 +14,8 @@ import msgspec
 from headwater.catalog.content import ContentReader, RecordedResource
 from headwater.catalog.interface import Catalog, SetState
 from headwater.errors import HeadwaterError, StoreFault
+from headwater.ingest.deletion_guard import set_problems
 from headwater.ingest.push.feed import Feed
-from headwater.ingest.set_problems import set_problems
 from headwater.publish.publication_state import PublicationState, decode_publication
 from headwater.publish.site import Site
 from headwater.source.hubs_and_tokens import AccessTokens

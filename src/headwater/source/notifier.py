@@ -36,7 +36,7 @@ from headwater.notify.websub import (
     payload_head,
     ping,
 )
-from headwater.publish.capabilities import CHANGE_CHANNEL, FRAMEWORK_CHANNEL, Channel
+from headwater.publish.document_names import CHANGE_CHANNEL, FRAMEWORK_CHANNEL, Channel
 from headwater.publish.notifications import (
     FrameworkDocument,
     change_payload,

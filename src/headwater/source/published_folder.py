@@ -10,12 +10,12 @@ import msgspec
 from headwater.catalog.interface import SetState, StateUpdate
 from headwater.catalog.lease import SharedCatalog
 from headwater.files.patterns import Selection
+from headwater.ingest.deletion_guard import unreadable_update, versions_update
 from headwater.ingest.folder.comparison import ScanResult, UnreadableFiles
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.ingest.folder.walk import Folder, PathFilter, quote
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
-from headwater.ingest.set_problems import unreadable_update, versions_update
 from headwater.progress import Listener, Notice, of_set
 from headwater.retry import TimeShare
 from headwater.source import worker

@@ -22,8 +22,8 @@ from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.progress import Listener, Notice, of_set, silent
-from headwater.publish.capabilities import CHANGE_DUMP, RESOURCE_DUMP
 from headwater.publish.change_dump import KeptContents
+from headwater.publish.document_names import CHANGE_DUMP, RESOURCE_DUMP
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import VERSIONS, ConfiguredSource, note_catalog, utc_now

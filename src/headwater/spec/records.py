@@ -219,3 +219,12 @@ def _refuse(entry: Entry) -> None:
     ):
         if not isinstance(value, kind) or isinstance(value, bool):
             raise UsageFault(f"{name} of an entry is {said}, not {value!r:.200}", advice="Correct the call.")
+
+
+def sha256_of(hash_text: str | None) -> str:
+    """The hex digits of the SHA-256 that a `hash` states; empty when it states none."""
+    for one in (hash_text or "").split():
+        name, _, digits = one.partition(":")
+        if name == "sha-256" and len(digits) == 64:
+            return digits.lower()
+    return ""

@@ -24,17 +24,8 @@ from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.progress import Progress
 from headwater.rdf import N_QUADS_DIFF
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
-from headwater.rdf.syntaxes import (
-    N_QUADS,
-    NoSingleDataset,
-    RdfFile,
-    RdfInput,
-    chosen_dataset,
-    is_named,
-    is_patch,
-    name_of,
-    rdf_file,
-)
+from headwater.rdf.dataset_choice import NoSingleDataset, RdfFile, chosen_dataset, is_named, name_of, rdf_file
+from headwater.rdf.syntaxes import N_QUADS, RdfInput, is_patch
 from headwater.rdf.unified_diff import PatchSummary, write_patch
 from headwater.spec.kinds import PATCH
 from headwater.spec.records import Link
@@ -68,7 +59,7 @@ from headwater.transport.transport import Transport
 from headwater.triplestores.embedded_store import EmbeddedStore, write_normalised
 from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 from headwater.triplestores.sparql_store import SparqlStore
-from headwater.triplestores.statements import StorePosition, StoreState, iri_text
+from headwater.triplestores.sparql_updates import StorePosition, StoreState, iri_text
 from headwater.typed_decoding import from_json
 
 # the dataset of a set among what the copy holds of it, or among what the Resource List has

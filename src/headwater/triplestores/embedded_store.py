@@ -19,7 +19,7 @@ from headwater.errors import StoreFault, UsageFault
 from headwater.rdf import BadRdf
 from headwater.rdf.statements import OctetStream
 from headwater.storage.durable import sync_folder
-from headwater.triplestores.statements import (
+from headwater.triplestores.sparql_updates import (
     POSITION_GRAPH,
     StorePosition,
     StoreState,

@@ -18,7 +18,7 @@ from typing import IO, Final
 
 from headwater.errors import StoreFault
 from headwater.triplestores.sparql_endpoint import Row, SparqlEndpoint, UpdateTooLarge
-from headwater.triplestores.statements import (
+from headwater.triplestores.sparql_updates import (
     LARGE,
     NAMESPACE,
     POSITION_GRAPH,

@@ -30,6 +30,7 @@ from headwater.catalog.interface import (
     UnknownSet,
     Upsert,
 )
+from headwater.spec.records import sha256_of
 from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.typed_decoding import msgpack_decoder
 
@@ -93,15 +94,6 @@ class _Begin(msgspec.Struct, frozen=True, array_like=True):
 _encode = msgspec.msgpack.Encoder().encode
 _stored = msgpack_decoder(_Stored)
 _begin = msgpack_decoder(_Begin)
-
-
-def sha256_of(hash_text: str | None) -> str:
-    """The hex digits of the SHA-256 that a `hash` states; empty when it states none."""
-    for one in (hash_text or "").split():
-        name, _, digits = one.partition(":")
-        if name == "sha-256" and len(digits) == 64:
-            return digits.lower()
-    return ""
 
 
 def time_text(at_us: int) -> str:

@@ -11,8 +11,7 @@ import msgspec
 
 from headwater.catalog.interface import Change, Metadata, NumberedChange, RowKey, RowsOfChanges, StateRow, Upsert
 from headwater.patches import LARGEST, PatchFormat, format_for
-from headwater.spec.records import ChangeKind
-from headwater.versions.history import sha256_of
+from headwater.spec.records import ChangeKind, sha256_of
 
 KIND = "version before"
 

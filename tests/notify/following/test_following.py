@@ -152,7 +152,7 @@ def test_what_could_not_be_had_is_asked_for_again_when_it_is_due(
     copy: Following, site: PushedSite, hub: Hub, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DST-F6: not with the next slow poll alone, of which push at work has one in ten minutes."""
-    monkeypatch.setattr("headwater.sync.transfer.result_log.FIRST_PAUSE_SECONDS", 1)
+    monkeypatch.setattr("headwater.sync.transfer.results_and_retries.FIRST_PAUSE_SECONDS", 1)
     site.put("late.txt", b"late")
     page = site.source.pages.pop("/set/resources/late.txt")
     site.publish_changes(10.0)

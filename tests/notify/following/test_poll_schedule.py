@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.http.follow_push import PollSchedule, slow_interval
-from headwater.sync.sets.polling import PollInterval
+from headwater.http.follow_push import PollSchedule
+from headwater.sync.sets.polling import PollInterval, slow_interval
 
 
 def polled(seconds: float = 60.0, longest: float | None = None, **more: bool) -> PollSchedule:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from headwater.publish.archives import archive_document, archived_name
-from headwater.publish.capabilities import (
+from headwater.publish.document_content import capability_list
+from headwater.publish.document_names import (
     CHANGE_LIST_ARCHIVE,
     RESOURCE_DUMP_ARCHIVE,
     RESOURCE_LIST_ARCHIVE,
     Capability,
 )
-from headwater.publish.documents import capability_list
 from headwater.publish.publication_state import (
     Archived,
     ArchivedChangeList,

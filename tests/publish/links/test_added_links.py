@@ -10,7 +10,7 @@ import pytest
 from headwater.catalog.interface import Change, Delete, Limits, Metadata, Resource, Upsert
 from headwater.catalog.page_filling import weight
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.publish import added_links, documents
+from headwater.publish import added_links, document_content
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.link_rules import LinkRules, UrlRule
 from headwater.publish.publisher import Publisher
@@ -146,7 +146,7 @@ def test_changes_in_a_manifest_have_the_links_too(tmp_path: Path) -> None:
         Change(1, START, "r0", ChangeKind.CREATED, Metadata()),
         Change(2, START, "r0", ChangeKind.DELETED, Metadata()),
     ]
-    found = documents.change_entries(added.to(rows, EntryPlace.CHANGE_DUMP_MANIFEST), f"{BASE}/", site.profile)
+    found = document_content.change_entries(added.to(rows, EntryPlace.CHANGE_DUMP_MANIFEST), f"{BASE}/", site.profile)
     assert [len(one.links) for one in found] == [2, 0]
 
 

@@ -29,7 +29,7 @@ from headwater.source.config import BadDatasetConfig, SetConfig
 from headwater.source.set_folders import FolderOverlap
 from headwater.source.source import Source
 from headwater.triplestores.embedded_store import EmbeddedStore
-from headwater.triplestores.statements import POSITION_GRAPH, StorePosition
+from headwater.triplestores.sparql_updates import POSITION_GRAPH, StorePosition
 from tests.source.datasets.dataset_source import BASE, Rounds, file_set, triples
 from tests.source.datasets.importer import ImportedDataset, apply, entries, import_changes, root_of
 from tests.support.failing import failing

@@ -20,7 +20,7 @@ from headwater.source.config import SetConfig
 from headwater.source.health import records
 from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 from headwater.triplestores.sparql_store import SparqlStore
-from headwater.triplestores.statements import StorePosition
+from headwater.triplestores.sparql_updates import StorePosition
 from tests.source.datasets.dataset_source import DatasetServer, dataset_server, file_set, triples
 from tests.source.datasets.test_published_datasets import put
 from tests.support.copying import DONE, check, go

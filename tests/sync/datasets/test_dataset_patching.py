@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from headwater.rdf import BadRdf, RdfTooCostly, unified_diff
 from headwater.rdf.canonical import LABELS_KEPT, DatasetSummary, write_canonical
-from headwater.rdf.syntaxes import N_QUADS, RdfFile, RdfInput
+from headwater.rdf.dataset_choice import RdfFile
+from headwater.rdf.syntaxes import N_QUADS, RdfInput
 from headwater.rdf.unified_diff import PatchSteps, merge_patches
 from headwater.sync.dataset_sync import KeptStates
 from tests.triplestores.test_embedded_store import POOL

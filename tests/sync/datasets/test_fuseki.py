@@ -34,7 +34,7 @@ def server() -> Iterator[str]:
 
 def test_fuseki_follows_a_history(server: str, source: Source, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blank nodes, graphs, escapes, forms of literals: the dataset is there at every step (NQUD-A6, TIM-A16)."""
-    monkeypatch.setattr("headwater.triplestores.statements.MOST_STATEMENTS", 20)
+    monkeypatch.setattr("headwater.triplestores.sparql_updates.MOST_STATEMENTS", 20)
     options: dict[str, Any] = {"sparql": f"{server}/update", "sparql_query": f"{server}/query"}
     site = Site(source)
     for number, state in enumerate(STATES):

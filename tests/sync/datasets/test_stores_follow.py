@@ -307,7 +307,7 @@ def test_an_endpoint_that_fails_in_the_middle_is_brought_up_by_the_next_run(
     site: Site, dest: Path, server: SparqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even where the dataset has changed again meanwhile: what was begun is done first."""
-    monkeypatch.setattr("headwater.triplestores.statements.MOST_STATEMENTS", 5)
+    monkeypatch.setattr("headwater.triplestores.sparql_updates.MOST_STATEMENTS", 5)
     monkeypatch.setattr("headwater.triplestores.sparql_endpoint._PATIENT", TransportOptions(retries=0))
     options: dict[str, Any] = {"sparql": server.update_url, "sparql_query": server.query_url}
     assert go(site.source.base, dest, **options).status == DONE

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from headwater.catalog.interface import Catalog, Change, Metadata, Resource
 from headwater.errors import UsageFault
-from headwater.ingest.dit.joining import read_note
+from headwater.ingest.dit.late_documents import read_note
 from headwater.ingest.push.ingest_state import MOST_LINKS, ChangeDocument, ResourceDocument, UnresolvedLink
 from headwater.ingest.push.resource_locations import REL_PATH, URL, BadLocation, Location, Locations
 from headwater.spec import checks as grammar

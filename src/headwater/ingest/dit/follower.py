@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from headwater.errors import UsageFault
+from headwater.ingest.deletion_guard import DeletionGuard, DeletionHold
 from headwater.ingest.dit.documents import DitDocument, read_document
 from headwater.ingest.dit.index import PAGE, Index, Shard, ShardPosition, read_position
 from headwater.ingest.dit.intake import take_documents, tell
@@ -22,7 +23,6 @@ from headwater.ingest.push.feed import BATCH, Draft, Feed, Outcome, OutcomeKind
 from headwater.ingest.push.ingest_state import ChangeDocument, Effects, ResourceDocument
 from headwater.ingest.push.resource_locations import BadLocation
 from headwater.ingest.push.submission import Account
-from headwater.ingest.set_problems import DeletionGuard, DeletionHold
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.times import to_microseconds
 from headwater.versions.retention import DigestSet

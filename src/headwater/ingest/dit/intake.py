@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from headwater.catalog.interface import Metadata
 from headwater.errors import UsageFault
 from headwater.ingest.dit.documents import DitDocument, read_document
-from headwater.ingest.dit.joining import (
+from headwater.ingest.dit.late_documents import (
     Fate,
     JoinedBatch,
     KnownState,

@@ -18,8 +18,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 import msgspec
 
 from headwater.catalog.interface import Catalog
+from headwater.ingest.deletion_guard import DeletionHold
 from headwater.ingest.folder.walk import UnreadableEntry, WalkEntry
-from headwater.ingest.set_problems import DeletionHold
 
 TICK_NS = 100_000_000
 """Longer than any kernel's timer tick (at most 10 ms), with a margin for the delay between clock and stamp."""

@@ -17,12 +17,13 @@ from headwater.errors import StoreFault
 from headwater.files import hashing
 from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HashRequest, HashResult
+from headwater.files.media_types import media_type
 from headwater.files.nofollow import FileState
 from headwater.ingest.folder.comparison import RACY, RACY_MOST, TICK_NS, Candidate, ScanResult, rules_mark, settled_note
 from headwater.ingest.folder.walk import Folder, Warn, path_of
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
+from headwater.spec.records import sha256_of
 from headwater.spec.times import SECOND, from_microseconds
-from headwater.versions.history import sha256_of
 from headwater.versions.keeping import BatchVersions
 from headwater.versions.store import SetAside
 
@@ -237,132 +238,3 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     source = iter(items)
     while batch := list(islice(source, size)):
         yield batch
-
-
-# Media types
-#
-# The system's own tables differ between distributions, and a type that changes with the machine would be published as a
-# change of every resource. Essence only, lower-case (AMB-09, RS-MD-11); an unknown extension is plain octets.
-
-UNKNOWN = "application/octet-stream"
-
-_BY_TYPE = {
-    "application/atom+xml": "atom",
-    "application/epub+zip": "epub",
-    "application/geo+json": "geojson",
-    "application/gzip": "gz tgz",
-    "application/java-archive": "jar",
-    "application/json": "json map",
-    "application/ld+json": "jsonld",
-    "application/mets+xml": "mets",
-    "application/mods+xml": "mods",
-    "application/msword": "doc dot",
-    "application/n-quads": "nq",
-    "application/n-triples": "nt",
-    "application/ndjson": "ndjson jsonl",
-    "application/ogg": "ogx",
-    "application/pdf": "pdf",
-    "application/postscript": "ai eps ps",
-    "application/rdf+xml": "rdf owl",
-    "application/rtf": "rtf",
-    "application/schema+json": "jschema",
-    "application/sparql-query": "rq",
-    "application/sql": "sql",
-    "application/tei+xml": "tei",
-    "application/toml": "toml",
-    "application/trig": "trig",
-    "application/vnd.apache.parquet": "parquet",
-    "application/vnd.ms-excel": "xls xlt",
-    "application/vnd.ms-powerpoint": "ppt pot pps",
-    "application/vnd.oasis.opendocument.presentation": "odp",
-    "application/vnd.oasis.opendocument.spreadsheet": "ods",
-    "application/vnd.oasis.opendocument.text": "odt",
-    "application/vnd.openxmlformats-officedocument.presentationml.presentation": "pptx",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
-    "application/vnd.rar": "rar",
-    "application/vnd.sqlite3": "sqlite sqlite3",
-    "application/warc": "warc",
-    "application/wasm": "wasm",
-    "application/x-7z-compressed": "7z",
-    "application/x-bibtex": "bib",
-    "application/x-bzip2": "bz2",
-    "application/x-hdf5": "h5 hdf5",
-    "application/x-netcdf": "nc cdf",
-    "application/x-sh": "sh",
-    "application/x-tar": "tar",
-    "application/x-tex": "tex latex",
-    "application/x-xz": "xz",
-    "application/xhtml+xml": "xhtml xht",
-    "application/xml": "xml xsl xsd rng",
-    "application/xml-dtd": "dtd",
-    "application/xslt+xml": "xslt",
-    "application/yaml": "yaml yml",
-    "application/zip": "zip",
-    "application/zstd": "zst",
-    "audio/aac": "aac",
-    "audio/flac": "flac",
-    "audio/midi": "mid midi",
-    "audio/mp4": "m4a",
-    "audio/mpeg": "mp3 mp2",
-    "audio/ogg": "ogg oga opus",
-    "audio/vnd.wave": "wav",
-    "audio/x-aiff": "aif aiff",
-    "font/otf": "otf",
-    "font/ttf": "ttf",
-    "font/woff": "woff",
-    "font/woff2": "woff2",
-    "image/apng": "apng",
-    "image/avif": "avif",
-    "image/bmp": "bmp",
-    "image/gif": "gif",
-    "image/heic": "heic",
-    "image/jp2": "jp2 j2k",
-    "image/jpeg": "jpg jpeg jpe",
-    "image/jxl": "jxl",
-    "image/png": "png",
-    "image/svg+xml": "svg",
-    "image/tiff": "tif tiff",
-    "image/vnd.adobe.photoshop": "psd",
-    "image/vnd.djvu": "djvu djv",
-    "image/vnd.microsoft.icon": "ico",
-    "image/webp": "webp",
-    "message/rfc822": "eml",
-    "model/gltf+json": "gltf",
-    "model/gltf-binary": "glb",
-    "model/obj": "obj",
-    "model/stl": "stl",
-    "text/calendar": "ics",
-    "text/css": "css",
-    "text/csv": "csv",
-    "text/html": "html htm",
-    "text/javascript": "js mjs",
-    "text/markdown": "md markdown",
-    "text/n3": "n3",
-    "text/plain": "txt text log asc c cc cpp h hpp java py pyi rs go rb pl r ini cfg conf diff patch",
-    "text/tab-separated-values": "tsv",
-    "text/turtle": "ttl",
-    "text/vcard": "vcf",
-    "text/vtt": "vtt",
-    "text/x-rst": "rst",
-    "video/mp4": "mp4 m4v",
-    "video/mpeg": "mpeg mpg",
-    "video/ogg": "ogv",
-    "video/quicktime": "mov qt",
-    "video/webm": "webm",
-    "video/x-matroska": "mkv",
-    "video/x-msvideo": "avi",
-}
-
-_BY_EXTENSION = {extension: kind for kind, extensions in _BY_TYPE.items() for extension in extensions.split()}
-
-
-def media_type(name: str) -> str:
-    """The media type of a file with this name, path or URI; `application/octet-stream` when its extension says nothing.
-
-    Percent-encoding never touches a letter or a digit, so that a relative URI of ours says the same as its path.
-    """
-    stem, _dot, extension = name.rpartition(".")
-    if not stem or stem.endswith("/"):
-        return UNKNOWN
-    return _BY_EXTENSION.get(extension) or _BY_EXTENSION.get(extension.lower(), UNKNOWN)

@@ -40,6 +40,7 @@ from headwater.catalog.interface import (
 )
 from headwater.errors import UsageFault
 from headwater.files.folder_marks import has_reserved
+from headwater.ingest.deletion_guard import DeletionGuard, DeletionHold, HoldReason
 from headwater.ingest.folder.comparison import (
     Candidate,
     DifferenceQueue,
@@ -60,7 +61,6 @@ from headwater.ingest.folder.walk import (
     topmost,
 )
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges, is_acceptable
-from headwater.ingest.set_problems import DeletionGuard, DeletionHold, HoldReason
 from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.times import to_microseconds

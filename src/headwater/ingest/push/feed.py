@@ -30,10 +30,10 @@ from headwater.catalog.interface import (
 )
 from headwater.catalog.page_filling import weight
 from headwater.errors import StoreFault
+from headwater.ingest.deletion_guard import DeletionGuard
 from headwater.ingest.push.ingest_state import MOST_LINKS, Effects, IngestState, Statement, TakenRequest, sweep
 from headwater.ingest.push.resource_locations import Locations
 from headwater.ingest.recording import ChangeRecorder
-from headwater.ingest.set_problems import DeletionGuard
 from headwater.spec.records import Link
 
 # Links both ways (DIT-24, RS-REL), decided over values

@@ -19,7 +19,7 @@ from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.audit.comparison import TABLES, SetComparison
-from headwater.sync.audit.findings import judge_copy, judge_stores
+from headwater.sync.audit.verdicts import judge_copy, judge_stores
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder

@@ -25,7 +25,7 @@ from headwater.files.hashing import HashRequest, HashResult
 from headwater.processes.pool import processors
 from headwater.progress import Notice, Progress
 from headwater.storage.transaction import Row, Transaction
-from headwater.sync.audit.findings import (
+from headwater.sync.audit.verdicts import (
     Difference,
     ExpectedFile,
     FoundFile,

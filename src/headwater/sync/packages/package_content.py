@@ -34,7 +34,7 @@ from headwater.sync.lists.entries import EntryFilter, canonical_hash_of
 from headwater.sync.packages.dump_documents import tell_moments
 from headwater.sync.source_times import micros, mtime_ns
 from headwater.sync.transfer.request_processes import may_use_processes, opened_tree, placing_program
-from headwater.sync.transfer.result_log import PlacedFile, ResultLog
+from headwater.sync.transfer.results_and_retries import PlacedFile, ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, RunContext, Work
 

@@ -31,7 +31,7 @@ from headwater.sync.packages.package_content import MemberBlock, MemberPlacing, 
 from headwater.sync.reports import SetReport, TransferWay
 from headwater.sync.source_times import micros
 from headwater.sync.state import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
-from headwater.sync.transfer.result_log import ResultLog
+from headwater.sync.transfer.results_and_retries import ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import ELIGIBLE, LEAST_RESOURCES, RunContext
 from headwater.transport.fetch import Fetch

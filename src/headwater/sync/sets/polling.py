@@ -132,6 +132,13 @@ class PollInterval(msgspec.Struct, frozen=True):
     """What the interval grows to while nothing changes; None: it does not grow."""
 
 
+def slow_interval(interval: PollInterval) -> PollInterval:
+    """How often is polled as a back-up: as seldom as asked for, else twenty times more seldom, and ten minutes."""
+    longest = interval.longest_seconds
+    seconds = longest if longest is not None else max(20 * interval.seconds, 600.0)
+    return PollInterval(seconds, longest)
+
+
 class PollHistory(msgspec.Struct):
     """How many polls in a row have found nothing new, and how many have failed: a failure says nothing of the other."""
 

@@ -16,7 +16,7 @@ from headwater.files.file_copies import Room
 from headwater.processes.pool import ProcessPool, WorkerProgram, processors
 from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied
 from headwater.sync.source_times import mtime_ns, strong_last_modified
-from headwater.sync.transfer.result_log import BATCH, PlacedFile, ResultLog
+from headwater.sync.transfer.results_and_retries import BATCH, PlacedFile, ResultLog
 from headwater.sync.transfer.verification import strongest_text
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, RunContext, Work
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions

@@ -27,7 +27,7 @@ from headwater.sync.state import SetRow
 from headwater.sync.transfer.adoption import listed_file
 from headwater.sync.transfer.patching import Patching
 from headwater.sync.transfer.request_processes import fetch_plain
-from headwater.sync.transfer.result_log import BATCH, IN_ROUND, PlacedFile, ResultLog
+from headwater.sync.transfer.results_and_retries import BATCH, IN_ROUND, PlacedFile, ResultLog
 from headwater.sync.transfer.verification import (
     CannotDecode,
     CanonicalFixity,

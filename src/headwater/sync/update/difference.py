@@ -21,7 +21,7 @@ from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, mtime_ns
 from headwater.sync.state import SetRow, Validators, fact, keep_fact, keep_listed
 from headwater.sync.transfer.patching import PENDING_CHANGES, PendingChange, planned_patches
-from headwater.sync.transfer.result_log import CONFIRM
+from headwater.sync.transfer.results_and_retries import CONFIRM
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of
 from headwater.sync.transfer.work_queue import ADD_WORK, ListedColumns, PatchAttempt, listed_columns
 from headwater.sync.update.path_conflicts import PathConflicts

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from headwater.catalog.interface import Change, Resource, Segment
-from headwater.publish.capabilities import ARCHIVES, CHANNELS
+from headwater.publish.document_names import ARCHIVES, CHANNELS
 from headwater.publish.publication_state import (
     ChangeDumpState,
     ChangePackage,

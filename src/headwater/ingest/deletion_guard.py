@@ -1,6 +1,7 @@
-"""The deletion guard of a set, and the notes of what somebody has to look at (`status`, /health, /metrics).
+"""The deletion guard of a set: holds a mass of deletions back until somebody consents (DST-B4); notes of problems.
 
-A set has such a row only as long as there is something to tell.
+Notes say what somebody has to look at (`status`, /health, /metrics). A set has one as long as there is something to
+tell.
 """
 
 import datetime as dt
