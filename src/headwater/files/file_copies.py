@@ -20,6 +20,7 @@ from headwater.files.nofollow import open_unlinked
 
 _USUALLY_FREE: Final = 1 << 30
 """So many octets a copy leaves free on its disk unless it is told otherwise, on a small disk a twentieth of it."""
+_PAGE_OCTETS: Final = 4096
 
 
 def write_all(descriptor: int, octets: bytes | memoryview) -> None:
@@ -30,6 +31,15 @@ def write_all(descriptor: int, octets: bytes | memoryview) -> None:
     rest = memoryview(octets)
     while rest := rest[written:]:
         written = os.write(descriptor, rest)
+
+
+def write_sparse(descriptor: int, octets: bytes) -> None:
+    """Write to the end of a file; of a run of zero octets alone there are none on the disk, so that sparse files stay
+    sparse."""
+    if octets.startswith(b"\0") and len(octets) >= _PAGE_OCTETS and not octets.strip(b"\0"):
+        os.ftruncate(descriptor, os.lseek(descriptor, len(octets), os.SEEK_CUR))
+    else:
+        write_all(descriptor, octets)
 
 
 def free_octets(place: str | bytes | int | os.PathLike[str]) -> int:
@@ -180,7 +190,7 @@ class Placement:
         if self._file is None:
             return
         try:
-            write_all(self._file.fileno(), data)
+            write_sparse(self._file.fileno(), data)
         except OSError as cause:
             raise PlacementFailed(cause) from cause
 
@@ -314,7 +324,7 @@ class VersionCopy:
             self._held.append(data)
             return
         try:
-            write_all(self._file.fileno(), data)
+            write_sparse(self._file.fileno(), data)
         except OSError as cause:
             self._fail(cause)
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headwater.files.file_copies import Room, write_all
+from headwater.files.file_copies import Room, write_all, write_sparse
 from headwater.files.hashing import HASHERS
 from headwater.retry import http_second
 from headwater.spec.decoding import codec_of
@@ -275,7 +275,7 @@ class ResponseReceiver:
                     hasher.update(data)
                 if self.room is not None:
                     self.room.check(len(data), self.octets - self.fetch.replaces)
-                write_all(self._descriptor, data)
+                write_sparse(self._descriptor, data)
         except OSError as error:
             self.failure = _store_failure(error)
             return 0

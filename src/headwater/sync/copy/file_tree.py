@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 
 from headwater.errors import StoreFault, UsageFault
-from headwater.files.file_copies import Room, write_all
+from headwater.files.file_copies import Room, write_sparse
 from headwater.files.folder_marks import STATE_FOLDER, leads_inside
 
 _OPEN_FOLDERS = 200
@@ -105,7 +105,7 @@ class FileTree:
                 for block in (content,) if isinstance(content, bytes) else content:
                     if self.room is not None:
                         self.room.check(len(block))
-                    write_all(descriptor, block)
+                    write_sparse(descriptor, block)
                 if mtime_ns is not None:
                     os.utime(descriptor, ns=(mtime_ns, mtime_ns))
                 found = os.fstat(descriptor)
@@ -334,6 +334,7 @@ def boot_id() -> str:
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _LONGEST_NAME = 255
+_COPIED_OCTETS = 1 << 18
 
 
 class Backup:
@@ -409,8 +410,6 @@ def _copy(folder: int, name: bytes, kept_in: int, free: bytes) -> None:
         os.symlink(os.readlink(name, dir_fd=folder), free, dir_fd=kept_in)
     if not stat.S_ISREG(found.st_mode):
         return
-    from shutil import copyfileobj  # with every archive format it knows: the start of each run would pay for it
-
     unconfirmed = f".headwater-tmp-{os.urandom(8).hex()}"
     try:
         with (
@@ -419,8 +418,8 @@ def _copy(folder: int, name: bytes, kept_in: int, free: bytes) -> None:
                 os.open(unconfirmed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=kept_in), "wb"
             ) as target,
         ):
-            copyfileobj(source, target, 1 << 20)
-            target.flush()
+            while octets := source.read(_COPIED_OCTETS):
+                write_sparse(target.fileno(), octets)
             os.utime(target.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
             os.fsync(target.fileno())
         os.rename(unconfirmed, free, src_dir_fd=kept_in, dst_dir_fd=kept_in)
