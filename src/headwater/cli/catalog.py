@@ -26,9 +26,10 @@ from headwater.cli.output import (
     show_some,
     some_of,
 )
-from headwater.cli.shared_options import option
+from headwater.cli.shared_options import EXISTING, option
 from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.ingest.dit.documents import Harvest, Manner
+from headwater.ingest.folder.file_events import altered_files
 from headwater.ingest.push.resource_locations import Locations
 from headwater.progress import Listener, Progress
 from headwater.quantities import human_octets, human_seconds
@@ -167,19 +168,29 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
 @command.command(name="verify", short_help="Recount everything and compare it with the stored counts.")
 @click.argument("place", metavar="CATALOG")
 @sets_option
+@option(
+    "--files DIR",
+    "Also read the files of the set, whose folder is DIR: those that a disk has altered are discrepancies.",
+    EXISTING,
+)
 @json_option
-def verify_sets(place: str, names: tuple[str, ...], as_json: bool) -> Exit:
+def verify_sets(place: str, names: tuple[str, ...], files: Path | None, as_json: bool) -> Exit:
     """Recount everything in CATALOG and compare it with the stored counts; nothing is changed.
 
     CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. The structure of a file
-    is checked as well. Stop what writes to it first: a change meanwhile looks like a discrepancy. Exit status 1: there
-    are discrepancies.
+    is checked as well. Stop what writes to it first: a change meanwhile looks like a discrepancy. With --files every
+    file is hashed as well, whose size and times are as they were when it was published: another hash is damage, and
+    is not published. Exit status 1: there are discrepancies.
     """
     began = time.monotonic()
     with listening() as listener, existing(CatalogArgument(place), listener) as catalog:
         broken = catalog.check() if isinstance(catalog, SqliteCatalog) else []
         chosen = _among([state.name for state in catalog.sets()], names, "catalog")
         found = {name: verify(catalog, name, listener=listener) for name in chosen}
+        if files is not None:
+            if len(chosen) != 1:
+                raise UsageFault("--files is for one set", advice="Choose it with --set NAME.")
+            found[chosen[0]] += altered_files(catalog, chosen[0], files, listener)
         states = [catalog.state(name) for name in found]
     seconds = time.monotonic() - began
     sound = not broken and not any(found.values())

@@ -57,11 +57,14 @@ def pack(mark: int, size: int, mtime_ns: int, ctime_ns: int, inode: int) -> byte
     return _LAYOUT.pack(_VERSION, mark, size, mtime_ns & _BITS, ctime_ns & _BITS, inode)
 
 
-def matches(memo: bytes, stat: os.stat_result) -> bool:
+def is_noted(memo: bytes, size: int, mtime_ns: int, ctime_ns: int, inode: int) -> bool:
     """Whether a note is of a file in this state, whatever its mark."""
-    size, mtime_ns, ctime_ns, inode = stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
-    state = _STATE.pack(size, mtime_ns & _BITS, ctime_ns & _BITS, inode)
-    return memo[_STATE_AT:] == state and memo[0] == _VERSION
+    return memo[_STATE_AT:] == _STATE.pack(size, mtime_ns & _BITS, ctime_ns & _BITS, inode) and memo[0] == _VERSION
+
+
+def matches(memo: bytes, stat: os.stat_result) -> bool:
+    """The same of what `stat` says."""
+    return is_noted(memo, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
 
 
 def settled_note(mark: int, state: Sequence[int], read_at_ns: int, changed_ns: int) -> bytes:

@@ -8,21 +8,33 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from headwater.catalog.interface import Event, Metadata, Resource, Upsert
+from headwater.catalog.interface import Catalog, Event, Metadata, Resource, Upsert
+from headwater.catalog.verify import Discrepancy
 from headwater.errors import StoreFault
 from headwater.files import hashing
 from headwater.files.hash_pool import HashPool
-from headwater.files.hashing import HashRequest, HashResult
+from headwater.files.hashing import HashRequest, HashResult, read_file
 from headwater.files.media_types import media_type
 from headwater.files.nofollow import FileState
-from headwater.ingest.folder.comparison import RACY, RACY_MOST, TICK_NS, Candidate, ScanResult, rules_mark, settled_note
+from headwater.ingest.folder.comparison import (
+    RACY,
+    RACY_MOST,
+    TICK_NS,
+    Candidate,
+    ScanResult,
+    is_noted,
+    rules_mark,
+    settled_note,
+)
 from headwater.ingest.folder.walk import Folder, Warn, path_of
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
-from headwater.spec.records import sha256_of
+from headwater.progress import Listener, Progress
+from headwater.spec.records import parse_hash, sha256_of
 from headwater.spec.times import SECOND, from_microseconds
 from headwater.versions.keeping import BatchVersions
 from headwater.versions.store import SetAside
@@ -238,3 +250,27 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     source = iter(items)
     while batch := list(islice(source, size)):
         yield batch
+
+
+# fixity: files that a disk has altered, of which no scan takes notice
+
+
+def altered_files(catalog: Catalog, name: str, folder: Path, listener: Listener) -> Iterator[Discrepancy]:
+    """The files of a set whose octets are not those that are published, although size, times and inode are as noted.
+
+    So are those that cannot be read. One of which these have changed is left to the next scan. Nothing is recorded.
+    """
+    root, done, rows = os.path.realpath(os.fsencode(folder)), 0, catalog.resources(name)
+    while rows:
+        for one in rows:
+            listed = {digest.algorithm: str(digest) for digest in parse_hash(one.metadata.hash or "").digests}
+            request = os.path.join(root, path_of(one.uri)), tuple(listed), None
+            outcome, error, state, _, _, text, _ = read_file(request)
+            if outcome == hashing.UNREADABLE:
+                yield Discrepancy(one.uri, f"cannot be read: {os.strerror(error)}")
+            elif outcome == hashing.READ and is_noted(one.memo, *state) and set(listed.values()) != set(text.split()):
+                said = f"is {text}, published is {' '.join(listed.values())}"
+                yield Discrepancy(one.uri, f"{said}; size and times are as they were: the disk has altered it")
+        done += len(rows)
+        listener(Progress("hashing", done))
+        rows = catalog.resources(name, rows[-1].uri)
