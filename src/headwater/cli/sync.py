@@ -111,6 +111,11 @@ _HEADINGS = {
 @option(
     "--max-delete SHARE", "Allow deleting this share of the copy.  [default: 20%, or ten files; never all]", Share()
 )
+@option(
+    "--max-update SHARE",
+    "Allow overwriting this share of the copy.  [default: all, but 20%, or ten files, that become empty]",
+    Share(),
+)
 @option("--backup-dir DIR", "Keep replaced and deleted files in DIR, outside DEST.", click.Path(file_okay=False))
 @option("--set NAME", "Only this set (may be repeated).", name="sets", multiple=True)
 @option("--include PATTERN", "Only what matches (may be repeated).", multiple=True)

@@ -13,6 +13,7 @@ import msgspec
 from headwater.copy_state import FOLDER
 from headwater.errors import Exit, UsageFault
 from headwater.files.file_copies import free_octets
+from headwater.spec.records import ToDict
 from headwater.spec.times import from_microseconds, from_optional
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
@@ -22,9 +23,11 @@ from headwater.sync.run import utcnow
 from headwater.sync.sets.selection import pick
 from headwater.sync.state import (
     AS_OF,
+    HELD_UPDATE,
     SetRow,
     fact,
     failure_count,
+    held_updates_count,
     refused_entries,
     sets,
 )
@@ -60,7 +63,7 @@ class HeldBackDeletion(msgspec.Struct, frozen=True, kw_only=True):
     deleted_at: dt.datetime | None
 
 
-class SetStatus(msgspec.Struct, frozen=True, kw_only=True):
+class SetStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     """How one set stands. `position` is a time of the source; ages are in seconds, by the local clock.
 
     `sound_at`: when a run last brought it up to date without any fault; `unsound_since`: since when runs do not.
@@ -104,7 +107,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     fault_count: int
 
 
-class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
+class CopyStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     """The state of a copy; what `headwater status --json` writes.
 
     `running`: whether a run is at work now, None if unknown. `partial_files` are the parts of interrupted transfers
@@ -219,6 +222,7 @@ _DOOMED = (
 def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
     checked_at, sound, unsound_since, report = t.one(_HISTORY, (row.id,)) or (None, None, None, None)
     files, octets, held_back, unconfirmed = t.one(_HELD, (row.id,)) or (0, 0, 0, 0)
+    held_back += held_updates_count(t, row.id)
     failed, refused = failure_count(t, row.id), refused_entries(t, row.id)
     position = from_optional(row.position.time) if row.position else None
     sound_at, last = from_optional(sound), None if report is None else from_json(report, SetReport)
@@ -265,7 +269,7 @@ def _set_verdict(last: SetReport | None, failed: int, held_back: int) -> int:
 def _failures(t: Transaction, set_id: int) -> tuple[FailedResource, ...]:
     query = (
         "SELECT uri, reason, tries, first_at, last_at, wait_until, next_at FROM failures WHERE set_id = ?"
-        " ORDER BY first_at, uri LIMIT ?"
+        " AND reason <> ? ORDER BY first_at, uri LIMIT ?"
     )
     return tuple(
         FailedResource(
@@ -277,7 +281,7 @@ def _failures(t: Transaction, set_id: int) -> tuple[FailedResource, ...]:
             waits_until=from_optional(wait_until),
             follow_at=from_microseconds(max(next_at, wait_until or 0)),
         )
-        for uri, reason, tries, first_at, last_at, wait_until, next_at in t.rows(query, (set_id, _MOST))
+        for uri, reason, tries, first_at, last_at, wait_until, next_at in t.rows(query, (set_id, HELD_UPDATE, _MOST))
     )
 
 
@@ -355,7 +359,8 @@ def forget(t: Transaction, uris: Sequence[str], *, failed: bool, held_back: bool
     t.run("CREATE TEMP TABLE meant(set_id INTEGER, uri TEXT, PRIMARY KEY(set_id, uri))")
     for uri in dict.fromkeys(uris):
         _known(uri, t.run(f"INSERT INTO meant {named}", (uri,)))
-    for query in (*([failing] if failed else ()), *([kept] if held_back else ())):
+    held = f"{failing} WHERE reason = '{HELD_UPDATE}'"
+    for query in (*([f"{failing} EXCEPT {held}"] if failed else ()), *([kept, held] if held_back else ())):
         t.run(f"INSERT OR IGNORE INTO meant {query}")
     are_meant = "(set_id, uri) IN (SELECT set_id, uri FROM meant)"
     paths = f"SELECT path FROM resources WHERE {are_meant} AND {_IS_HELD_BACK} ORDER BY path LIMIT {_MOST_SHOWN}"  # noqa: S608

@@ -97,6 +97,9 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_delete: Annotated[float, Meta(ge=0, le=1)] | None = None
     """The share of the copy (0 to 1) that may be deleted; None: the limit of DST-B4."""
 
+    max_update: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """The share of the copy (0 to 1) that may be overwritten; None: so much may become empty as may be deleted."""
+
     dry_run: bool = False
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()

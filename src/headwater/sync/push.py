@@ -33,7 +33,7 @@ from headwater.sync.reports import SyncReport, gravest_status, keep_fault, keep_
 from headwater.sync.run import SyncTask, begin_work, open_transport, working_copy
 from headwater.sync.sets.registry import remembered_scope
 from headwater.sync.source_times import format_micros, micros
-from headwater.sync.state import CHANGE_LIST, sets
+from headwater.sync.state import CHANGE_LIST, HELD_UPDATE, sets
 from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.applier import Applier
 from headwater.sync.update.difference import Difference, bound_times, note_payload
@@ -172,12 +172,12 @@ def followed_sets(task: SyncTask, names: Collection[str] | None) -> list[Followe
                 for kind in _READ_AS
                 if (topic := row.offer.documents.get(kind.value)) is not None and scope.refusal(topic) is None
             )
-            retry_at = t.value(_RETRY_AT, (row.id,))
+            retry_at = t.value(_RETRY_AT, (row.id, HELD_UPDATE))
             found.append(FollowedSet(row.name, row.offer.identity, row.position, channels, retry_at))
     return found
 
 
-_RETRY_AT = "SELECT min(max(next_at, coalesce(wait_until, 0))) FROM failures WHERE set_id = ?"
+_RETRY_AT = "SELECT min(max(next_at, coalesce(wait_until, 0))) FROM failures WHERE set_id = ? AND reason <> ?"
 _FORGET = "DELETE FROM failures WHERE set_id = ? AND first_at >= ?"
 """A payload is a hint: what it names and cannot be had is no failure until a list names it too (DST-F6)."""
 

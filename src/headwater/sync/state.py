@@ -100,6 +100,12 @@ def former_bases(transaction: Transaction, set_id: int) -> list[str]:
 AWAITS_CONSENT = "held when held back {}"
 """A fact: how many files a set held when deletions of it began to wait for consent (DST-B4)."""
 
+AWAITS_UPDATE_CONSENT = "held when updates were held back {}"
+"""The same of updates (`--max-update`)."""
+
+HELD_UPDATE = "held back: the updates of this run overwrite too many files"
+"""The reason of a failure that is none: an update that waits for consent."""
+
 
 # the table `documents` (DST-C1)
 
@@ -294,7 +300,12 @@ def held_count(t: Transaction, set_id: int) -> int:
 
 def failure_count(t: Transaction, set_id: int) -> int:
     """How many transfers failed and are to be tried again."""
-    return int(t.value("SELECT count(*) FROM failures WHERE set_id = ?", (set_id,)))
+    return int(t.value("SELECT count(*) FROM failures WHERE set_id = ? AND reason <> ?", (set_id, HELD_UPDATE)))
+
+
+def held_updates_count(t: Transaction, set_id: int) -> int:
+    """How many updates wait for consent."""
+    return int(t.value("SELECT count(*) FROM failures WHERE set_id = ? AND reason = ?", (set_id, HELD_UPDATE)))
 
 
 def held_back_count(t: Transaction, set_id: int) -> int:

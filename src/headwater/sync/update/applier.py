@@ -6,6 +6,7 @@ import msgspec
 
 from headwater.errors import Exit, SourceFault, StoreFault, UsageFault
 from headwater.files.folder_marks import has_reserved
+from headwater.files.hashing import HASHERS
 from headwater.patches import PatchRefused
 from headwater.progress import Done, Progress
 from headwater.quantities import consent_for, human_octets, needs_consent
@@ -21,11 +22,14 @@ from headwater.sync.options import Choice
 from headwater.sync.reports import PlannedAction
 from headwater.sync.state import (
     AWAITS_CONSENT,
+    AWAITS_UPDATE_CONSENT,
+    HELD_UPDATE,
     Offer,
     any_refused,
     fact,
     former_bases,
     held_back_count,
+    held_updates_count,
     keep_fact,
     one_set,
 )
@@ -79,6 +83,24 @@ _HELD_AND_GONE = (
     "SELECT count(path), count(*) FILTER (WHERE path IS NULL AND changed_at > ?2) FROM resources WHERE set_id = ?1"
 )
 
+_OVERWRITTEN = (
+    "FROM temp.work w JOIN resources r ON r.id = w.held WHERE r.path IS NOT NULL AND r.size > 0"
+    " AND (w.hash IS NULL OR w.hash IS NOT r.listed_hash)"
+)
+"""Updates of files that have content: not those that only bring again what was listed before."""
+
+_NOTHING = " OR ".join(f"w.hash LIKE '%{make().hexdigest()}%'" for make in HASHERS.values())
+_EMPTIED = f"(w.length = 0 OR (w.length IS NULL AND ({_NOTHING})))"
+_BROUGHT = (
+    "SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL AND changed_at > ? AND size BETWEEN 0 AND ?"
+)
+"""What was brought since lists were read to their end, of so many octets at most."""
+_HOLD_UPDATES = (
+    "INSERT OR REPLACE INTO failures(set_id, uri, loc, reason, tries, first_at, last_at, next_at, lastmod, length,"
+    " hash, type, encoding, links, extra, changed_at) SELECT ?1, w.uri, coalesce(w.loc, w.uri), ?3, 0, coalesce("
+    "(SELECT first_at FROM failures f WHERE f.set_id = ?1 AND f.uri = w.uri), ?2), ?2, 0, w.lastmod, w.length, w.hash,"
+    " w.type, w.encoding, w.links, w.extra, w.changed_at "
+)
 _FIRST = "SELECT n, uri, hash, known_at FROM temp.work WHERE uri = ? AND held IS NULL"
 _NEXT_DELETIONS = (
     "SELECT d.id, r.uri, r.path, d.at FROM temp.deletions d JOIN resources r ON r.id = d.id"
@@ -135,13 +157,14 @@ class Applier:
             step(t, Difference(self._set.row, paths, report, context.tree, objection))
             if retry_queue and t.one(_LEFT, (self._set.row.id,)) is not None:
                 self._add_what_is_left(t, paths)
+            held_updates = self._hold_updates(t)
             deletions = int(t.value("SELECT count(*) FROM temp.deletions"))
             allowed = not deletions or (context.options.delete and self._may_delete(t, deletions))
             early = deletions and allowed and (paths.deletions_in_the_way(t) or self._deletions_make_room(t))
             if not (early or context.options.dry_run):
                 paths.settle(t, deletes=allowed)
         if context.options.dry_run:
-            self._show_plan(deletions, allowed=allowed)
+            self._show_plan(deletions, held_updates, allowed=allowed)
             return
         assert context.tree is not None
         self._stamp(context.tree)
@@ -329,17 +352,57 @@ class Applier:
         read to their end: they may have come by many payloads, or in a run that was killed. While deletions of an
         earlier run wait for consent, none is done without it: files that came since let none of them go.
         """
-        number, position, share = self._set.row.id, self._set.row.position, self._run.options.max_delete
-        until = NEVER if position is None or position.time is None else position.time
-        held, self._deleted_before = t.one(_HELD_AND_GONE, (number, until)) or (0, 0)
-        self._held_before = max(self._held_before, held + self._deleted_before)
+        number = self._set.row.id
+        self._measure(t)
+        waits = held_back_count(t, number) > 0
         deletions += self._deleted_before
+        return self._may(t, AWAITS_CONSENT.format(number), deletions, self._run.options.max_delete, waits=waits)
+
+    def _measure(self, t: Transaction) -> int:
+        """Count what is held, and what was deleted of it since lists were read to their end; returns when that was."""
+        position = self._set.row.position
+        until = NEVER if position is None or position.time is None else position.time
+        held, self._deleted_before = t.one(_HELD_AND_GONE, (self._set.row.id, until)) or (0, 0)
+        self._held_before = max(self._held_before, held + self._deleted_before)
+        return until
+
+    def _may(self, t: Transaction, name: str, count: int, share: float | None, *, waits: bool) -> bool:
+        """Whether so many may go, or be overwritten; the fact `name`: how many were held when some began to wait."""
         if share is not None:
-            return not needs_consent(deletions, self._held_before, share, floor=0)
-        awaits = fact(t, AWAITS_CONSENT.format(number))
-        if awaits and not held_back_count(t, number):  # a list decides anew what was told: by what was held then
+            return not needs_consent(count, self._held_before, share, floor=0)
+        awaits = fact(t, name)
+        if awaits and not waits:  # a list decides anew what was told: by what was held then
             self._held_before, awaits = min(self._held_before, int(awaits)), None
-        return not awaits and not needs_consent(deletions, self._held_before)
+        return not awaits and not needs_consent(count, self._held_before)
+
+    def _hold_updates(self, t: Transaction) -> list[PlannedAction]:
+        """Take updates that overwrite more of the copy than may be out of the plan; of a dry run they are the result.
+
+        Where the user names no share, those count that leave nothing of a file. Each run plans them anew, as failures.
+        """
+        number, options = self._set.row.id, self._run.options
+        name, waits = AWAITS_UPDATE_CONSENT.format(number), held_updates_count(t, number) > 0
+        if not waits:
+            t.run("DELETE FROM facts WHERE name = ?", (name,))
+        is_any = options.max_update is not None
+        which = _OVERWRITTEN if is_any else f"{_OVERWRITTEN} AND {_EMPTIED}"
+        planned = int(t.value(f"SELECT count(*) {which}"))
+        if not planned:
+            return []
+        done = int(t.value(_BROUGHT, (number, self._measure(t), NEVER if is_any else 0)))
+        if self._may(t, name, planned + done, options.max_update, waits=waits):
+            return []
+        if not is_any and needs_consent(planned + done, self._held_before):
+            keep_fact(t, name, str(self._held_before))
+        told = f"{planned:,} updates are" if planned != 1 else "1 update is"
+        told += f" held back, {(planned + done) / max(self._held_before, 1):.0%} of what is held would"
+        consent = consent_for(done + int(t.value(f"SELECT count(*) {_OVERWRITTEN}")), self._held_before)
+        told += f" {'be overwritten' if is_any else 'become empty'}: --max-update {consent} allows them"
+        self._set.warn("DST-B4", told, self._set.row.name)
+        rows = t.fetch(f"SELECT w.uri, w.path {which} ORDER BY w.n") if options.dry_run else []
+        t.run(f"{_HOLD_UPDATES} {which}", (number, self._run.now(), HELD_UPDATE))
+        t.run(f"DELETE FROM temp.work WHERE n IN (SELECT w.n {which})")  # noqa: S608
+        return [PlannedAction("hold back", uri, printable_path(path)) for uri, path in rows]
 
     def _delete(self, tree: FileTree) -> None:
         """Remove files, a batch at a time: first the file, then the row (a killed run repeats it without harm).
@@ -409,11 +472,12 @@ class Applier:
             told += f" --max-delete {consent_for(deletions + earlier, self._held_before)} allows them"
         self._set.warn("DST-B4", told, self._set.row.name)
 
-    def _show_plan(self, deletions: int, *, allowed: bool) -> None:
+    def _show_plan(self, deletions: int, held_updates: list[PlannedAction], *, allowed: bool) -> None:
         report, tree = self._set.report, self._run.tree
         report.deleted = deletions if allowed else 0
-        report.held_back = 0 if allowed else deletions
-        if deletions and not allowed and self._run.options.delete:
+        report.held_back = len(held_updates) + (0 if allowed else deletions)
+        report.plan += held_updates
+        if held_updates or (deletions and not allowed and self._run.options.delete):
             self._set.statuses.append(Exit.TRANSFERS_FAILED)
         with self._run.database.write() as t:
             for n, held, uri, path, *listed in t.rows(

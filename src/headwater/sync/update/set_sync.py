@@ -25,12 +25,14 @@ from headwater.sync.source_times import format_micros
 from headwater.sync.state import (
     CHANGE_DUMP,
     CHANGE_LIST,
+    HELD_UPDATE,
     Offer,
     SetRow,
     any_refused,
     failure_count,
     held_back_count,
     held_count,
+    held_updates_count,
     keep_changed,
     keep_position,
     keep_validators,
@@ -410,12 +412,16 @@ def summarise(context: SetContext) -> None:
         report.failed = failure_count(t, row.id)
         report.held = held_count(t, row.id)
         report.newer_than_listed = unconfirmed_count(t, row.id)
+        held_updates = held_updates_count(t, row.id)
         if not run.options.dry_run:
-            report.held_back = held_back_count(t, row.id)
-        query = f"SELECT uri, reason, tries, wait_until FROM failures WHERE set_id = ? LIMIT {_MOST_FAILURES}"  # noqa: S608
+            report.held_back = held_back_count(t, row.id) + held_updates
+        query = (
+            "SELECT uri, reason, tries, wait_until FROM failures"  # noqa: S608  our own number
+            f" WHERE set_id = ? AND reason <> ? LIMIT {_MOST_FAILURES}"
+        )
         report.failures = [
             FailedTransfer(uri, reason, tries, format_micros(wait_until) if (wait_until or 0) > run.now() else None)
-            for uri, reason, tries, wait_until in t.rows(query, (row.id,))
+            for uri, reason, tries, wait_until in t.rows(query, (row.id, HELD_UPDATE))
         ]
         refused = refused_entries(t, row.id)
     report.refused, report.skipped = refused.refused, refused.skipped
@@ -425,7 +431,7 @@ def summarise(context: SetContext) -> None:
     report.unchanged = min(report.unchanged, max(0, report.held - new))  # a baseline and changes see many twice
     report.base = row.base
     report.position = format_micros(row.position.time) if row.position else None
-    undeleted = report.held_back and run.options.delete
+    undeleted = held_updates or (report.held_back and run.options.delete)
     if (report.failed or undeleted) and not run.options.dry_run:
         context.statuses.append(Exit.TRANSFERS_FAILED)
     if refused or report.newer_than_listed:

@@ -1,0 +1,133 @@
+"""The guard over updates: a source that empties or overwrites most of its files is held back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headwater.sync.copy_status import copy_status
+from tests.support.copying import DONE, FAILED, go, tree
+from tests.support.fake_source import Site, Source
+from tests.support.program import run_here
+
+
+@pytest.fixture
+def many(source: Source, dest: Path) -> Site:
+    """A source of 40 files, and a copy of it."""
+    site = Site(source)
+    for number in range(40):
+        site.put(f"f{number}.txt", b"body %d\n" % number)
+    site.publish()
+    assert go(source.base, dest).status == DONE
+    return site
+
+
+def overwrite(site: Site, count: int, body: bytes, first: int = 0) -> None:
+    for number in range(first, first + count):
+        site.put(f"f{number}.txt", body)
+    site.publish()
+
+
+def test_a_source_that_empties_its_files_is_held_back(source: Source, many: Site, dest: Path) -> None:
+    before = tree(dest)
+    overwrite(many, 40, b"")
+    for _ in range(2):
+        ran = go(source.base, dest)
+        (note,) = [one.message for one in ran.notices if one.rule == "DST-B4"]
+        assert note.startswith("40 updates are held back, 100% of what is held would become empty: --max-update 1.00")
+        assert (ran.status, ran.one.held_back, ran.one.updated, ran.one.failed) == (FAILED, 40, 0, 0)
+        assert tree(dest) == before
+    status = copy_status(dest)
+    assert (status.held_back, status.failed, status.exit_status) == (40, 0, FAILED)
+    ran = go(source.base, dest, max_update=1)
+    assert (ran.status, ran.one.held_back, ran.one.updated) == (DONE, 0, 40)
+    assert set(tree(dest).values()) == {b""}
+    assert copy_status(dest).exit_status == DONE
+
+
+@pytest.mark.parametrize("by", ["changes", "list"])
+def test_few_that_become_empty_are_updated(source: Source, many: Site, dest: Path, by: str) -> None:
+    overwrite(many, 10, b"")
+    ran = go(source.base, dest, baseline=by == "list")
+    assert (ran.status, ran.one.updated, ran.one.held_back) == (DONE, 10, 0)
+
+
+def test_others_are_updated_while_some_wait(source: Source, many: Site, dest: Path) -> None:
+    overwrite(many, 20, b"")
+    many.put("new.txt", b"new")
+    many.put("f30.txt", b"another")
+    many.publish()
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.created, ran.one.updated, ran.one.held_back) == (FAILED, 1, 1, 20)
+    overwrite(many, 1, b"", first=35)  # one more: it waits with the others
+    for number in range(60):  # and files that come since let none of them go
+        many.put(f"later{number}.txt", b"later")
+    many.publish()
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.created, ran.one.held_back) == (FAILED, 60, 21)
+
+
+def test_what_is_put_right_at_the_source_waits_no_more(source: Source, many: Site, dest: Path) -> None:
+    before = tree(dest)
+    overwrite(many, 40, b"")
+    assert go(source.base, dest).one.held_back == 40
+    for name, body in before.items():
+        many.put(name, body)
+    many.publish()
+    ran = go(source.base, dest)
+    assert (ran.status, ran.one.held_back, ran.one.updated, tree(dest)) == (DONE, 0, 0, before)
+
+
+def test_what_is_deleted_at_the_source_waits_as_a_deletion(source: Source, many: Site, dest: Path) -> None:
+    overwrite(many, 40, b"")
+    assert go(source.base, dest).one.held_back == 40
+    for number in range(40):
+        many.drop(f"f{number}.txt")
+    many.publish()
+    assert go(source.base, dest).one.held_back == 40
+    ran = go(source.base, dest, max_delete=1)
+    assert (ran.status, ran.one.deleted, ran.one.held_back) == (DONE, 40, 0)
+
+
+def test_without_a_length_the_hash_of_nothing_tells(source: Source, many: Site, dest: Path) -> None:
+    overwrite(many, 40, b"")
+    many.publish_list([many.resource(name, length=None) for name in many.files])
+    entries = [many.change(*one, length=None) for one in many.changes]
+    many.publish_changes(entries=entries)
+    assert go(source.base, dest).one.held_back == 40
+
+
+def test_all_updates_count_where_the_user_names_a_share(source: Source, many: Site, dest: Path) -> None:
+    overwrite(many, 30, b"encrypted")
+    ran = go(source.base, dest, max_update=0.5)
+    (note,) = [one.message for one in ran.notices if one.rule == "DST-B4"]
+    assert note.startswith("30 updates are held back, 75% of what is held would be overwritten: --max-update 0.75")
+    assert (ran.status, ran.one.held_back, ran.one.updated) == (FAILED, 30, 0)
+    ran = go(source.base, dest, max_update=0.75)
+    assert (ran.status, ran.one.held_back, ran.one.updated) == (DONE, 0, 30)
+
+
+def test_repair_of_all_files_is_no_update(source: Source, many: Site, dest: Path) -> None:
+    for number in range(40):
+        (dest / f"f{number}.txt").write_bytes(b"damaged")
+    ran = go(source.base, dest, repair=True, max_update=0.1)
+    assert (ran.status, ran.one.held_back) == (DONE, 0)
+    assert tree(dest)["f7.txt"] == b"body 7\n"
+
+
+def test_a_dry_run_shows_what_would_be_held_back(source: Source, many: Site, dest: Path) -> None:
+    overwrite(many, 40, b"")
+    done = run_here("sync", "--dry-run", source.base, dest, "--json")
+    (one,) = json.loads(done.stdout)["sets"]
+    assert (done.returncode, one["held_back"], one["updated"]) == (FAILED, 40, 0)
+    assert {(line["action"], line["path"]) for line in one["plan"]} == {("hold back", name) for name in tree(dest)}
+
+
+def test_what_waits_can_be_forgotten(source: Source, many: Site, dest: Path) -> None:
+    before = tree(dest)
+    overwrite(many, 40, b"")
+    assert go(source.base, dest).one.held_back == 40
+    assert run_here("forget", dest, "--held-back").returncode == DONE
+    assert (copy_status(dest).held_back, tree(dest)) == (0, before)
