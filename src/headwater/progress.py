@@ -58,6 +58,11 @@ class Done(msgspec.Struct, frozen=True):
     set_name: str = ""
     """The set of resources that it belongs to."""
 
+    kept: str | None = None
+    """Where the file is kept that was replaced or deleted (`backup_dir`), and its hash, as the copy had recorded it."""
+
+    old_hash: str | None = None
+
 
 def ignored(_done: Done) -> None:
     """What hears of each resource for a caller that does not want to."""

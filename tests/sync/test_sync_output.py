@@ -90,7 +90,7 @@ def test_what_was_done_is_told_in_a_file(source: Source, site: Site, dest: Path,
     assert capsys.readouterr() == ("", "")
     with table.open(newline="") as file:
         names, *rows = csv.reader(file)
-    assert names == ["time", "action", "uri", "path", "octets", "reason", "set"]
+    assert names == ["time", "action", "uri", "path", "octets", "reason", "set", "kept", "old_hash"]
     assert sorted((row[1], row[3], row[4]) for row in rows) == [
         ("created", "f1.txt", "7"), ("deleted", "'=1+2.txt", "0"),
     ]  # fmt: skip
@@ -154,7 +154,7 @@ def test_a_file_of_changes_that_was_moved_away_is_begun_anew(tmp_path: Path, nam
     line = path.read_text().splitlines()[is_table:]
     assert len(line) == 1
     assert "http://h.example/d" in line[0]
-    assert line[0].endswith("one" if is_table else '"set":"one"}')
+    assert line[0].endswith("one,," if is_table else '"set":"one","kept":null,"old_hash":null}')
 
 
 def test_a_quiet_audit_speaks_only_where_something_is_wrong(

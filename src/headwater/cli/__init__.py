@@ -23,6 +23,8 @@ from headwater.version import __version__
 _HELP = {
     "sync": "Copy a source into a folder, verified, and keep the copy current.",
     "audit": "Prove by hash whether a copy is in sync; changes nothing.",
+    "export": "Write a manifest or a bag of a copy, without its source.",
+    "restore": "Rebuild what a copy had at a time from what its runs have kept.",
     "explore": "Show what a source offers, as a tree.",
     "inspect": "Read one ResourceSync document or package and show what is in it.",
     "publish": "Publish a folder as static files for any web server.",
@@ -39,7 +41,9 @@ _HELP = {
     "rdf": "RDF datasets: canonical form, hash, difference, patches.",
     "completion": "Print the completion script of a shell.",
 }
-_MODULES = dict.fromkeys(("retry", "forget", "allow-deletions"), "headwater.cli.failed_and_held_back")
+_MODULES = dict.fromkeys(("retry", "forget", "allow-deletions"), "headwater.cli.failed_and_held_back") | dict.fromkeys(
+    ("export", "restore"), "headwater.cli.export"
+)
 """Modules of several commands, each by its own name there; one of a single command has its name, and it `command`."""
 COMMANDS = tuple(_HELP)
 

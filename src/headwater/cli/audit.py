@@ -1,39 +1,42 @@
 """`headwater audit`: proves by hash whether a copy is in sync, and changes nothing."""
 
-import datetime as dt
 import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
 from headwater.cli.output import (
+    encoded_json,
     json_document,
     json_option,
     lines_of,
     lines_of_all,
     listening,
+    output_faults,
+    see_outside,
     sets_to_show,
     show,
     show_some,
 )
 from headwater.cli.shared_options import (
     ACCESS_HEADINGS,
+    COPY,
     SectionedCommand,
+    SourceAddress,
     compared_store_options,
-    dest_argument,
     given_options,
     option,
     source_options,
-    url_argument,
     with_sparql_user,
 )
 from headwater.cli.stop_signal import terminated
 from headwater.sync.audit.auditor import audit
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import AuditReport, SetAudit
-from headwater.version import __version__
 
 _SHOWN = 20
 _MOST_SETS = 100
@@ -43,8 +46,9 @@ _HEADINGS = {"sets": "What is compared", "store": "Triplestores", **ACCESS_HEADI
 
 
 @click.command(name="audit", cls=SectionedCommand, headings=_HEADINGS)
-@url_argument
-@dest_argument
+@click.argument("url", type=SourceAddress(), required=False, metavar="URL")
+@click.argument("dest", type=COPY, required=False, metavar="DEST")
+@option("--local DEST", "In place of URL and DEST: compare the files with DEST's own record; ask no source.", COPY)
 @option("--set NAME", "Only this set (may be repeated).", name="sets", multiple=True)
 @option("--base URI", "The base of the names, for a copy by another tool.")
 @option("--allow-host HOST", "Also expect this host's resources.", name="allow_hosts", multiple=True)
@@ -56,30 +60,60 @@ _HEADINGS = {"sets": "What is compared", "store": "Triplestores", **ACCESS_HEADI
 )
 @compared_store_options
 @source_options
+@option(
+    "--evidence FILE",
+    "Write each file that was compared to FILE, as a line of JSON with its digests; the last line is the report.",
+    click.Path(path_type=Path, dir_okay=False),
+)
 @option("-q, --quiet", "Print nothing unless the verdict is another one than in sync.")
 @json_option
-def command(url: str, dest: Path, quiet: bool, as_json: bool, **wanted: Any) -> int:
+def command(
+    url: str | None,
+    dest: Path | None,
+    local: Path | None,
+    evidence: Path | None,
+    quiet: bool,
+    as_json: bool,
+    **wanted: Any,
+) -> int:
     """Compare the copy in DEST with what the source behind URL lists, every file by its hash; nothing is modified.
 
     Where the source lists no hash, a file has to be the one that was placed, by the hash that the copy has recorded,
     and to have the length and the time that are listed. A copy without state is compared by length and time alone
-    there. How many files were compared by what is told.
+    there. How many files were compared by what is told. With --local DEST every file has to be the one that was placed,
+    by the hash that the copy has recorded: so a copy is proved whose source is gone.
 
     Exit status 0: in sync. 1: not in sync. 5: undetermined, because the source cannot be read as a whole or changed
     meanwhile, a file of the copy cannot be read, or nothing at all could be compared.
     """
     options = SyncOptions(**with_sparql_user(given_options(wanted)))
-    began_at = dt.datetime.now(dt.UTC)
+    copy = local or dest
+    if copy is None or (local is None) == (url is None) or (dest is None) != (url is None):
+        raise click.UsageError("the copy is named by URL and DEST, or by --local DEST alone")
     gc.freeze()  # as `sync` does
     gc.set_threshold(50_000, 20, 20)
     with listening(quiet=quiet) as listener, terminated():  # datasets have large temporary files
-        report = audit(url, dest, options, listener=listener)
+        with _written(evidence, copy) as write:
+            report = audit(url, copy, options, listener=listener, each=write)
+            if write is not None:
+                write(replace(report, sets=[replace(one, findings=[]) for one in report.sets]))
         listener.close(report.exit_status)
     if as_json:
-        json_document({"time": began_at, "version": __version__, **asdict(report)})
+        json_document(report)
     elif report.exit_status or not quiet:
         _show(report)
     return report.exit_status
+
+
+@contextmanager
+def _written(path: Path | None, copy: Path) -> Iterator[Callable[[object], object] | None]:
+    """What writes each of its values as a line of JSON to the file, if there is to be one."""
+    if path is None:
+        yield None
+        return
+    see_outside(path, copy, "--evidence")
+    with output_faults(str(path)), path.open("wb") as file:
+        yield lambda value: file.write(encoded_json(value))
 
 
 def _show(report: AuditReport) -> None:
@@ -95,16 +129,16 @@ def _show(report: AuditReport) -> None:
         count = len(one.findings) + one.findings_are_cut
         show_some(lines, _SHOWN, count=count, indent="  ", rest=" (--json lists them)")
         show(one, _UNREADABLE)
-        if (one.missing or one.different) and past is None:
+        if (one.missing or one.different) and (past is None or report.local):
             click.echo(_TO_REPAIR)
-    if past is not None and any(one.missing or one.different for one in report.sets):
+    if past is not None and not report.local and any(one.missing or one.different for one in report.sets):
         is_same = report.as_of == report.copy_as_of
         kept = f"as of {report.copy_as_of}" if report.copy_as_of else "of no time"
         show(report, _FETCH_THEN if is_same else _OTHER_TIME if report.as_of else _AS_OF_THEN, kept=kept)
     if rest:
         verdicts = " or ".join(sorted({set_audit.verdict for set_audit in rest}))
         click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {verdicts}; {_counts(rest)}")
-    show(report, "{verdict}[ as of {as_of}] ({seconds})")
+    show(report, "{verdict}[ as of {as_of}][{local} with its own record: no source was asked] ({seconds})")
 
 
 def _counts(sets: list[SetAudit]) -> str:

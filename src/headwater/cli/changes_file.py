@@ -14,14 +14,15 @@ from typing import IO, TYPE_CHECKING, Final
 from headwater.cli.output import (
     encoded_json,
     printable,
+    see_outside,
 )
-from headwater.errors import StoreFault, UsageFault
+from headwater.errors import StoreFault
 
 if TYPE_CHECKING:
     from headwater.progress import Done
 
 
-COLUMNS: Final = ("time", "action", "uri", "path", "octets", "reason", "set")
+COLUMNS: Final = ("time", "action", "uri", "path", "octets", "reason", "set", "kept", "old_hash")
 _FORMULA: Final = ("=", "+", "-", "@")
 """With these a field begins that a spreadsheet executes: names in a copy are a stranger's."""
 
@@ -35,8 +36,7 @@ class ChangesFile:
 
     def __init__(self, path: Path, destination: Path) -> None:
         """Begin it. Raises UsageFault where it is in the copy, StoreFault where it cannot be opened."""
-        if path.resolve().is_relative_to(destination.resolve()):
-            raise UsageFault("the file of --changes lies in the copy, where audits would find it", where=str(path))
+        see_outside(path, destination, "--changes")
         self._path = Path(os.path.abspath(path))
         self._is_csv = path.suffix.lower() == ".csv"
         self._lock = threading.Lock()
@@ -46,7 +46,8 @@ class ChangesFile:
     def tell(self, done: Done) -> None:
         """Append a resource, with the time of now. Raises StoreFault."""
         time = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        values = (time, done.action, done.uri, done.path, done.octets, done.reason, done.set_name)
+        kept = (done.kept, done.old_hash)
+        values = (time, done.action, done.uri, done.path, done.octets, done.reason, done.set_name, *kept)
         self._append(_csv_line(values) if self._is_csv else encoded_json(dict(zip(COLUMNS, values, strict=True))))
 
     def _append(self, line: bytes) -> None:
@@ -68,7 +69,7 @@ class ChangesFile:
                 self._pipe.close()
 
 
-def _csv_line(values: tuple[str | int, ...]) -> bytes:
+def _csv_line(values: tuple[str | int | None, ...]) -> bytes:
     text = io.StringIO()
     shown = [printable(one) if isinstance(one, str) else one for one in values]
     harmless = [f"'{one}" if isinstance(one, str) and one.startswith(_FORMULA) else one for one in shown]

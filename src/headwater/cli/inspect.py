@@ -1,6 +1,5 @@
 """`headwater inspect`: reads one ResourceSync document or package of any kind and shows what is in it."""
 
-import datetime as dt
 import os
 import shutil
 import sys
@@ -25,9 +24,8 @@ from headwater.packages.zip_reader import ZipMember
 from headwater.quantities import human_octets
 from headwater.spec.kinds import RULES
 from headwater.spec.reader import Reader, Warned
-from headwater.spec.records import Document, Entry, Link
+from headwater.spec.records import Document, Entry, Link, written
 from headwater.spec.text_values import DocumentFault
-from headwater.spec.times import Coarse
 from headwater.sync.connection import Unreachable
 from headwater.sync.options import SyncOptions
 
@@ -78,7 +76,7 @@ class _JsonView(_View):
         self.entries([])
         reader = self.reader
         document = reader.document
-        told = _plain(document) if document else {}
+        told = document.to_dict() if document else {}
         rest: dict[str, Any] = {
             "target": self.target,
             "kind": document.kind.value if document else None,
@@ -87,7 +85,7 @@ class _JsonView(_View):
             "capability": document.capability if document else None,
             "version": reader.version,
             "attributes": {name: value for name, value in told.items() if name not in ("kind", "capability", "links")},
-            "links": [_plain(link) for link in document.links] if document else [],
+            "links": [link.to_dict() for link in document.links] if document else [],
             "entry_count": reader.entry_count,
             "skipped_count": reader.skipped_count,
             "octets": reader.octet_count,
@@ -152,33 +150,12 @@ class _TextView(_View):
             self._lines = ()
 
 
-def _written(value: object) -> str:
-    """A time that was written coarser than a second, as it was written (RS-TIME-03)."""
-    if not isinstance(value, Coarse):
-        raise NotImplementedError(type(value).__name__)
-    span = value.until - value
-    if span <= dt.timedelta(minutes=1):
-        return value.isoformat(timespec="minutes")[:-6] + "Z"
-    if span <= dt.timedelta(days=1):
-        return f"{value.year:04d}-{value.month:02d}-{value.day:02d}"
-    return f"{value.year:04d}-{value.month:02d}" if span <= dt.timedelta(days=31) else f"{value.year:04d}"
-
-
-_encoder = msgspec.json.Encoder(enc_hook=_written)
-
-
-def _plain(record: Entry | Link | Document) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_written)
-    if record.extra:
-        plain["extra"] = dict(record.extra)
-    if not isinstance(record, Link) and record.links:
-        plain["links"] = [_plain(link) for link in record.links]
-    return plain
+_encoder = msgspec.json.Encoder(enc_hook=written)
 
 
 def _encoded(entry: Entry) -> bytes:
     has_extra = entry.extra or any(link.extra for link in entry.links)
-    return harmless_json(_encoder.encode(_plain(entry) if has_extra else entry))
+    return harmless_json(_encoder.encode(entry.to_dict() if has_extra else entry))
 
 
 def _warning_line(warned: Warned) -> str:
@@ -189,7 +166,7 @@ def _warning_line(warned: Warned) -> str:
 
 def _facts(record: Entry | Link | Document, *said: str) -> list[tuple[str, str]]:
     """What a record states besides what is `said` already: names and values, as in JSON."""
-    plain = _plain(record)
+    plain = record.to_dict()
     stated = {name: value for name, value in plain.items() if name not in ("extra", "links", "absent", *said)}
     return [(printable(name), printable(str(value))) for name, value in (stated | plain.get("extra", {})).items()]
 

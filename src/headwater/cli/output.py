@@ -20,6 +20,8 @@ from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headwater.cli.progress_output import ProgressOutput
     from headwater.progress import Notice
 
@@ -71,6 +73,12 @@ def output_faults(output: str) -> Iterator[None]:
         if output == STANDARD:
             name, where, advice = "standard output", None, "Make room where it goes to."
         raise StoreFault(f"{name} cannot be written: {cause.strerror}", where=where, advice=advice) from cause
+
+
+def see_outside(path: Path, copy: Path, option: str) -> None:
+    """See that a file that a command writes is not in a copy. Raises UsageFault."""
+    if path.resolve().is_relative_to(copy.resolve()):
+        raise UsageFault(f"the file of {option} lies in the copy, where audits would find it", where=str(path))
 
 
 def complain(error: HeadwaterError) -> None:

@@ -8,11 +8,13 @@ reads it (RS-MD-05, AMB-28).
 import datetime as dt
 import re
 from enum import Enum
+from typing import Any
 
 import msgspec
 
 from headwater.errors import UsageFault
 from headwater.spec.kinds import RULES, Kind
+from headwater.spec.times import Coarse
 
 # digests as the `hash` attribute writes them: `algorithm:hex`, several to a value (RS-MD-05, AMB-28, AMB-32)
 
@@ -77,6 +79,33 @@ Extra = tuple[tuple[str, str], ...]
 """Attributes of other namespaces, kept as (`{namespace}name`, value) pairs (RS-DOC-13, RS-MD-14)."""
 
 
+def written(value: object) -> str:
+    """A time that was written coarser than a second, as it was written (RS-TIME-03)."""
+    if not isinstance(value, Coarse):
+        raise NotImplementedError(type(value).__name__)
+    span = value.until - value
+    if span <= dt.timedelta(minutes=1):
+        return value.isoformat(timespec="minutes")[:-6] + "Z"
+    if span <= dt.timedelta(days=1):
+        return f"{value.year:04d}-{value.month:02d}-{value.day:02d}"
+    return f"{value.year:04d}-{value.month:02d}" if span <= dt.timedelta(days=31) else f"{value.year:04d}"
+
+
+class ToDict:
+    """A record that can be had as a dictionary."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as values that `json.dumps` takes, with the keys that the commands write with `--json`."""
+        plain: dict[str, Any] = msgspec.to_builtins(self, enc_hook=written)
+        if extra := getattr(self, "extra", None):
+            plain["extra"] = dict(extra)
+        if links := getattr(self, "links", None):
+            plain["links"] = [link.to_dict() for link in links]
+        return plain
+
+
 class ChangeKind(Enum):
     """The nature of a change (RS-MD-02)."""
 
@@ -85,7 +114,7 @@ class ChangeKind(Enum):
     DELETED = "deleted"
 
 
-class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Link(ToDict, msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One `rs:ln`: `rel` leads to `href`; the other attributes are about the related resource (RS-LN-01…06)."""
 
     rel: str
@@ -106,7 +135,7 @@ class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
         return parse_hash(self.hash).digests if self.hash else ()
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Entry(ToDict, msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One `url` or `sitemap`: `loc` and what the document says about it.
 
     The fields are the attributes of the standard: `loc`, `lastmod`, `changefreq`, `capability`, `change`, `datetime`,
@@ -181,7 +210,7 @@ class AbsentResource(msgspec.Struct, frozen=True, gc=False):
     reason: AbsenceReason | None = None
 
 
-class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Document(ToDict, msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The head of a document: its kind, its root `rs:md` and `rs:ln`.
 
     `capability` is the attribute as written (None for a plain Sitemap, AMB-02); `kind` is what we take it for.

@@ -4,18 +4,21 @@ Of the last run, and of each set, the result is kept for `headwater status`.
 """
 
 import contextlib
+import datetime as dt
 from typing import NamedTuple
 
 import msgspec
 
 from headwater.errors import Exit, HeadwaterError, disk_fault
+from headwater.spec.records import ToDict
 from headwater.storage.database import Database
 from headwater.storage.transaction import DatabaseFault, Transaction
 from headwater.sync.state import fact, keep_fact
 from headwater.typed_decoding import from_json
+from headwater.version import __version__
 
 
-class PlannedAction(msgspec.Struct, frozen=True):
+class PlannedAction(ToDict, msgspec.Struct, frozen=True):
     """One line of a plan."""
 
     action: str
@@ -23,7 +26,7 @@ class PlannedAction(msgspec.Struct, frozen=True):
     path: str
 
 
-class FailedTransfer(msgspec.Struct, frozen=True):
+class FailedTransfer(ToDict, msgspec.Struct, frozen=True):
     """One remembered failure. `waits_until`: the source asked, by `Retry-After`, not to be asked again before."""
 
     uri: str
@@ -82,7 +85,7 @@ class DatasetReport(msgspec.Struct, kw_only=True):
     stores: list[StoreReport] = []
 
 
-class SetReport(msgspec.Struct, kw_only=True):
+class SetReport(ToDict, msgspec.Struct, kw_only=True):
     """What a run did for one set. Counts are of resources; `position` and `at` are source times."""
 
     name: str
@@ -146,7 +149,7 @@ class SetReport(msgspec.Struct, kw_only=True):
         return way
 
 
-class SyncReport(msgspec.Struct, kw_only=True):
+class SyncReport(ToDict, msgspec.Struct, kw_only=True):
     """What a run did. `exit_status` is that of the command."""
 
     source: str
@@ -205,11 +208,13 @@ UNREADABLE, UNVERIFIABLE, CHANGED = "unreadable", "unverifiable", "changed durin
 IN_SYNC, NOT_IN_SYNC, UNDETERMINED = "in sync", "not in sync", "undetermined"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Finding(ToDict, msgspec.Struct, frozen=True):
     """One discrepancy: a file that is missing, differs or cannot be read, or one that no list has.
 
     A folder that cannot be read is a finding too: whether there are files in it that no list has is unknown.
     `expected` and `found` are digests, `algorithm:hex`: of the source's list, or else of the copy's own record.
+    Whoever hears of each file of an audit hears of those that are `same` as well: `found` has the digests, with blanks
+    between them, that are as expected, `proof` is `same_by_hash`, `same_by_record` or `same_by_time`.
     """
 
     verdict: str
@@ -218,6 +223,8 @@ class Finding(msgspec.Struct, frozen=True):
     reason: str = ""
     expected: str | None = None
     found: str | None = None
+    set_name: str = ""
+    proof: str | None = None
 
 
 class StoreAudit(msgspec.Struct, kw_only=True):
@@ -234,7 +241,7 @@ class StoreAudit(msgspec.Struct, kw_only=True):
     dataset_sha256: str | None = None
 
 
-class SetAudit(msgspec.Struct, kw_only=True):
+class SetAudit(ToDict, msgspec.Struct, kw_only=True):
     """The audit of one set: counts of resources, and what is not the same."""
 
     name: str
@@ -251,6 +258,9 @@ class SetAudit(msgspec.Struct, kw_only=True):
 
     same_by_time: int = 0
     """Neither hash is there: length and time alone are as listed."""
+
+    algorithms: dict[str, int] = {}
+    """How many of these files were compared by a digest of each algorithm."""
 
     missing: int = 0
     extra: int = 0
@@ -275,11 +285,20 @@ class SetAudit(msgspec.Struct, kw_only=True):
     """The triplestores that follow the dataset of the set, where the user names some."""
 
 
-class AuditReport(msgspec.Struct, kw_only=True):
+class AuditReport(ToDict, msgspec.Struct, kw_only=True):
     """The audit of a copy. `verdict`: `in sync`, `not in sync` or `undetermined`."""
+
+    time: dt.datetime | None = None
+    """When it began."""
+
+    version: str = __version__
+    """The version of Headwater."""
 
     source: str
     destination: str
+    local: bool = False
+    """Whether it is compared with the copy's own record alone: what was placed, and not what the source lists."""
+
     as_of: str | None = None
     """The moment that it is compared with; None: the present."""
 

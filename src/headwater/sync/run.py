@@ -189,6 +189,15 @@ def working_copy(
         with database.read() as t:
             return int(t.value("SELECT max(size, 0) FROM resources WHERE path = ?", (path,)) or 0)
 
+    def told(done: Done) -> None:
+        """Tell of a resource, with what the backup has kept of it. Its row is still as it was."""
+        if backup is not None and (kept := backup.kept.pop(done.path, None)) is not None:
+            with database.read() as t:
+                digest = t.value("SELECT digest FROM resources WHERE path = ?", (kept[0],))
+            done = msgspec.structs.replace(done, kept=str(kept[1]), old_hash=digest)
+        task.each(done)
+
+    each = task.each if backup is None or task.each is ignored else told
     with contextlib.ExitStack() as stack:
         tree, number, held = None, 0, 0
         recovery = CrashRecovery(database, root, task.now, task.each)
@@ -214,7 +223,7 @@ def working_copy(
             source=task.url,
             destination=str(root),
             listener=task.listener,
-            each=task.each,
+            each=each,
             now=now,
             lock=lock,
             adopt=adopt,

@@ -20,14 +20,14 @@ from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.audit.comparison import TABLES, SetComparison
 from headwater.sync.audit.verdicts import judge_copy, judge_stores
-from headwater.sync.connection import starting_uri
+from headwater.sync.connection import Scope, starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, any_patches_alone
 from headwater.sync.options import Choice, SyncOptions, given_options
 from headwater.sync.packages.dump_documents import DumpLists
-from headwater.sync.reports import AuditReport, SetAudit
+from headwater.sync.reports import AuditReport, Finding, SetAudit
 from headwater.sync.run import begin_work, open_transport, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.moved_sets import check_source, match, rows_of
@@ -40,11 +40,12 @@ from headwater.typed_decoding import from_json
 
 
 def audit(
-    url: str,
+    url: str | None,
     destination: Path | str,
     options: SyncOptions | None = None,
     *,
     listener: Listener = silent,
+    each: Callable[[Finding], object] | None = None,
     transport: Transport | None = None,
     now: Callable[[], dt.datetime] = utcnow,
 ) -> AuditReport:
@@ -53,16 +54,19 @@ def audit(
     Every file is hashed, and compared with the source's hash, or where none is listed with the copy's own record of
     what was placed; the counts say what each was proved by.
 
-    With `options.at` it is compared with what the source was at that time.
+    With `options.at` it is compared with what the source was at that time. Without a `url` no source is asked: every
+    file that the copy holds is compared with the digest that the copy has recorded of what was placed.
+
+    `each` hears of every file: first of those that are the same, in the end of the findings of its set.
 
     Raises UsageFault when there is no such folder or the options are invalid, SourceFault when the source cannot be
     read at all, StoreFault when the copy cannot be read, and Undetermined when there is no Resource List to compare
     with.
     """
     options = given_options(options)
-    began = time.monotonic()
+    began, began_at = time.monotonic(), now()
     root = Path(os.path.abspath(destination))
-    url = starting_uri(url)
+    url = None if url is None else starting_uri(url)
     if options.base is not None:
         base_folder(options.base)
     if not root.is_dir():
@@ -73,11 +77,12 @@ def audit(
             advice="Name the folder of a copy; `headwater sync URL DEST` makes one.",
         )
     home = DestinationFolder(root)
-    with home.at_rest(), open_transport(url, options, transport) as wire, state_copy(home) as database:
+    with home.at_rest(), open_transport(url or "", options, transport) as wire, state_copy(home) as database:
         begin_work(wire, database)
         documents = Documents(wire, listener, now=now)
         moment = None if options.at is None else check_past(options.at, micros(now()) or 0)
-        report = _Audit(url, root, options, listener, documents, database, moment).run()
+        report = _Audit(url, root, options, listener, documents, database, moment, each).run()
+    report.time = began_at
     report.seconds = round(time.monotonic() - began, 3)
     return report
 
@@ -86,23 +91,26 @@ def audit(
 class _Audit:
     """The audit of all sets, in a private copy of the state of the copy."""
 
-    url: str
+    url: str | None
     root: Path
     options: SyncOptions
     listener: Listener
     documents: Documents
     database: Database
     moment: int | None
+    each: Callable[[Finding], object] | None
 
     def run(self) -> AuditReport:
         """Compare with what is, or with what was at a moment."""
-        report = AuditReport(source=self.url, destination=str(self.root), as_of=format_micros(self.moment))
+        report = AuditReport(source=self.url or "", destination=str(self.root), as_of=format_micros(self.moment))
         with self.database.write() as t:
             t.run(TABLES)
             known = sets(t)
             copied, url = fact(t, AS_OF), fact(t, "url")
             self.documents.moved |= moved_documents(t)
         report.copy_as_of = None if copied is None else format_micros(int(copied))
+        if self.url is None:
+            return self._by_record(report, known, url)
         wanted, sitemap = wanted_of(self.options, known), takes_sitemaps(self.options, known)
         found = Discovery(self.documents, sitemap=sitemap, wanted=wanted).find(self.url)
         matches = match(self.documents, known, found, url)
@@ -130,6 +138,20 @@ class _Audit:
         judge_copy(report, whole=not found.faults and not found.detours)
         return report
 
+    def _by_record(self, report: AuditReport, known: list[SetRow], source: str | None) -> AuditReport:
+        """Compare with what the copy has recorded of the files that it has placed."""
+        if not known or self.moment is not None:
+            what = "its own record is of the present" if known else "this folder is no copy"
+            raise UsageFault(what, code="HW-SYN-20", where=str(self.root))
+        report.source, report.local = source or "", True
+        for row in pick(known, self.options.sets, str(self.root)) if self.options.sets else known:
+            context = ListContext(self.documents, self.database, Scope(frozenset()), self.listener)
+            root, choice = Path(os.path.realpath(self.root)), SyncOptions().choice
+            comparison = SetComparison(context, None, row, choice, root, self.options, None, self.each)
+            report.sets.append(comparison.run([one.folder for one in known if one.id != row.id]))
+        judge_copy(report, whole=True)
+        return report
+
     def _set(self, row: SetRow, final: str, others: list[str]) -> SetAudit:
         """The audit of one set, of what the last run has chosen, with the hosts that are let in or left out here."""
         options = self.options
@@ -143,11 +165,11 @@ class _Audit:
         if self.moment is not None and chosen.by_links:
             what = "what was chosen by metadata or by media types is compared with the present alone"
             raise UsageFault(what, where=str(self.root), advice="Leave out --at.")
-        scope = offered_scope(self.documents.moved, (self.url, final), chosen, row.offer)
+        scope = offered_scope(self.documents.moved, (self.url or "", final), chosen, row.offer)
         lists = DumpLists(self.documents)
         context = ListContext(lists, self.database, scope, self.listener, chosen, self._restate)
         root = Path(os.path.realpath(self.root))
-        comparison = SetComparison(context, self.documents, row, chosen, root, options, self.moment)
+        comparison = SetComparison(context, self.documents, row, chosen, root, options, self.moment, self.each)
         return comparison.run(others)
 
     def _restate(self, t: Transaction, set_id: int) -> None:

@@ -8,7 +8,7 @@ is listed are read and hashed for it (docs/extensions.md).
 import errno
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -46,6 +46,7 @@ from headwater.sync.options import Choice, SyncOptions
 from headwater.sync.past.evidence import EXISTED, UNKNOWN, Evidence
 from headwater.sync.reports import (
     BY_HASH,
+    BY_TIME,
     CHANGED,
     DIFFERENT,
     MISSING,
@@ -104,6 +105,15 @@ _EXPECT_LISTED = (
     "DELETE FROM temp.finding",
     f"{_EXPECT} temp.listed WHERE NOT refused",
 )
+_EXPECT_RECORDED = (
+    *_EXPECT_LISTED[:3],
+    "INSERT INTO temp.expected(uri, path, length, lastmod, mtime_ns, digest)"
+    " SELECT uri, path, nullif(size, -1), iif(digest IS NULL, mtime_ns / 1000, NULL), mtime_ns, digest FROM resources"
+    " WHERE set_id = ? AND path IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS temp.expected_path ON expected(path)",
+)
+"""What the copy has recorded of each file that it holds; where it knows no digest, length and time."""
+
 _EXPECT_CHANGED = (
     "DELETE FROM temp.expected WHERE uri IN (SELECT uri FROM temp.changed WHERE pending AND change = 'deleted')",
     f"{_EXPECT} temp.changed WHERE pending AND change != 'deleted'",
@@ -168,23 +178,25 @@ AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path IN (?1, ?2))"""
 _CHANGED_MEANWHILE = """
 UPDATE temp.finding SET verdict = ?, reason = '', expected = NULL, found = NULL
 WHERE verdict <> 'extra' AND uri IN (SELECT uri FROM temp.changed WHERE pending)"""
-_FINDINGS = "SELECT * FROM temp.finding ORDER BY verdict = 'extra', path LIMIT ?"
+_FINDINGS = "SELECT * FROM temp.finding ORDER BY verdict = 'extra', path"
 
 
 @dataclass
 class SetComparison:
     """Compares one set with what its source lists, or what it had at `moment`. Call `run` once.
 
-    `root` is the real path of the copy.
+    Without `documents` it is compared with the copy's own record. `root` is the real path of the copy. `each` hears of
+    every file.
     """
 
     context: ListContext
-    documents: Documents
+    documents: Documents | None
     row: SetRow
     choice: Choice
     root: Path
     options: SyncOptions
     moment: int | None
+    each: Callable[[Finding], object] | None = None
 
     def __post_init__(self) -> None:
         self._database = self.context.database
@@ -206,7 +218,11 @@ class SetComparison:
     def run(self, others: list[str]) -> SetAudit:
         """Compare, and judge. `others` are the folders of the other sets."""
         try:
-            if self.moment is None:
+            if self.documents is None:
+                with self._database.write() as t:
+                    for statement in _EXPECT_RECORDED:
+                        t.run(statement, (self.row.id,) if "?" in statement else ())
+            elif self.moment is None:
                 self._expect()
             else:
                 self._expect_past(self.moment)
@@ -215,14 +231,15 @@ class SetComparison:
             self.context.listener(Notice(fault.rule or fault.code, fault.what, fault.where))
         else:
             self._result.refused, self._result.skipped = self._refused.refused, self._refused.skipped
-            self._name()
-            with self._database.write() as t:
-                is_unhashed = t.one(_ANY_UNHASHED, (self.row.id,)) is not None
-            if is_unhashed and self.moment is None:  # of what is past no content can be asked for
-                from headwater.sync.dataset_sync import audit_dataset  # takes the RDF library along
+            if self.documents is not None:
+                self._name()
+                with self._database.write() as t:
+                    is_unhashed = t.one(_ANY_UNHASHED, (self.row.id,)) is not None
+                if is_unhashed and self.moment is None:  # of what is past no content can be asked for
+                    from headwater.sync.dataset_sync import audit_dataset  # takes the RDF library along
 
-                transport, name = self.documents.transport, self.options.dataset
-                self._content = audit_dataset(self.context, self.row.id, transport, self.root, name)
+                    transport, name = self.documents.transport, self.options.dataset
+                    self._content = audit_dataset(self.context, self.row.id, transport, self.root, name)
             with closing(self._fixity):
                 proved = self._compare()
             self._count_told_no_more()
@@ -383,10 +400,11 @@ class SetComparison:
         for block, results in pool.read(self._wanted(), request):
             findings = []
             for wanted, result in zip(block, results, strict=True):
-                found = _found_file(result)
+                found = found_file(result)
                 verdict, proof = self._judge(wanted, found)
                 if verdict == SAME:
                     proved[proof] += 1
+                    self._tell_same(wanted, found, proof)
                 else:
                     findings.append((verdict, wanted.uri, wanted.path, *self._shown(verdict, wanted, found)))
             if findings:
@@ -395,6 +413,15 @@ class SetComparison:
             done += len(block)
             self.context.listener(Progress("hashing", done))
         return proved
+
+    def _tell_same(self, wanted: ExpectedFile, found: FoundFile | None, proof: str) -> None:
+        digests = "" if found is None or proof == BY_TIME else found.digests
+        for one in digests.split():
+            name = one.partition(":")[0]
+            self._result.algorithms[name] = self._result.algorithms.get(name, 0) + 1
+        if self.each is not None:
+            same = Finding(SAME, wanted.uri, printable_path(wanted.path), found=digests or None, proof=proof)
+            self.each(msgspec.structs.replace(same, set_name=self.row.name))
 
     def _wanted(self) -> Iterator[ExpectedFile]:
         """What is expected, some thousand to a transaction: none stays open while files are read."""
@@ -472,7 +499,8 @@ class SetComparison:
         """Look once more: what has changed since the audit began is no finding (DST-Q). The past does not change."""
         with self._database.write() as t:
             suspicious = t.one("SELECT 1 FROM temp.finding WHERE verdict IN (?, ?) LIMIT 1", (MISSING, DIFFERENT))
-        if suspicious is None or self.moment is not None or self.row.offer.changes_document is None:
+        is_present = self.moment is None and self.documents is not None
+        if suspicious is None or not is_present or self.row.offer.changes_document is None:
             return
         before = self._position
         outcome, _ = self._read_changes(before)
@@ -489,8 +517,14 @@ class SetComparison:
             for verdict, count in t.rows("SELECT verdict, count(*) FROM temp.finding GROUP BY verdict"):
                 setattr(result, verdict.replace(" ", "_"), count)
                 total += count
-            for verdict, uri, path, *shown in t.rows(_FINDINGS, (_MOST_FINDINGS,)):
-                result.findings.append(Finding(verdict, uri, printable_path(path), *shown))
+            for verdict, uri, path, reason, expected, found in t.rows(_FINDINGS):
+                finding = Finding(verdict, uri, printable_path(path), reason, expected, found, result.name)
+                if len(result.findings) < _MOST_FINDINGS:
+                    result.findings.append(finding)
+                elif self.each is None:
+                    break
+                if self.each is not None:
+                    self.each(finding)
         result.findings_are_cut = total > len(result.findings)
 
     def _shown(self, verdict: str, wanted: ExpectedFile, found: FoundFile | None) -> Difference:
@@ -501,7 +535,7 @@ class SetComparison:
         return difference(verdict, wanted, found)
 
 
-def _found_file(result: HashResult) -> FoundFile | None:
+def found_file(result: HashResult) -> FoundFile | None:
     """The file that was hashed. None: there is no plain file; with an errno there is one that cannot be read."""
     outcome, error, (size, mtime_ns, _, _), _, _, digests, _ = result
     if outcome == hashing.READ:

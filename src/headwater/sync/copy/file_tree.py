@@ -346,6 +346,9 @@ class Backup:
             raise UsageFault("the backup folder is inside the copy", code="HW-SYN-22", where=str(folder))
         self.root = Path(os.path.abspath(folder)) / name
         self.count = 0
+        self.kept: dict[str, tuple[bytes, Path]] = {}
+        """By its name in the copy, as text, what each file is that was kept: the name, and where it lies now."""
+
         self._tree: FileTree | None = None
 
     def keep(self, folder: int, name: bytes, path: bytes) -> None:
@@ -375,6 +378,7 @@ class Backup:
             where = os.fsdecode(os.path.join(os.fsencode(self.root), path))
             raise DestinationUnusable(f"cannot keep what is replaced: {cause.strerror}", where=where) from cause
         self.count += 1
+        self.kept[printable_path(path)] = path, self.root / os.fsdecode(os.path.join(os.path.dirname(path), free))
 
     def close(self) -> None:
         """Give up its folders."""
