@@ -46,8 +46,8 @@ def test_all_is_what_is_exposed() -> None:
 @pytest.mark.parametrize("name", [name for name in headwater.__all__ if name != "__version__"])
 def test_everything_public_is_there_and_documented(name: str) -> None:
     thing = getattr(headwater, name)
-    if name == "Listener":  # a type of functions
-        assert thing == Callable[[headwater.Progress | headwater.Notice], None]
+    if name in library.ALIASES:  # a type of others
+        assert name != "Listener" or thing == Callable[[headwater.Progress | headwater.Notice], None]
         return
     assert inspect.getdoc(thing)
     assert thing.__module__.startswith("headwater.")
@@ -155,6 +155,19 @@ def test_the_reference_of_the_library_is_what_the_library_says() -> None:
     told = {name for names in library.CHAPTERS.values() for name in names}
     assert told == {*headwater.__all__} - {"__version__"}
     assert library.PAGE.read_text("utf-8") == library.render(), "docs/library.md is out of date: make docs"
+
+
+def test_every_name_on_the_page_can_be_imported() -> None:
+    page = library.PAGE.read_text("utf-8")
+    types = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    types += [row.split(" | ")[1] for row in page.splitlines() if row.startswith("| `") and row.count(" | ") > 2]
+    types += re.findall(r"^- `([^`]*)`:", page, re.MULTILINE)
+    types = [re.sub(r"'[^']*'", "", one) for one in types]  # values of a literal
+    named = {name for text in types for name in re.findall(r"(?<![.\w])[A-Z][A-Za-z]*\b(?!\.)", text)}
+    named |= {name for text in re.findall(r"[Rr]aises? `?([A-Z]\w+)", page) for name in [text]}
+    others = {"Any", "Callable", "Iterable", "Iterator", "Literal", "Mapping", "Path", "None", "True", "False"}
+    assert {"DocumentFault", "ReadLimits", "Finding", "WriteRefused"} <= named
+    assert sorted(one for one in named - others if not hasattr(headwater, one)) == []
 
 
 def test_every_phase_of_progress_is_told() -> None:
@@ -347,3 +360,92 @@ def test_a_document_that_is_refused_leaves_the_old_file(tmp_path: Path) -> None:
         with pytest.raises(headwater.StoreFault) as fault:
             headwater.write_file(wrong, a_list(), [good])
         assert fault.value.todo == "Name a file in a folder that is there."
+
+
+def test_reports_and_entries_are_had_as_json_has_them(tmp_path: Path) -> None:
+    import json
+
+    from tests.support.program import run_here
+
+    with Source() as source:
+        site = Site(source)
+        site.put("f.txt", b"x")
+        site.publish()
+        report = headwater.sync_folder(source.base, tmp_path / "copy")
+        audit = headwater.audit_folder(source.base, tmp_path / "copy")
+        told = json.loads(run_here("sync", source.base, tmp_path / "copy", "--json").stdout)
+        assert json.loads(json.dumps(report.to_dict())).keys() == told.keys()
+        assert report.to_dict()["sets"][0]["created"] == 1
+        assert report.to_dict()["sets"][0].keys() == told["sets"][0].keys()
+        told = json.loads(run_here("audit", source.base, tmp_path / "copy", "--json").stdout)
+        assert json.loads(json.dumps(audit.to_dict())).keys() == told.keys()
+        told = json.loads(run_here("explore", source.base, "--json").stdout)
+        assert json.loads(json.dumps(headwater.explore_source(source.base).to_dict())).keys() == told.keys()
+        document = source.reply("/set/resourcelist.xml").body
+    told = json.loads(run_here("status", tmp_path / "copy", "--json").stdout)
+    assert json.loads(json.dumps(headwater.copy_status(tmp_path / "copy").to_dict())).keys() == told.keys() - {"push"}
+    (tmp_path / "list.xml").write_bytes(document)
+    (entry,) = json.loads(run_here("inspect", tmp_path / "list.xml", "--json").stdout)["entries"]
+    (read,) = headwater.read_bytes(document)
+    assert json.loads(json.dumps(read.to_dict())) == entry
+    with_extra = headwater.Entry(loc="x", extra=(("{n}a", "b"),), links=(headwater.Link(rel="up", href="y"),))
+    assert with_extra.to_dict() == {"loc": "x", "extra": {"{n}a": "b"}, "links": [{"rel": "up", "href": "y"}]}
+
+
+def test_changes_of_a_source_are_had_without_a_copy() -> None:
+    with Source() as source:
+        site = Site(source)
+        site.put("a", b"1")
+        site.put("a", b"22")
+        site.put("b", b"1")
+        site.publish()
+        every = headwater.changes(source.base)
+        assert [(one.loc, one.change, one.length) for one in every] == [
+            (site.uri("a"), headwater.ChangeKind.CREATED, 1),
+            (site.uri("a"), headwater.ChangeKind.UPDATED, 2),
+            (site.uri("b"), headwater.ChangeKind.CREATED, 1),
+        ]
+        assert list(headwater.changes(source.base, every.position)) == []
+        site.drop("b")
+        site.put("c", b"3")
+        site.publish()
+        later = headwater.changes(source.base, every.position)
+        found = [(one.loc, one.change, one.datetime) for one in later]
+        assert found == [
+            (site.uri("b"), headwater.ChangeKind.DELETED, site.now() - dt.timedelta(seconds=1)),
+            (site.uri("c"), headwater.ChangeKind.CREATED, site.now()),
+        ]
+        assert list(headwater.changes(source.base, later.position)) == []
+        for since in (site.now(), site.now().isoformat()):
+            assert [one.loc for one in headwater.changes(source.base, since)] == [site.uri("c")]
+        with pytest.raises(headwater.UsageFault, match="no position"):
+            headwater.changes(source.base, "{1")
+
+
+def test_changes_that_lists_do_not_tell_any_more_are_undetermined() -> None:
+    with Source() as source:
+        site = Site(source)
+        site.put("a", b"1")
+        site.publish()
+        known = headwater.changes(source.base)
+        assert len(list(known)) == 1
+        site.clock += 100
+        site.put("b", b"1")
+        site.publish(since=site.clock)
+        with pytest.raises(headwater.Undetermined):
+            list(headwater.changes(source.base, known.position))
+        with pytest.raises(headwater.SourceFault):
+            list(headwater.changes("http://127.0.0.1:1/"))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: headwater.read_bytes("text"), "a document is octets, not of type str"),  # type: ignore[arg-type]
+        (lambda: headwater.sync_folder(None, "copy"), "the address of a source is text, not None"),  # type: ignore[arg-type]
+        (lambda: headwater.explore_source(b"http://x/"), "the address of a source is text"),  # type: ignore[arg-type]
+    ],
+)
+def test_arguments_of_another_type_are_usage_faults(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(headwater.UsageFault, match=said):
+        call()

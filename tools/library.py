@@ -24,22 +24,29 @@ from headwater.progress import PHASES
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "library.md"
 
 CHAPTERS = {
-    "Copy a source": ("sync_folder", "SyncOptions", "SyncReport", "SetReport", "copy_status", "CopyStatus"),
-    "Prove that a copy is in sync": ("audit_folder", "AuditReport", "SetAudit"),
-    "See what a source offers": ("explore_source", "ExploreReport"),
-    "Publish a folder": ("publish_folder", "PublishReport"),
-    "Read documents": ("read_document", "read_bytes", "Reading", "WholeReading", "Reader", "Warned"),
+    "Copy a source": (
+        *("sync_folder", "SyncOptions", "SyncReport", "SetReport", "FailedTransfer", "PlannedAction", "TransferWay"),
+        *("UnverifiedVersion", "DatasetReport", "StoreReport", "copy_status", "CopyStatus", "RunStatus", "SetStatus"),
+        *("FailedResource", "HeldBackDeletion"),
+    ),
+    "Prove that a copy is in sync": (
+        *("audit_folder", "AuditReport", "SetAudit", "Finding", "StoreAudit"),
+        *("export_manifest", "export_bag", "restore_copy", "ExportReport"),
+    ),
+    "See what a source offers": (
+        *("explore_source", "ExploreReport", "ExploreNode", "ExploreWarning", "DumpLimits"),
+        "changes",
+    ),
+    "Publish a folder": ("publish_folder", "Placing", "PublishReport"),
+    "Read documents": (*("read_document", "read_bytes", "Reading", "WholeReading", "Reader", "ReadLimits", "Warned"),),
     "Write documents": ("write_file", "write_document", "DocumentWriter", "Profile"),
-    "What documents say": ("Document", "Entry", "Link", "ChangeKind", "Kind", "Digest"),
+    "What documents say": (
+        *("Document", "Entry", "Link", "Extra", "ChangeKind", "Kind", "Digest", "AbsentResource", "AbsenceReason"),
+    ),
     "Progress and notes": ("Listener", "Progress", "Notice", "Done"),
     "Errors": (
-        "HeadwaterError",
-        "UsageFault",
-        "SourceFault",
-        "StoreFault",
-        "Undetermined",
-        "Interrupted",
-        "Exit",
+        *("HeadwaterError", "UsageFault", "WriteRefused", "SourceFault", "DocumentFault", "StoreFault"),
+        *("Undetermined", "Interrupted", "Exit"),
     ),
 }
 """Every exported name, in the order in which the page tells of them."""
@@ -48,6 +55,15 @@ CHAPTERS = {
 _REPORTS = ("SyncReport", "SetReport", "CopyStatus", "AuditReport", "SetAudit", "ExploreReport")
 NOTES = dict.fromkeys(_REPORTS, "What the fields mean: [output for programs](destination.md#output-for-programs).")
 """What is said of a name besides its own words."""
+
+ALIASES = {
+    "Listener": "A function that takes a `Progress` or a `Notice`, as `listener=` of the functions above:\n"
+    "`Callable[[Progress | Notice], None]`. What it raises ends the job.",
+    "Placing": 'How files get into the output: `Literal["link", "copy", "none"]`, as hard links (copies where the\n'
+    "system allows no links), as copies, or not at all.",
+    "Extra": "Attributes of other namespaces: `tuple[tuple[str, str], ...]`, pairs of `{namespace}name` and value.",
+}
+"""What is said of names that are types of others."""
 
 _NOT_TOLD = ("self", "now", "transport")
 
@@ -62,7 +78,11 @@ def render() -> str:
         "# The library\n",
         "Generated from the library by `make docs`; do not edit. Examples, which the tests run, are in the\n"
         "[manual](manual.md#the-library). Everything is typed (`py.typed`), and loaded when it is first used.\n"
-        "Parameters that only tests and services of our own need (`now`, `transport`, `hints`) are left out.\n",
+        "Parameters that only tests and services of our own need (`now`, `transport`, `hints`) are left out. Every\n"
+        "name on this page can be imported from `headwater`. Reports and entries are records of `msgspec`: with\n"
+        "`one.to_dict()` there is what `json.dumps` takes, with `msgspec.structs.replace(one, path=…)` another one.\n"
+        "There is no application (ASGI, WSGI) of a source to be mounted in a server of your own: run\n"
+        "`headwater serve` beside it.\n",
     ]
     parts.append(" · ".join(f"[{title}](#{anchor(title)})" for title in CHAPTERS) + "\n")
     for title, names in CHAPTERS.items():
@@ -80,11 +100,8 @@ def anchor(title: str) -> str:
 def section(name: str) -> str:
     """One exported name."""
     thing = getattr(headwater, name)
-    if name == "Listener":
-        return (
-            "### Listener\n\nA function that takes a `Progress` or a `Notice`, as `listener=` of the functions above:\n"
-            "`Callable[[Progress | Notice], None]`. What it raises ends the job.\n"
-        )
+    if name in ALIASES:
+        return f"### {name}\n\n{ALIASES[name]}\n"
     if inspect.isfunction(thing):
         return f"### {name}\n\n```python\n{signature(name, thing)}\n```\n\n{doc(thing)}\n"
     parts = [f"### {name}\n", doc(thing) + "\n"]

@@ -10,82 +10,64 @@ from typing import TYPE_CHECKING
 
 from headwater.version import __version__
 
+# isort: off
 if TYPE_CHECKING:
     from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault, StoreFault, Undetermined, UsageFault
-    from headwater.library import PublishReport, publish_folder, write_file
+    from headwater.library import Placing, PublishReport, publish_folder, write_file
     from headwater.progress import Done, Listener, Notice, Progress
-    from headwater.spec.kinds import Kind
+    from headwater.spec.checks import WriteRefused
+    from headwater.spec.extensions import DumpLimits
+    from headwater.spec.kinds import Kind, ReadLimits
     from headwater.spec.reader import Reader, Reading, WholeReading, read_bytes, read_document
-    from headwater.spec.records import ChangeKind, Digest, Document, Entry, Link
-    from headwater.spec.text_values import Warned
+    from headwater.spec.records import AbsenceReason, AbsentResource, ChangeKind, Digest, Document, Entry, Extra, Link
+    from headwater.spec.text_values import DocumentFault, Warned
     from headwater.spec.writer import DocumentWriter, Profile, write_document
     from headwater.sync.audit.auditor import audit as audit_folder
-    from headwater.sync.copy_status import CopyStatus, copy_status
-    from headwater.sync.explore import ExploreReport
+    from headwater.sync.copy_status import CopyStatus, FailedResource, HeldBackDeletion, RunStatus, SetStatus
+    from headwater.sync.copy_status import copy_status
+    from headwater.sync.explore import ExploreNode, ExploreReport, ExploreWarning
+    from headwater.sync.explore import SourceChanges as changes
     from headwater.sync.explore import explore as explore_source
+    from headwater.sync.export import ExportReport, export_bag, export_manifest
+    from headwater.sync.export import restore as restore_copy
     from headwater.sync.options import SyncOptions
-    from headwater.sync.reports import AuditReport, SetAudit, SetReport, SyncReport
+    from headwater.sync.reports import AuditReport, DatasetReport, FailedTransfer, Finding, PlannedAction, SetAudit
+    from headwater.sync.reports import SetReport, StoreAudit, StoreReport, SyncReport, TransferWay, UnverifiedVersion
     from headwater.sync.run import sync as sync_folder
+# isort: on
 
 __all__ = [
-    "AuditReport",
-    "ChangeKind",
-    "CopyStatus",
-    "Digest",
-    "Document",
-    "DocumentWriter",
-    "Done",
-    "Entry",
-    "Exit",
-    "ExploreReport",
-    "HeadwaterError",
-    "Interrupted",
-    "Kind",
-    "Link",
-    "Listener",
-    "Notice",
-    "Profile",
-    "Progress",
-    "PublishReport",
-    "Reader",
-    "Reading",
-    "SetAudit",
-    "SetReport",
-    "SourceFault",
-    "StoreFault",
-    "SyncOptions",
-    "SyncReport",
-    "Undetermined",
-    "UsageFault",
-    "Warned",
-    "WholeReading",
-    "__version__",
-    "audit_folder",
-    "copy_status",
-    "explore_source",
-    "publish_folder",
-    "read_bytes",
-    "read_document",
-    "sync_folder",
-    "write_document",
-    "write_file",
-]
+    "AbsenceReason", "AbsentResource", "AuditReport", "ChangeKind", "CopyStatus", "DatasetReport", "Digest",
+    "Document", "DocumentFault", "DocumentWriter", "Done", "DumpLimits", "Entry", "Exit", "ExploreNode",
+    "ExploreReport", "ExploreWarning", "ExportReport", "Extra", "FailedResource", "FailedTransfer", "Finding",
+    "HeadwaterError", "HeldBackDeletion", "Interrupted", "Kind", "Link", "Listener", "Notice", "Placing",
+    "PlannedAction", "Profile", "Progress", "PublishReport", "ReadLimits", "Reader", "Reading", "RunStatus",
+    "SetAudit", "SetReport", "SetStatus", "SourceFault", "StoreAudit", "StoreFault", "StoreReport", "SyncOptions",
+    "SyncReport", "TransferWay", "Undetermined", "UnverifiedVersion", "UsageFault", "Warned", "WholeReading",
+    "WriteRefused", "__version__", "audit_folder", "changes", "copy_status", "explore_source", "export_bag",
+    "export_manifest", "publish_folder", "read_bytes", "read_document", "restore_copy", "sync_folder",
+    "write_document", "write_file",
+]  # fmt: skip
 
 _HOMES = {
     "headwater.errors": "Exit HeadwaterError Interrupted SourceFault StoreFault Undetermined UsageFault",
-    "headwater.library": "PublishReport publish_folder write_file",
+    "headwater.library": "Placing PublishReport publish_folder write_file",
     "headwater.progress": "Done Listener Notice Progress",
-    "headwater.spec.kinds": "Kind",
-    "headwater.spec.text_values": "Warned",
+    "headwater.spec.checks": "WriteRefused",
+    "headwater.spec.extensions": "DumpLimits",
+    "headwater.spec.kinds": "Kind ReadLimits",
+    "headwater.spec.text_values": "DocumentFault Warned",
     "headwater.spec.reader": "Reader Reading WholeReading read_bytes read_document",
-    "headwater.spec.records": "ChangeKind Digest Document Entry Link",
+    "headwater.spec.records": "AbsenceReason AbsentResource ChangeKind Digest Document Entry Extra Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",
     "headwater.sync.audit.auditor": "audit=audit_folder",
-    "headwater.sync.explore": "ExploreReport explore=explore_source",
+    "headwater.sync.copy_status": "CopyStatus FailedResource HeldBackDeletion RunStatus SetStatus copy_status",
+    "headwater.sync.explore": "ExploreNode ExploreReport ExploreWarning SourceChanges=changes explore=explore_source",
+    "headwater.sync.export": "ExportReport export_bag export_manifest restore=restore_copy",
     "headwater.sync.options": "SyncOptions",
-    "headwater.sync.reports": "AuditReport SetAudit SetReport SyncReport",
+    "headwater.sync.reports": "AuditReport DatasetReport FailedTransfer Finding PlannedAction "
+    "SetAudit SetReport StoreAudit StoreReport SyncReport TransferWay UnverifiedVersion",
     "headwater.sync.run": "sync=sync_folder",
-    "headwater.sync.copy_status": "CopyStatus copy_status",
 }
 """Where each public name lives, `inside=outside` where it has another name there. A test holds this, `__all__` and the
 imports above together."""

@@ -12,7 +12,7 @@ import msgspec
 
 from headwater.errors import Exit, UsageFault
 from headwater.progress import Listener, silent
-from headwater.spec.records import Document, Entry
+from headwater.spec.records import Document, Entry, ToDict
 from headwater.spec.writer import Profile, write_document
 
 Placing = Literal["link", "copy", "none"]
@@ -22,7 +22,7 @@ Placing = Literal["link", "copy", "none"]
 _ADVICE = "Correct the call; docs/library.md lists the parameters."
 
 
-class PublishReport(msgspec.Struct, frozen=True, kw_only=True):
+class PublishReport(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     """What publishing a folder did: resources held and changed, documents written and kept, deletions held back.
 
     `exit_status` is that of the command: 4 where deletions were held back, or files could not be read or were changing.

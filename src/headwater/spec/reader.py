@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+from headwater.errors import UsageFault
 from headwater.spec import fast_entries
 from headwater.spec.checks import head_lapses
 from headwater.spec.decoding import Inflater, Utf8Input, charset_of
@@ -265,8 +266,10 @@ class WholeReading(Reading):
 
 def read_bytes(data: bytes, base_uri: str | None = None, limits: ReadLimits | None = None) -> WholeReading:
     """Read a whole document at once. Raises DocumentFault when any of it cannot be read."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise UsageFault(f"a document is octets, not of type {type(data).__name__}", advice="Encode it: UTF-8.")
     reader = Reader(base_uri, limits)
-    entries = reader.feed(data)
+    entries = reader.feed(bytes(data))
     entries += reader.close()
     document = reader.document
     if document is None:

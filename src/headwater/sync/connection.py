@@ -30,6 +30,8 @@ _EXAMPLE = "Give an address such as https://example.org/, with a port up to 6553
 
 def starting_uri(url: str) -> str:
     """The URI to begin with; a bare host is taken as `http://` (it may redirect). Raises UsageFault."""
+    if not isinstance(url, str):
+        raise UsageFault(f"the address of a source is text, not {url!r:.100}", advice=_EXAMPLE)
     text = url.strip()
     if "://" not in text:
         if re.match(r"https?(?::(?!\d)|//)", text, re.IGNORECASE):

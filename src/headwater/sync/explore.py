@@ -7,7 +7,9 @@ a representation whose generic URI it is) belongs to it as well (RS-REL-01…12)
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -15,26 +17,31 @@ from typing import Any
 
 import msgspec
 
-from headwater.errors import Exit, SourceFault, UsageFault
+from headwater.errors import Exit, SourceFault, Undetermined, UsageFault
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.kinds import PATCH, RULES, Kind, Root
-from headwater.spec.records import Document, Entry, Link
+from headwater.spec.records import ChangeKind, Document, Entry, Link, ToDict
 from headwater.spec.text_values import EmptyDocument
-from headwater.spec.times import format_datetime
+from headwater.spec.times import format_datetime, from_optional
 from headwater.spec.uris import normalise
-from headwater.sync.connection import starting_uri
-from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
+from headwater.sync.connection import Unreachable, starting_uri
+from headwater.sync.copy.destination_folder import DestinationFolder, readable_state, state_copy
 from headwater.sync.copy.file_tree import printable_path
+from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.documents import DocumentRead, Documents, EntryConsumer, ListDocuments, MissingDocument
-from headwater.sync.lists.entries import DEEPEST_INDEX
+from headwater.sync.lists.entries import DEEPEST_INDEX, ListContext, all_links
+from headwater.sync.lists.position import Position
 from headwater.sync.options import SyncOptions, given_options
 from headwater.sync.packages.dump_documents import DumpLists
-from headwater.sync.run import open_transport, utcnow
+from headwater.sync.run import begin_work, open_transport, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
+from headwater.sync.sets.registry import offered_scope
 from headwater.sync.sets.selection import MOST_SETS, SetSelection, unknown_set
-from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, fact
+from headwater.sync.source_times import micros, moment_of
+from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, add_set, fact
 from headwater.transport.transport import Transport
+from headwater.typed_decoding import from_json
 
 _MOST_PARTS = 100_000
 
@@ -47,7 +54,7 @@ class ExploreWarning(msgspec.Struct, frozen=True):
     count: int
 
 
-class ExploreNode(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ExploreNode(ToDict, msgspec.Struct, kw_only=True, omit_defaults=True):
     """One document of the source, and what it leads to."""
 
     uri: str
@@ -77,7 +84,7 @@ class ExploreNode(msgspec.Struct, kw_only=True, omit_defaults=True):
     children: list[ExploreNode] = []
 
 
-class ExploreReport(msgspec.Struct, kw_only=True):
+class ExploreReport(ToDict, msgspec.Struct, kw_only=True):
     """What was found. `exit_status` 1: something cannot be read."""
 
     source: str
@@ -129,6 +136,82 @@ def explore(
     count = len(found.offers) + found.left_out if found.listed is None else len(found.listed)
     status = Exit.FINDINGS if walk.has_failed else Exit.DONE
     return ExploreReport(source=url, sets=count, tree=tree, requests=documents.requests, exit_status=int(status))
+
+
+_TOLD = (
+    "SELECT change, coalesce(loc, uri), at, lastmod, length, hash, type, encoding, links FROM temp.changed"
+    " WHERE pending OR folded ORDER BY list, ordinal"
+)
+
+
+class SourceChanges:
+    """The changes that the Change Lists of the source behind `url` state, without a copy: iterate, once, for entries.
+
+    They come set by set, in the order of the lists. `since` is a time, after which changes count, or the `position` of
+    an earlier iteration that came to its end; None: all that are stated. Of `options` those count that are about sets,
+    hosts and requests. Iterating raises Undetermined where the lists do not reach back so far, or do not read on from
+    there (DST-C10), and SourceFault where something cannot be read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        since: str | dt.datetime | None = None,
+        options: SyncOptions | None = None,
+        *,
+        listener: Listener = silent,
+    ) -> None:
+        self._url = starting_uri(url)
+        self._options = given_options(options)
+        self._listener = listener
+        self._known: dict[str, Position] = {}
+        self._begin = Position()
+        if isinstance(since, str) and since.startswith("{"):
+            try:
+                self._known = from_json(since, dict[str, Position])
+            except msgspec.MsgspecError as cause:
+                raise UsageFault("since is no position that `changes` has given") from cause
+        elif since is not None:
+            self._begin = Position(time=micros(since) if isinstance(since, dt.datetime) else moment_of(since))
+
+    @property
+    def position(self) -> str:
+        """How far iterations have come: what another one takes as `since`."""
+        return msgspec.json.encode(self._known).decode()
+
+    def __iter__(self) -> Iterator[Entry]:
+        nowhere = DestinationFolder(Path(os.devnull, "copy"))
+        with open_transport(self._url, self._options, None) as wire, state_copy(nowhere) as database:
+            begin_work(wire, database)
+            documents = Documents(wire, self._listener, now=utcnow)
+            found, offers = _find(documents, self._url, self._options, MOST_SETS)
+            if found.faults:
+                where, what = found.faults[0]
+                raise Unreachable(f"a Capability List cannot be read: {what}", where=where)
+            for offer in offers:
+                if offer.changes_document is not None:
+                    scope = offered_scope(documents.moved, (self._url, found.final), self._options.choice, offer)
+                    context = ListContext(DumpLists(documents), database, scope, self._listener)
+                    yield from self._of_set(context, offer)
+
+    def _of_set(self, context: ListContext, offer: Offer) -> Iterator[Entry]:
+        known = self._known.get(offer.identity)
+        with context.database.write() as t:
+            number = add_set(t, msgspec.structs.replace(offer, name=offer.identity), offer.identity).id
+        reading = ChangeListReader(context, number, offer, known or self._begin, before=known).read()
+        if reading.fault is not None:
+            raise reading.fault
+        if reading.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
+            what = f"the Change Lists do not tell all since then: {reading.reason}"
+            raise Undetermined(what, code="HW-SYN-11", where=offer.changes_document, rule="DST-C4")
+        with context.database.write() as t:  # nobody else works in this copy of nothing
+            for change, loc, at, lastmod, length, hash_, kind, encoding, links in t.rows(_TOLD):
+                yield Entry(
+                    loc=loc, change=ChangeKind(change), datetime=from_optional(at), lastmod=from_optional(lastmod),
+                    length=length, hash=hash_, type=kind, encoding=encoding,
+                    links=tuple(all_links(links)) if links else (),
+                )  # fmt: skip
+        self._known[offer.identity] = reading.position
 
 
 def _find(documents: Documents, url: str, options: SyncOptions, most: int) -> tuple[DiscoveredSets, list[Offer]]:
