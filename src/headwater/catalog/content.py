@@ -76,7 +76,7 @@ def recorded_blocks(content: OpenContent, metadata: Metadata, *, by_digest: bool
     digest = None if content.is_vouched and not by_digest else strongest_digest(metadata)
     hasher = None if digest is None else HASHERS[digest.algorithm]()
     octets = 0
-    for block in octets_of(content, 0, content.octets):
+    for block in octets_of(content, 0, expected):
         octets += len(block)
         if hasher is not None:
             hasher.update(block)

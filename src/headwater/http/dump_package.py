@@ -26,7 +26,7 @@ from headwater.publish.site import Site, capability_list_name
 from headwater.spec import checks
 from headwater.spec.checks import WriteRefused, escape
 from headwater.spec.kinds import DOCUMENT_OCTETS, Kind
-from headwater.spec.records import AbsenceReason, AbsentResource, ChangeKind, Document, Entry, Link
+from headwater.spec.records import AbsenceReason, AbsentResource, ChangeKind, Document, Link
 from headwater.spec.times import format_datetime, parse_datetime
 from headwater.spec.writer import DocumentWriter
 from headwater.typed_decoding import json_decoder
@@ -235,7 +235,7 @@ class Package:
             deflates=deflate,
             is_stream=True,
         )
-        self._manifest = _Manifest(selection.at, site.url(capability_list_name(name)))
+        self._manifest = _Manifest(selection.at, site.url(capability_list_name(name)), self._prefix)
         self._paths = ResourcePaths()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -272,8 +272,7 @@ class Package:
             return
         why: Absence | None = yield from self._builder.member(path[1:], content, row.metadata)
         if why is None:
-            entry = next(resource_entries([row], self._prefix))
-            self._manifest.add(msgspec.structs.replace(entry, path=path))
+            self._manifest.add(row, path)
         else:
             self._leave_out(row.uri, AbsenceReason(why.value))
 
@@ -284,7 +283,8 @@ class Package:
 class _Manifest:
     """Entries and `absent` resources, in any order; what is written of it is kept deflated, until it is sent."""
 
-    def __init__(self, at: dt.datetime, up: str) -> None:
+    def __init__(self, at: dt.datetime, up: str, prefix: str) -> None:
+        self._prefix = prefix
         self.absent: list[AbsentResource] = []
         self._head = Document(
             kind=Kind.RESOURCE_DUMP_MANIFEST,
@@ -294,24 +294,27 @@ class _Manifest:
         )
         self._writer = DocumentWriter(self._head)
         self._writer.head()
-        self._waiting: list[Entry] = []
+        self._rows: list[Resource] = []
+        self._paths: list[str] = []
         self._deflated: list[bytes] = []
 
-    def add(self, entry: Entry) -> None:
-        """A resource that is in the package."""
-        self._waiting.append(entry)
-        if len(self._waiting) >= ROWS:
-            self._deflated.append(deflate_whole(self._writer.entries(self._waiting), FAST_LEVEL))
-            self._waiting.clear()
+    def add(self, row: Resource, path: str) -> None:
+        """A resource that is in the package, at this path."""
+        self._rows.append(row)
+        self._paths.append(path)
+        if len(self._rows) >= ROWS:
+            self._deflated.append(deflate_whole(self._written(), FAST_LEVEL))
+            self._rows, self._paths = [], []
 
     def blocks(self) -> Iterator[bytes]:
         """The whole document."""
         yield DocumentWriter(msgspec.structs.replace(self._head, absent=tuple(self.absent))).head()
         for deflated in self._deflated:
             yield zlib.decompress(deflated, -15)
-        if self._waiting:
-            yield self._writer.entries(self._waiting)
-        yield self._writer.tail()
+        yield self._written() + self._writer.tail()
+
+    def _written(self) -> bytes:
+        return self._writer.entries(list(resource_entries(self._rows, self._prefix, self._paths)))
 
 
 def _absent_octets(uri: str) -> int:

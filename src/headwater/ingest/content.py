@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import sys
 from collections.abc import Mapping
@@ -31,6 +32,9 @@ from headwater.files.nofollow import READ_FLAGS, FileState, open_unlinked
 from headwater.ingest.folder.comparison import RACY, matches
 from headwater.ingest.folder.walk import PathFilter
 from headwater.spec.uris import quote_path
+
+_is_plain_path = re.compile(r"(?:[\w~-][\w.~-]*/)*[\w~-][\w.~-]*\Z", re.ASCII).match
+"""Whether a relative URI is the path itself, and no name in it is empty, `.` or `..`, as with most."""
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -87,7 +91,7 @@ def _absent() -> OSError:
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
-class OpenFile(msgspec.Struct, frozen=True, gc=False):
+class OpenFile(msgspec.Struct, gc=False):
     """An open file and its state when it was opened. `is_vouched`: it is known to be in the recorded state."""
 
     descriptor: int
@@ -106,7 +110,9 @@ class OpenFile(msgspec.Struct, frozen=True, gc=False):
 
     def is_unchanged(self) -> bool:
         """Whether the file still is as it was when it was opened."""
-        return state_of(os.fstat(self.descriptor)) == self.key
+        now, then = os.fstat(self.descriptor), self.state
+        is_same = now.st_ctime_ns == then.st_ctime_ns and now.st_mtime_ns == then.st_mtime_ns
+        return is_same and now.st_size == then.st_size and now.st_ino == then.st_ino
 
     def matches(self, memo: bytes) -> bool:
         """Whether the file is the one that ingest hashed, by the signature in its memo."""
@@ -164,8 +170,8 @@ class FileContentReader:
             return NoContent(Absence.ELSEWHERE, uri)
         if (folder := self._folders.get(set_name)) is None:
             return NoContent(Absence.ELSEWHERE, root.prefix + uri)
-        path = unquote_to_bytes(uri)
-        is_path = quote_path(path) == uri and leads_inside(path)
+        path = uri.encode() if (is_plain := _is_plain_path(uri)) else unquote_to_bytes(uri)
+        is_path = is_plain or (quote_path(path) == uri and leads_inside(path))
         if not is_path or not (root.paths is None or root.paths.takes(path)):
             return NoContent(Absence.GONE, "no path of the set")
         try:
@@ -175,9 +181,11 @@ class FileContentReader:
             is_gone = cause.errno in GONE and os.path.isdir(root.folder or "")
             return NoContent(Absence.GONE if is_gone else Absence.UNREADABLE, cause.strerror or "")
         # A link made or a mode changed alters the signature and no octet: then the digest tells, of one of that length.
-        is_vouched = root.is_scanned and resource.memo != RACY and file.matches(resource.memo)
-        has_digest = not root.is_scanned or strongest_digest(resource.metadata) is not None
-        if is_vouched or (has_digest and resource.metadata.length in (None, file.octets)):
-            return OpenFile(file.descriptor, file.state, is_vouched=is_vouched)
+        file.is_vouched = root.is_scanned and resource.memo != RACY and file.matches(resource.memo)
+        if file.is_vouched or (
+            resource.metadata.length in (None, file.octets)
+            and not (root.is_scanned and strongest_digest(resource.metadata) is None)
+        ):
+            return file
         file.close()
         return NoContent(Absence.CHANGED)

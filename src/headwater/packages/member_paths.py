@@ -76,7 +76,8 @@ class MemberNames:
         key = folded(name)
         if key in self._files or key in self._folders:
             raise BadPath(f"{shown(name)} is the name of another member, or differs by case or normalisation only")
-        self._remember(self._folders, self._new_folders(key, name))
+        if new := self._new_folders(key, name):
+            self._remember(self._folders, new)
         self._remember(self._files, [key])
 
     def add_folder(self, name: str) -> None:

@@ -34,6 +34,8 @@ _VERSION64 = 45
 _MADE_BY = 3 << 8 | _VERSION64
 """Unix, so that the attributes are understood as they are meant."""
 
+_MADE_BY_OCTETS = _MADE_BY.to_bytes(2, "little")
+
 _SAFE_32 = zf.MOST_32 - (1 << 26)
 """A known length up to here stays below 4 GiB, even if deflating makes it longer."""
 
@@ -144,6 +146,8 @@ class _Member(NamedTuple):
     crc: int
     packed: int
     plain: int
+    fields: bytes = b""
+    """What a local header and the record have in common, where it is the same in both."""
 
 
 class _Counted:
@@ -232,7 +236,10 @@ def _whole(name: str, content: bytes, *, deflate: bool) -> tuple[_Member, bytes]
         if len(packed) < len(content):
             body, method = packed, zf.DEFLATED
     member = _Member(encoded, zf.UTF8, method, crc32(content), len(body), len(content))
-    return member, _local(member, large=len(content) >= zf.MOST_32) + body
+    if len(content) >= zf.MOST_32:
+        return member, _local(member, large=True) + body
+    fields = _fields(member, ())
+    return _Member(*member[:6], fields), b"".join((zf.LOCAL_SIGNATURE, fields, encoded, body))
 
 
 def _local(member: _Member, *, large: bool) -> bytes:
@@ -244,14 +251,17 @@ def _local(member: _Member, *, large: bool) -> bytes:
 
 def _central(member: _Member, place: int) -> bytes:
     """The record of a member in the central directory; what needs 64 bits stands in a ZIP64 field."""
+    if member.fields and place < zf.MOST_32:
+        place_fields = _PLACE.pack(0, 0, 0, _ATTRIBUTES, place)
+        return b"".join((zf.CENTRAL_SIGNATURE, _MADE_BY_OCTETS, member.fields, place_fields, member.name))
     wide = tuple(number for number in (member.plain, member.packed, place) if number >= zf.MOST_32)
-    begin = zf.CENTRAL_SIGNATURE + _MADE_BY.to_bytes(2, "little") + _fields(member, wide)
+    begin = zf.CENTRAL_SIGNATURE + _MADE_BY_OCTETS + _fields(member, wide)
     return begin + _PLACE.pack(0, 0, 0, _ATTRIBUTES, min(place, zf.MOST_32)) + member.name + _field64(wide)
 
 
 def _fields(member: _Member, wide: tuple[int, ...]) -> bytes:
     """What both have in common; so many numbers stand in a ZIP64 field."""
-    name, flags, method, crc, packed, plain = member
+    name, flags, method, crc, packed, plain, _ = member
     version, extra = (_VERSION64, 4 + 8 * len(wide)) if wide else (_VERSION, 0)
     lengths = min(packed, zf.MOST_32), min(plain, zf.MOST_32)
     return _COMMON.pack(version, flags, method, 0, _DATE, crc, *lengths, len(name), extra)

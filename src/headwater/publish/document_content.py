@@ -5,6 +5,7 @@ Pure: rows in, records of the standard out. The writer turns records into octets
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 
 import msgspec
 
@@ -197,9 +198,11 @@ def change_package_entry(site: Site, name: str, one: ChangePackage) -> Entry:
     return msgspec.structs.replace(entry, from_=one.from_, until=one.until)
 
 
-def resource_entries(rows: Iterable[Resource], prefix: str) -> Iterator[Entry]:
-    """The entries of a Resource List (RS-RL-07)."""
-    for row in rows:
+def resource_entries(
+    rows: Iterable[Resource], prefix: str, paths: Iterable[str | None] = repeat(None)
+) -> Iterator[Entry]:
+    """The entries of a Resource List (RS-RL-07), or of a manifest with these `paths`."""
+    for row, path in zip(rows, paths, strict=False):
         uri, stated = row.uri, row.metadata
         yield Entry(
             loc=uri if "://" in uri else prefix + uri,  # as `absolute_uri`, without the cost of a call for each
@@ -208,6 +211,7 @@ def resource_entries(rows: Iterable[Resource], prefix: str) -> Iterator[Entry]:
             encoding=stated.encoding,
             hash=stated.hash,
             length=stated.length,
+            path=path,
             type=stated.type,
             links=stated.links,
             extra=stated.extra,

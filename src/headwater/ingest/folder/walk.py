@@ -70,9 +70,9 @@ class PathFilter:
         if has_reserved(relative):
             return False
         selection = self._selection
-        return (selection.everything and selection.hidden) or (
-            all(selection.enters(folder) for folder in above(relative)) and selection.takes(relative)
-        )
+        if selection.everything and (selection.hidden or b"/." not in b"/" + relative):
+            return True
+        return all(selection.enters(folder) for folder in above(relative)) and selection.takes(relative)
 
 
 LINK_DEPTH = 8
