@@ -282,6 +282,7 @@ def test_a_dry_run_says_what_a_run_does_then(bench: Bench, monkeypatch: pytest.M
     said = bench.json("--dry-run", status=Exit.TRANSFERS_FAILED)
     done = bench.json(status=Exit.TRANSFERS_FAILED)
     assert (said["created"], said["updated"], said["deleted"], said["octets_read"]) == (1, 0, 1, 5)
+    assert said.pop("names") == {"created": ["b"], "deleted": ["a"], "updated": []}
     assert {name: done[name] for name in said} == said | {"dry_run": False}
 
 

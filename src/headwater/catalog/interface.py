@@ -448,5 +448,11 @@ class Catalog(Protocol):
     def note(self, name: str, notes: bytes) -> None:
         """Replace the publisher's private note of the set."""
 
+    def drop(self, name: str) -> None:
+        """Remove a set with everything that is kept of it; one of the same name may be made anew. Raises UnknownSet.
+
+        On a cluster it is empty, and loading, until all is removed; after a fault the next call does what is left.
+        """
+
     def close(self) -> None:
         """Give up connections; what was accepted is on disk."""

@@ -489,6 +489,16 @@ class SqliteCatalog(Catalog):
         with self._write(name) as held:
             held.update(notes=notes)
 
+    def drop(self, name: str) -> None:
+        with self._write(name) as held:
+            for table in ("resource", "change"):
+                held.transaction.run(
+                    f"DELETE FROM {table} WHERE id >= ? AND id < ?", (held.base, held.base + (1 << SLOT_BITS))
+                )
+            for table in ("page", "segment", "state"):
+                held.transaction.run(f"DELETE FROM {table} WHERE set_id = ?", (held.id,))
+            held.transaction.run('DELETE FROM "set" WHERE id = ?', (held.id,))
+
     def check(self) -> list[str]:
         """What is wrong with the file itself; reads all of it. `verify` compares the snapshot."""
         return self._database.check()

@@ -1,10 +1,11 @@
-"""`headwater catalog`: moves a catalog's sets from one place to another, and recounts what it holds."""
+"""`headwater catalog`: moves a catalog's sets from one place to another, recounts what it holds, and removes sets."""
 
 import datetime as dt
 import io
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import cast
 
@@ -20,19 +21,29 @@ from headwater.cli.output import (
     counted,
     json_document,
     json_option,
+    lines_of,
     listening,
     output_faults,
     printable,
+    show_result,
     show_some,
     some_of,
 )
-from headwater.cli.shared_options import EXISTING, option
+from headwater.cli.shared_options import EXISTING, FOLDER, option
 from headwater.errors import Exit, HeadwaterError, UsageFault
+from headwater.files.folder_marks import is_tree
 from headwater.ingest.dit.documents import Harvest, Manner
 from headwater.ingest.folder.file_events import altered_files
 from headwater.ingest.push.resource_locations import Locations
 from headwater.progress import Listener, Progress
+from headwater.publish.publication_state import published_base_url
+from headwater.publish.publisher import Publisher, PublisherOptions
+from headwater.publish.site import SOURCE_DESCRIPTION, Site
 from headwater.quantities import human_octets, human_seconds
+from headwater.source.configured_source import utc_now
+from headwater.source.leadership import StateLock, leadership_of
+from headwater.source.set_removal import remove_set, set_size
+from headwater.storage.folder_store import FolderStore
 from headwater.version import __version__
 
 _SHOWN = 20
@@ -45,7 +56,7 @@ sets_option = option("--set NAME", "Only this set (may be repeated).", name="nam
 
 @click.group(name="catalog")
 def command() -> None:
-    """Move a catalog's sets to another catalog or backend, or recount what it holds."""
+    """Move a catalog's sets to another catalog or backend, recount what it holds, or remove sets."""
 
 
 @command.command(name="export", short_help="Write sets as a portable dump.")
@@ -220,6 +231,56 @@ def verify_sets(place: str, names: tuple[str, ...], files: Path | None, as_json:
         click.echo(f"{len(silent):,} sets: {resources:,} resources, {changes:,} changes; no discrepancies")
     click.echo(("sound" if sound else "NOT sound") + f" ({human_seconds(seconds)})")
     return Exit.DONE if sound else Exit.FINDINGS
+
+
+@command.command(name="drop", short_help="Remove sets with all that is kept of them.")
+@click.argument("place", metavar="PLACE")
+@option("--set NAME", "The set to remove (may be repeated).", name="names", multiple=True, required=True)
+@option("--to OUT", "The static tree of the source, where its state is not in it.", FOLDER, name="out")
+@option("--dry-run", "Show what would be removed; change nothing.")
+@json_option
+def drop_sets(place: str, names: tuple[str, ...], out: Path | None, dry_run: bool, as_json: bool) -> Exit:
+    """Remove sets of the source at PLACE: their documents, packages, placed files, versions and records.
+
+    PLACE is a configuration (.toml), a state folder, or the output of `publish`. Take the set out of the configuration
+    first, and end what publishes the source. The files that the set was made of stay, and so do copies of it until they
+    say `headwater forget COPY --set NAME`. A command that was cut off is given again.
+    """
+    where = CatalogArgument(place)
+    with listening() as listener, ExitStack() as stack:
+        if not where.is_there(listener):
+            raise where.missing()
+        config, (state, documents) = where.config, where.folders_of(out)
+        stack.callback(StateLock(state).release)
+        catalog = stack.enter_context(closing(where.open(listener)))
+        leadership = leadership_of(catalog, (config and config.base_url) or "", listener)
+        stack.callback(leadership.release)
+        stack.callback(leadership.halt)
+        leadership.take()
+        chosen = _among([one.name for one in catalog.sets()], names, "catalog")
+        if kept := where.sets and where.sets.intersection(() if dry_run else chosen):
+            advice = "Take its [[set]] out of the file first: else the set would be published anew."
+            raise UsageFault(f"the configuration still has the set {min(kept)!r}", where=place, advice=advice)
+        others, base_url = None, published_base_url(catalog.sets())
+        if base_url is not None and (documents / SOURCE_DESCRIPTION).is_file():
+            is_static = is_tree(bytes(documents))
+            site = Site(base_url=base_url, sets=()) if config is None else config.site(base_url, is_static=is_static)
+            options = PublisherOptions(keep_others=is_static or config is None, may_write=leadership.check)
+            store = FolderStore(documents, clean=False)
+            others = Publisher(catalog, store, site, utc_now, listener, options).site_documents
+        removed = [set_size(catalog, name, state, documents) for name in chosen]
+        for one in () if dry_run else removed:
+            one["versions"] = remove_set(catalog, str(one["set"]), state, documents, others)
+    verb = "would remove" if dry_run else "removed"
+    words = [line for one in removed for line in lines_of(None, _REMOVED, **{"verb": verb, "versions": 0, **one})]
+    show_result({"place": place, "dry_run": dry_run, "sets": removed}, "\n".join(words), as_json=as_json)
+    return Exit.DONE
+
+
+_REMOVED = (
+    "{verb} {set}: {resources:resource}, {changes:change}, {files:file} ({octets:octets})[, {versions:version}];"
+    " whoever has a copy drops the set by `headwater forget COPY --set {set}`"
+)
 
 
 def _among(held: Sequence[str], names: Sequence[str], whole: str) -> list[str]:

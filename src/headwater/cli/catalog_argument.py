@@ -18,10 +18,17 @@ from headwater.catalog.interface import Catalog
 from headwater.copy_state import FOLDER, STATE
 from headwater.errors import UsageFault
 from headwater.files.file_copies import free_octets
-from headwater.files.folder_marks import is_state
+from headwater.files.folder_marks import is_state, is_tree
 from headwater.progress import Listener
-from headwater.source.config import read_config
-from headwater.source.configured_source import CATALOG, LITTLE_ROOM, full_folders, written_folders
+from headwater.source.config import SourceConfig, read_config
+from headwater.source.configured_source import (
+    CATALOG,
+    DOCUMENTS,
+    LITTLE_ROOM,
+    catalog_elsewhere,
+    full_folders,
+    written_folders,
+)
 from headwater.source.leadership import StateLock
 
 OUTPUT_STATE = ".headwater"
@@ -41,6 +48,8 @@ class CatalogArgument:
     def __init__(self, place: str, *, may_be_new: bool = False, patience_seconds: float | None = None) -> None:
         self.place = shown(place)
         self.file: Path | None = None
+        self.config: SourceConfig | None = None
+        """The configuration that the place is, if it is one."""
         self.push_sets: tuple[str, ...] = ()
         """The push sets of a configuration; none where none was read."""
         self.sets: frozenset[str] | None = None
@@ -58,7 +67,7 @@ class CatalogArgument:
             return
         path = Path(place.removeprefix("sqlite:"))
         if path.suffix == ".toml" and path.is_file():
-            config = read_config(path)
+            self.config = config = read_config(path)
             self.sets = frozenset(one.name for one in config.sets)
             self.push_sets = tuple(one.name for one in config.sets if one.feed is not None)
             self._folders = written_folders(config)
@@ -77,6 +86,20 @@ class CatalogArgument:
                 self.file = path / OUTPUT_STATE / CATALOG
         else:
             self.file = path
+
+    def folders_of(self, tree: Path | None) -> tuple[Path, Path]:
+        """The state folder of the source, and where its documents are: in the tree, if one is named.
+
+        Raises UsageFault.
+        """
+        if (config := self.config) is not None:
+            return Path(config.state), tree or Path(config.documents or Path(config.state) / DOCUMENTS)
+        state = Path(os.devnull) if self.file is None else self.file.absolute().parent
+        found = tree or (state.parent if is_tree(bytes(state.parent)) else state / DOCUMENTS)
+        if not is_state(bytes(state)) or catalog_elsewhere(state) is not None or not found.is_dir():
+            advice = "Name the configuration, the state folder, or the output of `publish`; a static tree by --to OUT."
+            raise UsageFault("where the documents of the sets are is not known", where=self.place, advice=advice)
+        return state, found
 
     @property
     def octets(self) -> int | None:

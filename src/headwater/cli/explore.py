@@ -101,10 +101,10 @@ _RELATIONS = {
     "http://www.openarchives.org/rs/terms/patch": "patch",
 }
 _INVERSE = {
-    "describes": "described by (it says)",
-    "describedby": "describes (it says)",
-    "alternate": "representation of (it says)",
-    "canonical": "generic URI of (it says)",
+    "describes": "described by (as that one states)",
+    "describedby": "describes (as that one states)",
+    "alternate": "representation of (as that one states)",
+    "canonical": "generic URI of (as that one states)",
 }
 
 

@@ -7,18 +7,21 @@ A folder becomes static files for any web server; the sets of a configuration be
 import gc
 import os
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import unquote
 
 import click
 import msgspec
 
 from headwater.catalog.sqlite_catalog import SqliteCatalog
 from headwater.cli.catalog_argument import OUTPUT_STATE
-from headwater.cli.output import counted, json_document, json_line, json_option, lines_of, listening, some_of
+from headwater.cli.output import counted, json_document, json_line, json_option, lines_of, listening, show_some, some_of
 from headwater.cli.serve_options import converted, sets_of
 from headwater.cli.server_log import open_log
 from headwater.cli.shared_options import (
@@ -34,7 +37,7 @@ from headwater.cli.shared_options import (
 )
 from headwater.cli.stop_signal import StopSignal, hangups_noted
 from headwater.errors import Exit, UsageFault
-from headwater.ingest.folder.comparison import ScanResult
+from headwater.ingest.folder.comparison import Candidate, ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.quantities import human_octets, human_seconds
@@ -59,6 +62,9 @@ _OFFERS = (
     ("archive", "archive", "archive"),
 )
 """What a set may offer beside its lists: its title, what a status and what a setting call it."""
+_KINDS = {"created": "new", "deleted": "delete", "updated": "perhaps changed"}
+"""What becomes of files, first of those that become public or cease to be; and the words for it."""
+_NAMED = 10
 _HEADINGS = {"files": "What is published", "dump": "What is offered besides", "resources": "How it is published"}
 
 
@@ -87,7 +93,7 @@ _HEADINGS = {"files": "What is published", "dump": "What is offered besides", "r
 @option("--watch", "Keep running and publish changes, until SIGTERM or Ctrl-C.")
 @option("--log-format", "Form of the log of --watch.  [default: text]", click.Choice(["text", "json"]))
 @option("--forget", "Begin dumps, patches and archives anew, and remove what they show of the past.")
-@option("--dry-run", "Show what would change; write nothing.")
+@option("--dry-run", "Show what would change, first the files that become public or cease to be; write nothing.")
 @option("-q, --quiet", "Print nothing unless something is wrong, also with --watch.")
 @json_option
 def command(
@@ -292,20 +298,27 @@ def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool, quie
 
 def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool) -> Exit:
     found: dict[str, ScanResult]
+    named: dict[str, dict[str, list[str]]] = defaultdict(lambda: {kind: [] for kind in _KINDS})
+
+    def tell(name: str, one: Candidate) -> None:
+        names = named[name]["deleted" if not one.path else "updated" if one.known else "created"]
+        if as_json or len(names) < _NAMED:
+            names.append(one.uri)
+
     with listening() as listener:
         if config.catalog is not None or (Path(config.state) / CATALOG).exists():
             with Source(config, tree=tree, listener=listener) as source:
                 looked_at = [one.name for one in config.sets if one.files or one.is_dataset]
-                found = {name: source.survey(name) for name in looked_at}
+                found = {name: source.survey(name, partial(tell, name)) for name in looked_at}
         else:
             site, scanned = config.site(), [one for one in config.sets if one.files]
             folders = {one.name: scan_settings(one, site, tree, config) for one in scanned}
             with TemporaryDirectory() as state, closing(SqliteCatalog(Path(state) / CATALOG)) as empty:
                 scanners = [FolderScanner(empty, *one, utc_now, listener) for one in folders.items()]
-                found = {one.name: one.survey() for one in scanners}
+                found = {one.name: one.survey(partial(tell, one.name)) for one in scanners}
             found |= {one.name: ScanResult(created=1, read=1) for one in config.sets if one.is_dataset}
     if as_json:
-        sets = [{"set": name, "dry_run": True, **_scan(result)} for name, result in found.items()]
+        sets = [{"set": name, "dry_run": True, **_scan(result), "names": named[name]} for name, result in found.items()]
         json_document({"sets": sets} if whole else sets[0])
     for name, result in {} if as_json else found.items():
         click.echo(
@@ -313,6 +326,9 @@ def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
             f" {result.created:,} new, {result.updated:,} perhaps changed; delete {result.deleted:,};"
             f" leave {result.unchanged + result.kept:,}"
         )
+        for kind, word in _KINDS.items():
+            lines, count = [f"{word}: {unquote(one)}" for one in named[name][kind]], getattr(result, kind)
+            show_some(lines, len(lines), count=count if lines else 0, indent="  ", rest=f" {word} (--json names all)")
         if result.held_back:
             click.echo(f"would hold deletions back: {result.held_back}")
     is_incomplete = any(one.held_back or one.warnings.get("HW-ING-20") for one in found.values())  # unreadable

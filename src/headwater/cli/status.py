@@ -160,10 +160,8 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
         from headwater.cli.hub import show_status
 
         return show_status(Path(place), _HUB_TOPICS, as_json=as_json)
-    path = Path(place)
-    is_inside = path.name == FOLDER and (path / STATE).is_file()
-    if is_inside or ((path / FOLDER / STATE).is_file() and not (path / CATALOG).is_file()):
-        return _copy(path.absolute().parent if is_inside else path, names, watch, max_age, as_json=as_json)
+    if (copy := copy_at(place)) is not None:
+        return _copy(copy, names, watch, max_age, as_json=as_json)
     where = CatalogArgument(state_of(place), patience_seconds=_PATIENCE_SECONDS)
     with listening() as listener, existing(where, listener) as catalog:
         if unknown := set(names) - {state.name for state in catalog.sets()}:
@@ -188,6 +186,14 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
         at is None or abs((report["time"] - at).total_seconds()) > max_age for at in looks
     )
     return Exit.FINDINGS if is_late else Exit.DONE
+
+
+def copy_at(place: str) -> Path | None:
+    """The copy that a place is, by its folder or that of its state; None: it is none."""
+    path = Path(place)
+    if path.name == FOLDER and (path / STATE).is_file():
+        return path.absolute().parent
+    return path if (path / FOLDER / STATE).is_file() and not (path / CATALOG).is_file() else None
 
 
 def state_of(place: str) -> str:

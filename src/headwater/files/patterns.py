@@ -122,8 +122,10 @@ class Selection:
     ) -> None:
         """Raises BadPattern, also for patterns of addresses where there are none."""
         self.hidden = hidden
-        self._include, self._include_uri = _compiled(include, of_addresses=of_addresses)
-        self._exclude, self._exclude_uri = _compiled(exclude, of_addresses=of_addresses)
+        self._patterns = tuple(include), tuple(exclude)
+        self._of_addresses = of_addresses
+        self._include, self._include_uri = _compiled(self._patterns[0], of_addresses=of_addresses)
+        self._exclude, self._exclude_uri = _compiled(self._patterns[1], of_addresses=of_addresses)
         self._includes_all = self._include is None and self._include_uri is None
         self.everything = self._includes_all and self._exclude is None and self._exclude_uri is None
 
@@ -147,6 +149,16 @@ class Selection:
         if _fits(self._exclude, path) or _fits(self._exclude_uri, uri):
             return False
         return self._includes_all or _fits(self._include, path) or _fits(self._include_uri, uri)
+
+    def refusal(self, path: bytes, uri: str | None = None) -> str | None:
+        """The rule by which a file does not belong, in words; None: it belongs."""
+        if (name := next(filter(self.hides, path.split(b"/")), None)) is not None:
+            return f"the name {os.fsdecode(name)} begins with a dot"
+        include, exclude = self._patterns
+        for pattern in exclude:
+            if not Selection((), (pattern,), of_addresses=self._of_addresses).takes(path, uri):
+                return f"the exclude pattern {pattern} leaves it out"
+        return None if self.takes(path, uri) else f"no include pattern matches it: {', '.join(include)}"
 
 
 def _compiled(patterns: Iterable[str], *, of_addresses: bool) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+from collections.abc import Iterable
 
 import msgspec
 
+from headwater.catalog.interface import SetState
 from headwater.publish.document_names import CHANNELS
 from headwater.publish.link_rules import NO_RULES
 from headwater.publish.site import SetSettings, Site, offered, source_description_name
@@ -292,6 +294,13 @@ def decode_publication(data: bytes) -> PublicationState:
         return from_json(data, PublicationState)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return PublicationState()
+
+
+def published_base_url(states: Iterable[SetState]) -> str | None:
+    """The base URL of what was rendered last of these sets; None where nothing was."""
+    publications = [decode_publication(one.notes) for one in states]
+    bases = {one.refreshed_at: one.base_url for one in publications if one.refreshed_at and one.base_url}
+    return bases[max(bases)] if bases else None
 
 
 encode_publication = msgspec.json.encode

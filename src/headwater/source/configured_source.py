@@ -44,6 +44,7 @@ from headwater.versions.store import VersionStore
 
 if TYPE_CHECKING:
     from headwater.ingest.dit.follower import DitFollower
+    from headwater.ingest.folder.walk import Folder
     from headwater.ingest.push.feed import Feed
     from headwater.source.health import PushTarget
 
@@ -279,6 +280,10 @@ class ConfiguredSource:
     def has_room(self) -> bool:
         """Whether something can be written wherever a source writes."""
         return not full_folders(written_folders(self.config))
+
+    def folder_of(self, name: str) -> Folder | None:
+        """How the folder of a set is scanned; None where it has none."""
+        return self._folders.get(name)
 
     def takes(self, name: str, relative: bytes) -> bool:
         """Whether the set's settings take a file at this path; what they no longer take is not served either."""

@@ -7,13 +7,15 @@ Whoever has lost it without knowing (paused, cut off) is stopped by `check` befo
 
 import errno
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from headwater.catalog.lease import Lease, NotLeader, renewal_seconds
+from headwater.catalog.interface import Catalog
+from headwater.catalog.lease import Lease, NotLeader, SharedCatalog, renewal_seconds
 from headwater.copy_state import FOLDER, STATE
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.files.folder_marks import STATE_MARK, mark_folder
@@ -182,3 +184,11 @@ class Leadership:
                     begun = turn
             pause = renewal_seconds(lease.seconds)
             self._stopping.wait(pause if has else min(pause, _LOOK_SECONDS))
+
+
+def leadership_of(catalog: Catalog, base_url: str, listener: Listener) -> Leadership:
+    """The right to publish the source at this base URL: by a lease where processes of several machines may want it."""
+    lease = None
+    if isinstance(catalog, SharedCatalog):
+        lease = catalog.lease(f"publish {base_url}", f"process {os.getpid()} on {socket.gethostname()}")
+    return Leadership(lease, listener)

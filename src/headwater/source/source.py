@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.catalog.lease import SharedCatalog
-from headwater.ingest.folder.comparison import ScanResult
+from headwater.ingest.folder.comparison import Candidate, ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.progress import Listener, Notice, of_set, silent
@@ -28,7 +27,7 @@ from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import VERSIONS, ConfiguredSource, note_catalog, utc_now
 from headwater.source.hubs_and_tokens import NotifyConfig
-from headwater.source.leadership import Leadership, StateLock, make_state
+from headwater.source.leadership import StateLock, leadership_of, make_state
 from headwater.source.packing_and_version_removal import (
     COLLECTED,
     DumpPacking,
@@ -87,11 +86,7 @@ class Source(ConfiguredSource):
         try:
             self._open(clock, listener)
             note_catalog(config)
-            lease = None
-            if isinstance(self.catalog, SharedCatalog):
-                who = f"process {os.getpid()} on {socket.gethostname()}"
-                lease = self.catalog.lease(f"publish {self.site.base_url}", who)
-            self.leadership = Leadership(lease, listener)
+            self.leadership = leadership_of(self.catalog, self.site.base_url, listener)
             has_change_dumps = any(one.change_dump for one in config.sets)
             options = PublisherOptions(
                 keep_others=tree is not None,
@@ -187,15 +182,15 @@ class Source(ConfiguredSource):
         for history in self.histories.values():
             history.begin()
 
-    def survey(self, name: str) -> ScanResult:
-        """What `run_once` would find to do for a set; nothing is read, recorded or written."""
+    def survey(self, name: str, told: Callable[[Candidate], None] = lambda _one: None) -> ScanResult:
+        """What `run_once` would find to do for a set; nothing is read, recorded or written. `told`: of each file."""
         config = next(one for one in self.config.sets if one.name == name)
         if name not in self._folders:
             from headwater.source.published_dataset import PublishedDataset
 
             return PublishedDataset(self._context, config, lambda: False).survey()
         folder, kept = self._folders[name], self.kept_of(config)
-        return FolderScanner(self.catalog, name, folder, self._clock, self._listener, kept=kept).survey()
+        return FolderScanner(self.catalog, name, folder, self._clock, self._listener, kept=kept).survey(told)
 
     def start(self) -> None:
         """Keep all sets current until `stop`, by the tasks of one scheduler, while we lead (decision 028)."""

@@ -10,6 +10,7 @@ import pytest
 
 from headwater.catalog.interface import Catalog
 from tests.contract.catalog.cases import SMALL
+from tests.contract.catalog.dropping import DroppingContract
 from tests.contract.catalog.loading import LoadingContract
 from tests.contract.catalog.model import Backend, machine_for
 from tests.contract.catalog.paging import PagingContract
@@ -20,7 +21,9 @@ from tests.contract.catalog.state import StateContract
 __all__ = ["Backend", "CatalogContract", "machine_for"]
 
 
-class CatalogContract(LoadingContract, RecordingContract, PagingContract, ReadingContract, StateContract):
+class CatalogContract(
+    LoadingContract, RecordingContract, PagingContract, ReadingContract, StateContract, DroppingContract
+):
     """Subclass it and give it a fixture `backend`."""
 
     @pytest.fixture

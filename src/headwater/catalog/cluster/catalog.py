@@ -13,6 +13,7 @@ that meets a writer begins anew, and then holds the lease of the set for a momen
 import datetime as dt
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -64,6 +65,7 @@ from headwater.catalog.interface import (
     StateRow,
     StateUpdate,
     Unacceptable,
+    UnknownSet,
     WrongPhase,
 )
 from headwater.catalog.lease import Lease
@@ -129,7 +131,7 @@ class ClusterCatalog(Catalog):
     def create(self, name: str, *, last_seq: int = 0) -> SetState:
         if not name or not is_text(name) or len(name.encode()) > _LONGEST_NAME:
             raise Unacceptable(f"no name for a set: {name[:200]!a}")
-        self._indices.put_head(stamped(SetHead(resource_set=name, last_seq=last_seq), self._writer.stamp()), None)
+        self._indices.make_head(stamped(SetHead(resource_set=name, last_seq=last_seq), self._writer.stamp()))
         return self.state(name)
 
     def load(
@@ -235,6 +237,11 @@ class ClusterCatalog(Catalog):
 
     def note(self, name: str, notes: bytes) -> None:
         self._edit(name, lambda head: replace(head, notes=notes))
+
+    def drop(self, name: str) -> None:
+        self._indices.remove_documents(name, self._edit(name, cluster_head.emptied).rev)
+        with suppress(UnknownSet):  # the answer was lost: what is asked for then is not there any more
+            self._edit(name, lambda head: replace(head, dropped=True))
 
     def lease(self, role: str, who: str) -> Lease:
         """The lease of `role`, not asked for yet; its holder's silence is borne for as long as a writer's."""

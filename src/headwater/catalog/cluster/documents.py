@@ -238,6 +238,11 @@ def _operation(id_: str, rev: int, document: bytes | None, index: str = "") -> b
     return action if document is None else b"%b%b\n" % (action, document)
 
 
+def removal_operation(id_: str, rev: int) -> bytes:
+    """The bulk operation that removes a document, unless it is of a later revision."""
+    return _operation(id_, rev, None)
+
+
 class RowDocument(msgspec.Struct, frozen=True, gc=False):
     """One row; `rev` is the revision of the batch that wrote it."""
 

@@ -79,7 +79,10 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 class SetHead(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """All snapshot of one set. `dead` are pairs (after, until): no revision between the two is valid."""
+    """All snapshot of one set. `dead` are pairs (after, until): no revision between the two is valid.
+
+    The head of a set that was `dropped` stays: one that is made anew goes on counting revisions.
+    """
 
     resource_set: str
     rev: int = 0
@@ -98,6 +101,7 @@ class SetHead(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     state_version: int = 0
     pages: tuple[PageBook, ...] = ()
     runs: tuple[RunBook, ...] = ()
+    dropped: bool = False
 
 
 def valid(head: SetHead, rev: int) -> bool:
@@ -128,6 +132,12 @@ def overtaken(head: SetHead) -> SetHead:
     if dead and dead[-1][1] == since:  # nothing was committed in between: one that fails again and again takes no room
         dead, since = dead[:-1], dead[-1][0]
     return replace(head, rev=until, dead=(*dead, (since, until)), lease=None)
+
+
+def emptied(head: SetHead) -> SetHead:
+    """The set as it was made, with nothing valid of what was written before."""
+    until, fence = overtaken(head).rev, head.fence + 1
+    return SetHead(resource_set=head.resource_set, rev=until, dead=((-1, until),), stamps=head.stamps, fence=fence)
 
 
 def is_free_head(head: SetHead) -> bool:

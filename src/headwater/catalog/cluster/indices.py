@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.catalog.cluster.documents import (
     JournalDocument,
@@ -13,6 +14,7 @@ from headwater.catalog.cluster.documents import (
     StoredResource,
     change_id,
     journal_id,
+    removal_operation,
     row_operations,
     short,
 )
@@ -115,7 +117,7 @@ class Indices:
     def head(self, name: str) -> VersionedDocument[SetHead]:
         """The head of a set as it is now. Raises UnknownSet."""
         found = self._heads_by_id.get(short(name)) if is_text(name) else None
-        if found is None or found.source.resource_set != name:
+        if found is None or found.source.resource_set != name or found.source.dropped:
             raise UnknownSet("the catalog has no such set", where=name)
         return found
 
@@ -132,7 +134,28 @@ class Indices:
         self.refresh(self.set)
         filters = [{"exists": {"field": "resource_set"}}]
         order = [{"resource_set": "asc"}]
-        return self._walk(self.set, SetHead, filters, order, size=size, parts=parts)
+        heads = self._walk(self.set, SetHead, filters, order, size=size, parts=parts)
+        return (head for head in heads if not head.dropped)
+
+    def make_head(self, head: SetHead) -> None:
+        """Write the head of a new set, over that of a dropped one; nothing happens where the set is there."""
+        if self.put_head(head, None) is not None:
+            return
+        found = self._heads_by_id.get(short(head.resource_set))
+        if found is not None and found.source.dropped:
+            again = replace(found.source, dropped=False, last_seq=head.last_seq, stamps=head.stamps)
+            self.put_head(again, found.version)
+
+    def remove_documents(self, name: str, rev: int) -> None:
+        """Remove all documents of a set up to this revision, but for its head."""
+        query = {"query": {"term": {"resource_set": name}}, "size": WINDOW, "_source": False}
+        for index in (self.state, self.change, self.resource):
+            is_left = True
+            while is_left:
+                self.refresh(index)
+                found = from_json(self._asked(index, query), _Json)["hits"]["hits"]
+                operations = (removal_operation(one["_id"], rev) for one in found)
+                is_left = bool(found) and self.cluster.stream(index, operations, lambda: None)
 
     def put_head(self, head: SetHead, version: Version | None) -> VersionedDocument[SetHead] | None:
         """Replace the head that has this version (None: is not there yet).

@@ -94,7 +94,7 @@ class WarningLog:
         """The pass is over: how many warnings each rule had. A `whole` pass has said everything that is to say."""
         for rule, count in self._counts.items():
             if self._told[rule] >= EXAMPLES < count:
-                self._listener(Notice(rule, f"and so for {count - EXAMPLES:,} more"))
+                self._listener(Notice(rule, f"the same of {count - EXAMPLES:,} more files or folders"))
         if whole:
             self._known.clear()
         if len(self._known) < _REMEMBERED:
@@ -166,12 +166,15 @@ class FolderScanner:
         """Compare these relative paths only: files, or folders with all below them, there or gone. The set is open."""
         return self._run(lambda one: one.rescan(paths), ScanResult(), is_whole=False)
 
-    def survey(self) -> ScanResult:
-        """What a scan would find to do, without reading a file or recording anything. Raises HW-ING-02.
+    def survey(
+        self, told: Callable[[Candidate], None] = lambda _one: None, paths: Iterable[bytes] | None = None
+    ) -> ScanResult:
+        """What a scan would find to do, or a rescan of these paths, without reading a file or recording anything.
 
-        Whether a file has changed is told by its state, not by its octets.
+        `told` is called with each file that would be read, or deleted. Whether a file has changed is told by its state,
+        not by its octets. Raises HW-ING-02 where the whole folder cannot be read.
         """
-        return self._run(_Pass.survey, ScanResult())
+        return self._run(lambda one: one.survey(told, paths), ScanResult(), is_whole=paths is None)
 
     def _run(self, work: Callable[[_Pass], None], result: ScanResult, *, is_whole: bool = True) -> ScanResult:
         is_inner, self.is_busy = self.is_busy, True
@@ -225,12 +228,19 @@ class _Pass:
         if (walk := self._look_at_everything(is_needed=self._is_loading)) is not None:
             self._record_all(walk)
 
-    def survey(self) -> None:
-        """Compare the whole folder and count what would be recorded. Raises HW-ING-02 where it cannot be read."""
+    def survey(self, told: Callable[[Candidate], None], paths: Iterable[bytes] | None) -> None:
+        """Compare the whole folder, or these paths, and count what would be recorded. Raises HW-ING-02 where the whole
+        cannot be read."""
         result = self._result
-        self._look_at_everything(is_needed=True)
+        if paths is None:
+            self._look_at_everything(is_needed=True)
+        else:
+            self._look_at(paths)
         for one in self._queue.take():
-            result.deleted += not one.path and (result.held_back is None or self._is_left_out(one.uri))
+            if not one.path and result.held_back is not None and not self._is_left_out(one.uri):
+                continue
+            told(one)
+            result.deleted += not one.path
             result.created += bool(one.path and not one.known)
             result.updated += bool(one.path and one.known)
             result.octets += one.octets
@@ -262,14 +272,21 @@ class _Pass:
 
     def rescan(self, paths: Iterable[bytes]) -> None:
         """Compare these relative paths and record what differs."""
+        if (walk := self._look_at(paths)) is not None:
+            self._record_all(walk)
+
+    def _look_at(self, paths: Iterable[bytes]) -> Walk | None:
+        """The same two steps for some paths; None where the folder cannot be read."""
         try:
             walk = self._folder.walk(self.warnings.add)
         except RootFault:
             self._hold_back(HoldReason.ROOT_MISSING, self._total, self._total)
-            return
+            return None
         for path in topmost(one for one in paths if not has_reserved(one)):  # states of commands change all the time
             uri, seen = quote(path), walk.at(path)
-            exact = self._catalog.get(self._name, [uri])
+            exact: dict[str, Resource] = {}
+            with suppress(UnknownSet):  # of a survey
+                exact = self._catalog.get(self._name, [uri])
             first = list(islice(seen, 1))  # at the path itself or below it; something unreadable counts for both
             is_file = any(isinstance(one, FileEntry) and one.uri == uri for one in first)
             is_here = is_file or any(
@@ -278,7 +295,7 @@ class _Pass:
             self._look(first if is_here else [], [(one.uri, one.memo) for one in exact.values()])
             self._look([] if is_file else chain(first, seen), self._rows(uri + "/"))
         self._judge(self._queue.vanished - self._queue.left_out, is_whole=False)
-        self._record_all(walk)
+        return walk
 
     def _breathing(self) -> bool:
         """Whether to stop; asked again and again while a large file is read, for which nobody waits."""

@@ -30,7 +30,7 @@ from headwater.sync.packages.dump_documents import DumpLists
 from headwater.sync.reports import AuditReport, Finding, SetAudit
 from headwater.sync.run import begin_work, open_transport, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
-from headwater.sync.sets.moved_sets import check_source, match, rows_of
+from headwater.sync.sets.moved_sets import check_source, match, rows_of, to_forget
 from headwater.sync.sets.registry import offered_scope
 from headwater.sync.sets.selection import pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import check_past, format_micros, micros
@@ -182,7 +182,7 @@ class _Audit:
     def _not_offered(self, gone: list[SetRow], found: DiscoveredSets) -> Iterator[SetAudit]:
         unread = dict(found.faults)
         for row in gone:
-            reason = "the source no longer offers this set"
+            reason = f"the source no longer offers this set; {to_forget(row, self.root)}"
             if (why := unread.get(row.offer.capability_list or "")) is not None:
                 reason = f"its Capability List cannot be read: {why}"
             elif found.description is None:

@@ -368,6 +368,12 @@ def check_source(
     )
 
 
+def to_forget(row: SetRow, destination: Path | str) -> str:
+    """How the user ends a set that the source has given up: until then runs and audits tell of it."""
+    command = shlex.join(["headwater", "forget", str(destination), "--set", row.name])
+    return f"if it is gone for good, end that by: {command} (its files stay)"
+
+
 def address_at(url: str, where: str) -> str | None:
     """The address `url` at the origin of `where`; None where that is the same."""
     old, new = urlsplit(url), urlsplit(where)

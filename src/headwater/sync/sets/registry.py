@@ -20,7 +20,7 @@ from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.lists.entries import scope_origins
 from headwater.sync.options import Choice, SyncOptions
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
-from headwater.sync.sets.moved_sets import address_at, check_source, is_move, match, rows_of
+from headwater.sync.sets.moved_sets import address_at, check_source, is_move, match, rows_of, to_forget
 from headwater.sync.sets.polling import ask_for_offer, place_of
 from headwater.sync.sets.selection import SetNames, names_of, pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import DAY
@@ -138,7 +138,8 @@ class SetRegistry:
             if said := {row.name, row.offer.identity}.intersection(wanted):
                 lost |= said
                 where = row.offer.capability_list or row.offer.identity
-                self._unreadable("DST-Q", f"the source no longer offers the set {row.name}", where)
+                told = f"the source no longer offers the set {row.name}; {to_forget(row, self.root)}"
+                self._unreadable("DST-Q", told, where)
             elif description is not None:
                 self._tell_gone(row)
         return pick(rows, tuple(said for said in wanted if said not in lost), self.url) if wanted else rows
@@ -326,7 +327,7 @@ class SetRegistry:
             return add_set(t, msgspec.structs.replace(row.offer, name=name), name)
 
     def _tell_gone(self, row: SetRow) -> None:
-        told = f"the source no longer offers the set {row.name}: it stays as it is"
+        told = f"the source no longer offers the set {row.name}: it stays as it is; {to_forget(row, self.root)}"
         self.documents.warn("DST-Q", told, row.offer.capability_list or row.offer.identity)
 
     # the Capability List of one set, asked for anew
