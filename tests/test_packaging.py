@@ -6,18 +6,24 @@ import base64
 import gzip
 import hashlib
 import http.client
+import json
 import os
 import re
 import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from headwater.cli import run
 from headwater.errors import Exit
+from headwater.files.media_types import MEDIA_TYPES
+from tests.interop.programs import web_server
+from tests.notify.subscriber import Subscriber
+from tests.source.replay import Tree
 from tests.support.waiting import until
 
 PACKAGING = Path(__file__).parents[1] / "packaging"
@@ -94,6 +100,7 @@ def free_port() -> int:
 def nginx(text: str, base: Path, port: int) -> list[str]:
     text = re.sub(r"\n *ssl_certificate[^\n]*", "", text).replace("listen 443 ssl", f"listen 127.0.0.1:{port}")
     text = text.replace("# auth_basic", "auth_basic").replace("/etc/nginx/headwater.htpasswd", f"{base}/htpasswd")
+    text = text.replace("/etc/nginx/headwater.conf", str(base / "headwater"))
     user = "user root;" if os.geteuid() == 0 else ""
     paths = "".join(f"{name}_temp_path {base}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     (base / "conf").write_text(
@@ -105,8 +112,10 @@ def nginx(text: str, base: Path, port: int) -> list[str]:
 
 def apache2(text: str, base: Path, port: int) -> list[str]:
     text = re.sub(r"\n *SSL[^\n]*", "", text).replace("*:443", f"127.0.0.1:{port}")
-    text = text.replace("Require all granted", "").replace("# Require", "Require").replace("# Auth", "Auth")
-    text = text.replace("/etc/apache2/headwater.htpasswd", f"{base}/htpasswd")
+    text = re.sub(r"\n    # (<|</|    )", r"\n    \1", text).replace(
+        "/etc/apache2/headwater.htpasswd", f"{base}/htpasswd"
+    )
+    text = text.replace("/etc/apache2/headwater.conf", str(base / "headwater"))
     modules = ("mpm_event", "authn_core", "authn_file", "authz_core", "authz_user", "auth_basic", "mime", "alias",
                "headers", "rewrite")  # fmt: skip
     folder = "/usr/lib/apache2/modules"
@@ -120,7 +129,8 @@ def apache2(text: str, base: Path, port: int) -> list[str]:
 
 
 def caddy(text: str, base: Path, port: int) -> list[str]:
-    text = text.replace("data.example.org {", f"http://127.0.0.1:{port} {{")
+    text = text.replace("\ndata.example.org {", f"\nhttp://127.0.0.1:{port} {{")
+    text = text.replace("/etc/caddy/headwater.caddy", str(base / "headwater"))
     hashed = subprocess.run(
         ["caddy", "hash-password", "--plaintext", "password"], capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -130,9 +140,9 @@ def caddy(text: str, base: Path, port: int) -> list[str]:
 
 
 SERVERS = {
-    "nginx": (nginx, "nginx-static.conf"),
-    "apache2": (apache2, "apache-static.conf"),
-    "caddy": (caddy, "Caddyfile"),
+    "nginx": (nginx, "nginx-static.conf", "nginx.conf"),
+    "apache2": (apache2, "apache-static.conf", "apache.conf"),
+    "caddy": (caddy, "Caddyfile", "Caddyfile"),
 }
 HTPASSWD = f"reader:{{SHA}}{base64.b64encode(hashlib.sha1(b'password').digest()).decode()}\n"
 PASSWORD = "cmVhZGVyOnBhc3N3b3Jk"
@@ -153,70 +163,157 @@ class Client:
 
     def answers(self) -> bool:
         try:
-            return self.get("/robots.txt")[0] == 200
+            return self.get("/robots.txt")[0] in (200, 404)
         except OSError:
             return False
 
 
 @pytest.fixture(params=list(SERVERS))
-def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Client, Path]]:
-    """A published tree, with a name that looks like another's compressed form, behind a web server and a password."""
-    name = request.param
-    command = program(name)
-    if command is None:
+def server(request: pytest.FixtureRequest) -> str:
+    """A web server that is installed; nginx always is where everything is tested."""
+    name = str(request.param)
+    if program(name) is None and not (name == "nginx" and os.environ.get("HEADWATER_REQUIRE_ENGINES")):
         pytest.skip(f"{name} is not installed")
-    arguments, file = SERVERS[name]
-    port = free_port()
-    files, out, base = tmp_path / "source", tmp_path / "out", tmp_path / "server"
-    for folder in (files, base):
-        folder.mkdir()
-    (files / "a.txt").write_bytes(b"not compressed\n" * 20)
-    (files / "a.txt.gz").write_bytes(gzip.compress(b"another file"))
-    (files / "b.xml").write_bytes(b"<x/>")
-    publish = ["publish", "--files", str(files), "--set", "files", "--to", str(out)]
-    assert run([*publish, "--base-url", f"http://127.0.0.1:{port}"]) == Exit.DONE
+    return name
+
+
+@contextmanager
+def serving(name: str, state: Path, base: Path, port: int) -> Iterator[Client]:
+    """The web server as packaging/ has it, with what `publish` wrote for it, behind a password."""
+    arguments, file, written = SERVERS[name]
+    base.mkdir()
     (base / "htpasswd").write_text(HTPASSWD)
-    text = (PACKAGING / "web" / file).read_text("utf-8").replace("/srv/headwater", str(out))
+    shutil.copy(state / written, base / "headwater")
+    text = (PACKAGING / "web" / file).read_text("utf-8")
     with (base / "err").open("wb") as errors:
-        running = subprocess.Popen([command, *arguments(text, base, port)], stdout=errors, stderr=errors)
+        running = subprocess.Popen([program(name) or name, *arguments(text, base, port)], stdout=errors, stderr=errors)
     try:
         client = Client(port)
         until(lambda: client.answers() or running.poll() is not None)
         assert running.poll() is None, (base / "err").read_text()
-        yield client, out
+        yield client
     finally:
         running.terminate()
         running.wait(30)
 
 
-def test_a_web_server_serves_a_published_tree_as_it_is_meant(served: tuple[Client, Path], tmp_path: Path) -> None:
-    client, out = served
-    for path in ("/.well-known/resourcesync", *LISTS):
-        status, headers, body = client.get(path)
-        assert (status, headers["content-type"].split(";")[0]) == (200, "application/xml"), path
-        assert "content-encoding" not in headers
-        assert body == (out / path[1:]).read_bytes()
-        status, headers, coded = client.get(path, Accept_Encoding="gzip")
-        assert (status, headers.get("content-encoding")) == (200, "gzip"), path
-        assert headers["content-type"].split(";")[0] == "application/xml", path
-        assert headers["vary"].lower() == "accept-encoding"
-        assert coded == (out / f"{path[1:]}.gz").read_bytes()
-        assert gzip.decompress(coded) == body
-        assert client.get(path, If_None_Match=headers["etag"], Accept_Encoding="gzip")[0] == 304
-    for path in ("a.txt", "a.txt.gz", "b.xml"):
-        status, headers, body = client.get(f"/files/resources/{path}", Accept_Encoding="gzip")
-        assert (status, body) == (200, (out / "files/resources" / path).read_bytes())
-        assert "content-encoding" not in headers, path
-    state = [one.relative_to(out) for one in (out / ".headwater").rglob("*")]
-    assert len(state) > 1
-    for hidden in ("", *map(str, state)):
-        path = f"/{hidden or '.headwater/'}"
-        for spelt in (path, path.replace(".h", "%2eh"), f"/files/..{path}", f"/files/../{path}"):
-            assert client.get(spelt)[0] in (400, 403, 404), spelt
-    assert client.get("/files/changelist.xml", Authorization="Basic bm9ib2R5Om5vdGhpbmc=")[0] == 401
-    copy = tmp_path / "copy"
-    where = f"http://127.0.0.1:{client.port}/"
-    assert run(["sync", "--user", "reader:password", where, str(copy), "--quiet"]) == Exit.DONE
-    assert {one.name: one.read_bytes() for one in copy.iterdir() if one.is_file()} == {
-        one.name: one.read_bytes() for one in (out / "files/resources").iterdir()
+def test_a_web_server_serves_a_published_tree_as_it_is_meant(server: str, tmp_path: Path) -> None:
+    """Also a name that looks like another's compressed form."""
+    files, out, port = tmp_path / "source", tmp_path / "out", free_port()
+    files.mkdir()
+    (files / "a.txt").write_bytes(b"not compressed\n" * 20)
+    (files / "a.txt.gz").write_bytes(gzip.compress(b"another file"))
+    (files / "b.xml").write_bytes(b"<x/>")
+    publish = ["publish", "--files", str(files), "--set", "files", "--to", str(out)]
+    assert run([*publish, "--base-url", f"http://127.0.0.1:{port}"]) == Exit.DONE
+    with serving(server, out / ".headwater", tmp_path / "server", port) as client:
+        for path in ("/.well-known/resourcesync", *LISTS):
+            status, headers, body = client.get(path)
+            assert (status, headers["content-type"].split(";")[0]) == (200, "application/xml"), path
+            assert "content-encoding" not in headers
+            assert body == (out / path[1:]).read_bytes()
+            status, headers, coded = client.get(path, Accept_Encoding="gzip")
+            assert (status, headers.get("content-encoding")) == (200, "gzip"), path
+            assert headers["content-type"].split(";")[0] == "application/xml", path
+            assert headers["vary"].lower() == "accept-encoding"
+            assert coded == (out / f"{path[1:]}.gz").read_bytes()
+            assert gzip.decompress(coded) == body
+            assert client.get(path, If_None_Match=headers["etag"], Accept_Encoding="gzip")[0] == 304
+        for path in ("a.txt", "a.txt.gz", "b.xml"):
+            status, headers, body = client.get(f"/files/resources/{path}", Accept_Encoding="gzip")
+            assert (status, body) == (200, (out / "files/resources" / path).read_bytes())
+            assert "content-encoding" not in headers, path
+        state = [one.relative_to(out) for one in (out / ".headwater").rglob("*")]
+        assert len(state) > 1
+        for hidden in ("", *map(str, state)):
+            path = f"/{hidden or '.headwater/'}"
+            for spelt in (path, path.replace(".h", "%2eh"), f"/files/..{path}", f"/files/../{path}"):
+                assert client.get(spelt)[0] in (400, 403, 404), spelt
+        assert client.get("/files/changelist.xml", Authorization="Basic bm9ib2R5Om5vdGhpbmc=")[0] == 401
+        copy, where = tmp_path / "copy", f"http://127.0.0.1:{port}/"
+        assert run(["sync", "--user", "reader:password", where, str(copy), "--quiet"]) == Exit.DONE
+        assert {one.name: one.read_bytes() for one in copy.iterdir() if one.is_file()} == {
+            one.name: one.read_bytes() for one in (out / "files/resources").iterdir()
+        }
+
+
+ODD = (
+    "a b.csv",
+    "UPPER.XML",
+    "no-extension",
+    "two.tar.gz",
+    "x.php",
+    "i.shtml",
+    "m.var",
+    "page.html.en",
+    "é.css",
+    ".hid.txt",
+)
+
+
+def _copy_of_stated_types(folder: Path, stated: dict[str, str]) -> None:
+    """A copy whose source states these media types of its resources: records of a push set as a static tree."""
+    events = b""
+    for name, kind in stated.items():
+        body = name.encode()
+        place = folder / "origin" / "typed" / "resources" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(body)
+        one = {"path": name, "length": len(body), "sha-256": hashlib.sha256(body).hexdigest(), "type": kind}
+        events += json.dumps(one).encode() + b"\n"
+    with web_server(folder / "origin") as url:
+        config = folder / "origin.toml"
+        config.write_text(f'to = "origin"\nbase_url = "{url}"\n[[set]]\nname = "typed"\nfeed = "events"\n')
+        (folder / "events").write_bytes(events)
+        assert run(["ingest", "events", str(folder / "events"), "--config", str(config), "--set", "typed"]) == Exit.DONE
+        assert run(["publish", str(config), "--quiet"]) == Exit.DONE
+        assert run(["sync", url, str(folder / "copy"), "--quiet"]) == Exit.DONE
+
+
+def test_media_types_that_are_served_are_those_of_the_lists(server: str, tmp_path: Path) -> None:
+    """Of every extension that has one, of odd names, and of a copy whose source says other types than names do."""
+    port, files, state = free_port(), tmp_path / "files", tmp_path / "state"
+    base_url = f"http://127.0.0.1:{port}/rs"
+    hub = Subscriber()
+    files.mkdir()
+    for name in (*ODD, *(f"f.{one}" for some in MEDIA_TYPES.values() for one in some.split())):
+        (files / name).write_bytes(b"content of " + name.encode())
+    stated = {
+        "a/metadata.xml": "application/oai_dc+xml",
+        "b/metadata.xml": "application/oai_dc+xml",
+        "b/other.xml": "application/xml",
+        "c.csv": "text/plain",
+        "odd/one.txt": "text/x-one",
+        "odd/two.txt": "text/x-one",
+        'odd (x)/$1 "quoted\\.dat': "application/x-odd",
+        "k/same.dat": "application/x-k",
+        "l/same.dat": "application/x-l",
+        "é/ü.dat": "application/x-k",
+        "p.txt": "text/plain; charset=utf-8",
+        "hostile.dat": 'text/x; a="; } location / { return 200; } #"',
     }
+    _copy_of_stated_types(tmp_path, stated)
+    config = tmp_path / "source.toml"
+    config.write_text(
+        f'state = "state"\nto = "out"\nbase_url = "{base_url}"\n[notify]\nhubs = ["{hub.url}/a%2Fb?it\'s=$1"]\n'
+        '[[set]]\nfiles = "files"\nhidden = true\n'
+        '[[set]]\nname = "copied"\ncopy = "copy"\n'
+    )
+    assert run(["publish", str(config), "--quiet"]) == Exit.DONE
+    hub.close()
+    with serving(server, state, tmp_path / "server", port) as client:
+        count = 0
+        for name in ("files", "copied"):
+            for one in Tree(tmp_path / "out", base_url, name).entries(f"{name}/resourcelist.xml"):
+                status, headers, _body = client.get(one.loc.removeprefix(f"http://127.0.0.1:{port}"))
+                assert (status, headers["content-type"]) == (200, one.type), one.loc
+                count += 1
+        assert count == len(ODD) + len(stated) + sum(len(one.split()) for one in MEDIA_TYPES.values())
+        for topic in ("files/frameworknotification.xml", "copied/changenotification.xml"):
+            status, headers, body = client.get(f"/rs/{topic}", Accept_Encoding="gzip")
+            assert (status, headers["content-type"]) == (200, "application/xml")
+            assert gzip.decompress(body) == (tmp_path / "out" / topic).read_bytes()
+            links = f'<{base_url}/{topic}>; rel="self", <{hub.url}/a%2Fb?it%27s=%241>; rel="hub"'
+            assert headers["link"] == links
+        assert client.get("/rs/robots.txt")[1]["content-type"].split(";")[0] == "text/plain"
+        assert client.get("/rs/files/resources/.headwater-tmp-1")[0] == 404

@@ -68,8 +68,7 @@ def publish_folder(  # noqa: PLR0913 - a public function whose options are keywo
     deletion is held back and reported. Raises `UsageFault` for an invalid argument and `StoreFault` when the state or
     the output cannot be written.
     """
-    from headwater.source.config import SetConfig, SourceConfig
-    from headwater.source.set_folders import StaticTree
+    from headwater.source.config import OUTPUT_STATE, SetConfig, SourceConfig
     from headwater.source.source import Source
 
     if not isinstance(max_delete, int | float) or not 0 <= max_delete <= 1:
@@ -95,10 +94,11 @@ def publish_folder(  # noqa: PLR0913 - a public function whose options are keywo
         dump=dump,
         change_dump=change_dump,
     )
-    kept_in = os.fspath(state) if state is not None else str(out / ".headwater")
-    config = SourceConfig(state=kept_in, base_url=base_url, profile=profile, sets=(one,))
-    tree = StaticTree(out, None if resources == "none" else resources)
-    with Source(config, tree=tree, listener=listener) as source:
+    kept_in = os.fspath(state) if state is not None else str(out / OUTPUT_STATE)
+    config = SourceConfig(
+        state=kept_in, to=str(out), base_url=base_url, profile=profile, resources=resources, sets=(one,)
+    )
+    with Source(config, listener=listener) as source:
         (worked,) = source.run_once()
         scanned, published = worked.scanned, worked.published
         return PublishReport(

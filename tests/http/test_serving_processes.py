@@ -143,7 +143,8 @@ def test_a_configuration_is_published_once(world: tuple[Path, Path, str], capsys
     ("arguments", "said"),
     [
         (["publish"], "--files DIR is missing"),
-        (["publish", "CONFIG", "--to", "x"], "--to and CONFIG exclude each other"),
+        (["publish", "CONFIG", "--files", "x"], "--files and CONFIG exclude each other"),
+        (["publish", "CONFIG", "--to", "x"], "documents does not go with a static tree"),
         (["publish", "CONFIG", "--watch", "--dry-run"], "--watch and --dry-run exclude"),
         (["serve", "--files", ".", "--no-publish"], "no base_url"),
     ],

@@ -42,8 +42,8 @@ def test_media_types_come_from_our_own_table(name: str, expected: str) -> None:
 
 def test_media_types_are_lower_case_essences() -> None:
     """AMB-09, RS-MD-11: no parameters; every extension has one type."""
-    assert all(re.fullmatch(r"[a-z]+/[a-z0-9.+-]+", kind) for kind in media_types._BY_TYPE)
-    extensions = " ".join(media_types._BY_TYPE.values()).split()
+    assert all(re.fullmatch(r"[a-z]+/[a-z0-9.+-]+", kind) for kind in media_types.MEDIA_TYPES)
+    extensions = " ".join(media_types.MEDIA_TYPES.values()).split()
     assert len(extensions) == len(set(extensions))
 
 

@@ -305,7 +305,7 @@ def test_every_key_of_a_set_has_an_effect(tmp_path: Path, key: str) -> None:
         site = config.site()
         found: list[object] = [site.sets, config.kept_versions]
         if one.files:
-            scan = scan_settings(one, site, None, config)
+            scan = scan_settings(one, site, config)
             found += [scan.selection.takes(name) for name in (b"a.pdf", b"a.tmp", b".hidden")]
             found += [getattr(scan, field.name) for field in msgspec.structs.fields(type(scan))[2:]]
         return found

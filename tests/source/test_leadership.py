@@ -483,7 +483,7 @@ def _worker(catalog: ClusterCatalog, base: Path, may_record: Callable[[], None] 
     whole = SourceConfig(state=str(base / "state"), base_url=BASE, sets=(config,))
     site = whole.site()
     publisher = Publisher(catalog, FolderStore(base / "documents"), site, utc_now)
-    folder = scan_settings(config, site, None, whole)
+    folder = scan_settings(config, site, whole)
     context = SourceContext(
         catalog=catalog, publisher=publisher, site=site, clock=utc_now, state=base / "state", may_record=may_record
     )

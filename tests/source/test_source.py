@@ -34,7 +34,7 @@ from headwater.source.configured_source import utc_now
 from headwater.source.health import report
 from headwater.source.leadership import Locked, StateLock
 from headwater.source.published_folder import PublishedFolder
-from headwater.source.set_folders import FolderOverlap, StaticTree
+from headwater.source.set_folders import FolderOverlap
 from headwater.source.source import ReadOnlySource, Source
 from headwater.source.worker import SetWorker
 from tests.ingest.test_walk import ODD_NAMES
@@ -642,7 +642,7 @@ def test_what_was_placed_and_not_recorded_leaves_the_static_tree(tmp_path: Path)
     world, placed = WatchedSource(tmp_path), tmp_path / "out" / "files" / "resources"
     world.put("a")
     with (
-        Source(world.config(), tree=StaticTree(tmp_path / "out", "link")) as source,
+        Source(msgspec.structs.replace(world.config(), to=str(tmp_path / "out"))) as source,
         pytest.MonkeyPatch.context() as patch,
     ):
         source.start()

@@ -264,7 +264,7 @@ def drop_sets(place: str, names: tuple[str, ...], out: Path | None, dry_run: boo
         others, base_url = None, published_base_url(catalog.sets())
         if base_url is not None and (documents / SOURCE_DESCRIPTION).is_file():
             is_static = is_tree(bytes(documents))
-            site = Site(base_url=base_url, sets=()) if config is None else config.site(base_url, is_static=is_static)
+            site = Site(base_url=base_url, sets=()) if config is None else config.site(base_url)
             options = PublisherOptions(keep_others=is_static or config is None, may_write=leadership.check)
             store = FolderStore(documents, clean=False)
             others = Publisher(catalog, store, site, utc_now, listener, options).site_documents

@@ -20,7 +20,7 @@ from headwater.errors import UsageFault
 from headwater.files.file_copies import free_octets
 from headwater.files.folder_marks import is_state, is_tree
 from headwater.progress import Listener
-from headwater.source.config import SourceConfig, read_config
+from headwater.source.config import OUTPUT_STATE, SourceConfig, read_config
 from headwater.source.configured_source import (
     CATALOG,
     DOCUMENTS,
@@ -30,9 +30,6 @@ from headwater.source.configured_source import (
     written_folders,
 )
 from headwater.source.leadership import StateLock
-
-OUTPUT_STATE = ".headwater"
-"""The state folder inside the output of `publish`, unless another is named."""
 
 _NOT_YET = "A source makes it: run `headwater serve` or `headwater publish` first."
 _ADDRESS = "`headwater explore URL` shows what a source offers; name a folder here."
@@ -93,7 +90,7 @@ class CatalogArgument:
         Raises UsageFault.
         """
         if (config := self.config) is not None:
-            return Path(config.state), tree or Path(config.documents or Path(config.state) / DOCUMENTS)
+            return Path(config.state), tree or Path(config.documents or config.to or Path(config.state) / DOCUMENTS)
         state = Path(os.devnull) if self.file is None else self.file.absolute().parent
         found = tree or (state.parent if is_tree(bytes(state.parent)) else state / DOCUMENTS)
         if not is_state(bytes(state)) or catalog_elsewhere(state) is not None or not found.is_dir():

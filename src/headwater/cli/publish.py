@@ -20,9 +20,8 @@ import click
 import msgspec
 
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.cli.catalog_argument import OUTPUT_STATE
 from headwater.cli.output import counted, json_document, json_line, json_option, lines_of, listening, show_some, some_of
-from headwater.cli.serve_options import converted, sets_of
+from headwater.cli.serve_options import configured, converted, sets_of
 from headwater.cli.server_log import open_log
 from headwater.cli.shared_options import (
     DESCRIBING,
@@ -41,10 +40,9 @@ from headwater.ingest.folder.comparison import Candidate, ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.quantities import human_octets, human_seconds
-from headwater.source.config import SourceConfig, read_config
+from headwater.source.config import OUTPUT_STATE, SourceConfig
 from headwater.source.configured_source import CATALOG, utc_now
-from headwater.source.published_copy import refuse_overlap
-from headwater.source.set_folders import StaticTree, scan_settings
+from headwater.source.set_folders import scan_settings
 from headwater.source.source import Source
 from headwater.source.worker import SetResult
 
@@ -73,7 +71,7 @@ _HEADINGS = {"files": "What is published", "dump": "What is offered besides", "r
 @option("--files DIR", "The folder to publish.", click.Path(path_type=Path))
 @option("--copy DEST", "Publish the copy that `headwater sync` keeps in DEST; run it after each sync.", FOLDER)
 @option("--dataset PATH", "Publish the RDF dataset of a file, of the RDF files of a folder, or of a copy.", EXISTING)
-@option("--to OUT", "The folder that a web server serves.", FOLDER, name="out")
+@option("--to OUT", "The folder that a web server serves.", FOLDER)
 @option("--base-url URL", "The URL at which the web server serves that folder.")
 @option(
     "--set NAME",
@@ -111,8 +109,9 @@ def command(
     Run it again after changes, or use --watch: only what changed is read and written. The web server must not serve the
     state folder; most web servers leave out names that begin with a dot, but make sure.
 
-    With a CONFIG file (as for `serve`) its sets are published into the configured storage, for servers that run
-    `headwater serve CONFIG --no-publish`.
+    With a CONFIG file (as for `serve`) all its sets are published: into the folder `to` of the file, or into the
+    configured storage, for servers that run `headwater serve CONFIG --no-publish`. Options that do not describe a set
+    have priority over the file.
 
     Exit statuses: 0 done; 2 usage; 3 what a dataset is made of cannot be read, or is empty; 4 done, but deletions were
     held back or files could not be read; 6 fault of our own store; 130 ended by Ctrl-C.
@@ -126,40 +125,37 @@ def command(
         if chosen[one] and chosen[other]:
             raise UsageFault(f"{one} and {other} exclude each other", advice="Leave one of them out.")
     if config is None:
-        source, tree = _one_folder(told)
+        source = _one_folder(told)
     else:
-        if told:
-            first = next(one.opts[0] for one in command.params if one.name == next(iter(told)))
-            raise UsageFault(f"{first} and CONFIG exclude each other", advice="Say it in the file.")
-        source, tree = read_config(config), None
+        source = configured({"config": config, **told})
         if source.base_url is None:
             what = "no base_url: publishing alone does not know where the server will be"
             raise UsageFault(what, advice="Set base_url in the file.")
     if log_format is not None:
         source = msgspec.structs.replace(source, log_format=log_format)
     if dry_run:
-        return _dry_run(source, tree, as_json, whole=config is not None)
+        return _dry_run(source, as_json, whole=config is not None)
     if watch:
-        return _watch(source, tree, as_json=as_json, quiet=quiet)
+        return _watch(source, as_json=as_json, quiet=quiet)
     if forget:  # once without whatever shows the past, which is removed at once
         replace = msgspec.structs.replace
         bare = tuple(replace(one, dump=False, change_dump=False, patch=(), archive=False) for one in source.sets)
         with (
             listening(quiet=True) as listener,
-            Source(replace(source, sets=bare), tree=tree, listener=listener, forget=True) as forgetting,
+            Source(replace(source, sets=bare), listener=listener, forget=True) as forgetting,
         ):
             forgetting.run_once()
-    return _publish(source, tree, as_json, whole=config is not None or len(source.sets) > 1, quiet=quiet)
+    return _publish(source, as_json, whole=config is not None or len(source.sets) > 1, quiet=quiet)
 
 
-def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]:
+def _one_folder(given: dict[str, Any]) -> SourceConfig:
     kinds = {"copy": "--copy DEST", "dataset": "--dataset PATH", "files": "--files DIR"}
     chosen = [name for name in kinds if name in given]
     if len(chosen) > 1:
         options = " and ".join(f"--{name}" for name in reversed(chosen[:2]))
         raise UsageFault(f"{options} exclude each other", advice="Leave one of them out.")
     place = (chosen or ["files"])[0]
-    for name, missing in ((place, kinds[place]), ("out", "--to OUT"), ("base_url", "--base-url URL")):
+    for name, missing in ((place, kinds[place]), ("to", "--to OUT"), ("base_url", "--base-url URL")):
         if name not in given:
             raise UsageFault(
                 f"{missing} is missing",
@@ -171,19 +167,17 @@ def _one_folder(given: dict[str, Any]) -> tuple[SourceConfig, StaticTree | None]
             "--resource-base says that another server has the files, and --resources that this output has them",
             advice="Add --resources none, or leave out --resource-base.",
         )
-    if "copy" in given:
-        refuse_overlap(given["copy"].absolute(), given["out"])
-    state = str(given.get("state") or given["out"] / OUTPUT_STATE)
-    whole: dict[str, Any] = {name: given[name] for name in ("catalog", "base_url", "profile") if name in given}
-    config = converted({**whole, "state": state, "set": sets_of(given, (*DESCRIBING, "resource_base"))})
-    return config, StaticTree(given["out"], None if resources == "none" else resources)
+    keys = "catalog", "base_url", "profile", "resources"
+    whole: dict[str, Any] = {name: given[name] for name in keys if name in given}
+    whole |= {"to": str(given["to"]), "state": str(given.get("state") or given["to"] / OUTPUT_STATE)}
+    return converted({**whole, "set": sets_of(given, (*DESCRIBING, "resource_base"))})
 
 
-def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool, quiet: bool) -> Exit:
+def _publish(config: SourceConfig, as_json: bool, *, whole: bool, quiet: bool) -> Exit:
     began = time.monotonic()
     gc.freeze()  # what is imported stays; records by the hundred thousand make no cycles worth looking for
     gc.set_threshold(100_000, 50, 50)
-    with listening(quiet=quiet) as listener, Source(config, tree=tree, listener=listener) as source:
+    with listening(quiet=quiet) as listener, Source(config, listener=listener) as source:
         withdrawn: dict[str, list[str]] = {}  # what sets offer beside their lists that is not asked for any more
         asked = {one.name: one for one in source.site.sets if not (one.dump and one.change_dump and one.archive)}
         for held in set_statuses(source.catalog, utc_now(), list(asked)) if asked else ():
@@ -220,7 +214,8 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
                     "withdrawn": withdrawn.get(one.name, []),
                 }
             )
-        json_document({"sets": sets} if whole else sets[0])
+        files = {"web_server_files": list(map(str, source.web_server_files))} if config.to is not None else {}
+        json_document(({"sets": sets} if whole else sets[0]) | files)
     elif not quiet or status is not Exit.DONE:
         for one, count in zip(worked, counts, strict=True):
             click.echo(_told(one, count, where, seconds))
@@ -228,6 +223,8 @@ def _publish(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
                 click.echo(f"  {line}")
             if one.name in withdrawn:
                 click.echo(f"  not offered any more, since not asked for: {', '.join(withdrawn[one.name])}")
+        if source.web_server_files:
+            click.echo(f"for web servers: {', '.join(map(str, source.web_server_files))}")
         if pushed := len(config.sets) - len(worked):
             click.echo(
                 f"{counted(pushed, 'set')} left to `publish --watch` and `serve`, which follow what is announced, and"
@@ -273,14 +270,14 @@ def _told(worked: SetResult, count: int, where: str, seconds: float) -> str:
     return "\n".join(lines)
 
 
-def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool, quiet: bool) -> Exit:
+def _watch(config: SourceConfig, *, as_json: bool, quiet: bool) -> Exit:
     """Publish and follow until SIGTERM (DONE) or Ctrl-C (INTERRUPTED). Raises what `Source` raises.
 
     With `quiet` the log has what is wrong, and no publications.
     """
     log = open_log(config.log_format)
     # Until the catalog is open there is nothing to end in order: a signal acts as it always does.
-    with hangups_noted(log.progress), Source(config, tree=tree, listener=log.progress) as source, StopSignal() as stop:
+    with hangups_noted(log.progress), Source(config, listener=log.progress) as source, StopSignal() as stop:
         if not quiet:
             source.events.listen(log.published)
         gc.freeze()  # what there is by now stays: of thousands of sets, a collector has a tenth of a second to do
@@ -296,7 +293,7 @@ def _watch(config: SourceConfig, tree: StaticTree | None, *, as_json: bool, quie
     return stop.exit_status
 
 
-def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, whole: bool) -> Exit:
+def _dry_run(config: SourceConfig, as_json: bool, *, whole: bool) -> Exit:
     found: dict[str, ScanResult]
     named: dict[str, dict[str, list[str]]] = defaultdict(lambda: {kind: [] for kind in _KINDS})
 
@@ -307,12 +304,12 @@ def _dry_run(config: SourceConfig, tree: StaticTree | None, as_json: bool, *, wh
 
     with listening() as listener:
         if config.catalog is not None or (Path(config.state) / CATALOG).exists():
-            with Source(config, tree=tree, listener=listener) as source:
+            with Source(config, listener=listener) as source:
                 looked_at = [one.name for one in config.sets if one.files or one.is_dataset]
                 found = {name: source.survey(name, partial(tell, name)) for name in looked_at}
         else:
             site, scanned = config.site(), [one for one in config.sets if one.files]
-            folders = {one.name: scan_settings(one, site, tree, config) for one in scanned}
+            folders = {one.name: scan_settings(one, site, config) for one in scanned}
             with TemporaryDirectory() as state, closing(SqliteCatalog(Path(state) / CATALOG)) as empty:
                 scanners = [FolderScanner(empty, *one, utc_now, listener) for one in folders.items()]
                 found = {one.name: one.survey(partial(tell, one.name)) for one in scanners}

@@ -19,7 +19,7 @@ from headwater.typed_decoding import from_values
 _WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "metrics")
 _BESIDES = {"copy": ("files", "dataset", "rescan"), "dataset": ("files", "rescan"), "files": ()}
 """What a set is made of, and the options that do not go with it."""
-_ONE_SET = ("files", "copy", "dataset", "set_name", "title", *DESCRIBING, "versions", "rescan")
+_ONE_SET = ("files", "copy", "dataset", "set_name", "title", *DESCRIBING, "versions", "rescan", "resource_base")
 
 
 def configured(options: dict[str, Any]) -> SourceConfig:
@@ -30,7 +30,7 @@ def configured(options: dict[str, Any]) -> SourceConfig:
         if clash := [name for name in _ONE_SET if name in given]:
             raise UsageFault(f"{_option(clash[0])} and CONFIG exclude each other: set it in the file")
         whole = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-        return converted(msgspec.to_builtins(read_config(path)) | whole)
+        return read_config(path, whole)
     if not any(kind in given for kind in _BESIDES):
         raise UsageFault("nothing to serve", advice="Give --files DIR, --copy DEST, --dataset PATH, or a CONFIG file.")
     return _described(given)

@@ -9,13 +9,13 @@ import click
 from msgspec.structs import replace
 
 from headwater.catalog import catalog_url
-from headwater.cli.catalog_argument import OUTPUT_STATE, CatalogArgument, existing
+from headwater.cli.catalog_argument import CatalogArgument, existing
 from headwater.cli.output import counted, json_option, listening, show_result, show_some
 from headwater.cli.shared_options import EXISTING, Duration, Octets, option
 from headwater.errors import Exit, UsageFault
 from headwater.files.folder_marks import is_state
 from headwater.quantities import human_octets
-from headwater.source.config import read_config
+from headwater.source.config import OUTPUT_STATE, read_config
 from headwater.source.configured_source import CATALOG, VERSIONS, catalog_elsewhere, utc_now
 from headwater.source.packing_and_version_removal import collect_versions
 from headwater.versions.retention import VersionRetention, damaged

@@ -5,7 +5,7 @@
 
 UNKNOWN = "application/octet-stream"
 
-_BY_TYPE = {
+MEDIA_TYPES = {
     "application/atom+xml": "atom",
     "application/epub+zip": "epub",
     "application/geo+json": "geojson",
@@ -113,7 +113,7 @@ _BY_TYPE = {
     "video/x-msvideo": "avi",
 }
 
-_BY_EXTENSION = {extension: kind for kind, extensions in _BY_TYPE.items() for extension in extensions.split()}
+_BY_EXTENSION = {extension: kind for kind, extensions in MEDIA_TYPES.items() for extension in extensions.split()}
 
 
 def media_type(name: str) -> str:

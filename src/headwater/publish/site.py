@@ -149,13 +149,17 @@ class SetSettings(SetOptions, frozen=True, kw_only=True):
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One source: where it is, what its sets are, in which profile its documents are written."""
+    """One source: where it is, what its sets are, in which profile its documents are written.
+
+    `robots`: whether robots.txt names the plain Sitemaps alone, or Resource Lists as well.
+    """
 
     base_url: str
     sets: tuple[SetSettings, ...] = (SetSettings(),)
     profile: Profile = Profile.V11
     title: str | None = None
     describedby: str | None = None
+    robots: Literal["all", "sitemaps"] = "all"
     description_entries: int = DESCRIPTION_ENTRIES
 
     def __post_init__(self) -> None:

@@ -207,11 +207,12 @@ _ROBOTS_MARK = "# Written by Headwater, and anew with each publication."
 
 
 def _robots(site: Site, published: Iterable[str]) -> bytes:
-    """robots.txt: one absolute `Sitemap:` line for each Resource List, and plain Sitemap (RS-DISC-05, RS-DISC-07)."""
+    """robots.txt: one absolute `Sitemap:` line for each plain Sitemap, and Resource List (RS-DISC-05, RS-DISC-07)."""
     with_sitemap = {one.name for one in site.sets if one.sitemap}
     lines = [_ROBOTS_MARK, "User-agent: *", "Disallow:", ""]
     for name in published:
-        lines.append(f"Sitemap: {site.url(resource_list_name(name))}")
+        if site.robots == "all":
+            lines.append(f"Sitemap: {site.url(resource_list_name(name))}")
         if name in with_sitemap:
             lines.append(f"Sitemap: {site.url(sitemap_name(name))}")
     return ("\n".join(lines) + "\n").encode("ascii")

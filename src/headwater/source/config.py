@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
@@ -47,6 +48,8 @@ _UNFIT_KEYS: Final = (
 )
 """Keys that would break what a dataset promises: one link an entry, every change for ever, one Capability List."""
 _BASE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\x00-\x20<>\"{}|\\^`#]+")
+OUTPUT_STATE: Final = ".headwater"
+"""The state folder inside a static tree, unless another is named."""
 _FILE_SECONDS: Final = 1.0
 _STORE_SECONDS: Final = 60.0
 _ENDPOINT_SECONDS: Final = 300.0
@@ -146,16 +149,17 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def settings(self, base: str = "", server: SourceConfig | None = None) -> SetSettings:
         """What the publisher has to know of the set at this base URL. Raises BadSite.
 
-        What a `server` makes and does is known by its configuration: packages on demand, where it has the octets of the
-        resources at their URLs; notifications; TimeGate and TimeMap (RS-REL-09).
+        What a `server` makes and does is known by its configuration: notifications; and but for a static tree packages
+        on demand, where it has the octets of the resources at their URLs; TimeGate and TimeMap (RS-REL-09).
         """
         options = {name: getattr(self, name) for name in SetOptions.__struct_fields__}
         if self.is_dataset:  # its resource and its description lie beside the lists, as documents
             about = self.describedby or f"{base}/{description_name(self.name)}"
             options |= {"resource_base": f"{base}/{self.name}", "describedby": about}
         links, has_octets = self.link_rules, self.root is not None and self.resource_base is None
-        if server is None:
-            return SetSettings(**options, links=links, dataset=self.is_dataset)
+        hubs = () if server is None or server.notify is None else server.notify.hubs
+        if server is None or server.to is not None:
+            return SetSettings(**options, links=links, hubs=hubs, dataset=self.is_dataset)
         if has_past := self.kept_versions is not None:
             rules = tuple(
                 UrlRule(rel=rel, href=f"{base}/{self.name}/{rel}/{{path}}", type=kind)
@@ -171,7 +175,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             dumps=limits if self.on_demand and has_octets else None,
             past_dumps=has_past,
             links=links,
-            hubs=() if server.notify is None else server.notify.hubs,
+            hubs=hubs,
             dataset=self.is_dataset,
         )
 
@@ -255,13 +259,16 @@ _DEFAULTS: Final = {one.name: one.default for one in msgspec.structs.fields(SetC
 class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"sets": "set"}):
     """A whole source. `base_url` None: the address that the server listens on. Paths are as given, or absolute.
 
-    `configuration` is the file that it was read from, and no key of it.
+    With `to` it is a static tree in that folder, where files are placed as `resources` says. `configuration` is the
+    file that it was read from, and no key of it.
     """
 
     state: str
     sets: tuple[SetConfig, ...]
     catalog: str | None = None
     documents: str | None = None
+    to: str | None = None
+    resources: Literal["link", "copy", "none"] | None = None
     base_url: str | None = None
     host: str = DEFAULT_HOST
     port: Port = DEFAULT_PORT
@@ -270,6 +277,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     log_format: Literal["text", "json"] = "text"
     title: str | None = None
     describedby: str | None = None
+    robots: Literal["all", "sitemaps"] = "all"
     page_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 50_000
     segment_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 50_000
     versions_seconds: Annotated[float, msgspec.Meta(ge=0)] = 604_800.0
@@ -286,7 +294,37 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise BadConfiguration("no set: nothing to publish", advice='Add a [[set]] with `files = "DIR"`.')
         if self.catalog is not None:
             place_of(self.catalog)
+        self._refuse_in_tree()
         self.site("http://localhost")  # a wrong name or URL is told when the file is read, not when it is used
+
+    def _refuse_in_tree(self) -> None:
+        """See that nothing in a static tree needs a server of ours, or elsewhere a tree. Raises BadConfiguration."""
+        if self.to is None:
+            if self.resources is not None:
+                raise BadConfiguration("resources says how files are placed in a static tree, and there is no `to`")
+            return
+        unfit: list[tuple[str, str, object, str]] = [
+            ("", "documents", self.documents, "`to` is where documents go"),
+            ("", "[hub]", self.hub, "run `headwater hub`, and name it in [notify]"),
+        ]
+        for one in self.sets:
+            variants, root = self.place_of(one) and one.variants, not one.resource_base and one.resource_root
+            unfit += [
+                (one.name, "versions", one.versions, "past states are served by TimeGates, which files are not"),
+                (one.name, "variants", variants, "a file cannot be chosen by `Accept`"),
+                (one.name, "resource_root", root, "files of a push set are not placed in it"),
+            ]
+        for name, key, value, why in unfit:
+            if value:
+                advice = f"Leave out {key}, or leave out `to` and run `headwater serve`."
+                where = f"set {name!r}" if name else None
+                raise BadConfiguration(f"{key} does not go with a static tree: {why}", where=where, advice=advice)
+
+    def place_of(self, one: SetConfig) -> bytes | None:
+        """The real path of the folder in the static tree where the files of a set are placed; None where none are."""
+        if self.to is None or self.resources == "none" or one.resource_base is not None or one.is_dataset:
+            return None
+        return os.path.realpath(os.path.join(os.fsencode(self.to), os.fsencode(one.name), b"resources"))
 
     @property
     def version_retention(self) -> VersionRetention:
@@ -298,20 +336,18 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """How long each set that keeps past states keeps them."""
         return {one.name: kept for one in self.sets if (kept := one.kept_versions) is not None}
 
-    def site(self, base_url: str | None = None, *, is_static: bool = False) -> Site:
-        """The site at the configured base URL, or else at `base_url`. Raises BadSite.
-
-        One that `is_static` lies as files with any web server, which makes nothing on demand.
-        """
+    def site(self, base_url: str | None = None) -> Site:
+        """The site at the configured base URL, or else at `base_url`. Raises BadSite."""
         base = self.base_url or base_url
         if base is None:
             raise BadConfiguration("no base URL: URIs of resources need one", advice="Set base_url.")
         return Site(
             base_url=base,
-            sets=tuple(one.settings(base.rstrip("/"), None if is_static else self) for one in self.sets),
+            sets=tuple(one.settings(base.rstrip("/"), self) for one in self.sets),
             profile=self.profile,
             title=self.title,
             describedby=self.describedby,
+            robots=self.robots,
         )
 
 
@@ -328,19 +364,26 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
 
 Config = TypeVar("Config", SetConfig, SourceConfig)
 
-_PATHS = ("authorities", "copy", "dataset", "documents", "files", "oxigraph", "resource_root", "state", "token_file")
+_PATHS = ("authorities", "copy", "dataset", "documents", "files", "oxigraph", "resource_root", "state", "to")
 _LISTS = ("exclude", "hashes", "hubs", "include", "mirrors", "patch", "resource_sets", "variants")
 
 
-def read_config(path: Path) -> SourceConfig:
-    """Read a TOML configuration; relative paths in it are relative to its own folder. Raises BadConfiguration."""
+def read_config(path: Path, given: Mapping[str, Any] = types.MappingProxyType({})) -> SourceConfig:
+    """Read a TOML configuration; relative paths in it are relative to its own folder. What is `given` goes before it.
+
+    Raises BadConfiguration.
+    """
     try:
         data = tomllib.loads(path.read_bytes().decode())
     except OSError as cause:
         raise BadConfiguration(f"cannot be read: {cause.strerror}", where=str(path)) from cause
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
         raise BadConfiguration(f"not TOML: {cause}", where=str(path)) from cause
-    data = _spelled_out(data, path.absolute().parent)
+    if "configuration" in data:
+        raise BadConfiguration("unknown key: configuration", where=str(path))
+    data = _spelled_out(data, path.absolute().parent) | given
+    if isinstance(to := data.get("to"), str):
+        data.setdefault("state", os.path.join(to, OUTPUT_STATE))
     for number, table in enumerate(data["set"] if isinstance(data.get("set"), list) else [], 1):
         name = table.get("name", DEFAULT_SET) if isinstance(table, dict) else ""
         where = f"{path}, [[set]] {number} {name!r}"
@@ -350,8 +393,6 @@ def read_config(path: Path) -> SourceConfig:
         except UsageFault as fault:
             fault.where = where
             raise
-    if "configuration" in data:
-        raise BadConfiguration("unknown key: configuration", where=str(path))
     return msgspec.structs.replace(_read(data, SourceConfig, str(path)), configuration=str(path.absolute()))
 
 
@@ -392,7 +433,7 @@ def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:
         return value
     if key in _LISTS:
         return [value]
-    if value and key in _PATHS:
+    if value and (key in _PATHS or key == "token_file"):
         return str(folder / Path(value).expanduser())
     if key == "catalog" or (key == "index" and is_cluster(value)):
         return anchored(value, folder)

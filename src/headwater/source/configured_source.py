@@ -28,10 +28,9 @@ from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.hubs_and_tokens import BadToken
 from headwater.source.leadership import StateUnusable
 from headwater.source.set_folders import (
-    StaticTree,
     copy_folders,
     path_filters,
-    refuse_copy,
+    refuse_overlap_of_copies,
     refuse_overlap_of_datasets,
     scan_settings,
 )
@@ -149,7 +148,7 @@ def open_catalog(config: SourceConfig, listener: Listener = silent) -> Catalog:
 
 def written_folders(config: SourceConfig) -> list[Path]:
     """Where a source writes: the folders of its state, its documents, and its catalog where that is a file."""
-    folders = [Path(config.state), Path(config.documents or config.state)]
+    folders = [Path(config.state), Path(config.documents or config.to or config.state)]
     place = None if config.catalog is None else catalog_url.place_of(config.catalog)
     return [*folders, place.parent] if isinstance(place, Path) else folders
 
@@ -200,8 +199,7 @@ def catalog_elsewhere(state: Path) -> str | None:
 class ConfiguredSource:
     """A source before anything is done with it. A context manager: what it has opened is given up with it.
 
-    With a `tree`, documents (and resources) go there instead of into the state folder. Raises the configuration's
-    errors.
+    Raises the configuration's errors.
     """
 
     catalog: Catalog
@@ -209,16 +207,14 @@ class ConfiguredSource:
     publisher: Publisher
     push_sets: PushSets
 
-    def __init__(self, config: SourceConfig, tree: StaticTree | None = None) -> None:
+    def __init__(self, config: SourceConfig) -> None:
         self.config = config
-        self.site = config.site(is_static=tree is not None)
+        self.site = config.site()
         self._state = Path(config.state)
-        self._tree = tree
-        if tree is not None:
-            refuse_copy(tree)
+        refuse_overlap_of_copies(config)
         scanned = [one for one in config.sets if one.files]
-        self._folders = {one.name: scan_settings(one, self.site, tree, config) for one in scanned}
-        refuse_overlap_of_datasets(config, tree)
+        self._folders = {one.name: scan_settings(one, self.site, config) for one in scanned}
+        refuse_overlap_of_datasets(config)
         self.copy_folders = copy_folders(config.sets)
         """The folder within its copy of each set that publishes one."""
         self.roots = {
@@ -234,10 +230,11 @@ class ConfiguredSource:
         self.catalog = open_catalog(self.config, listener)
         self.push_sets = PushSets(self.config.sets, self.site, self.catalog, self._state, clock)
         # What a killed process left half-written stays for now: it may be what the leader is writing, who sweeps it.
-        if (tree := self._tree) is not None:
-            self.store = FolderStore(tree.folder, foreign=frozenset({"resources", self._state.name}), clean=False)
-            with write_faults(tree.folder):
-                mark_folder(tree.folder, TREE_MARK)
+        if self.config.to is not None:
+            tree = Path(self.config.to)
+            self.store = FolderStore(tree, foreign=frozenset({"resources", self._state.name}), clean=False)
+            with write_faults(tree):
+                mark_folder(tree, TREE_MARK)
         else:
             self.store = FolderStore(Path(self.config.documents or self._state / DOCUMENTS), clean=False)
         noted = [one.name for one in self.config.sets if one.versions]

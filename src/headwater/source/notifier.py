@@ -48,7 +48,7 @@ from headwater.publish.notifications import (
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import published_names
 from headwater.publish.site import capability_list_name, source_description_name, topic_url
-from headwater.publish.store_writer import PublishContext, decode_mark
+from headwater.publish.store_writer import PublishContext, StoreWriter, decode_mark
 from headwater.retry import retry_after_seconds
 from headwater.source.hubs_and_tokens import NotifyConfig
 from headwater.source.set_health import PAUSES, FailureState, Publication
@@ -107,12 +107,14 @@ def latest_payload(catalog: Catalog, name: str, channel: Channel, hubs: Iterable
 class NotifyContext(PublishContext, frozen=True, kw_only=True):
     """What notifications are made with. `may_write` raises when another process has the right to send.
 
-    `is_shown` says whether the documents of a set can be had.
+    `is_shown` says whether the documents of a set can be had. Where the source `is_static`, no server answers at the
+    topics: the newest notifications lie there as files, and sets of other runs are none that have gone.
     """
 
     is_shown: Callable[[str], bool]
     token: str | None
     settings: NotifyConfig
+    is_static: bool = False
 
 
 class NotificationStream:
@@ -133,6 +135,13 @@ class NotificationStream:
         """When its last payload was made, by the clock of the event loop."""
         self.failures = 0
         """How often in a row its payload was not taken, or could not be made."""
+        self.rests = False
+        """Whether it waits for news, or for its time."""
+
+    @property
+    def waiting(self) -> int:
+        """How many visible changes the hub has not taken."""
+        return 0
 
     def pause(self, since_last: float) -> float:
         """For how many seconds the next payload still waits for more; the last was made `since_last` seconds ago.
@@ -187,6 +196,8 @@ class NotificationStream:
         self._context.may_write()
         update = StateUpdate([StateRow(*self._key, msgspec.json.encode(position))])
         self._context.catalog.record(self.name, [], self._context.clock(), state=update)
+        if self._context.is_static and not (position.is_taken and position.payload):
+            StoreWriter(self._context).blocks(f"{self.name}/{self.channel.name}", [position.payload])
         self._hold(position)
 
 
@@ -375,6 +386,11 @@ class HubSender:
         """How many visible changes the hub has not taken, as far as is known."""
         return sum(one.waiting for one in list(self._changes.values()))
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is something that the hub is to be told now."""
+        return any(one.waiting or not one.rests for one in self._tasks)
+
     async def close(self) -> None:
         """End."""
         for task in list(self._tasks.values()):
@@ -389,9 +405,11 @@ class HubSender:
                 # Until there is enough for a notification, or the last one is long enough ago.
                 while (left := one.pause(loop.time() - one.made_at)) > 0:
                     one.news.clear()
+                    one.rests = True
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(left):
                             await one.news.wait()
+                one.rests = False
                 one.news.clear()
                 try:
                     async with self._places:
@@ -466,6 +484,7 @@ class HubSender:
 
 
 _DROP_SECONDS = 10.0
+_SETTLED_SECONDS = 0.02
 
 
 class Notifier:
@@ -481,6 +500,7 @@ class Notifier:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Event | None = None
+        self._has_begun: asyncio.Event
         self._senders: list[HubSender] = []
         self._thread: threading.Thread | None = None
 
@@ -515,6 +535,17 @@ class Notifier:
         self._thread.start()
         is_ready.wait()
 
+    def settle(self, timeout: float) -> None:
+        """Wait until the hubs have taken what was visible, for so long at most. It has begun to send."""
+        assert self._loop is not None
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self._settled(), self._loop).result(timeout)
+
+    async def _settled(self) -> None:
+        await self._has_begun.wait()
+        while any(one.is_busy for one in self._senders):
+            await asyncio.sleep(_SETTLED_SECONDS)
+
     def stop(self, timeout: float) -> bool:
         """Ask to end, and wait so long for it; False when it has not ended by then."""
         with self._lock:
@@ -534,7 +565,7 @@ class Notifier:
             user_agent=agent,
             proxy_for=settings.proxy_for,
         )
-        ending = asyncio.Event()
+        ending, self._has_begun = asyncio.Event(), asyncio.Event()
         self._senders = [HubSender(hub, self._context, client) for hub in self._hubs]
         with self._lock:
             self._loop, self._ending = asyncio.get_running_loop(), ending
@@ -542,10 +573,12 @@ class Notifier:
         site = self._context.site
         with contextlib.suppress(HeadwaterError):  # else at the next start
             ours = {one.name for one in site.sets}
-            for state in await asyncio.to_thread(self._context.catalog.sets):  # others may share the catalog
+            others = [] if self._context.is_static else await asyncio.to_thread(self._context.catalog.sets)
+            for state in others:  # others may share the catalog
                 if state.name not in ours and decode_publication(state.notes).base_url == site.base_url:
                     for sender in self._senders:
                         sender.gone(state.name)
+        self._has_begun.set()
         while not ending.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DROP_SECONDS):

@@ -56,7 +56,6 @@ from headwater.ingest.recording import ChangeRecorder
 from headwater.progress import Listener, Notice, Progress
 from headwater.source.config import SetConfig
 from headwater.source.scheduler import Urgency
-from headwater.source.set_folders import FolderOverlap
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 from headwater.typed_decoding import from_msgpack
 
@@ -367,10 +366,3 @@ class CopyWatch:
         for one in self._sets:
             if is_whole or one.is_unsettled or self._copies[one.name].set_id in noted:
                 one.look_now(is_other_input=True)  # what was missing may be there by now
-
-
-def refuse_overlap(copy: Path, out: Path) -> None:
-    """Raises FolderOverlap where the copy or the output lies in the other."""
-    one, other = Path(os.path.realpath(copy)), Path(os.path.realpath(out))
-    if one == other or one in other.parents or other in one.parents:
-        raise FolderOverlap("the copy and the output lie in each other", where=str(out))

@@ -9,12 +9,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import ClassVar
 
-import msgspec
-
 from headwater.catalog import catalog_url
 from headwater.copy_state import FOLDER, STATE, CopyStateReader, copied_sets
 from headwater.errors import HeadwaterError, UsageFault
 from headwater.files.file_copies import ALGORITHM as VERSION_ALGORITHM
+from headwater.files.file_copies import LINK
 from headwater.files.folder_marks import is_state, is_tree
 from headwater.files.patterns import Selection
 from headwater.ingest.folder.walk import CanonicalHashes, Folder, PathFilter, above
@@ -108,26 +107,16 @@ class UnknownHash(UsageFault):
 _OF_A_TREE = "Name the folder that it was made of; the output itself is shown by any web server."
 
 
-class StaticTree(msgspec.Struct, frozen=True):
-    """A static tree: documents and resources below `folder`; `mode` is link, copy, or None for no resources."""
-
-    folder: Path
-    mode: str | None
-
-
-def scan_settings(config: SetConfig, site: Site, tree: StaticTree | None, whole: SourceConfig) -> Folder:
+def scan_settings(config: SetConfig, site: Site, whole: SourceConfig) -> Folder:
     """How the set's folder is scanned, what is ours left out. Raises FolderOverlap, UnknownHash, BadPattern."""
     if unknown := next((name for name in config.hashes if name not in HASHLIB), None):
         raise UnknownHash(f"unknown hash: {unknown!r}", where=config.name)
     root = os.path.realpath(os.fsencode(config.files))
-    ours = [os.path.realpath(os.fsencode(one)) for one in (whole.state, whole.documents) if one is not None]
-    place = None
-    if tree is not None:
-        ours.append(os.path.realpath(os.fsencode(tree.folder)))
-        if tree.mode is not None:
-            place = os.path.realpath(os.path.join(ours[-1], os.fsencode(config.name), b"resources"))
-            if root == place or root.startswith(place + b"/"):
-                raise FolderOverlap("the folder is where its own files would be placed", where=config.files)
+    written = (whole.state, whole.documents, whole.to)
+    ours = [os.path.realpath(os.fsencode(one)) for one in written if one is not None]
+    place = whole.place_of(config)
+    if place is not None and (root == place or root.startswith(place + b"/")):
+        raise FolderOverlap("the folder is where its own files would be placed", where=config.files)
     _refuse_state(root, ours, config.files)
     # Octets of changes are found by their SHA-256, and old harvesters know MD5 alone.
     algorithms, canonical = config.hashes, None
@@ -147,7 +136,7 @@ def scan_settings(config: SetConfig, site: Site, tree: StaticTree | None, whole:
         avoid=(*(one for one in ours if one.startswith(root.rstrip(b"/") + b"/")), *own_files(whole)),
         base_url=site.base_url,
         place=place,
-        place_mode=(tree.mode if tree is not None else None) or "link",
+        place_mode=whole.resources or LINK,
         uri_prefix_length=len(prefix),
         settle_seconds=config.settle_seconds,
         canonical=canonical,
@@ -178,16 +167,23 @@ class _PushPathFilter(PathFilter):
         return super().takes(relative) and not any(is_state(self._root + b"/" + one) for one in above(relative))
 
 
-def refuse_copy(tree: StaticTree) -> None:
-    """See that the output is no copy, whose next audit would find our documents in it. Raises FolderOverlap."""
-    if (tree.folder / FOLDER / STATE).is_file():
+def refuse_overlap_of_copies(config: SourceConfig) -> None:
+    """See that no copy that is published and no static tree lie in each other, and that the tree is no copy, whose next
+    audit would find our documents in it. Raises FolderOverlap."""
+    if config.to is None:
+        return
+    out = Path(os.path.realpath(config.to))
+    for copy in (Path(os.path.realpath(one.copy)) for one in config.sets if one.copy is not None):
+        if copy == out or copy in out.parents or out in copy.parents:
+            raise FolderOverlap("the copy and the output lie in each other", where=config.to)
+    if (out / FOLDER / STATE).is_file():
         advice = "Name a folder of its own with --to; --copy publishes a copy."
-        raise FolderOverlap("the output is a copy that `headwater sync` keeps", where=str(tree.folder), advice=advice)
+        raise FolderOverlap("the output is a copy that `headwater sync` keeps", where=config.to, advice=advice)
 
 
-def refuse_overlap_of_datasets(config: SourceConfig, tree: StaticTree | None) -> None:
+def refuse_overlap_of_datasets(config: SourceConfig) -> None:
     """See that no dataset is made of what we write ourselves. Raises FolderOverlap."""
-    ours = [config.state, config.documents, None if tree is None else str(tree.folder)]
+    ours = [config.state, config.documents, config.to]
     folders = [os.path.join(os.path.realpath(one), "") for one in ours if one is not None]
     for one in config.sets:
         made_of = one.dataset or one.oxigraph

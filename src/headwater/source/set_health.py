@@ -151,6 +151,12 @@ class PublicationEvents:
         """Tell this one of what becomes visible from now on."""
         self._listeners.append(listener)
 
+    @property
+    def newest(self) -> list[Publication]:
+        """The newest publication of each set, as far as there was one."""
+        with self._lock:
+            return list(self._told.values())
+
     def begin(self) -> None:
         """Another process may have published since: what is published next is told as if for the first time."""
         with self._lock:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.catalog.lease import SharedCatalog
+from headwater.files.file_copies import LINK
 from headwater.ingest.folder.comparison import Candidate, ScanResult
 from headwater.ingest.folder.scanner import FolderScanner
 from headwater.ingest.folder.static_tree import SetTree
@@ -37,7 +38,7 @@ from headwater.source.packing_and_version_removal import (
 )
 from headwater.source.published_folder import WATCH_PAUSE, PublishedFolder, watch_folder
 from headwater.source.scheduler import Scheduler
-from headwater.source.set_folders import StaticTree, has_copy
+from headwater.source.set_folders import has_copy
 from headwater.source.set_health import Publication, PublicationEvents, SetHealth
 from headwater.source.worker import Intake, SetResult, SetWorker, SourceContext
 
@@ -49,6 +50,8 @@ _SETTLING_ROUNDS = 3
 _SETTLING_SECONDS = 2.0
 """So long, and a little longer, one run waits for files that are being written; the next run takes the others."""
 _EXAMPLES = 3
+_HUB_SECONDS = 10.0
+"""So long one round waits for hubs; the next one sends what they have not taken."""
 _PATCH_SECONDS = 300.0
 """So long one round makes patches, for which nobody waits."""
 
@@ -56,23 +59,21 @@ _PATCH_SECONDS = 300.0
 class Source(ConfiguredSource):
     """One source. A context manager: its lock, threads and files are given up with it.
 
-    With a `tree`, documents (and resources) go there instead of into the state folder. With `forget`, documents that
-    nothing names any more go at once. Who listens to `events` is told what becomes visible. Sets of a copy that are not
-    `known_in_copy` (None: there first) are told of as new. Raises Locked, StateUnusable, the catalog's and the
-    configuration's errors.
+    With `forget`, documents that nothing names any more go at once. Who listens to `events` is told what becomes
+    visible. Sets of a copy that are not `known_in_copy` (None: there first) are told of as new. Raises Locked,
+    StateUnusable, the catalog's and the configuration's errors.
     """
 
     def __init__(
         self,
         config: SourceConfig,
         *,
-        tree: StaticTree | None = None,
         clock: Callable[[], dt.datetime] = utc_now,
         listener: Listener = silent,
         forget: bool = False,
         known_in_copy: frozenset[str] | None = None,
     ) -> None:
-        super().__init__(config, tree)
+        super().__init__(config)
         self.events = PublicationEvents()
         self._clock = clock
         self._listener = listener
@@ -81,6 +82,8 @@ class Source(ConfiguredSource):
         self._copies: list[CopyWatch] = []
         self._scheduler: Scheduler | None = None
         self._packing: dict[str, list[DumpPacking]] = {}
+        self.web_server_files: list[Path] = []
+        """Of a static tree: those that were written anew."""
         self._notifier: Notifier | None = None
         self._lock = StateLock(self._state)
         try:
@@ -89,7 +92,7 @@ class Source(ConfiguredSource):
             self.leadership = leadership_of(self.catalog, self.site.base_url, listener)
             has_change_dumps = any(one.change_dump for one in config.sets)
             options = PublisherOptions(
-                keep_others=tree is not None,
+                keep_others=config.to is not None,
                 may_write=self.leadership.check,
                 contents=self.contents,
                 change_contents=KeptContents(self.versions, self.catalog, self.contents) if has_change_dumps else None,
@@ -111,7 +114,7 @@ class Source(ConfiguredSource):
             )
             self.push_sets.tell = lambda name: self._workers[name].tell() if name in self._workers else None
             self.events.listen(self._pack_soon)
-            if config.notify is not None and tree is None:
+            if config.notify is not None:
                 self._notifier = self._made_notifier(config.notify)
         except BaseException:
             self._lock.release()
@@ -123,30 +126,48 @@ class Source(ConfiguredSource):
         return self.leadership.is_ours
 
     def run_once(self) -> list[SetResult]:
-        """Bring every set that is not filled by push up to date once: look, record, publish what is stale.
+        """Bring every set up to date once, of push sets those of a static tree: look, record, publish what is stale.
 
-        Files that are being written get a while. Raises NotLeader when another process publishes the source.
+        Hubs are told. Files that are being written get a while. Raises NotLeader when another process publishes the
+        source.
         """
         self.leadership.take()
         self.store.clean()
         self._clean_versions()
         if (maker := self.publisher.patch_maker) is not None:
             maker.seconds = _PATCH_SECONDS
-        # For servers that follow copies anyway, one that is not there yet is left.
         kinds = sorted(self.config.sets, key=lambda one: (not one.files, one.copy is not None))
-        worked = [
-            self._once(one)
-            for one in kinds
-            if one.feed is None and (one.copy is None or self._tree is not None or has_copy(Path(one.copy)))
-        ]
+        worked = [self._once(one) for one in kinds if self._is_there(one)]
         if worked:
             self.publisher.site_documents.name_published()
         for one in worked:
-            while self.publisher.pack_changes(one.name, at_once=True).is_done:
+            while (
+                self.site.settings(one.name).change_dump and self.publisher.pack_changes(one.name, at_once=True).is_done
+            ):
                 pass
         if self.has_versions and is_due(self._state / VERSIONS / COLLECTED):
             self._collect_versions()
+        self._write_web_server_files()
+        if self._notifier is not None:
+            self._notifier.start()
+            for publication in self.events.newest:
+                self._notifier.visible(publication)
+            self._notifier.settle(_HUB_SECONDS)
+            self._notifier.stop(_HUB_SECONDS)
         return worked
+
+    def _is_there(self, config: SetConfig) -> bool:
+        """Whether one round publishes a set: no copy that is yet to come, and no push set but in a static tree."""
+        if config.feed is not None:
+            return self.config.to is not None and self._intake(config, None).is_open
+        return config.copy is None or has_copy(Path(config.copy))
+
+    def _write_web_server_files(self) -> None:
+        if self.config.to is not None:
+            from headwater.source.web_server_files import write_web_server_files
+
+            told = self.config, self.site, self.catalog, self._listener
+            self.web_server_files = write_web_server_files(*told)
 
     def _collect_versions(self) -> None:
         config = self.config
@@ -154,8 +175,9 @@ class Source(ConfiguredSource):
 
     def _once(self, config: SetConfig) -> SetResult:
         """Publish a set, and pack each page of its resources that is due, once."""
-        name, tree = config.name, self._tree
-        if tree is not None and tree.mode is None and (left := tree.folder / name / "resources").is_dir():
+        name, whole = config.name, self.config
+        left = Path(whole.to or os.devnull, name, "resources")
+        if whole.place_of(config) is None and left.is_dir():
             text = "what an earlier run placed stays, and is no longer kept current"
             self._listener(Notice("HW-PUB-12", text, str(left)))
         worked = self._round(config)
@@ -214,6 +236,7 @@ class Source(ConfiguredSource):
             is_shown=self.is_published,
             token=notify.sent_token(),
             settings=notify,
+            is_static=self.config.to is not None,
         )
         notifier = Notifier(notify.hubs, context)
         self.events.listen(notifier.visible)
@@ -227,6 +250,7 @@ class Source(ConfiguredSource):
             self._notifier.start()
         self._scheduler = scheduler = Scheduler(self._listener)
         self._clean_versions()
+        self._write_web_server_files()
         self._packing = {}
         told = scheduler.stopping, scheduler.wake, self._listener
         for one in self.site.sets:
@@ -302,10 +326,9 @@ class Source(ConfiguredSource):
         if config.copy is not None:
             from headwater.source.published_copy import PublishedCopy
 
-            tree = None
-            if self._tree is not None and self._tree.mode is not None:
-                place = os.path.realpath(os.fsencode(self._tree.folder / name / "resources"))
-                tree = SetTree(context.catalog, name, place, self._tree.mode)
+            place, tree = self.config.place_of(config), None
+            if place is not None:
+                tree = SetTree(context.catalog, name, place, self.config.resources or LINK)
             copy = PublishedCopy(context, config, self.copy_folders[name], stop or (lambda: False), tree)
             copy.keep_versions(self.kept_of(config), self.contents, self._listener)
             return copy
