@@ -41,6 +41,9 @@ def test_a_source_that_empties_its_files_is_held_back(source: Source, many: Site
         assert tree(dest) == before
     status = copy_status(dest)
     assert (status.held_back, status.failed, status.exit_status) == (40, 0, FAILED)
+    said = run_here("status", dest).stdout.decode()
+    assert "40 updates held back; `headwater sync --max-update SHARE` consents" in said
+    assert "deletion" not in said
     ran = go(source.base, dest, max_update=1)
     assert (ran.status, ran.one.held_back, ran.one.updated) == (DONE, 0, 40)
     assert set(tree(dest).values()) == {b""}

@@ -66,9 +66,9 @@ def _show_copy(status: CopyStatus, push: PushStatus | None) -> None:
         show(one, _FAILED)
         failures = lines_of_all(one.failures[:_COPY_EXAMPLES], _FAILURE)
         show_some(failures, _COPY_EXAMPLES, count=one.failed, indent="    ", rest=_MORE)
-        show(one, _HELD_BACK)
+        show(one, *_HELD_BACK, deletions=(count := one.held_back - one.held_updates))
         kept = [kept.path for kept in one.deletions[:_COPY_EXAMPLES]]
-        show_some(kept, _COPY_EXAMPLES, count=one.held_back, indent="    ", rest=_MORE)
+        show_some(kept, _COPY_EXAMPLES, count=count, indent="    ", rest=_MORE)
     if rest:
         files = counted(sum(one.files for one in rest), "file")
         click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {files}")
@@ -93,7 +93,10 @@ _SET = (
 )
 _FAILED = "  {failed} failed; `headwater retry` makes them due, `headwater forget` drops them"
 _FAILURE = "{uri}: {reason} ({tries:try} since {since}[; not again before {waits_until}, as asked])"
-_HELD_BACK = "  {held_back:deletion} held back; `headwater sync --max-delete SHARE` consents"
+_HELD_BACK = (
+    "  {held_updates:update} held back; `headwater sync --max-update SHARE` consents",
+    "  {deletions:deletion} held back; `headwater sync --max-delete SHARE` consents",
+)
 _ROOM = (
     "{partial_files:partial file} in progress or to be resumed, {partial_octets:octets}",
     "{is_read_only}read-only: the disk of the copy cannot be written, so nothing more can be placed",

@@ -88,6 +88,9 @@ class SetStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     refused: int
     newer_than_listed: int
     held_back: int
+    held_updates: int
+    """How many of these are updates; the others are deletions."""
+
     refusals: tuple[str, ...]
     failures: tuple[FailedResource, ...]
     deletions: tuple[HeldBackDeletion, ...]
@@ -222,7 +225,8 @@ _DOOMED = (
 def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
     checked_at, sound, unsound_since, report = t.one(_HISTORY, (row.id,)) or (None, None, None, None)
     files, octets, held_back, unconfirmed = t.one(_HELD, (row.id,)) or (0, 0, 0, 0)
-    held_back += held_updates_count(t, row.id)
+    held_updates = held_updates_count(t, row.id)
+    held_back += held_updates
     failed, refused = failure_count(t, row.id), refused_entries(t, row.id)
     position = from_optional(row.position.time) if row.position else None
     sound_at, last = from_optional(sound), None if report is None else from_json(report, SetReport)
@@ -244,6 +248,7 @@ def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
         refused=refused.refused + refused.skipped,
         newer_than_listed=unconfirmed,
         held_back=held_back,
+        held_updates=held_updates,
         refusals=tuple(what for _, what, _ in refused.sentences),
         failures=_failures(t, row.id),
         deletions=tuple(

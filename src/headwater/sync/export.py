@@ -20,7 +20,6 @@ from headwater.files.file_copies import COPY
 from headwater.files.folder_marks import leads_inside
 from headwater.files.hash_pool import HashPool
 from headwater.files.hashing import HashRequest
-from headwater.processes.pool import processors
 from headwater.progress import Listener, Progress, silent
 from headwater.spec.records import ToDict
 from headwater.spec.times import from_microseconds
@@ -45,7 +44,7 @@ _BAGIT = "BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
 class ExportReport(ToDict, msgspec.Struct, kw_only=True):
     """What was exported or restored of a copy, and which files were left out because they are not as recorded."""
 
-    time: dt.datetime
+    time: dt.datetime | None = None
     version: str = __version__
     source: str | None = None
     destination: str
@@ -67,7 +66,7 @@ def export_manifest(
 
     Raises UsageFault where there is no copy, and StoreFault where it cannot be read.
     """
-    report = _report(destination)
+    report = ExportReport(destination=os.path.abspath(destination))
     with _held(report) as held:
         for one, sha256 in _read(report, held, None, listener):
             escaped = one.path.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
@@ -81,7 +80,7 @@ def export_bag(destination: Path | str, bag: Path | str, *, listener: Listener =
     Raises UsageFault where there is no copy, or something in the folder, and StoreFault where the copy cannot be read
     or the bag not be written.
     """
-    report = _report(destination)
+    report = ExportReport(destination=os.path.abspath(destination))
     with _held(report) as held, _new_folder(bag) as root:
         (root / "data").mkdir()
         with (root / "manifest-sha256.txt").open("wb") as manifest, (root / "uris.jsonl").open("wb") as uris:
@@ -124,7 +123,8 @@ def restore(
     `backup_dir` have kept them: `changes` is the file of `--changes` of all these runs, as lines of JSON. Raises
     UsageFault and StoreFault.
     """
-    report, moment, undone = _report(destination), from_microseconds(moment_of(at)), dict[str, _Told]()
+    report, undone = ExportReport(destination=os.path.abspath(destination)), dict[str, _Told]()
+    moment = from_microseconds(moment_of(at))
     try:
         with open(changes, "rb") as file:
             for told in map(json_decoder(_Told), file):
@@ -147,10 +147,6 @@ def restore(
         for _ in _read(report, then(), lambda path: root / os.fsdecode(path), listener):
             pass
     return report
-
-
-def _report(destination: Path | str) -> ExportReport:
-    return ExportReport(time=dt.datetime.now(dt.UTC), destination=os.path.abspath(destination))
 
 
 @contextmanager
@@ -187,7 +183,7 @@ def _held(report: ExportReport) -> Iterator[Iterator[_File]]:
 
     with home.at_rest(), readable_state(home) as database:
         with database.read() as t:
-            report.source = fact(t, "url")
+            report.time, report.source = dt.datetime.now(dt.UTC), fact(t, "url")
         yield files(database)
 
 
@@ -195,13 +191,13 @@ def _read(
     report: ExportReport, files: Iterable[_File], place: Callable[[bytes], Path] | None, listener: Listener
 ) -> Iterator[tuple[_File, str]]:
     """The files that are as recorded, with the SHA-256 of their octets; each is copied to its `place`."""
-    processes, done = min(processors(), 8), 0
+    done = 0
 
     def request(one: _File) -> HashRequest:
         algorithms = dict.fromkeys((_ALGORITHM, *(digest.algorithm for digest in digests_of(one.digest))))
         return one.where, tuple(algorithms), None if place is None else bytes(place(one.path))
 
-    pool = HashPool(None if place is None else COPY, processes=processes if processes > 1 else 0)
+    pool = HashPool(None if place is None else COPY)
     for block, results in pool.read(files, request):
         for one, result in zip(block, results, strict=True):
             if result[0] == hashing.UNPLACED:
