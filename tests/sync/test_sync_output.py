@@ -78,7 +78,7 @@ def test_what_was_done_is_told_in_a_file(source: Source, site: Site, dest: Path,
     assert all(dt.datetime.fromisoformat(one.pop("time")).tzinfo == dt.UTC for one in lines)
     uri = f"{source.base}/set/resources/f1.txt"
     gone = {"action": "failed", "uri": uri, "path": "f1.txt", "octets": 0, "reason": "HTTP status 404", "set": "set"}
-    assert gone in lines
+    assert gone | {"kept": None, "old_hash": None} in lines
     assert sorted(one["action"] for one in lines) == ["created"] * 5 + ["failed"]
     del source.pages["/set/resources/f1.txt"]
     site.drop("=1+2.txt")

@@ -381,7 +381,7 @@ def test_dst_p6_a_member_that_is_longer_than_listed_fills_no_disk(
         written.append(len(octets))
         write_all(descriptor, octets)
 
-    monkeypatch.setattr("headwater.sync.copy.file_tree.write_all", note)
+    monkeypatch.setattr("headwater.sync.copy.file_tree.write_sparse", note)
     right = dumps.site.files["d0/f0.txt"]
     dumps.site.files["d0/f0.txt"] = b"\0" * 4_000_000
     names = ["d0/f0.txt", *(name for name in dumps.site.files if name.startswith("d1"))]
