@@ -30,7 +30,7 @@ FILES = 300
 @pytest.fixture(autouse=True)
 def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.sync.transfer.request_processes.FROM", 10)
-    monkeypatch.setattr("headwater.sync.transfer.request_processes.processors", lambda: 2)
+    monkeypatch.setattr("headwater.processes.pool.processors", lambda: 2)
 
 
 @pytest.fixture
@@ -208,8 +208,9 @@ def test_a_rate_is_kept_by_one_transport(
 
 
 PROGRAM = """
-from headwater.sync.transfer import request_processes as processes
-processes.FROM, processes.processors = 1, lambda: 2
+from headwater.processes import pool
+from headwater.sync.transfer import request_processes
+request_processes.FROM, pool.processors = 1, lambda: 2
 from headwater.cli import main; main()
 """
 

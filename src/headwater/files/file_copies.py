@@ -9,7 +9,6 @@ the hashing processes import it.
 import contextlib
 import errno
 import os
-import secrets
 import stat
 import sys
 from collections.abc import Callable
@@ -48,6 +47,13 @@ def free_octets(place: str | bytes | int | os.PathLike[str]) -> int:
     return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
 
 
+_BLOCK_OCTETS = 4_096
+"""What a file may take on the disk beyond its octets."""
+
+_MOST_UNASKED = 8 << 20
+"""So much is written until the disk is asked again what is free."""
+
+
 class Room:
     """What the files of a copy may take: so many octets stay free on the disk, and all together are at most `most`."""
 
@@ -67,6 +73,8 @@ class Room:
         self.held = held
         self.counted = counted
         self._folder = folder
+        self._unasked = 0
+        """Octets that have room without another question: a sixteenth of what was free, at most."""
 
     def left(self) -> int:
         """How many octets more there may be, by both bounds."""
@@ -77,9 +85,14 @@ class Room:
         """Raise OSError where so many octets more have no room on the disk, or the copy none for what it has gained."""
         if self.most is not None and gained > 0 and self.held + gained > self.most:
             raise OSError(errno.EDQUOT, f"the copy would have more than {_said(self.most)} (--max-total)")
-        if self.keep_free and free_octets(self._folder) < self.keep_free + octets:
+        self._unasked -= octets + _BLOCK_OCTETS
+        if not self.keep_free or self._unasked >= 0:
+            return
+        free = free_octets(self._folder) - self.keep_free
+        if free < octets:
             told = _said(self.keep_free)
             raise OSError(errno.ENOSPC, f"less than {told} would be left free on the disk (--keep-free)")
+        self._unasked = min(free >> 4, _MOST_UNASKED) - octets
 
 
 def _said(octets: int) -> str:
@@ -176,7 +189,7 @@ class Placement:
         self._place = place
         self._source = source
         _room(place)
-        self._aside = os.path.join(os.path.dirname(place), os.fsencode(_PLACING + secrets.token_hex(8)))
+        self._aside = os.path.join(os.path.dirname(place), os.fsencode(_PLACING + os.urandom(8).hex()))
         self._file: FileIO | None = None
         self.is_link = mode == LINK and _link(descriptor, self._aside)
         if not self.is_link:
@@ -256,7 +269,7 @@ class VersionWriter:
         self._begin()
 
     def _begin(self) -> None:
-        self._name = secrets.token_hex(8)
+        self._name = os.urandom(8).hex()
         self._file: FileIO | None = None
         self._end = 0
         self._held: list[bytes] = []
@@ -312,7 +325,7 @@ class VersionCopy:
         if octets > SMALL_OCTETS:
             try:
                 refuse_little_room(writer.folder, octets)
-                self._file = _create(writer.folder + b"/" + secrets.token_hex(8).encode())
+                self._file = _create(writer.folder + b"/" + os.urandom(8).hex().encode())
             except OSError as cause:
                 self._fail(cause)
 

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from urllib.parse import unquote_to_bytes
 
 from headwater.packages.faults import BadPath, PackageLimits, PackageTooLarge, shown
@@ -76,9 +77,9 @@ class MemberNames:
         key = folded(name)
         if key in self._files or key in self._folders:
             raise BadPath(f"{shown(name)} is the name of another member, or differs by case or normalisation only")
-        if new := self._new_folders(key, name):
-            self._remember(self._folders, new)
-        self._remember(self._files, [key])
+        if (parent := key.rpartition("/")[0]) and parent not in self._folders:
+            self._remember(self._folders, self._new_folders(key, name))
+        self._remember(self._files, (key,))
 
     def add_folder(self, name: str) -> None:
         """Take the name of a folder in, without its last slash; it may come several times. Raises as `add` does."""
@@ -95,7 +96,7 @@ class MemberNames:
             parent = parent.rpartition("/")[0]
         return new
 
-    def _remember(self, names: set[str], keys: list[str]) -> None:
+    def _remember(self, names: set[str], keys: Sequence[str]) -> None:
         self._octets += sum(map(len, keys))
         if self._octets > self._limits.names_octets:
             raise PackageTooLarge(f"names and folders of more than {self._limits.names_octets:,} characters")

@@ -209,7 +209,12 @@ class ZipDirectory:
         member: then lengths and CRC in the header may be zero. Else it must say the same as the central record."""
         if len(octets) < zf.LOCAL.size or not octets.startswith(zf.LOCAL_SIGNATURE):
             raise BadPackage(f"{shown(member.name)} is not where the central directory says")
-        flags, method, crc, packed, plain, name_length, extra_length = _LOCAL_FACTS.unpack_from(octets)
+        said_here = _LOCAL_FACTS.unpack_from(octets)
+        usual = (member.method, member.crc, member.packed, member.octets, len(member.raw_name), 0)
+        is_usual = said_here[1:] == usual and not said_here[0] & ~zf.UTF8 and member.is_small
+        if is_usual and octets.startswith(member.raw_name, zf.LOCAL.size):
+            return zf.LOCAL.size + len(member.raw_name), False
+        flags, method, crc, packed, plain, name_length, extra_length = said_here
         behind_name = zf.LOCAL.size + name_length
         length = behind_name + extra_length
         name = octets[zf.LOCAL.size : behind_name]
@@ -334,18 +339,18 @@ def _read_record(file: BinaryIO, limits: PackageLimits) -> tuple[int, bytes, int
         raise BadPackage(
             "the central directory is damaged, there are several, or it has fewer members than its end says"
         )
-    flags, method, crc, packed, plain, *lengths, disk, external, offset = _CENTRAL_FACTS.unpack(head)
-    name_length, extra_length, comment_length = lengths
-    if name_length <= limits.name_octets and extra_length + comment_length <= limits.extra_octets:
-        rest = file.read(name_length + extra_length + comment_length)
-    else:
-        rest = b""  # refused below
+    facts = _CENTRAL_FACTS.unpack(head)
+    flags, method, crc, packed, plain, name_length, extra_length, comment_length, disk, external, offset = facts
+    more = extra_length + comment_length
+    is_refused = name_length > limits.name_octets or more > limits.extra_octets
+    rest = b"" if is_refused else file.read(name_length + more)
     name = rest[:name_length]
     if disk not in (0, zf.MOST_16):
         raise BadPackage("a package in several parts (disks)")
-    extra = rest[name_length : name_length + extra_length]
-    _check_header(name, flags, method, name_length, extra_length + comment_length, limits)
-    plain, packed, offset = _values64(extra, [plain, packed, offset])
+    if is_refused or flags & ~zf.UTF8 or method not in (zf.STORED, zf.DEFLATED):
+        _check_header(name, flags, method, name_length, more, limits)
+    if extra_length or zf.MOST_32 in (plain, packed, offset):
+        plain, packed, offset = _values64(rest[name_length : name_length + extra_length], [plain, packed, offset])
     kind = (external >> 16) & zf.FILE_KIND
     if kind not in (0, zf.REGULAR_FILE) and not (kind == zf.FOLDER and name.endswith(b"/")):
         raise BadPath(f"{shown(name.decode('utf-8', 'replace'))} is a link, a device or another special file")

@@ -61,7 +61,7 @@ def test_dst_p6_whatever_a_package_is_the_copy_is_what_is_listed(
     monkeypatch.setattr("headwater.sync.packages.package_transfer.LEAST_PREFERRED_SHARE", 0.0)
     if process:
         monkeypatch.setattr("headwater.sync.packages.package_content.PROCESS_FROM", 1)
-        monkeypatch.setattr("headwater.sync.transfer.request_processes.processors", lambda: 2)
+        monkeypatch.setattr("headwater.processes.pool.processors", lambda: 2)
     source = site.source
     assert isinstance(source, ProxiedSource)
     transport = msgspec.structs.replace(IMPATIENT, proxy=source.proxy)

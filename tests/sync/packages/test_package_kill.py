@@ -60,8 +60,8 @@ def publish(dumps: Dumps, chance: random.Random) -> None:
 
 PROCESS = """
 from headwater.sync.packages import package_content
-from headwater.sync.transfer import request_processes
-package_content.PROCESS_FROM, request_processes.processors = 1, lambda: 2
+from headwater.processes import pool
+package_content.PROCESS_FROM, pool.processors = 1, lambda: 2
 """
 """A process verifies and places, however few the files and the processors are."""
 

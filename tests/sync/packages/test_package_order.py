@@ -22,7 +22,7 @@ def placed_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Who places: the run itself, or the process beside it."""
     if request.param == "process":
         monkeypatch.setattr("headwater.sync.packages.package_content.PROCESS_FROM", 1)
-        monkeypatch.setattr("headwater.sync.transfer.request_processes.processors", lambda: 2)
+        monkeypatch.setattr("headwater.processes.pool.processors", lambda: 2)
 
 
 def members(dumps: Dumps, names: list[str], order: list[str]) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 from headwater.deflate import crc32
 from headwater.storage.lock import LockHeld, lock_exclusive
 from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.packages.package_content import DAMAGED, LEFT, PLACED, UNUSABLE, MemberFile, place_files
+from headwater.sync.transfer.placing_process import DAMAGED, LEFT, PLACED, UNUSABLE, MemberFile, place_files
 from tests.support.waiting import until
 
 _OWNER = """
@@ -21,7 +21,7 @@ from pathlib import Path
 from headwater.deflate import crc32
 from headwater.processes.pool import ProcessPool, WorkerProgram
 from headwater.storage.lock import lock_exclusive
-from headwater.sync.packages.package_content import placer
+from headwater.sync.transfer.placing_process import placer
 base = Path(sys.argv[1])
 settings = ((os.fsencode(base / "copy"), os.fsencode(base / "temp"), 0),)
 lock = lock_exclusive(base / "lock")

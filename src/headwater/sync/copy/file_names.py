@@ -28,8 +28,8 @@ _CAPITAL = re.compile("(%[0-9A-F]{2})|[A-Z]")
 _CHUNK = 200
 _GO_ON = "~"  # ends every folder of an escaped name, and no last part: a shorter URI never needs a longer one's folder
 _HAZARD = re.compile(r"[?#\0]|%2f|%00", re.IGNORECASE)
-_PLAIN = re.compile(rb"(?:[A-Za-z0-9_-][\w.-]{0,200}/)*[A-Za-z0-9_-][\w.-]{0,200}\Z", re.ASCII)
-"""A path of which nothing has to be looked at more closely, as most are."""
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_-][\w.-]{0,200}/)*[A-Za-z0-9_-][\w.-]{0,200}\Z", re.ASCII)
+"""What is a path of which nothing has to be looked at more closely, as most are."""
 
 
 def base_folder(text: str) -> str:
@@ -55,6 +55,8 @@ def natural_path(uri: str, base: str) -> bytes | None:
     """
     if base and uri.startswith(base):
         rest, folder = uri[len(base) :], b""
+        if _PLAIN.match(rest) and len(rest) <= _LONGEST_PATH:
+            return rest.encode("ascii")
     else:
         try:
             parts = urlsplit(uri)
@@ -73,8 +75,6 @@ def natural_path(uri: str, base: str) -> bytes | None:
     path = folder + (unquote_to_bytes(octets) if b"%" in octets else octets)
     if len(path) > _LONGEST_PATH or b"\0" in path:
         return None
-    if _PLAIN.match(path):
-        return path
     is_ours = _ESCAPED.match(path) or not leads_inside(path)
     return None if is_ours or any(len(part) > _LONGEST_NAME for part in path.split(b"/")) else path
 

@@ -134,7 +134,7 @@ class FileTree:
             if self.room is not None and self.room.most is not None:
                 gained = os.stat(temp, dir_fd=self._temp).st_size - self.size(path)
                 self.room.check(0, gained)
-            self._within(path, lambda: self._place(temp, path))
+            self._within(self._place, path, temp)
         except OSError as cause:
             if cause.errno in (errno.ENOSPC, errno.EDQUOT):
                 self.discard(temp)
@@ -152,18 +152,18 @@ class FileTree:
         """The octets for which the file at `path` counts, also where it was lost; 0 where nobody counts them."""
         return 0 if self.room is None or self.room.most is None else self.room.counted(path)
 
-    def _within(self, path: bytes, change: Callable[[], None]) -> None:
+    def _within(self, change: Callable[..., None], path: bytes, *more: str) -> None:
         """Make a change in the folder of `path`; once more where the one that is open here was removed meanwhile, since
         there may be another with its name."""
         try:
-            change()
+            change(path, *more)
         except FileNotFoundError:
             if path.rpartition(b"/")[0] not in self._folders:
                 raise
             self._forget()
-            change()
+            change(path, *more)
 
-    def _place(self, temp: str, path: bytes) -> None:
+    def _place(self, path: bytes, temp: str) -> None:
         folder, name = _split(path)
         target = self._folder(folder, make=True)
         if self._backup is not None:
@@ -187,7 +187,7 @@ class FileTree:
         """Remove a held file, if it is there, and the folders that it leaves empty."""
         folder = path.rpartition(b"/")[0]
         try:
-            self._within(path, lambda: self._remove(path))
+            self._within(self._remove, path)
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as cause:

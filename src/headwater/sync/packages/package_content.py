@@ -7,33 +7,41 @@ What verifies against the list gets its place, and is recorded (DST-P5). A membe
 row of `temp.work`, noted before as about to be placed. What does not fit, or finds its place occupied, is left to
 single requests, whose rules hold for it (`transfer/resources`).
 
-Many small members are verified and placed by a process beside the run, which reads and records others meanwhile, and
-places some itself rather than wait for it. The process has the run's lock of the folder open as well: when the run is
-killed, no other can begin before the process has ended, which it does at the next file.
+Many small members are verified and placed by a process beside the run (`transfer/placing_process`), which reads and
+records others meanwhile, and places some itself rather than wait for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 import msgspec
 
 from headwater.errors import SourceFault
-from headwater.files.hashing import HASHERS
 from headwater.packages.faults import BadPackage, PackageTooLarge
 from headwater.packages.package import PackageFile
 from headwater.packages.zip_format import STORED
-from headwater.packages.zip_reader import ZipMember, unpacked
+from headwater.packages.zip_reader import ZipMember
 from headwater.processes.pool import ProcessPool
 from headwater.spec.records import Entry
 from headwater.sync.connection import Scope
-from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied, printable_path
+from headwater.sync.copy.file_tree import DestinationUnusable
 from headwater.sync.lists.entries import EntryFilter, canonical_hash_of
 from headwater.sync.packages.dump_documents import tell_moments
 from headwater.sync.source_times import micros, mtime_ns
-from headwater.sync.transfer.request_processes import may_use_processes, opened_tree, placing_program
+from headwater.sync.transfer.placing_process import (
+    DAMAGED,
+    PLACED,
+    UNUSABLE,
+    MemberFile,
+    Outcome,
+    may_use_processes,
+    place_files,
+    placer,
+    placing_program,
+)
 from headwater.sync.transfer.results_and_retries import PlacedFile, ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, RunContext, Work
@@ -122,7 +130,8 @@ class PackageContent:
             if member is not None:
                 moment = at if entry.datetime is None else micros(entry.datetime)
                 uri, _ = uris.judged(entry.loc)
-                stated = StatedMember(member, entry.hash, entry.length, micros(entry.lastmod), moment)
+                lastmod = None if self._listed is None else micros(entry.lastmod)  # it tells nothing more
+                stated = StatedMember(member, entry.hash, entry.length, lastmod, moment)
                 self._states.setdefault(uri, []).append(stated)
                 octets += _STATED_OCTETS + len(uri) + len(entry.hash or "")
                 if octets > MOST_STATED_OCTETS:
@@ -219,17 +228,6 @@ _BLOCK_FILES, _BLOCK_OCTETS, _AHEAD = 64, 1 << 20, 8
 """Members of one block and their octets, and blocks that are in the hands of the process: of 4 KiB each, that is what a
 pipe holds, so that the run seldom waits in it and places members itself instead."""
 
-MemberFile = tuple[str, bytes, "int | None", "bytes | Iterable[bytes]", int, int, bool, str, "str | None"]
-"""A member to be placed, as it goes to the process: its temporary name, its place, its modification time (ns); its
-octets in the package (of a large one, which does not go there, blocks of its content), how many they are unpacked,
-their CRC-32, whether they are deflated; algorithm and hex of the digest that it must have, None where whatever it is
-may stand."""
-
-Outcome = tuple[str, int, int, str]
-"""What came of it: PLACED with size and time (ns) there and its digest; else why it is not."""
-
-PLACED, LEFT, DAMAGED, UNUSABLE = "placed", "left", "damaged", "unusable"
-
 
 class MemberBlock(NamedTuple):
     """Members that are placed together, with the work that each may be. `damaged` is called where a member is not what
@@ -284,51 +282,3 @@ class MemberPlacing:
                 block.damaged(BadPackage(said))
             elif outcome == UNUSABLE:
                 raise DestinationUnusable(said, where=self._context.destination)
-
-
-def placer(settings: tuple[tuple[bytes, bytes, int]]) -> Callable[[list[MemberFile]], list[Outcome]]:
-    """What the process does: place a block of members, as long as its run lives. `settings`: the copy."""
-    tree, is_alone = opened_tree(settings[0])
-
-    def check_owner() -> None:
-        if is_alone():
-            raise SystemExit
-
-    return lambda files: place_files(tree, files, check_owner)
-
-
-def place_files(
-    tree: FileTree, files: list[MemberFile], before_each: Callable[[], None] = lambda: None
-) -> list[Outcome]:
-    """Verify members and give them their places; what came of each. `before_each` may end it."""
-    outcomes: list[Outcome] = []
-    for name, path, time_ns, packed, octets, crc, is_deflated, algorithm, wanted in files:
-        before_each()
-        outcome: Outcome = LEFT, 0, 0, ""
-        hasher = HASHERS[algorithm]()
-        try:
-            blocks = (
-                (unpacked(printable_path(path), packed, octets, crc, is_deflated=is_deflated),)
-                if isinstance(packed, bytes)
-                else packed
-            )
-            size, kept_ns = tree.write(name, _hashed(blocks, hasher.update), time_ns)
-            if wanted in (None, hasher.hexdigest()):
-                tree.place(name, path)
-                outcome = PLACED, size, kept_ns, f"{algorithm}:{hasher.hexdigest()}"
-        except BadPackage as fault:
-            outcome = DAMAGED, 0, 0, fault.what
-        except PathOccupied:
-            pass
-        except DestinationUnusable as fault:
-            outcome = UNUSABLE, 0, 0, fault.what
-        if outcome[0] != PLACED:
-            tree.discard(name)
-        outcomes.append(outcome)
-    return outcomes
-
-
-def _hashed(blocks: Iterable[bytes], update: Callable[[bytes], None]) -> Iterator[bytes]:
-    for block in blocks:
-        update(block)
-        yield block

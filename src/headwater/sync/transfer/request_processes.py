@@ -5,22 +5,21 @@ process says of each whether it was at once what is listed; the run records it. 
 as if nothing had been asked; so is all the rest, as soon as the source answers a request otherwise than with content.
 """
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import Any, cast
+from __future__ import annotations
 
-from headwater.files.file_copies import Room
-from headwater.processes.pool import ProcessPool, WorkerProgram, processors
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, cast
+
 from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied
 from headwater.sync.source_times import mtime_ns, strong_last_modified
-from headwater.sync.transfer.results_and_retries import BATCH, PlacedFile, ResultLog
-from headwater.sync.transfer.verification import strongest_text
-from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE, RunContext, Work
+from headwater.sync.transfer.placing_process import may_use_processes, opened_tree, placing_program
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
 from headwater.transport.transport import Transport
+
+if TYPE_CHECKING:
+    from headwater.sync.transfer.results_and_retries import PlacedFile, ResultLog
+    from headwater.sync.transfer.work_queue import RunContext, Work
 
 PROCESSES = 2
 FROM = 3_000
@@ -41,10 +40,6 @@ _SHARED = (
 )  # fmt: skip
 """The options of a transport that its processes have too."""
 
-_PLAIN = f"{ELIGIBLE} AND links IS NULL AND tries IS NULL AND hash IS NOT NULL AND length <= {_LARGEST}"
-_COUNT = f"SELECT count(*), min(loc), max(loc) FROM temp.work WHERE {_PLAIN}"  # noqa: S608
-_NEXT = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND {_PLAIN} ORDER BY n LIMIT {BATCH}"  # noqa: S608
-
 _Request = tuple[str, str, bytes, "int | None", int, str]
 """A resource for a process: its temporary name, address, place, `lastmod`, length and digest."""
 
@@ -57,47 +52,21 @@ _Answer = tuple["list[_Placement | None]", "float | None", str]
 seconds it asks for patience; why the copy does not take files, or nothing."""
 
 
-def may_use_processes(context: RunContext) -> bool:
-    """Whether processes can place files of this copy: who keeps what is replaced, or counts all octets, is alone."""
-    tree = context.tree
-    assert tree is not None
-    counts = tree.room is not None and tree.room.most is not None
-    return processors() > 1 and context.lock is not None and not tree.keeps_backup and not counts
-
-
-@contextmanager
-def placing_program(
-    context: RunContext, function: Callable[[Any], Callable[[Any], Any]], folder: str, *more: object
-) -> Iterator[WorkerProgram]:
-    """What a process does that places files of the copy, and holds its lock: `function`, for what `opened_tree` takes,
-    and `more`. The process' temporary files are in `folder`, which is removed at the end."""
-    tree = context.tree
-    assert tree is not None
-    temp = f"{context.temp}/{folder}"
-    os.makedirs(temp, exist_ok=True)
-    keep_free = tree.room.keep_free if tree.room is not None else 0
-    settings = ((tree.root, os.fsencode(temp), keep_free), *more)
-    try:
-        yield WorkerProgram(function=function, settings=settings, libraries=True, descriptors=(context.lock or 0,))
-    finally:
-        shutil.rmtree(temp, ignore_errors=True)
-
-
-def opened_tree(place: tuple[bytes, bytes, int]) -> tuple[FileTree, Callable[[], bool]]:
-    """In a process: the copy, by its folder, that of temporary files and what is kept free; whether the run is gone."""
-    root, temp, keep_free = place
-    owner = os.getppid()
-    tree = FileTree(Path(os.fsdecode(root)), Path(os.fsdecode(temp)), room=Room(root, keep_free))
-    return tree, lambda: os.getppid() != owner
-
-
 def fetch_plain(
     context: RunContext, results: ResultLog, placed: Callable[[Work, PlacedFile, str, str | None], None]
 ) -> None:
     """Have processes fetch, verify and place what is plain, where there is enough of it at one host; `placed` is called
     for each. Raises DestinationUnusable, and what `Transport.check` does."""
+    from headwater.processes.pool import ProcessPool  # here, for the processes import this module as well
+    from headwater.sync.transfer.results_and_retries import BATCH, PlacedFile
+    from headwater.sync.transfer.verification import strongest_text
+    from headwater.sync.transfer.work_queue import COLUMNS, ELIGIBLE
+
+    plain = f"{ELIGIBLE} AND links IS NULL AND tries IS NULL AND hash IS NOT NULL AND length <= {_LARGEST}"
+    following = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND {plain} ORDER BY n LIMIT {BATCH}"  # noqa: S608
     with context.database.write() as t:
-        count, address, last = t.one(_COUNT) or (0, None, None)
+        found = t.one(f"SELECT count(*), min(loc), max(loc) FROM temp.work WHERE {plain}")  # noqa: S608
+    count, address, last = found or (0, None, None)
     pays = count >= FROM and context.options.largest >= _LARGEST and may_use_processes(context)
     if not pays or address.split("/", 3)[:3] != last.split("/", 3)[:3]:
         return
@@ -112,10 +81,23 @@ def fetch_plain(
 
     def blocks() -> Iterator[tuple[list[Work], list[_Request]]]:
         last = 0
-        while is_answering and (works := results.take(_NEXT, last)):
+        while is_answering and (works := results.take(following, last)):
             last = works[-1].n
             for some in (works[start : start + _BLOCK] for start in range(0, len(works), _BLOCK)):
-                yield some, [_request(work) for work in some]
+                yield (
+                    some,
+                    [
+                        (
+                            work.name,
+                            work.loc,
+                            work.path,
+                            work.lastmod,
+                            work.length or 0,
+                            strongest_text(work.hash) or "",
+                        )
+                        for work in some
+                    ],
+                )
 
     def none(requests: list[_Request]) -> _Answer:
         return [None] * len(requests), 0.0, ""
@@ -136,10 +118,6 @@ def fetch_plain(
                         placed(work, PlacedFile(work.path, *file), kind, sent)
                 if fault:
                     raise DestinationUnusable(fault, where=context.destination)
-
-
-def _request(work: Work) -> _Request:
-    return work.name, work.loc, work.path, work.lastmod, work.length or 0, strongest_text(work.hash) or ""
 
 
 def fetcher(settings: tuple[tuple[bytes, bytes, int], dict[str, Any]]) -> Callable[[list[_Request]], _Answer]:

@@ -57,15 +57,22 @@ class Verdict(msgspec.Struct, frozen=True):
     do an error as JSON and a beginning that is cut off."""
 
 
+_USUAL_HASH = re.compile(r"(?:md5:([0-9a-f]{32}) )?sha-256:([0-9a-f]{64})\Z").match
+
+
 def digests_of(text: str | None) -> tuple[Digest, ...]:
     """The digests of a `hash` attribute that can be computed, strongest first (AMB-28)."""
+    if text is not None and (usual := _USUAL_HASH(text)) is not None:
+        strongest = Digest("sha-256", usual[2])
+        return (strongest,) if usual[1] is None else (strongest, Digest("md5", usual[1]))
     found = () if text is None else parse_hash(text).digests
     return tuple(sorted((d for d in found if d.algorithm in STRONGEST), key=lambda d: STRONGEST.index(d.algorithm)))
 
 
 def strongest_of(text: str | None) -> Digest | None:
     """The strongest digest of a `hash` attribute that can be computed."""
-    return next(iter(digests_of(text)), None)
+    found = digests_of(text)
+    return found[0] if found else None
 
 
 def strongest_text(text: str | None) -> str | None:
