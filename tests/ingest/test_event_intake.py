@@ -53,6 +53,28 @@ def test_a_line_says_everything_that_a_document_can(fed: PushSet) -> None:
     assert stated.extra == (("{urn:own}level", "4"),)
 
 
+def test_a_relation_that_nobody_knows_is_taken_with_a_notice(fed: PushSet) -> None:
+    """RS-LN-01: whoever announces is told, and nothing that was taken before is refused."""
+
+    def link(rel: str) -> dict[str, str]:
+        return {"rel": rel, "href": "http://x.org/y"}
+
+    said = fed.events(
+        {"path": "a", "links": [link("collection"), link("colection")]},
+        {"path": "b", "links": [link("collection"), link("http://my.org/rel")]},
+        {"path": "a", "links": [link("collection"), link("colection")]},
+        {"path": "c", "links": [link("Collection")]},
+    )
+    told = "'colection' is no registered relation and no URI; did you mean collection?"
+    assert [(one.status, one.seq, one.notice) for one in said] == [
+        (200, 1, told),
+        (200, 2, None),
+        (200, None, told),
+        (422, None, None),
+    ]
+    assert [link.rel for link in fed.catalog.get("s", ["a"])["a"].metadata.links] == ["collection", "colection"]
+
+
 def test_what_really_happened_is_logged(fed: PushSet) -> None:
     assert [one.seq for one in fed.events({"path": "a", "change": "updated"}, {"path": "a", "change": "created"})] == [
         1,

@@ -67,6 +67,13 @@ def test_pages_of_a_set_with_rules_are_cut_earlier(tmp_path: Path) -> None:
         ("[[set.links]]\nrel = 'via'\nhref = 'http://m/'\nmatch = ['a//b']", "not a pattern"),
         ("[[set.links]]\nrel = 'via'\nhref = 'http://m/'\nprio = 1", "unknown"),
         ("[[set.links]]\nhref = 'http://m/'", "rel"),
+        ("[[set.links]]\nrel = 'collectoin'\nhref = 'http://m/'", "did you mean collection?"),
+        ("[[set.links]]\nrel = 'Via'\nhref = 'http://m/'", "did you mean via?"),
+        ("[[set.links]]\nrel = 'x-zz'\nhref = 'http://m/'", "no registered relation"),
+        ("[[set.described]]\ncontent = '{stem}*.pdf'\nrecord = '{stem}.xml'", "behind {stem}/"),
+        ("[[set.described]]\ncontent = '*/{stem}.pdf'\nrecord = '{stem}.xml'", "behind {stem}/"),
+        ("[[set.described]]\ncontent = '{stem}/*/*.pdf'\nrecord = '{stem}.xml'", "stands once"),
+        ("[[set.described]]\ncontent = '{stem}.pdf'\nrecord = '{stem}/*.xml'", "in content"),
         ("variants = ['html']", "one suffix alone"),
         ("[[set.described]]\ncontent = 'a.pdf'\nrecord = '{stem}.xml'", "no path with one {stem}"),
     ],
@@ -77,3 +84,11 @@ def test_bad_rules_are_told_with_their_place(tmp_path: Path, lines: str, said: s
     assert said in refused.value.what
     assert "[[set]] 1" in str(refused.value.where)
     assert refused.value.code in ("HW-CFG-01", "HW-CFG-05")
+
+
+def test_relations_of_the_registry_and_uris_are_taken(tmp_path: Path) -> None:
+    rules = "".join(
+        f"[[set.links]]\nrel = '{rel}'\nhref = 'http://m/'\n"
+        for rel in ("license", "cite-as", "latest-version", "http://example.org/terms/own", "urn:own")
+    )
+    assert len(config_of(tmp_path, rules).sets[0].links) == 5

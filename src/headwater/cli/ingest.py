@@ -447,6 +447,8 @@ def _hearer(listener: Listener, account: Account) -> Callable[[list[Outcome]], N
             if outcome.kind is OutcomeKind.REJECTED:
                 told = f"a line was refused: {outcome.reason}"
                 listener(Notice(outcome.code or BadEvent.code, told, f"line {outcome.line}"))
+            if outcome.notice is not None:
+                listener(Notice("HW-ING-65", outcome.notice, f"line {outcome.line}"))
         listener(Progress("lines", account.lines))
 
     return hear

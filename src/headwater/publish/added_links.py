@@ -3,7 +3,7 @@
 Many rows are looked at together. Patches follow from no rule but are made (`publish/patches.py`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from itertools import islice
 from typing import TypeVar
@@ -16,6 +16,7 @@ from headwater.catalog.page_filling import link_octets, weight
 from headwater.datasets.rows import patches_at, read_origin
 from headwater.files.patterns import Selection
 from headwater.publish.link_rules import (
+    MOST_CONTENTS,
     NO_RULES,
     ROOM,
     partner_links,
@@ -103,8 +104,19 @@ class AddedLinks:
         for row in rows:
             path, whole = path_of(row.uri), row.uri if "://" in row.uri else self._prefix + row.uri
             links = [rule.link(path, whole) for rule, selection in self._selected if selection.takes(path.encode())]
-            links += partner_links(described, self._variants, row, there, self._prefix)
+            links += partner_links(described, self._variants, row, there, self._prefix, self._fitting)
             found.append((*links, *(() if origin is None else (origin,))))
+        return found
+
+    def _fitting(self, start: str, fits: Callable[[str], bool]) -> list[str]:
+        """The first of the set's URIs that begin so and fit, MOST_CONTENTS of them or a few more."""
+        found, after, limit = list[str](), start, 2 * MOST_CONTENTS
+        while len(found) < MOST_CONTENTS and (rows := self._catalog.memos(self._settings.name, after, limit)):
+            below = [uri for uri, _memo in rows if uri.startswith(start)]
+            found += filter(fits, below)
+            if len(below) < len(rows):
+                break
+            after, limit = rows[-1][0], min(8 * limit, _URIS)
         return found
 
     def _change_links(self, changes: Sequence[Change]) -> Iterator[dict[int, Links]]:

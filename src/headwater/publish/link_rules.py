@@ -13,7 +13,7 @@ weigh one (1 + n)th of a document, and the links of an entry take n times its we
 import mimetypes
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
@@ -23,7 +23,7 @@ from headwater.catalog.interface import Change, Resource
 from headwater.catalog.page_filling import FIXED_OCTETS
 from headwater.errors import UsageFault
 from headwater.files.patterns import BadPattern, Selection
-from headwater.spec.checks import WriteRefused
+from headwater.spec.checks import WriteRefused, why_unregistered
 from headwater.spec.kinds import DOCUMENT_OCTETS, PATCH
 from headwater.spec.markup import MarkupWriter
 from headwater.spec.records import Link
@@ -36,6 +36,8 @@ HEAD_OCTETS: Final = 65_536
 ROOM: Final = DOCUMENT_OCTETS - HEAD_OCTETS
 
 HOLE: Final = "{stem}"
+MOST_CONTENTS: Final = 20
+"""A record leads to so many of the resources that a `*` stands for; each of them leads to it."""
 _suffix = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,30}(?:\.[A-Za-z0-9][A-Za-z0-9_+-]{0,30})?").fullmatch
 _type = re.compile(r"[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}").fullmatch
 _path = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*").fullmatch
@@ -44,8 +46,8 @@ _path = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*").fullmatch
 class DescribedRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The resource `record` is metadata about `content`: patterns of paths with one `{stem}`, the same in both.
 
-    The two are linked `describedby` and `describes` while both are there. `profile` says what kind of metadata it is
-    (RS-REL-07). Raises UsageFault.
+    A `*` in `content`, behind `{stem}/`, stands for any characters of one name. The two are linked `describedby` and
+    `describes` while both are there. `profile` says what kind of metadata it is (RS-REL-07). Raises UsageFault.
     """
 
     content: str
@@ -55,6 +57,9 @@ class DescribedRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def __post_init__(self) -> None:
         for name, pattern in (("content", self.content), ("record", self.record)):
             start, hole, end = pattern.partition(HOLE)
+            before, star, after = pattern.partition("*")
+            if star and (name == "record" or "*" in after or "/" not in before.partition(HOLE)[2]):
+                raise _bad_rule(f"{name}: a `*` stands once, in content, behind {HOLE}/: {pattern[:200]!r}")
             parts = f"{start}x{end}".split("/")
             if not hole or not _path(start) or not _path(end) or not {"", ".", ".."}.isdisjoint(parts):
                 raise _bad_rule(f"{name} is no path with one {HOLE}: {pattern[:200]!r}")
@@ -67,6 +72,10 @@ class DescribedRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
                 raise _bad_rule(cause.what, rule=cause.rule) from cause
             if not is_absolute(self.profile):
                 raise _bad_rule(f"profile is no absolute URI: {self.profile[:200]!r}", rule="RS-REL-07")
+
+    def describes(self, record: str, uri: str) -> bool:
+        """Whether a resource is content of a record, by their URIs."""
+        return _other(self.content, self.record, uri) == record != uri
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -115,7 +124,7 @@ def partners(described: tuple[DescribedRule, ...], variants: tuple[Variant, ...]
         return
     for rule in described:
         for ours, theirs in ((rule.content, rule.record), (rule.record, rule.content)):
-            if (other := _other(ours, theirs, uri)) is not None and other != uri:
+            if "*" not in theirs and (other := _other(ours, theirs, uri)) is not None and other != uri:
                 yield other
     if variants:
         found = generic_of(uri, variants)
@@ -131,8 +140,11 @@ def partner_links(
     row: Resource | Change,
     there: Mapping[str, Resource],
     prefix: str,
+    fitting: Callable[[str, Callable[[str], bool]], Sequence[str]],
 ) -> tuple[Link, ...]:
     """The links of a resource with those of its partners that are `there`; URIs are below `prefix`.
+
+    `fitting` gives URIs of the set that begin with a text and of which a function says that they fit.
 
     A variant has `canonical` to the generic URI, where no resource of its own has it, and `alternate` to the others.
     """
@@ -140,13 +152,17 @@ def partner_links(
     if "://" in uri:
         return ()
     for rule in described:
-        record, content = _other(rule.content, rule.record, uri), _other(rule.record, rule.content, uri)
+        record = _other(rule.content, rule.record, uri)
         if record in there and record != uri:
             links.append(Link(rel="describedby", href=f"{prefix}{record}"))
-        if content in there and content != uri:
-            links.append(Link(rel="describes", href=f"{prefix}{content}"))
-            if rule.profile is not None:
-                links.append(Link(rel="profile", href=rule.profile))
+        content = _other(rule.record, rule.content.partition("*")[0], uri)
+        if content is not None and "*" in rule.content:
+            contents = fitting(content, partial(rule.describes, uri))
+        else:
+            contents = [content] if content is not None and content in there and content != uri else []
+        links += [Link(rel="describes", href=f"{prefix}{one}") for one in contents[:MOST_CONTENTS]]
+        if contents and rule.profile is not None:
+            links.append(Link(rel="profile", href=rule.profile))
     found = generic_of(uri, variants)
     if found is None or not is_variant(row, found[1]) or found[0] in there:
         return tuple(links)
@@ -175,10 +191,14 @@ def is_variant(resource: Resource | Change, variant: Variant) -> bool:
 
 def _other(ours: str, theirs: str, uri: str) -> str | None:
     """What stands at the other pattern for a URI that fits the one; None where it does not."""
-    start, _hole, end = ours.partition(HOLE)
-    if len(uri) <= len(start) + len(end) or not uri.startswith(start) or not uri.endswith(end):
-        return None
-    return theirs.replace(HOLE, uri[len(start) : len(uri) - len(end)])
+    found = _expression(ours)(uri)
+    return None if found is None else theirs.replace(HOLE, found[1])
+
+
+@lru_cache(maxsize=256)
+def _expression(pattern: str) -> Callable[[str], re.Match[str] | None]:
+    start, _hole, end = (re.escape(one) for one in pattern.partition(HOLE))
+    return re.compile(f"{start}(.+){end.replace(re.escape('*'), '[^/]*')}", re.DOTALL).fullmatch
 
 
 PLACEHOLDERS: Final = ("path", "uri", "name", "stem")
@@ -212,6 +232,9 @@ class UrlRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     match: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if (odd := why_unregistered(self.rel)) is not None:
+            advice = "Name a relation of IANA's registry in lower case, or an absolute URI of your own."
+            raise _bad_rule(f"rel: {odd}", rule="RS-LN-01", advice=advice)
         if self.rel in _RESERVED_RELATIONS:
             raise _bad_rule(f"links of the relation {self.rel[:100]} are made by Headwater itself", rule="RS-LN-01")
         _check_pattern(self.href, self.rel)
@@ -274,7 +297,9 @@ class LinkRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
         A resource may be record and content by one rule, and the rule may have a profile.
         """
-        described = sum(2 + (one.profile is not None) for one in self.described)
+        described = sum(
+            1 + (MOST_CONTENTS if "*" in one.content else 1) + (one.profile is not None) for one in self.described
+        )
         urls = sum(one.entry_count for one in self.urls)
         return urls + described + len(variants_of(self.variants)) + bool(self.mementos)
 

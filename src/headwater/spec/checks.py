@@ -7,6 +7,7 @@ import datetime as dt
 import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final
 
@@ -98,6 +99,30 @@ def relation(text: str) -> str:
             f"rel is neither a registered relation in lower case nor a URI: {text[:200]!r}", rule="RS-LN-01"
         )
     return uri(text, "rel")
+
+
+_REGISTRY: Final = """
+about acl alternate amphtml api-catalog appendix apple-touch-icon apple-touch-startup-image archives author blocked-by
+bookmark c2pa-manifest canonical chapter cite-as collection compression-dictionary contents copyright create-form
+current deprecation describedby describes disclosure dns-prefetch duplicate edit edit-form edit-media enclosure
+external first geofeed glossary help hosts hub ice-server icon index item last latest-version license linkset lrdd
+manifest mask-icon me media-feed memento micropub modulepreload monitor monitor-group next next-archive nofollow
+noopener noreferrer opener original payment pingback preconnect predecessor-version prefetch preload prerender prev
+prev-archive preview previous privacy-policy profile publication rdap-active rdap-bottom rdap-down rdap-top rdap-up
+related replies restconf ruleinput search section self service service-desc service-doc service-meta
+sip-trunking-capability sponsored start status stylesheet subsection successor-version sunset tag terms-of-service
+timegate timemap type ugc up version-history via webmention working-copy working-copy-of
+"""
+RELATIONS: Final = frozenset(_REGISTRY.split())
+"""IANA's registry of link relations, as far as their names can stand in a document (AMB-42)."""
+
+
+def why_unregistered(rel: str) -> str | None:
+    """Why nobody may know a relation (RS-LN-01), with the one that was probably meant; None: registered, or a URI."""
+    if rel in RELATIONS or ":" in rel:
+        return None
+    meant = get_close_matches(rel[:40].lower(), RELATIONS, 1)
+    return f"{rel[:40]!a} is no registered relation and no URI{f'; did you mean {meant[0]}?' if meant else ''}"
 
 
 def digests(text: str) -> str:

@@ -66,6 +66,38 @@ def test_metadata_and_what_it_describes_are_linked_while_both_are_there(tmp_path
         assert links(world) == {"a/p.pdf": [], "q.pdf": []}
 
 
+def test_a_star_stands_for_every_file_of_a_folder(tmp_path: Path) -> None:
+    """RS-REL-05, RS-REL-06: whatever its files are called, each leads to the record of its own folder, and back."""
+    rule = DescribedRule(content="{stem}/*.pdf", record="{stem}/metadata.xml", profile="http://purl.org/dc/terms/")
+    uris = ("1/a.pdf", "1/b%20c.pdf", "1/metadata.xml", "1/t.csv", "1/x/d.pdf", "1a.pdf", "2/metadata.xml")
+    world = published(tmp_path, LinkRules(described=(rule,)), *uris)
+    profile = ("profile", "http://purl.org/dc/terms/")
+    assert {uri: found for uri, found in links(world).items() if found} == {
+        "1/a.pdf": [("describedby", "1/metadata.xml")],
+        "1/b%20c.pdf": [("describedby", "1/metadata.xml")],
+        "1/metadata.xml": [("describes", "1/a.pdf"), ("describes", "1/b%20c.pdf"), profile],
+    }
+    world.record(put("2/z.pdf"), Delete("1/a.pdf"), put("1/x/metadata.xml"))
+    world.publish(force=True)
+    assert {uri: found for uri, found in links(world).items() if found} == {
+        "1/b%20c.pdf": [("describedby", "1/metadata.xml")],
+        "1/metadata.xml": [("describes", "1/b%20c.pdf"), profile],
+        "1/x/d.pdf": [("describedby", "1/x/metadata.xml")],
+        "1/x/metadata.xml": [("describes", "1/x/d.pdf"), profile],
+        "2/metadata.xml": [("describes", "2/z.pdf"), profile],
+        "2/z.pdf": [("describedby", "2/metadata.xml")],
+    }
+
+
+def test_a_record_leads_to_the_first_of_many_files_and_each_of_them_to_it(tmp_path: Path) -> None:
+    rule = DescribedRule(content="{stem}/*", record="{stem}/0.xml")
+    uris = [f"1/{number:03}.txt" for number in range(60)]
+    world = published(tmp_path, LinkRules(described=(rule,)), "1/0.xml", *uris)
+    found = links(world)
+    assert all(found[uri] == [("describedby", "1/0.xml")] for uri in uris)
+    assert found["1/0.xml"] == [("describes", uri) for uri in uris[:20]]
+
+
 def test_pages_of_partners_wait_as_pages_do_that_an_event_has_touched(tmp_path: Path) -> None:
     world = published(tmp_path, LinkRules(described=(PAIR,)), "p.pdf")
     world.record(put("meta/p.xml"))

@@ -15,6 +15,7 @@ from headwater.errors import UsageFault
 from headwater.ingest.push.feed import Draft, Feed, Line, Outcome, statements_of, with_links
 from headwater.ingest.push.ingest_state import MOST_LINKS, Effects, RequestProgress
 from headwater.ingest.push.resource_locations import Locations
+from headwater.spec.checks import why_unregistered
 from headwater.spec.records import ChangeKind, Link, parse_hash
 from headwater.spec.times import Leniency, from_microseconds, parse_datetime, to_microseconds
 from headwater.typed_decoding import in_plain_words, json_decoder
@@ -183,7 +184,9 @@ def take_lines(
                 present[one.uri] = new
                 seq = None if first is None else first + len(drafts)
                 drafts.append(Draft(uri=one.uri, metadata=new, statements=one.statements))
-            outcomes.append(Outcome(line=line, status=200, seq=seq, reason=reason))
+            links = () if one.metadata is None else one.metadata.links
+            notice = next(filter(None, (why_unregistered(link.rel) for link in links)), None)
+            outcomes.append(Outcome(line=line, status=200, seq=seq, reason=reason, notice=notice))
         outcomes.sort(key=lambda one: one.line)
         effects = Effects(progress=progress(outcomes) if progress is not None else None)
         if announced or progress is not None:  # that something is no news is as sure as what is recorded

@@ -106,7 +106,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of one line or document: an HTTP status, the change's number, or a code and the reason.
 
     `item` is which of several documents in one line it is about, counted from 1. `left_out` says what of a document
-    that was taken could not be read.
+    that was taken could not be read, `notice` what of a line that was taken is probably meant otherwise.
     """
 
     line: int
@@ -116,6 +116,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str | None = None
     reason: str | None = None
     left_out: tuple[str, ...] = ()
+    notice: str | None = None
 
     @property
     def kind(self) -> OutcomeKind:
