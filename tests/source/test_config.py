@@ -228,6 +228,8 @@ VALUES: dict[str, object] = {
     "include": ("*.pdf",),
     "exclude": ("*.tmp",),
     "hidden": True,
+    "types": {"*.pdf": "text/x-pdf"},
+    "types_file": "/dev/null",
     "hashes": ("sha-512",),
     "canonical_hash": "beside",
     "settle_seconds": 9.0,

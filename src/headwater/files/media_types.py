@@ -1,7 +1,47 @@
-"""Media types by the ending of a file's name: a table of our own, the same on every machine."""
+"""The media types of files: by the patterns and suffixes of a set's settings, else by a table of ours.
 
-# The system's own tables differ between distributions, and a type that changes with the machine would be published as a
-# change of every resource. Essence only, lower-case (AMB-09, RS-MD-11); an unknown extension is plain octets.
+The system's own tables differ between distributions, and a type that changes with the machine would be published as a
+change of every resource. Essence only, lower-case (AMB-09, RS-MD-11); an unknown extension is plain octets.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+from headwater.errors import UsageFault
+from headwater.files.patterns import first_that_fits, lines_of
+from headwater.spec.checks import media_type as essence_of
+
+_is_suffix = re.compile(r"[A-Za-z0-9_+-]+").fullmatch
+
+
+class MediaTypes:
+    """What a set's settings say of media types: by patterns of paths, of which the first that fits counts, and by the
+    suffixes and patterns of a file, whose lines have a type and then these, as in /etc/mime.types."""
+
+    def __init__(self, patterns: Mapping[str, str], file: str | None = None) -> None:
+        """Raises UsageFault."""
+        rules, self._by_suffix = list(patterns.items()), dict[str, str]()
+        try:
+            for line in [] if file is None else lines_of(file):
+                kind, *names = line.partition("#")[0].split()
+                self._by_suffix |= dict.fromkeys([one.lower() for one in names if _is_suffix(one)], essence_of(kind))
+                rules += [(one, kind) for one in names if not _is_suffix(one)]
+            self._types = [essence_of(kind) for _pattern, kind in rules]
+            self._first = first_that_fits(pattern for pattern, _kind in rules)
+        except OSError as cause:
+            raise UsageFault(f"cannot be read: {cause.strerror}", code="HW-CFG-01", where=file) from cause
+        except UsageFault as cause:
+            advice = 'Write types = { "*.marc" = "application/marc" }; in a file, lines like application/marc marc.'
+            where = file or "types"
+            raise UsageFault(f"types: {cause.what}", code="HW-CFG-01", where=where, advice=advice) from cause
+
+    def given(self, path: bytes) -> str | None:
+        """The type of the file at this relative path; None where the settings say nothing of it."""
+        text = os.fsdecode(path)
+        number = self._first(text)
+        return self._by_suffix.get(_suffix_of(text).lower()) if number is None else self._types[number]
+
 
 UNKNOWN = "application/octet-stream"
 
@@ -121,7 +161,10 @@ def media_type(name: str) -> str:
 
     Percent-encoding never touches a letter or a digit, so that a relative URI of ours says the same as its path.
     """
-    stem, _dot, extension = name.rpartition(".")
-    if not stem or stem.endswith("/"):
-        return UNKNOWN
+    extension = _suffix_of(name)
     return _BY_EXTENSION.get(extension) or _BY_EXTENSION.get(extension.lower(), UNKNOWN)
+
+
+def _suffix_of(name: str) -> str:
+    stem, _dot, extension = name.rpartition(".")
+    return "" if not stem or stem.endswith("/") else extension

@@ -14,7 +14,7 @@ The rules, which the manual repeats:
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headwater.errors import UsageFault
 
@@ -159,6 +159,24 @@ class Selection:
             if not Selection((), (pattern,), of_addresses=self._of_addresses).takes(path, uri):
                 return f"the exclude pattern {pattern} leaves it out"
         return None if self.takes(path, uri) else f"no include pattern matches it: {', '.join(include)}"
+
+
+def first_that_fits(patterns: Iterable[str]) -> Callable[[str], int | None]:
+    """Gives the number, from 0, of the first pattern that a path fits. Raises BadPattern."""
+    expression = _joined(f"({_translate(one)})" for one in patterns)
+
+    def first(path: str) -> int | None:
+        found = None if expression is None else expression.fullmatch(path)
+        return None if found is None else (found.lastindex or 1) - 1
+
+    return first
+
+
+def lines_of(file: str) -> list[str]:
+    """The lines of a file of patterns without those that are blank or begin with `#`. Raises OSError."""
+    with open(file, "rb") as opened:
+        lines = opened.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").split("\n")
+    return [one.strip() for one in lines if one.strip() and not one.lstrip().startswith("#")]
 
 
 def _compiled(patterns: Iterable[str], *, of_addresses: bool) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:

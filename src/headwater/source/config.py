@@ -36,7 +36,9 @@ ON_DEMAND = DumpLimits(resources=50_000, octets=4 << 30, requests=8)
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
-_FOLDER_KEYS: Final = "include exclude hidden hashes canonical_hash watch rescan_seconds settle_seconds"
+_FOLDER_KEYS: Final = (
+    "include exclude hidden types types_file hashes canonical_hash watch rescan_seconds settle_seconds"
+)
 _PUSH_KEYS: Final = "index pair_seconds poll_seconds resource_root resource_sets token token_env token_file"
 _DATASET_KEYS: Final = (
     "dataset sparql sparql_authorization_env oxigraph syntax base_iri blank_nodes genid licence dataset_seconds"
@@ -102,6 +104,8 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     hidden: bool = False
+    types: dict[str, str] | None = None
+    types_file: str | None = None
     hashes: tuple[str, ...] = ("md5", "sha-256")
     canonical_hash: Literal["beside", "instead"] | None = None
     watch: bool = True
@@ -425,7 +429,7 @@ def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:
     """
     if isinstance(value, dict) and key == "versions" and value.keys() <= {"keep", "octets"}:
         return f"{value.get('keep', '')}, {value.get('octets', '')}" if value else True
-    if isinstance(value, dict):
+    if isinstance(value, dict) and key != "types":  # its keys are patterns
         return {name: _spelled_out(one, folder, name) for name, one in value.items()}
     if isinstance(value, list):
         return [_spelled_out(one, folder) for one in value]
@@ -433,7 +437,7 @@ def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:
         return value
     if key in _LISTS:
         return [value]
-    if value and (key in _PATHS or key == "token_file"):
+    if value and (key in _PATHS or key.endswith("_file")):
         return str(folder / Path(value).expanduser())
     if key == "catalog" or (key == "index" and is_cluster(value)):
         return anchored(value, folder)

@@ -15,6 +15,7 @@ from headwater.errors import HeadwaterError, UsageFault
 from headwater.files.file_copies import ALGORITHM as VERSION_ALGORITHM
 from headwater.files.file_copies import LINK
 from headwater.files.folder_marks import is_state, is_tree
+from headwater.files.media_types import MediaTypes
 from headwater.files.patterns import Selection
 from headwater.ingest.folder.walk import CanonicalHashes, Folder, PathFilter, above
 from headwater.publish.site import RESERVED, Site
@@ -140,13 +141,14 @@ def scan_settings(config: SetConfig, site: Site, whole: SourceConfig) -> Folder:
         uri_prefix_length=len(prefix),
         settle_seconds=config.settle_seconds,
         canonical=canonical,
+        types=MediaTypes(config.types or {}, config.types_file) if config.types or config.types_file else None,
     )
 
 
 def own_files(config: SourceConfig) -> list[bytes]:
     """The real paths of the files that a source needs itself, and never publishes."""
     notify, hub = config.notify, config.hub
-    found = [config.configuration, *(one.token_file for one in config.sets)]
+    found = [config.configuration, *(path for one in config.sets for path in (one.token_file, one.types_file))]
     found += [path for one in (notify, hub) if one is not None for path in (one.token_file, one.authorities)]
     found += [] if hub is None else [hub.state]
     catalog = catalog_url.place_of(config.catalog or str(Path(config.state) / "catalog.sqlite"))

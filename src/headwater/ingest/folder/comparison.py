@@ -193,13 +193,13 @@ _END: tuple[None, bytes] = (None, b"")
 def compare(
     seen: Iterable[WalkEntry],
     held: Iterable[tuple[str, bytes]],
-    mark: int,
+    mark: int | Callable[[str], int],
     result: ScanResult,
     unreadable: Callable[[UnreadableEntry], None] = lambda _one: None,
 ) -> Iterator[Candidate]:
     """Merge both streams, each sorted by URI; yield what differs, in order, and count the rest in `result`.
 
-    `held` are URIs with their memos.
+    `held` are URIs with their memos; `mark` is that of all files, or gives that of each.
     A file with the note that the catalog holds for it is unchanged. What lies at or below something unreadable is kept:
     not being able to look is never a deletion.
     """
@@ -223,7 +223,7 @@ def compare(
             continue
         known = uri == here
         if known:
-            unchanged = memo == note(mark, one.stat)
+            unchanged = memo == note(mark if isinstance(mark, int) else mark(here), one.stat)
             uri, memo = next(rows, _END)
             if unchanged:
                 result.unchanged += 1

@@ -1,4 +1,4 @@
-"""Builds events from files that are new or may have changed: hash, length, `lastmod`, and media type by extension."""
+"""Builds events from files that are new or may have changed: hash, length, `lastmod`, and media type."""
 
 from __future__ import annotations
 
@@ -46,8 +46,11 @@ _EARLIEST = dt.datetime.min.replace(tzinfo=dt.UTC)
 _LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
-def describe(uri: str, state: FileState, digests: str, held: Metadata | None, now: dt.datetime) -> Metadata:
-    """The metadata of a file that was read in this state; `held` is what the set says of it so far.
+def describe(
+    uri: str, state: FileState, digests: str, held: Metadata | None, now: dt.datetime, given: str | None = None
+) -> Metadata:
+    """The metadata of a file that was read in this state; `held` is what the set says of it so far, `given` its type by
+    the settings.
 
     `digests` is the text of `hash`, `type` is an essence (AMB-09), `lastmod` has whole seconds as HTTP's Last-Modified
     has.
@@ -60,7 +63,7 @@ def describe(uri: str, state: FileState, digests: str, held: Metadata | None, no
     if lastmod > now:  # never in the future (AMB-27; RFC 9110 8.8.2.1): then the time at which it was found so
         is_same = held is not None and held.hash == digest
         lastmod = ((held.lastmod if held is not None and is_same else None) or now).replace(microsecond=0)
-    return Metadata(lastmod=lastmod, hash=digest, length=size, type=media_type(uri))
+    return Metadata(lastmod=lastmod, hash=digest, length=size, type=given or media_type(uri))
 
 
 BATCH = 2_000
@@ -116,7 +119,14 @@ class EventBuilder:
 
     def __post_init__(self) -> None:
         self.mark = mark_of(self.folder, self.kept)
+        """That of files whose type the settings do not give: those of which they do have one by that type, so that no
+        other file is read again when types change."""
         self._documents: DocumentHashes | None = None
+
+    def given(self, uri: str) -> tuple[str | None, int]:
+        """The type that the settings give a file, if they do, and its mark."""
+        kind = None if self.folder.types is None else self.folder.types.given(path_of(uri))
+        return kind, self.mark if kind is None else rules_mark(str(self.mark), kind)
 
     def batches(
         self,
@@ -191,11 +201,12 @@ class EventBuilder:
         _outcome, _error, state, read_at_ns, changed_ns, digests, _aside = found
         result.read += 1
         result.octets += state[0]
-        memo = settled_note(self.mark, state, read_at_ns, changed_ns)
+        kind, mark = self.given(one.uri)
+        memo = settled_note(mark, state, read_at_ns, changed_ns)
         if memo == RACY and changed_ns < read_at_ns + TICK_NS and len(result.racy) < RACY_MOST:
             result.racy.append(path_of(one.uri))  # a time in the future would never settle
         was = known.metadata if known is not None else None
-        metadata = describe(one.uri, state, digests, was, now)
+        metadata = describe(one.uri, state, digests, was, now, kind)
         if self._documents is not None:
             metadata = self._documents.stated(one.path, one.uri, metadata)
         event = Upsert(one.uri, metadata, memo)

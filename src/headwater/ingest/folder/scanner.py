@@ -318,7 +318,9 @@ class _Pass:
         def closed(one: UnreadableEntry) -> None:
             self.warnings.add(*unreadable(one.path, one.error))
 
-        for one in compare(self._pausing(seen, total), held, self._event_builder.mark, self._result, closed):
+        builder = self._event_builder
+        mark = builder.mark if self._folder.types is None else lambda uri: builder.given(uri)[1]
+        for one in compare(self._pausing(seen, total), held, mark, self._result, closed):
             if not one.path:
                 self._queue.left_out += self._is_left_out(one.uri)
             elif len(one.uri) > usual and not self._fits(one):

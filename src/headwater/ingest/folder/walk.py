@@ -20,6 +20,7 @@ from headwater.copy_state import FOLDER, STATE
 from headwater.errors import HeadwaterError
 from headwater.files.file_copies import LINK
 from headwater.files.folder_marks import has_reserved, is_reserved, is_state, is_tree
+from headwater.files.media_types import MediaTypes
 from headwater.files.nofollow import open_unlinked
 from headwater.files.patterns import Selection
 from headwater.quantities import DEFAULT_SHARE
@@ -386,8 +387,8 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     itself, wherever these lie. Nor are copies of the source at `base_url`. `place` is the folder in which every file of
     the set gets its place, as `place_mode` (link or copy) says; None when files are served from where they are.
     `uri_prefix_length` is the length of what is put before a relative URI. `processes` read files beside this one
-    (None: one for each core). `canonical`: by what RDF documents are stated. A file that was written to less than
-    `settle_seconds` ago, and may be open for writing, is left as it is published.
+    (None: one for each core). `canonical`: by what RDF documents are stated; `types`: which media types are given. A
+    file that was written to less than `settle_seconds` ago, and may be open for writing, is left as it is published.
     """
 
     root: bytes
@@ -401,6 +402,7 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     uri_prefix_length: int = 0
     processes: int | None = None
     canonical: CanonicalHashes | None = None
+    types: MediaTypes | None = None
     settle_seconds: float = 0.0
 
     def walk(self, warn: Warn = lambda *_told: None) -> Walk:
