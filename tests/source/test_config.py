@@ -142,6 +142,8 @@ def test_wrong_configurations(tmp_path: Path, text: str, words: str) -> None:
         ('mirrors = "http://m.example/{path}"', 'mirrors = ["http://m.example/{path}"]'),
         ('retention_seconds = "30 days"', "retention_seconds = 2592000"),
         ('rescan_seconds = "10 min"', "rescan_seconds = 600"),
+        ('max_delete = "50%"', "max_delete = 0.5"),
+        ('exclude_folders_with = ".embargo"', 'exclude_folders_with = [".embargo"]'),
         ('archive = true\narchive_kept_seconds = "1 year"', "archive = true\narchive_kept_seconds = 31557600"),
         ('archive = true\narchive_octets = "20 GB"', "archive = true\narchive_octets = 20000000000"),
         ('package_octets = "1 GiB"', "package_octets = 1073741824"),
@@ -156,8 +158,9 @@ def test_short_forms_of_values(tmp_path: Path, short: str, long: str) -> None:
     one, other = read(short), read(long)
     assert one.kept_versions == other.kept_versions
     assert one.settings() == other.settings()
-    fields = (one.include, one.exclude, one.hashes, one.rescan_seconds, bool(one.versions))
-    assert fields == (other.include, other.exclude, other.hashes, other.rescan_seconds, bool(other.versions))
+    for name in ("include", "exclude", "exclude_folders_with", "hashes", "rescan_seconds", "max_delete"):
+        assert getattr(one, name) == getattr(other, name)
+    assert bool(one.versions) == bool(other.versions)
 
 
 def test_units_of_the_whole_source(tmp_path: Path) -> None:
@@ -268,6 +271,8 @@ VALUES: dict[str, object] = {
 """Keys of a set, each with a value that is not its default."""
 READERS = {
     "watch": "the worker of a set with a folder",
+    "exclude_file": "the selection of a folder, which reads it again",
+    "exclude_folders_with": "walks of a folder, and whoever serves it",
     "rescan_seconds": "the worker of a set with a folder",
     "poll_seconds": "the reader of an index",
     "pair_seconds": "nothing any more: it is taken from older configurations",

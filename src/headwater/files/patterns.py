@@ -12,9 +12,15 @@ The rules, which the manual repeats:
 - Upper and lower case differ; names that begin with a dot are names like all others.
 """
 
+from __future__ import annotations
+
 import os
 import re
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from threading import Lock
+from typing import Any, Final
 
 from headwater.errors import UsageFault
 
@@ -109,8 +115,14 @@ def _translate_uri(pattern: str) -> str:
 class Selection:
     """The resources that patterns leave. Paths are octets relative to the folder, without a first `/`.
 
-    `everything`: there are no patterns. Where it is not `hidden`, no name that begins with a dot belongs.
+    `everything`: there are no patterns. Where it is not `hidden`, no name that begins with a dot belongs. Nor does what
+    lies in a folder that contains one of the `marks`, which whoever looks at the folder judges. Where it `is_fixed`,
+    what belongs to it depends on paths alone.
     """
+
+    is_fixed = True
+    fault: UsageFault | None = None
+    """Why nobody knows by now what belongs to it."""
 
     def __init__(
         self,
@@ -119,15 +131,24 @@ class Selection:
         *,
         of_addresses: bool = False,
         hidden: bool = True,
+        marks: Iterable[str] = (),
     ) -> None:
         """Raises BadPattern, also for patterns of addresses where there are none."""
         self.hidden = hidden
+        self.marks = tuple(map(os.fsencode, marks))
+        self.is_fixed = self.is_fixed and not self.marks
+        if (wrong := next((one for one in self.marks if one in (b"", b".", b"..") or b"/" in one), None)) is not None:
+            raise BadPattern(f"no name of what a folder may contain: {os.fsdecode(wrong)!r}")
         self._patterns = tuple(include), tuple(exclude)
         self._of_addresses = of_addresses
         self._include, self._include_uri = _compiled(self._patterns[0], of_addresses=of_addresses)
         self._exclude, self._exclude_uri = _compiled(self._patterns[1], of_addresses=of_addresses)
         self._includes_all = self._include is None and self._include_uri is None
         self.everything = self._includes_all and self._exclude is None and self._exclude_uri is None
+
+    def current(self) -> Selection:
+        """The selection as it is now, for one look at a folder."""
+        return self
 
     def enters(self, folder: bytes) -> bool:
         """Whether files below `folder` can belong to the set."""
@@ -159,6 +180,56 @@ class Selection:
             if not Selection((), (pattern,), of_addresses=self._of_addresses).takes(path, uri):
                 return f"the exclude pattern {pattern} leaves it out"
         return None if self.takes(path, uri) else f"no include pattern matches it: {', '.join(include)}"
+
+
+class RereadSelection(Selection):
+    """A selection that excludes also what the lines of a file say, which is read again when it has changed.
+
+    A line that has gone counts until the file has been at rest for a moment: nothing becomes public because somebody
+    empties the file to write it anew. While it cannot be read, `fault` says so, and what it has said last counts. For
+    several threads.
+    """
+
+    is_fixed = False
+
+    def __init__(self, include: Sequence[str], exclude: Sequence[str], file: str, **options: Any) -> None:
+        """Raises UsageFault, also where the file cannot be read."""
+        super().__init__(include, exclude, **options)
+        self._exclude_always, self._selection = exclude, partial(Selection, include, **options)
+        self._file, self._lock = file, Lock()
+        self._now: Selection = self
+        self._lines: frozenset[str] | None = None
+        self._state: tuple[int, ...] = ()
+        self._is_at_rest, self._rests_at = False, 0.0
+        self.current()
+        if self.fault is not None:
+            raise self.fault
+
+    def current(self) -> Selection:
+        """The selection as the file says by now; the same object as long as nothing has changed."""
+        with self._lock:
+            try:
+                self._look()
+            except (OSError, BadPattern) as cause:
+                self._state = () if isinstance(cause, OSError) else self._state
+                what = cause.strerror if isinstance(cause, OSError) else cause.what
+                self.fault = UsageFault(f"exclude_file cannot be read: {what}", code="HW-ING-25", where=self._file)
+            return self._now
+
+    def _look(self) -> None:
+        found, now = os.stat(self._file), time.monotonic()
+        state = found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+        is_new, self._state = state != self._state, state
+        if not is_new and (self._is_at_rest or now < self._rests_at):
+            return
+        self._is_at_rest, self._rests_at = not is_new, now + _REST_SECONDS
+        lines = frozenset(lines_of(self._file)) | ((is_new and self._lines) or frozenset())
+        if self.fault is not None or lines != self._lines:
+            self._now, self._lines = self._selection(exclude=[*self._exclude_always, *lines]), lines
+        self.fault = None
+
+
+_REST_SECONDS: Final = 1.0
 
 
 def first_that_fits(patterns: Iterable[str]) -> Callable[[str], int | None]:

@@ -188,9 +188,10 @@ class FileHandler:
         assert set_name is not None
         key = set_name, relative
         known, resource = self._known.get(key), None
+        is_taken = known is not None and set_name not in self._source.changing_names
+        if not is_taken and not self._source.takes(set_name, match.path):
+            return responses.text(404, "no such resource")
         if known is None:
-            if not self._source.takes(set_name, match.path):
-                return responses.text(404, "no such resource")
             resource = await self._look_up(set_name, relative)
             if resource is None:
                 return responses.text(404, "no such resource", self._own_links(set_name, relative))

@@ -101,6 +101,7 @@ class HoldReason(Enum):
     """Why deletions are held back."""
 
     ROOT_MISSING = "the folder is not there, or cannot be read"
+    PATTERNS_MISSING = "exclude_file cannot be read, and nothing that is new is published"
     ROOT_EMPTY = "the folder is suddenly empty: is its file system mounted?"
     ALL_GONE = "everything that was held has vanished"
     TOO_MANY = "too many files have vanished at once"
@@ -115,6 +116,8 @@ class DeletionHold(msgspec.Struct, frozen=True):
     held: int
 
     def __str__(self) -> str:
+        if self.reason is HoldReason.PATTERNS_MISSING:
+            return str(self.reason.value)
         told = f"{self.reason.value}: {self.vanished:,} of {self.held:,} would be deleted"
         if self.reason is HoldReason.ROOT_MISSING:  # nobody knows what is in it: consent does not help
             return told

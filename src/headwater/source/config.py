@@ -37,7 +37,8 @@ ON_DEMAND = DumpLimits(resources=50_000, octets=4 << 30, requests=8)
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 _FOLDER_KEYS: Final = (
-    "include exclude hidden types types_file hashes canonical_hash watch rescan_seconds settle_seconds"
+    "include exclude exclude_file exclude_folders_with hidden types types_file hashes canonical_hash watch"
+    " rescan_seconds settle_seconds"
 )
 _PUSH_KEYS: Final = "index pair_seconds poll_seconds resource_root resource_sets token token_env token_file"
 _DATASET_KEYS: Final = (
@@ -103,6 +104,8 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     may_be_empty: bool = False
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    exclude_file: str | None = None
+    exclude_folders_with: tuple[str, ...] = ()
     hidden: bool = False
     types: dict[str, str] | None = None
     types_file: str | None = None
@@ -369,7 +372,7 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
 Config = TypeVar("Config", SetConfig, SourceConfig)
 
 _PATHS = ("authorities", "copy", "dataset", "documents", "files", "oxigraph", "resource_root", "state", "to")
-_LISTS = ("exclude", "hashes", "hubs", "include", "mirrors", "patch", "resource_sets", "variants")
+_LISTS = "exclude exclude_folders_with hashes hubs include mirrors patch resource_sets variants"
 
 
 def read_config(path: Path, given: Mapping[str, Any] = types.MappingProxyType({})) -> SourceConfig:
@@ -435,7 +438,7 @@ def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:
         return [_spelled_out(one, folder) for one in value]
     if not isinstance(value, str):
         return value
-    if key in _LISTS:
+    if key in _LISTS.split():
         return [value]
     if value and (key in _PATHS or key.endswith("_file")):
         return str(folder / Path(value).expanduser())

@@ -40,6 +40,9 @@ class ServableSource(Protocol):
     copied_names: frozenset[str] = frozenset()
     """The sets that publish copies: of their files nothing is sent but octets known to be the recorded ones."""
 
+    changing_names: frozenset[str] = frozenset()
+    """The sets whose settings may at any time no longer take a file that they take now."""
+
     def is_published(self, name: str, state: SetState | None = None) -> bool:
         """Whether the set's documents may be shown; `state`: what the catalog holds of it, where that is known."""
         ...

@@ -157,19 +157,31 @@ def watch_folder(folder: Folder, worker: SetWorker, stopping: threading.Event, l
     from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints
 
     health, missed = worker.health, False
+    selection = folder.selection
+    seen = selection.current()
+
+    def is_stopped() -> bool:
+        """Whether to end; asked all the time, and meanwhile whether the set leaves out something else by now."""
+        nonlocal seen
+        if (now := selection.current()) is not seen:
+            seen = now
+            worker.hint(EVERYTHING)
+        return stopping.is_set()
 
     def unwatched(count: int) -> None:
         health.unwatched = count
 
-    while not stopping.is_set():
+    while not is_stopped():
         ours = PathFilter(folder.root, Selection(hidden=folder.selection.hidden), folder.avoid)
         try:
-            for found in hints(folder.root, stopping.is_set, unwatched):
+            for changed in hints(folder.root, is_stopped, unwatched):
+                split = [(path.rpartition(b"/"), path) for path in changed]  # a mark is about the folder that it is in
+                found = {above if name in selection.marks else path for (above, _slash, name), path in split}
                 if not health.watching:
                     health.watching, health.watch_error = True, None
                     worker.watch_changed()
                 # states of commands change all the time
-                paths = EVERYTHING if missed else [path for path in found if path in EVERYTHING or ours.takes(path)]
+                paths = EVERYTHING if missed else {path for path in found if path in EVERYTHING or ours.takes(path)}
                 missed = False
                 if paths:
                     worker.hint(paths)

@@ -16,7 +16,7 @@ from headwater.files.file_copies import ALGORITHM as VERSION_ALGORITHM
 from headwater.files.file_copies import LINK
 from headwater.files.folder_marks import is_state, is_tree
 from headwater.files.media_types import MediaTypes
-from headwater.files.patterns import Selection
+from headwater.files.patterns import RereadSelection, Selection
 from headwater.ingest.folder.walk import CanonicalHashes, Folder, PathFilter, above
 from headwater.publish.site import RESERVED, Site
 from headwater.source.config import SetConfig, SourceConfig
@@ -131,7 +131,7 @@ def scan_settings(config: SetConfig, site: Site, whole: SourceConfig) -> Folder:
         canonical = CanonicalHashes(prefix=prefix, replaces=config.canonical_hash == "instead")
     return Folder(
         root=os.fsencode(config.files),
-        selection=Selection(config.include, config.exclude, hidden=config.hidden),
+        selection=_selection(config),
         algorithms=algorithms,
         max_delete=config.max_delete,
         avoid=(*(one for one in ours if one.startswith(root.rstrip(b"/") + b"/")), *own_files(whole)),
@@ -145,10 +145,18 @@ def scan_settings(config: SetConfig, site: Site, whole: SourceConfig) -> Folder:
     )
 
 
+def _selection(config: SetConfig) -> Selection:
+    include, exclude, marks = config.include, config.exclude, config.exclude_folders_with
+    if config.exclude_file is None:
+        return Selection(include, exclude, hidden=config.hidden, marks=marks)
+    return RereadSelection(include, exclude, config.exclude_file, hidden=config.hidden, marks=marks)
+
+
 def own_files(config: SourceConfig) -> list[bytes]:
     """The real paths of the files that a source needs itself, and never publishes."""
     notify, hub = config.notify, config.hub
-    found = [config.configuration, *(path for one in config.sets for path in (one.token_file, one.types_file))]
+    found = [config.configuration]
+    found += [path for one in config.sets for path in (one.token_file, one.types_file, one.exclude_file)]
     found += [path for one in (notify, hub) if one is not None for path in (one.token_file, one.authorities)]
     found += [] if hub is None else [hub.state]
     catalog = catalog_url.place_of(config.catalog or str(Path(config.state) / "catalog.sqlite"))

@@ -61,8 +61,11 @@ class PathFilter:
 
     def __init__(self, root: bytes, selection: Selection, avoid: Iterable[bytes] = ()) -> None:
         self._selection = selection
-        below = os.path.realpath(root).rstrip(b"/") + b"/"
+        self._root = root
+        self._below = below = os.path.realpath(root).rstrip(b"/") + b"/"
         self._avoid = tuple(one[len(below) :] + b"/" for one in avoid if one.startswith(below))
+        self.is_fixed = selection.is_fixed
+        """Whether it takes a path for ever that it takes now."""
 
     def takes(self, relative: bytes) -> bool:
         """Whether a file at this relative path would belong to the set."""
@@ -70,10 +73,20 @@ class PathFilter:
             return False
         if has_reserved(relative):
             return False
-        selection = self._selection
+        selection = self._selection.current()
+        if selection.marks:  # also of folders where links of the path lead
+            real = os.path.realpath(os.path.join(self._root, relative)).removeprefix(self._below)
+            folders = {b"", *above(relative), *above(real)}
+            if any(has_mark(os.path.join(self._root, one), selection.marks) for one in folders):
+                return False
         if selection.everything and (selection.hidden or b"/." not in b"/" + relative):
             return True
         return all(selection.enters(folder) for folder in above(relative)) and selection.takes(relative)
+
+
+def has_mark(folder: bytes, marks: Iterable[bytes]) -> bool:
+    """Whether a folder contains something of one of these names."""
+    return any(os.path.lexists(os.path.join(folder, one)) for one in marks)
 
 
 LINK_DEPTH = 8
@@ -174,6 +187,8 @@ class Walk:
     def everything(self) -> Iterator[WalkEntry]:
         """Every file of the folder. Raises RootFault when the folder itself cannot be listed."""
         root = _Frame(self._root)
+        if has_mark(self._root, self._selection.marks):
+            return
         try:
             root.keys = self._list(self._root)
         except OSError as cause:
@@ -193,6 +208,8 @@ class Walk:
         if any(part in (b"", b".", b"..") for part in parts) or b"\0" in relative:
             return  # no name in a folder, and no way out of it
         if not self._selection.hidden and any(part.startswith(b".") for part in parts):
+            return
+        if has_mark(self._root, self._selection.marks):
             return
         frames = [_Frame(self._root)]
         for name in above:
@@ -311,7 +328,7 @@ class Walk:
         except OSError as cause:
             yield from self._failed(frame.prefix + key, path, cause)
             return
-        if path in self._avoid:
+        if path in self._avoid or has_mark(path, self._selection.marks):
             return
         if is_state(path) or is_tree(path):
             self._leave_ours(path)
@@ -321,11 +338,13 @@ class Walk:
             frames.append(_Frame(path, frame.prefix + key, relative + b"/", links))
 
     def _is_ours(self, real: bytes) -> bool:
-        """Whether what a link leads to lies in a folder that is never entered."""
+        """Whether what a link leads to lies in a folder that is not entered."""
         if any(real.startswith(avoided + b"/") for avoided in self._avoid):
             return True
         folder = os.path.dirname(real)
         while folder.startswith(self._below):
+            if has_mark(folder, self._selection.marks):
+                return True
             if is_state(folder) or is_tree(folder):
                 self._leave_ours(folder)
                 return True
@@ -406,5 +425,8 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     settle_seconds: float = 0.0
 
     def walk(self, warn: Warn = lambda *_told: None) -> Walk:
-        """A walk of the folder. Raises RootFault."""
-        return Walk(self.root, self.selection, avoid=self.avoid, base_url=self.base_url, warn=warn)
+        """A walk of the folder. Raises RootFault, with the fault of the selection as its cause where that has one."""
+        selection = self.selection.current()
+        if self.selection.fault is not None:
+            raise RootFault from self.selection.fault
+        return Walk(self.root, selection, avoid=self.avoid, base_url=self.base_url, warn=warn)
