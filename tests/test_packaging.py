@@ -82,6 +82,14 @@ def test_the_unit_that_publishes_can_make_hard_links() -> None:
     assert Path(files).is_relative_to(writable), "each such path is a mount of its own, and no link leads out of it"
 
 
+@pytest.mark.parametrize("name", ["headwater.service", "headwater-publish.service"])
+def test_units_that_read_files_say_how_they_get_the_right(name: str) -> None:
+    """The manual has the same line for a file beside the unit; what is no comment any more is taken by systemd."""
+    text = (PACKAGING / "systemd" / name).read_text("utf-8")
+    (group,) = re.findall(r"^#(SupplementaryGroups=\w+)$", text, re.MULTILINE)
+    assert f"[Service]\n{group}\n" in (PACKAGING.parent / "docs" / "operations.md").read_text("utf-8")
+
+
 def test_the_manual_names_every_file() -> None:
     manual = (PACKAGING.parent / "docs" / "operations.md").read_text("utf-8")
     listed = (PACKAGING / "README.md").read_text("utf-8")

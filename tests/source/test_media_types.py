@@ -88,7 +88,7 @@ def test_another_type_of_an_unchanged_file_is_an_update_and_no_other_file_is_rea
         ({}, "marc *.x", "not a media type: 'marc'"),
         ({}, "text/x ../b", "not a pattern: '../b'"),
         ({}, "text/x x\n \xe9", "not a media type"),
-        ({}, None, "cannot be read"),
+        ({}, None, "No such file"),
     ],
 )
 def test_wrong_types_are_refused_with_their_place(
@@ -99,6 +99,6 @@ def test_wrong_types_are_refused_with_their_place(
         file.write_text(lines)
     one = SetConfig(files=str(tmp_path), types=types, types_file=None if types else str(file))
     config = SourceConfig(state=str(tmp_path / "state"), sets=(one,), base_url="http://source.example")
-    with pytest.raises(UsageFault, match=said) as refused:
+    with pytest.raises(UsageFault, match=f"types cannot be read: .*{said}") as refused:
         scan_settings(one, config.site(), None, config)
-    assert refused.value.where == ("types" if types else str(file))
+    assert refused.value.where == (None if types else str(file))

@@ -103,7 +103,7 @@ def _said(octets: int) -> str:
 
 # a file's place in a static tree: what is linked or copied is the file that is open, whatever lies at its path by now
 
-LINK, COPY = "link", "copy"
+LINK, COPY, SYNCED_COPY = "link", "copy", "synced copy"
 """How a file gets its place in a static tree: as a hard link (a copy where that cannot be), or always as a copy."""
 
 _PLACING = ".headwater-tmp-"
@@ -186,6 +186,7 @@ class Placement:
     """
 
     def __init__(self, descriptor: int, place: bytes, source: os.stat_result, mode: str | None) -> None:
+        self._is_synced = mode == SYNCED_COPY
         self._place = place
         self._source = source
         _room(place)
@@ -213,6 +214,8 @@ class Placement:
             try:
                 os.fchmod(self._file.fileno(), stat.S_IMODE(self._source.st_mode) & 0o777)
                 os.utime(self._file.fileno(), ns=(self._source.st_atime_ns, self._source.st_mtime_ns))
+                if self._is_synced:
+                    os.fsync(self._file.fileno())
                 self._file.close()
             except OSError as cause:
                 raise PlacementFailed(cause) from cause

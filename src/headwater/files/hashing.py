@@ -24,6 +24,7 @@ from headwater.files.file_copies import (
     ALGORITHM,
     GONE,
     LINK,
+    SYNCED_COPY,
     FileChanged,
     Placement,
     PlacementFailed,
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 READ, VANISHED, CHANGED, SPECIAL, UNREADABLE, UNPLACED, STOPPED, UNFINISHED = range(8)
 """What came of reading a file. UNREADABLE and UNPLACED carry an errno. UNFINISHED: somebody is writing it."""
 
-HashRequest = tuple[bytes, tuple[str, ...], "bytes | None"]
+HashRequest = tuple[bytes, tuple[str, ...], "bytes | None"] | tuple[bytes, tuple[str, ...], "bytes | None", bool]
 """The path to read (no name in it is a link), the algorithms (none: the file's state alone is asked for), and the path
-to place it at."""
+to place it at; then whether it was written to since it had its place: a link would show what is written next."""
 
 HashResult = tuple[int, int, FileState, int, int, str, str]
 """Outcome, errno, the file's state, when reading began, when the file last changed before, its `hash` (RS-MD-05), and
@@ -127,15 +128,16 @@ def is_closed(descriptor: int) -> bool:
 
 
 def _read_open(descriptor: int, request: HashRequest, options: ReadOptions) -> HashResult:
-    _path, algorithms, place = request
+    _path, algorithms, place, *more = request
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         return SPECIAL, 0, _NOTHING, 0, 0, "", ""
     if 0 <= time.time_ns() - found.st_mtime_ns < options.settle_ns and not is_closed(descriptor):
         return UNFINISHED, 0, _NOTHING, 0, 0, "", ""
-    began, placement = time.time_ns(), None
-    if place is not None and not (options.mode == LINK and is_linked(place, found)):
-        placement = Placement(descriptor, place, found, options.mode)
+    began, placement, was_link = time.time_ns(), None, place is not None and is_linked(place, found)
+    mode = SYNCED_COPY if any(more) else options.mode
+    if place is not None and not (mode == LINK and was_link):
+        placement = Placement(descriptor, place, found, mode)
     is_link = placement is not None and placement.is_link
     before = os.fstat(descriptor)
     changed = before.st_ctime_ns
@@ -160,7 +162,7 @@ def _read_open(descriptor: int, request: HashRequest, options: ReadOptions) -> H
             one.discard()
     error, aside = (version.errno, version.name) if version is not None else (0, "")
     text = " ".join([f"{name}:{one.hexdigest()}" for name, one in zip(algorithms, hashes, strict=True)])
-    after = os.fstat(descriptor) if is_link else before
+    after = os.fstat(descriptor) if is_link or was_link else before  # a link that goes is a change as well
     state = state_of(after if state_of(after)[:2] == state_of(before)[:2] else before)
     return READ, error, state, began, changed, text, aside
 

@@ -29,12 +29,8 @@ class MediaTypes:
                 rules += [(one, kind) for one in names if not _is_suffix(one)]
             self._types = [essence_of(kind) for _pattern, kind in rules]
             self._first = first_that_fits(pattern for pattern, _kind in rules)
-        except OSError as cause:
-            raise UsageFault(f"cannot be read: {cause.strerror}", code="HW-CFG-01", where=file) from cause
-        except UsageFault as cause:
-            advice = 'Write types = { "*.marc" = "application/marc" }; in a file, lines like application/marc marc.'
-            where = file or "types"
-            raise UsageFault(f"types: {cause.what}", code="HW-CFG-01", where=where, advice=advice) from cause
+        except (OSError, UsageFault) as cause:
+            raise UsageFault(f"types cannot be read: {cause}", code="HW-CFG-01", where=file) from cause
 
     def given(self, path: bytes) -> str | None:
         """The type of the file at this relative path; None where the settings say nothing of it."""

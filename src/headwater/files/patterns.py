@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from headwater.errors import UsageFault
 
+_REST_SECONDS: Final = 1.0
 _BARE_SCHEME = r"(?i:https?|ftp|file|\*):(?!//)"
 
 
@@ -212,8 +213,7 @@ class RereadSelection(Selection):
                 self._look()
             except (OSError, BadPattern) as cause:
                 self._state = () if isinstance(cause, OSError) else self._state
-                what = cause.strerror if isinstance(cause, OSError) else cause.what
-                self.fault = UsageFault(f"exclude_file cannot be read: {what}", code="HW-ING-25", where=self._file)
+                self.fault = UsageFault(f"exclude_file cannot be read: {cause}", code="HW-ING-25", where=self._file)
             return self._now
 
     def _look(self) -> None:
@@ -227,9 +227,6 @@ class RereadSelection(Selection):
         if self.fault is not None or lines != self._lines:
             self._now, self._lines = self._selection(exclude=[*self._exclude_always, *lines]), lines
         self.fault = None
-
-
-_REST_SECONDS: Final = 1.0
 
 
 def first_that_fits(patterns: Iterable[str]) -> Callable[[str], int | None]:

@@ -223,7 +223,7 @@ class ConfiguredSource:
         """The folders whose files are served as the sets' resources."""
         self.copied_names = frozenset(self.copy_folders)
         self._paths = path_filters(config, self._folders, self.roots)
-        self.changing_names = frozenset(name for name, one in self._paths.items() if not one.is_fixed)
+        self.changing_names = frozenset(name for name, one in self._folders.items() if not one.selection.is_fixed)
         self.push_names = frozenset(one.name for one in config.sets if one.feed is not None)
 
     def _open(self, clock: Callable[[], dt.datetime], listener: Listener) -> None:

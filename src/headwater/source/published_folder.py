@@ -157,8 +157,7 @@ def watch_folder(folder: Folder, worker: SetWorker, stopping: threading.Event, l
     from headwater.ingest.folder.watch import EVERYTHING, CannotWatch, hints
 
     health, missed = worker.health, False
-    selection = folder.selection
-    seen = selection.current()
+    selection, seen = folder.selection, folder.selection.current()
 
     def is_stopped() -> bool:
         """Whether to end; asked all the time, and meanwhile whether the set leaves out something else by now."""

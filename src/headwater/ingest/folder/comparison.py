@@ -34,6 +34,9 @@ _VERSION = 1
 _BITS = (1 << 64) - 1
 _SECOND_NS = 1_000_000_000
 
+COPIED = 1
+"""What the mark of a file's note is changed by (exclusive or) that was written in place, and has a copy in a tree."""
+
 RACY = b"\0"
 """The note of a file that was read too soon after it changed."""
 
@@ -81,16 +84,23 @@ def settled_note(mark: int, state: Sequence[int], read_at_ns: int, changed_ns: i
 
 
 def likeness(memo: bytes, stat: os.stat_result) -> tuple[bool, bool]:
-    """Whether a file has the inode, and whether it has the time, of a note; neither where the size is another."""
+    """Whether a file has the inode, and whether it has the size and the time, of a note."""
     if len(memo) != _LAYOUT.size or memo[0] != _VERSION:
         return False, False
     size, mtime_ns, _ctime_ns, inode = _STATE.unpack_from(memo, _STATE_AT)
-    is_as_long = size == stat.st_size
-    return is_as_long and inode == stat.st_ino, is_as_long and mtime_ns == stat.st_mtime_ns & _BITS
+    return inode == stat.st_ino, (size, mtime_ns) == (stat.st_size, stat.st_mtime_ns & _BITS)
+
+
+def _changes(memo: bytes, mark: int, stat: os.stat_result) -> tuple[bool, bool]:
+    """Whether a file that is not as noted, or has a copy in a tree of links, has changed; whether it needs a copy."""
+    is_same, is_alike = likeness(memo, stat)
+    is_copied = memo[1:5] == (mark ^ COPIED).to_bytes(4, "little")
+    return memo != note(mark ^ COPIED, stat), is_same and (is_copied or not is_alike)
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A file that is new or may have changed: it has to be read. `known`: the set holds a resource of this URI.
+    """A file that is new or may have changed: it has to be read. `known`: the set holds a resource of this URI, and
+    `rewritten` that it is of this very file, which was written to since.
 
     One without a path is missing: the set holds the resource, and the walk did not come upon it.
     """
@@ -99,6 +109,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     path: bytes = b""
     octets: int = 0
     known: bool = True
+    rewritten: bool = False
 
 
 class UnreadableFiles(msgspec.Struct):
@@ -169,6 +180,11 @@ class ScanResult(msgspec.Struct, kw_only=True):
     """Paths, up to RACY_MOST, read so soon after a change that their notes prove nothing: later another look does."""
     warnings: dict[str, int] = msgspec.field(default_factory=dict)
 
+    def note_racy(self, path: bytes, changed_ns: int, read_at_ns: int) -> None:
+        """Have a path looked at again; with a time in the future it would never settle."""
+        if changed_ns < read_at_ns + TICK_NS and len(self.racy) < RACY_MOST:
+            self.racy.append(path)
+
     @property
     def changes(self) -> int:
         """How many changes were recorded; resources, when the set was loaded."""
@@ -221,14 +237,17 @@ def compare(
             result.unreadable.add(here.rstrip("/"), 0)
             unreadable(one)
             continue
-        known = uri == here
+        known, rewritten = uri == here, False
         if known:
-            unchanged = memo == note(mark if isinstance(mark, int) else mark(here), one.stat)
+            own = mark if isinstance(mark, int) else mark(here)
+            changed = memo != note(own, one.stat)
+            if changed:
+                changed, rewritten = _changes(memo, own, one.stat)
             uri, memo = next(rows, _END)
-            if unchanged:
+            if not changed:
                 result.unchanged += 1
                 continue
-        yield Candidate(here, one.path, one.stat.st_size, known)
+        yield Candidate(here, one.path, one.stat.st_size, known, rewritten)
     while uri is not None:
         yield from missing(uri)
         uri, memo = next(rows, _END)
@@ -257,7 +276,7 @@ class DifferenceQueue:
         """Add one difference."""
         self.vanished += not one.path
         self.candidates += bool(one.path)
-        marshal.dump((one.uri, one.path, one.octets, one.known), self._file)
+        marshal.dump((one.uri, one.path, one.octets, one.known, one.rewritten), self._file)
 
     def take(self) -> Iterator[Candidate]:
         """Everything that was put; may be asked for again."""

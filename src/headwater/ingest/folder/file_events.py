@@ -22,12 +22,12 @@ from headwater.files.hashing import HashRequest, HashResult, read_file
 from headwater.files.media_types import media_type
 from headwater.files.nofollow import FileState
 from headwater.ingest.folder.comparison import (
+    COPIED,
     RACY,
-    RACY_MOST,
-    TICK_NS,
     Candidate,
     ScanResult,
     is_noted,
+    pack,
     rules_mark,
     settled_note,
 )
@@ -152,7 +152,7 @@ class EventBuilder:
 
         def request(one: Candidate) -> HashRequest:
             place = self.folder.place
-            return one.path, self.folder.algorithms, place and os.path.join(place, path_of(one.uri))
+            return one.path, self.folder.algorithms, place and os.path.join(place, path_of(one.uri)), one.rewritten
 
         def refused(path: bytes, why: str) -> None:
             self.warn("HW-ING-24", f"it is stated without a canonical hash: {why}", path)
@@ -202,9 +202,12 @@ class EventBuilder:
         result.read += 1
         result.octets += state[0]
         kind, mark = self.given(one.uri)
+        mark ^= COPIED * (one.rewritten and self.folder.place is not None)
         memo = settled_note(mark, state, read_at_ns, changed_ns)
-        if memo == RACY and changed_ns < read_at_ns + TICK_NS and len(result.racy) < RACY_MOST:
-            result.racy.append(path_of(one.uri))  # a time in the future would never settle
+        if memo == RACY:
+            result.note_racy(path_of(one.uri), changed_ns, read_at_ns)
+            if self.folder.place is not None:  # matches nothing either, and tells what is written in place
+                memo = pack(mark, state[0], state[1], 0, state[3])
         was = known.metadata if known is not None else None
         metadata = describe(one.uri, state, digests, was, now, kind)
         if self._documents is not None:

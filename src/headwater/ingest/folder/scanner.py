@@ -256,7 +256,7 @@ class _Pass:
             if is_needed:
                 text = f"cannot be published: {fault.__cause__}"
                 raise UsageFault(text, code="HW-ING-02", where=os.fsdecode(self._folder.root)) from fault
-            self._hold_all_back(fault)
+            self._hold_all_back()
             return None
         vanished = queue.vanished - queue.left_out
         if vanished and not walk.still_there():
@@ -279,8 +279,8 @@ class _Pass:
         """The same two steps for some paths; None where the folder cannot be read."""
         try:
             walk = self._folder.walk(self.warnings.add)
-        except RootFault as fault:
-            self._hold_all_back(fault)
+        except RootFault:
+            self._hold_all_back()
             return None
         for path in topmost(one for one in paths if not has_reserved(one)):  # states of commands change all the time
             uri, seen = quote(path), walk.at(path)
@@ -368,14 +368,9 @@ class _Pass:
         if verdict is not None:
             self._hold_back(verdict.reason, verdict.vanished, verdict.held)
 
-    def _hold_all_back(self, fault: RootFault) -> None:
-        cause, reason = fault.__cause__, HoldReason.ROOT_MISSING
-        if isinstance(cause, UsageFault):
-            reason = HoldReason.PATTERNS_MISSING
-            self.warnings.add(
-                cause.code, f"{cause.what}: nothing that is new is published", os.fsencode(cause.where or "")
-            )
-        self._hold_back(reason, self._total, self._total)
+    def _hold_all_back(self) -> None:
+        is_known = self._folder.selection.fault is None
+        self._hold_back(HoldReason.ROOT_MISSING if is_known else HoldReason.PATTERNS_MISSING, self._total, self._total)
 
     def _hold_back(self, reason: HoldReason, vanished: int, total: int) -> None:
         result = self._result
@@ -437,7 +432,7 @@ class _Pass:
         def candidates(*, are_large: bool) -> Iterator[Candidate]:
             for one in queue.take():
                 if one.path and (one.octets > LARGE_OCTETS and not self._is_loading) is are_large:
-                    if not self._scanner.path_filter.is_fixed and self._is_left_out(one.uri):  # since it was found
+                    if not self._folder.selection.is_fixed and self._is_left_out(one.uri):  # since it was found
                         continue
                     self._scanner.before_change()
                     yield one

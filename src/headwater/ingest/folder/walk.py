@@ -64,8 +64,6 @@ class PathFilter:
         self._root = root
         self._below = below = os.path.realpath(root).rstrip(b"/") + b"/"
         self._avoid = tuple(one[len(below) :] + b"/" for one in avoid if one.startswith(below))
-        self.is_fixed = selection.is_fixed
-        """Whether it takes a path for ever that it takes now."""
 
     def takes(self, relative: bytes) -> bool:
         """Whether a file at this relative path would belong to the set."""
@@ -183,12 +181,12 @@ class Walk:
         if not stat.S_ISDIR(self.state.st_mode):
             raise RootFault from NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         self._below = self._root.rstrip(b"/") + b"/"
+        if has_mark(self._root, selection.marks):
+            self._selection = Selection(exclude=("*",))
 
     def everything(self) -> Iterator[WalkEntry]:
         """Every file of the folder. Raises RootFault when the folder itself cannot be listed."""
         root = _Frame(self._root)
-        if has_mark(self._root, self._selection.marks):
-            return
         try:
             root.keys = self._list(self._root)
         except OSError as cause:
@@ -208,8 +206,6 @@ class Walk:
         if any(part in (b"", b".", b"..") for part in parts) or b"\0" in relative:
             return  # no name in a folder, and no way out of it
         if not self._selection.hidden and any(part.startswith(b".") for part in parts):
-            return
-        if has_mark(self._root, self._selection.marks):
             return
         frames = [_Frame(self._root)]
         for name in above:
@@ -427,6 +423,7 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     def walk(self, warn: Warn = lambda *_told: None) -> Walk:
         """A walk of the folder. Raises RootFault, with the fault of the selection as its cause where that has one."""
         selection = self.selection.current()
-        if self.selection.fault is not None:
-            raise RootFault from self.selection.fault
+        if (fault := self.selection.fault) is not None:
+            warn(fault.code, f"{fault.what}: nothing that is new is published", os.fsencode(fault.where or ""))
+            raise RootFault from fault
         return Walk(self.root, selection, avoid=self.avoid, base_url=self.base_url, warn=warn)
