@@ -20,7 +20,7 @@ import msgspec
 
 from headwater.cli.output import json_line, some_of
 from headwater.cli.serve_options import configured, own_url, with_new_sets
-from headwater.cli.server_log import ServerLog, open_log
+from headwater.cli.server_log import ServerLog, note_package, open_log
 from headwater.cli.shared_options import (
     EXISTING,
     FOLDER,
@@ -266,6 +266,7 @@ def _application(
         routes += topic_routes(config.notify.hubs)
     on_served = _each(*served) if served else None
     app = Application(source, source.roots, routes=routes, links=versions.links, on_served=on_served, on_fault=on_fault)
+    app.on_package = partial(note_package, Path(config.state))
     stack.callback(app.close)
     if ingest is not None:
         app.precedence = ingest.precedence

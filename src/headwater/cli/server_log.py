@@ -9,8 +9,10 @@ import datetime as dt
 import logging
 import sys
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import msgspec
 
@@ -58,13 +60,14 @@ class ServerLog:
         """One answered request."""
         if self._as_json:
             message = f"{request.method} {request.target} {request.status}"
-            fields = msgspec.structs.asdict(request) | {"seconds": round(request.seconds, 6)}
-            self._tell("info", "request", message, fields)
+            self._tell("info", "request", message, _fields(request))
             return
         cut = "" if request.complete else " cut short"
+        package = "" if request.asked is None else f" {request.asked}: {counted(request.resources or 0, 'resource')}"
+        agent = "" if request.agent is None else f' "{request.agent}"'
         self._write(
             f'{_now()} {request.client} "{request.method} {printable(request.target)}" {request.status} '
-            f"{request.octets} {request.seconds * 1000:.1f}ms{cut}\n"
+            f"{request.octets} {request.seconds * 1000:.1f}ms{cut}{printable(package + agent)}\n"
         )
 
     def event(self, event: str, text: str, **fields: object) -> None:
@@ -124,6 +127,37 @@ class ServerLog:
                 stream.flush()
             except (OSError, ValueError):  # nobody reads it, or there is no room for it: that stops no answer
                 return
+
+
+def _fields(request: AccessRecord) -> dict[str, Any]:
+    told = msgspec.structs.asdict(request) | {"seconds": round(request.seconds, 6)}
+    return {name: one for name, one in told.items() if one is not None}
+
+
+_PACKAGES: Final = "packages.ndjson"
+_PACKAGES_OCTETS: Final = 1 << 18
+
+
+def note_package(state: Path, request: AccessRecord) -> None:
+    """Add a package on demand to the last ones of which a state folder tells. Where that cannot be, it is lost."""
+    path, name = state / _PACKAGES, request.target.split("/")[-2]
+    told = {"time": _now(), "set": name, **_fields(request)}
+    del told["client"]
+    with suppress(OSError), path.open("ab") as file:
+        file.write(_encode(told) + b"\n")
+        if file.tell() > _PACKAGES_OCTETS:
+            path.replace(path.with_suffix(".old"))
+
+
+def last_packages(state: Path, most: int) -> Iterator[dict[str, Any]]:
+    """The last packages of a source, the newest first."""
+    lines = list[bytes]()
+    for path in (state / f"{_PACKAGES.partition('.')[0]}.old", state / _PACKAGES):
+        with suppress(OSError):
+            lines += path.read_bytes().splitlines()
+    for line in lines[: -most - 1 : -1]:
+        with suppress(msgspec.DecodeError):  # it was cut off
+            yield msgspec.json.decode(line)
 
 
 def open_log(form: str | None) -> ServerLog:

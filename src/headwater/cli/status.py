@@ -29,6 +29,7 @@ from headwater.cli.output import (
     some_of,
 )
 from headwater.cli.serve_options import states_of
+from headwater.cli.server_log import last_packages
 from headwater.cli.shared_options import Duration, option
 from headwater.copy_state import FOLDER, STATE
 from headwater.datasets.rows import dataset_statuses
@@ -266,7 +267,10 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
         # nobody looks after sets that have left the configuration: they stay as they were
         if kept := [one for one in found if where.sets is None or one.set in where.sets]:
             report[key] = kept
-    return report | ({"no_room": full} if (full := where.full) else {})
+    sent = () if where.file is None else last_packages(where.file.parent, 100)
+    packages = [one for one in sent if not names or one["set"] in names]
+    more = {"packages": packages, "no_room": where.full}
+    return report | {name: one for name, one in more.items() if one}
 
 
 def _show(report: dict[str, Any]) -> None:
@@ -296,12 +300,17 @@ def _show(report: dict[str, Any]) -> None:
         click.echo("resource documents set aside until their changes come:")
         lines = [line for one in pairs for line in lines_of(None, _UNPAIRED, **one)]
         show_some(lines, _EXAMPLES, indent="  ", rest=_MORE)
+    packages = [
+        line for one in report.get("packages", ()) for line in lines_of(None, _PACKAGE, **{"agent": None, **one})
+    ]
+    show_some(packages, _EXAMPLES, rest=_MORE)
     for folder, free in report.get("no_room", {}).items():
         click.echo(f"no room: {human_octets(free)} left in {printable(folder)}, so nothing more can be recorded")
 
 
 _AHEAD_LINE = "{name}: changes get times {span} ahead of the clock, which was set back, until it is there"
 _UNPAIRED = "{set}: {count}[, the oldest for {oldest_seconds}]"
+_PACKAGE = "{set}: package[ for {agent}] at {time}, {asked}: {resources:resource}, {octets:octets}"
 _LINES = {
     "copies": "{set}: publishes the copy of {origin} in {copy}[; {waiting:change} behind][: {fault}]",
     "datasets": "{set}: {statements:statement}, {octets:octets}, {patches:patch}[; not up to date: {fault}]",

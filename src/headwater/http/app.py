@@ -162,6 +162,8 @@ class Application:
         on_served: Callable[[AccessRecord], None] | None = None,
         on_fault: Callable[[HeadwaterError | OSError], None] = lambda _fault: None,
     ) -> None:
+        self.on_package: Callable[[AccessRecord], None] = lambda _request: None
+        """Hears of each package on demand."""
         self.precedence = Precedence()
         self._access = SourceAccess(source)
         files = FileHandler(self._access, folders, links, on_fault)
@@ -206,6 +208,8 @@ class Application:
                 response.file.close()
             if response.stream is not None:
                 await response.stream.close()
+            if response.stream is not None:
+                self.on_package(access_record(scope, response, began, complete=complete))
             if self.on_served is not None:
                 self.on_served(access_record(scope, response, began, complete=complete))
 

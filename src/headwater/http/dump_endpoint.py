@@ -83,6 +83,7 @@ class PackageStream:
         times: DumpTimes,
         on_end: Callable[[], None],
     ) -> None:
+        self.package = package if isinstance(package, Package) else None
         self._blocks: Generator[bytes, None, None] = (block for block in package)
         self._pool = pool
         self._times = times
@@ -255,7 +256,11 @@ class DumpEndpoint:
             states, contents = functools.partial(self._past.at, name, to_microseconds(at)), self._past
             settings = SetSettings(name=name)  # links that are added belong to resources as they are
         links = AddedLinks(site, settings, catalog)
-        return Package(site, name, states, contents, links, selection, limits.octets, deflate=asked.deflate)
+        package = Package(site, name, states, contents, links, selection, limits.octets, deflate=asked.deflate)
+        package.asked = f"page {asked.page}" if since is None else f"since {asked.since}"
+        if asked.uris is not None:
+            package.asked = f"{len(asked.uris)} URIs"
+        return package
 
     def _has_past(self, name: str) -> bool:
         return self._past is not None and name in self._past.histories

@@ -237,6 +237,8 @@ class Package:
         )
         self._manifest = _Manifest(selection.at, site.url(capability_list_name(name)), self._prefix)
         self._paths = ResourcePaths()
+        self.asked, self.resource_count = "", 0
+        """What was asked for, in words, and how many resources it has so far."""
 
     def __iter__(self) -> Iterator[bytes]:
         """Blocks of octets. Raises the catalog's faults; then what was given is no package."""
@@ -272,6 +274,7 @@ class Package:
             return
         why: Absence | None = yield from self._builder.member(path[1:], content, row.metadata)
         if why is None:
+            self.resource_count += 1
             self._manifest.add(row, path)
         else:
             self._leave_out(row.uri, AbsenceReason(why.value))

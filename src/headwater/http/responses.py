@@ -252,7 +252,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class AccessRecord(msgspec.Struct, frozen=True, gc=False):
-    """One answered request. `complete` is False when it was cut short."""
+    """One answered request. `complete` is False when it was cut short. `agent` is what the client calls itself.
+
+    Of a package on demand, `asked` says what it was asked for, and `resources` how many of them it has.
+    """
 
     client: str
     method: str
@@ -261,6 +264,9 @@ class AccessRecord(msgspec.Struct, frozen=True, gc=False):
     octets: int
     seconds: float
     complete: bool
+    agent: str | None = None
+    asked: str | None = None
+    resources: int | None = None
 
 
 def access_record(
@@ -271,6 +277,8 @@ def access_record(
     Of the target its path is kept, and whether it had a query, which may have a secret in it.
     """
     target = scope["raw_path"] + (b"?" if scope.get("query_string") else b"")
+    agent = next((value for name, value in scope["headers"] if name == b"user-agent"), None)
+    package = None if response.stream is None else response.stream.package
     return AccessRecord(
         client=(scope.get("client") or ("-", 0))[0],
         method=scope["method"],
@@ -279,4 +287,7 @@ def access_record(
         octets=0 if scope["method"] == "HEAD" else response.octets,
         seconds=time.perf_counter() - began,
         complete=complete,
+        agent=None if agent is None else agent[:200].decode("ascii", "backslashreplace"),
+        asked=None if package is None else package.asked,
+        resources=None if package is None else package.resource_count,
     )
