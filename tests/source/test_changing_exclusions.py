@@ -173,3 +173,24 @@ def test_the_file_of_patterns_is_never_published(tmp_path: Path) -> None:
     with world.running(exclude_file=str(world.folder / "embargo.txt")) as face:
         assert listed(face) == {"top", "2/c", "3/d"}
         assert face.get("/files/resources/embargo.txt").status == 404
+
+
+def test_why_names_the_line_of_the_file_and_the_mark(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    world = World(tmp_path)
+    world.patterns.write_text("2/\n")
+    world.put("3/.embargo")
+    config = tmp_path / "source.toml"
+    config.write_text(f"""
+        state = "{world.state}"
+        base_url = "http://localhost:1"
+        [[set]]
+        name = "files"
+        files = "{world.folder}"
+        exclude_file = "patterns.txt"
+        exclude_folders_with = ".embargo"
+    """)
+    assert run(["publish", str(config)]) == Exit.DONE
+    for path, said in (("2/c", "the exclude pattern 2/ leaves it out"), ("3/d", "a mark of exclude_folders_with")):
+        capfd.readouterr()
+        run(["why", str(config), path])
+        assert said in capfd.readouterr().out

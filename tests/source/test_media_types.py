@@ -100,5 +100,5 @@ def test_wrong_types_are_refused_with_their_place(
     one = SetConfig(files=str(tmp_path), types=types, types_file=None if types else str(file))
     config = SourceConfig(state=str(tmp_path / "state"), sets=(one,), base_url="http://source.example")
     with pytest.raises(UsageFault, match=f"types cannot be read: .*{said}") as refused:
-        scan_settings(one, config.site(), None, config)
+        scan_settings(one, config.site(), config)
     assert refused.value.where == (None if types else str(file))

@@ -16,6 +16,7 @@ import msgspec
 
 from headwater.catalog.interface import Catalog, Change, Resource, SetState
 from headwater.files import hashing
+from headwater.files.patterns import Selection
 from headwater.ingest.folder.comparison import Candidate
 from headwater.ingest.folder.file_events import unreadable
 from headwater.ingest.folder.scanner import FolderScanner
@@ -168,8 +169,11 @@ def _waiting(folder: Folder, one: Candidate) -> Notice:
 
 def _left_out(folder: Folder, relative: bytes) -> Notice:
     """Why a walk passes over a path without a word."""
-    if (rule := folder.selection.refusal(relative)) is not None:
+    selection = folder.selection.current()
+    if (rule := selection.refusal(relative)) is not None:
         return Notice("excluded", rule)
+    if not PathFilter(folder.root, Selection(marks=map(os.fsdecode, selection.marks))).takes(relative):
+        return Notice("excluded", "a folder that it is in has a mark of exclude_folders_with")
     if not PathFilter(folder.root, folder.selection, folder.avoid).takes(relative):
         return Notice("HW-ING-15", "it lies where this source, or another command, keeps what is its own")
     parts = (part for part in [*reversed([*above(relative)]), relative])

@@ -180,11 +180,6 @@ class ScanResult(msgspec.Struct, kw_only=True):
     """Paths, up to RACY_MOST, read so soon after a change that their notes prove nothing: later another look does."""
     warnings: dict[str, int] = msgspec.field(default_factory=dict)
 
-    def note_racy(self, path: bytes, changed_ns: int, read_at_ns: int) -> None:
-        """Have a path looked at again; with a time in the future it would never settle."""
-        if changed_ns < read_at_ns + TICK_NS and len(self.racy) < RACY_MOST:
-            self.racy.append(path)
-
     @property
     def changes(self) -> int:
         """How many changes were recorded; resources, when the set was loaded."""

@@ -24,6 +24,8 @@ from headwater.files.nofollow import FileState
 from headwater.ingest.folder.comparison import (
     COPIED,
     RACY,
+    RACY_MOST,
+    TICK_NS,
     Candidate,
     ScanResult,
     is_noted,
@@ -125,7 +127,8 @@ class EventBuilder:
 
     def given(self, uri: str) -> tuple[str | None, int]:
         """The type that the settings give a file, if they do, and its mark."""
-        kind = None if self.folder.types is None else self.folder.types.given(path_of(uri))
+        assert self.folder.types is not None
+        kind = self.folder.types.given(path_of(uri))
         return kind, self.mark if kind is None else rules_mark(str(self.mark), kind)
 
     def batches(
@@ -201,13 +204,13 @@ class EventBuilder:
         _outcome, _error, state, read_at_ns, changed_ns, digests, _aside = found
         result.read += 1
         result.octets += state[0]
-        kind, mark = self.given(one.uri)
+        kind, mark = (None, self.mark) if self.folder.types is None else self.given(one.uri)
         mark ^= COPIED * (one.rewritten and self.folder.place is not None)
         memo = settled_note(mark, state, read_at_ns, changed_ns)
-        if memo == RACY:
-            result.note_racy(path_of(one.uri), changed_ns, read_at_ns)
-            if self.folder.place is not None:  # matches nothing either, and tells what is written in place
-                memo = pack(mark, state[0], state[1], 0, state[3])
+        if memo == RACY and changed_ns < read_at_ns + TICK_NS and len(result.racy) < RACY_MOST:
+            result.racy.append(path_of(one.uri))  # a time in the future would never settle
+        if memo == RACY and self.folder.place is not None:  # matches nothing either, and tells what is written in place
+            memo = pack(mark, state[0], state[1], 0, state[3])
         was = known.metadata if known is not None else None
         metadata = describe(one.uri, state, digests, was, now, kind)
         if self._documents is not None:

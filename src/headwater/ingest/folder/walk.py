@@ -181,7 +181,7 @@ class Walk:
         if not stat.S_ISDIR(self.state.st_mode):
             raise RootFault from NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         self._below = self._root.rstrip(b"/") + b"/"
-        if has_mark(self._root, selection.marks):
+        if selection.marks and has_mark(self._root, selection.marks):
             self._selection = Selection(exclude=("*",))
 
     def everything(self) -> Iterator[WalkEntry]:
@@ -324,7 +324,8 @@ class Walk:
         except OSError as cause:
             yield from self._failed(frame.prefix + key, path, cause)
             return
-        if path in self._avoid or has_mark(path, self._selection.marks):
+        marks = self._selection.marks
+        if path in self._avoid or (marks and has_mark(path, marks)):
             return
         if is_state(path) or is_tree(path):
             self._leave_ours(path)
