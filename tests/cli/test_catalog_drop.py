@@ -171,6 +171,22 @@ def test_a_set_leaves_a_configured_source_with_its_versions(trees: Trees) -> Non
     assert [one["name"] for one in told("status", config)["sets"]] == ["two"]
 
 
+def test_a_set_leaves_the_static_tree_of_a_configuration(trees: Trees) -> None:
+    config = trees.base / "source.toml"
+    whole = 'to = "out"\n' + CONFIG.format(base=BASE)
+    config.write_text(whole)
+    headwater("publish", config)
+    without = below(trees.out)
+    config.write_text(whole + '[[set]]\nname = "one"\nfiles = "one"\ndump = true\n')
+    headwater("publish", config)
+    config.write_text(whole)
+    headwater("catalog", "drop", config, "--set", "one")
+    assert below(trees.out) == without
+    description = (trees.out / ".well-known" / "resourcesync").read_text()
+    assert ("/one/" in description, "https://example.org/about" in description) == (False, True)
+    assert "/one/" not in (trees.out / "robots.txt").read_text()
+
+
 def test_other_sets_keep_the_versions_that_they_share(trees: Trees) -> None:
     config, state = trees.base / "source.toml", trees.base / "state"
     whole = CONFIG.format(base=BASE) + "versions = true\n"

@@ -37,7 +37,7 @@ class BatchVersions(msgspec.Struct, kw_only=True):
         lost = intake.keep(self.needed)
         intake.remove(self.names)
         for path, error, _digest in self.lost:
-            warn(path, f"the octets of this file are not kept as a version: {why_not_kept(error)}")
+            warn(path, f"this file is not kept as a version: {why_not_kept(error)}")
         for digest in lost:
             warn(digest.encode(), "the octets with this SHA-256 are not kept")
         return {*lost, *(digest for _path, _error, digest in self.lost)}
@@ -75,9 +75,7 @@ class ContentKeeping:
             failed |= self._keep(wanted)
         for digest, why in failed.items():
             for one in wanted.get(digest, unstated):
-                self._listener(
-                    Notice("HW-ING-23", f"the octets of this resource are not kept as a version: {why}", one.uri[:200])
-                )
+                self._listener(Notice("HW-ING-23", f"this resource is not kept as a version: {why}", one.uri[:200]))
         return set(failed)
 
     def _keep(self, wanted: dict[str, list[Upsert]]) -> dict[str, str]:
