@@ -6,13 +6,14 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import apsw
 import msgspec
 import pytest
 
+from headwater.catalog.interface import Metadata
 from headwater.cli import run
 from headwater.copy_state import SCHEMA, CopyStateReader
 from headwater.errors import Exit, StoreFault
@@ -26,7 +27,7 @@ from headwater.storage.lock import lock_exclusive
 from headwater.storage.transaction import SchemaTooNew
 from headwater.versions.history import History, kept_until
 from tests.support.copying import DONE, check, go, tree
-from tests.support.fake_source import Site, Source, ln, sha
+from tests.support.fake_source import Reply, Site, Source, ln, sha, url
 from tests.support.republishing import Hub, hub
 from tests.support.waiting import until
 
@@ -81,6 +82,10 @@ def test_what_is_placed_is_announced_once_and_with_its_origin(
         told = {(change.change.value, change.uri) for change in running.changes()}
         assert told == {("updated", "f0.txt"), ("created", "f9.txt"), ("deleted", "f1.txt")}
         assert len(running.changes()) == 3
+        (gone,) = [change for change in running.changes() if change.change.value == "deleted"]
+        assert gone.metadata == Metadata(links=(Link(rel="via", href=site.uri("f1.txt")),)), "without its last hash"
+        assert b'change="deleted"' in (listed := running.get("/files/changelist.xml").body)
+        assert site.uri("f1.txt").encode() in listed
         assert running.get("/files/resources/f9.txt").body == b"new\n"
         assert b'"last_look_at": "' in running.get("/health").body
         assert go(running.url, tmp_path / "mirror").status == DONE
@@ -89,6 +94,31 @@ def test_what_is_placed_is_announced_once_and_with_its_origin(
     with hub(dest, tmp_path / "state") as running:  # nothing is announced again
         running.shows({"f0.txt", "f2.txt", "f9.txt"})
         assert len(running.changes()) == 3
+
+
+def test_names_do_not_grow_however_often_they_are_published(
+    origin: Source, site: Site, dest: Path, tmp_path: Path
+) -> None:
+    """A URI with a query has an escaped name, which is a file name like others to whoever copies the copy."""
+    uri, body = site.uri("record?id=1"), b"a record\n"
+    site.publish_list([url(uri, hash=sha(body), length=len(body))], 20.0)
+    site.publish_changes(20.0, entries=[])
+    origin.pages["/set/resources/record?id=1"] = Reply(body)
+    names: list[str] = []
+    where = origin.base
+    with ExitStack() as stack:
+        for level in range(3):
+            copy = dest.with_name(f"copy{level}")
+            assert go(where, copy).status == DONE
+            (name,) = tree(copy)
+            names.append(name)
+            running = stack.enter_context(hub(copy, tmp_path / f"state{level}"))
+            until(lambda: len(running.resources()) == 1 and running.is_settled(), what="the record")  # noqa: B023
+            (held,) = running.resources().values()
+            assert held.metadata.links[0].href == uri
+            where = running.url
+    escaped = names[0].removeprefix("%uri/")
+    assert names == [f"%uri/{escaped}", f"%uri%/{escaped}", f"%uri%/{escaped}"]
 
 
 def test_links_types_and_a_given_via_are_kept(origin: Source, site: Site, dest: Path, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ NATURAL = [
     ("x" * 255, b"x" * 255),
     ("%25uri", b"%uri"),
     ("%25uri/plain", b"%uri/plain"),
+    ("%25uri/http%253A%252F%252Fx", b"%uri%/http%3A%2F%2Fx"),
     ("CON", b"CON"),
 ]
 
@@ -56,7 +57,6 @@ ESCAPED = [
     BASE + "x" * 256,
     BASE + "d/" * 2000 + "x",
     BASE + ".headwater/state.sqlite",
-    BASE + "%2525uri/http%253A%252F%252Fx".replace("%2525", "%25"),
     "http://other.example/",
     "https://h.example/a?b",
 ]

@@ -89,10 +89,14 @@ class Upsert(msgspec.Struct, frozen=True, gc=False):
 
 
 class Delete(msgspec.Struct, frozen=True, gc=False):
-    """A resource no longer exists. On a URI that the set does not hold it is no event: it is ignored (DST-5.3)."""
+    """A resource no longer exists. On a URI that the set does not hold it is no event: it is ignored (DST-5.3).
+
+    `links` are what the change says beside that: where the resource came from (`via`).
+    """
 
     uri: str
     at: dt.datetime | None = None
+    links: tuple[Link, ...] = ()
 
 
 Event = Upsert | Delete
@@ -110,7 +114,7 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """One change of the log. A deletion carries no hash, length or type (AMB-34)."""
+    """One change of the log. A deletion carries links at most (AMB-34)."""
 
     seq: int
     at: dt.datetime

@@ -359,7 +359,8 @@ def record(places: Places, log: Log, events: Sequence[Event], now_us: int) -> li
             logged = log.append(uri, change, event.metadata, octets, at_us)
             places.upsert(event, octets, logged.seq, logged.at_us)
         elif places.known(uri):
-            logged = log.append(uri, ChangeKind.DELETED, NO_METADATA, weight(uri, NO_METADATA), at_us)
+            stated = Metadata(links=event.links) if event.links else NO_METADATA
+            logged = log.append(uri, ChangeKind.DELETED, stated, weight(uri, stated), at_us)
             places.delete(uri, logged.at_us)
         else:
             ignored.append(uri)

@@ -228,7 +228,8 @@ def change_entries(rows: Iterable[Change], prefix: str, profile: Profile) -> Ite
     for row in rows:
         if row.change is ChangeKind.DELETED:
             lastmod = row.at if both else None
-            yield Entry(loc=absolute_uri(row.uri, prefix), lastmod=lastmod, change=row.change, datetime=row.at)
+            loc, links = absolute_uri(row.uri, prefix), row.metadata.links
+            yield Entry(loc=loc, lastmod=lastmod, change=row.change, datetime=row.at, links=links)
             continue
         stated = row.metadata
         yield Entry(

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.interface import Delete, Event, SetState, StateUpdate, UnknownSet, Upsert
+from headwater.catalog.interface import Delete, Event, Resource, SetState, StateUpdate, UnknownSet, Upsert
 from headwater.copy_state import (
     CopiedFile,
     CopiedSet,
@@ -39,6 +39,7 @@ from headwater.errors import HeadwaterError, StoreFault
 from headwater.files.patterns import Selection
 from headwater.ingest.copy_intake import (
     KEY,
+    VIA,
     CopyPosition,
     chosen,
     leads_home,
@@ -57,6 +58,7 @@ from headwater.progress import Listener, Notice, Progress
 from headwater.source.config import SetConfig
 from headwater.source.scheduler import Urgency
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
+from headwater.spec.records import Link
 from headwater.typed_decoding import from_msgpack
 
 POLL_SECONDS: Final = 0.25
@@ -229,12 +231,12 @@ class PublishedCopy(Intake, ChangeRecorder):
         while rows := self.catalog.resources(self.name, after, BATCH):
             self._pause()
             after = rows[-1].uri
-            paths = {prefix + path_of(row.uri): row.uri for row in rows}
+            paths = {prefix + path_of(row.uri): row for row in rows}
             held: dict[bytes, CopiedFile] = {}
             if copied is not None:
                 with state.read() as t:
                     held = files_at(t, copied.id, paths)
-            gone: list[Event] = [Delete(uri) for path, uri in paths.items() if path not in held]
+            gone: list[Event] = [_deletion(row) for path, row in paths.items() if path not in held]
             self._write(gone, None, None)
             self._scanned.deleted += len(gone)
 
@@ -258,14 +260,14 @@ class PublishedCopy(Intake, ChangeRecorder):
                 continue
             resource = known.get(uri)
             if file is None:
-                events += [Delete(uri)] if resource is not None else []
+                events += [_deletion(resource)] if resource is not None else []
                 continue
             metadata = sayable(uri, metadata_of(file, site.resource_prefix(self.name) + uri))
             if metadata is None:
                 self._leave_out(Omission.UNUSABLE, file.uri)
             elif leads_home(metadata.links, site.base_url):
                 self._leave_out(Omission.LOOP, file.uri)
-                events += [Delete(uri)] if resource is not None else []
+                events += [_deletion(resource)] if resource is not None else []
             elif file.digest is None or file.unconfirmed:
                 self._leave_out(Omission.UNCONFIRMED, file.uri)
             elif (memo := self._memo_of(file)) is None:
@@ -303,6 +305,12 @@ class PublishedCopy(Intake, ChangeRecorder):
             return None
         is_placed = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns)
         return note(0, found) if is_placed else None
+
+
+def _deletion(resource: Resource) -> Delete:
+    """What says that a resource is gone, and of which one at the origin that is true; its last hash is none of it."""
+    came_from = (link.href for link in resource.metadata.links if link.rel.lower() == VIA)
+    return Delete(resource.uri, links=tuple(Link(rel=VIA, href=href) for href in came_from)[:1])
 
 
 class CopyWatch:

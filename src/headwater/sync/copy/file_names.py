@@ -19,6 +19,9 @@ ESCAPE_FOLDER = b"%uri"
 """The folder of escaped names, at the top of a set's folder. Only what lies below it and begins with `http` is ours."""
 
 _ESCAPED = re.compile(rb"%uri/https?%3A%2F%2F")
+_PUBLISHED_AGAIN = b"%uri%"
+"""The folder of names that are escaped at a source, as where it publishes a copy: they would grow with each copy."""
+
 
 _LONGEST_NAME = 255
 _LONGEST_PATH = 3_500
@@ -75,8 +78,9 @@ def natural_path(uri: str, base: str) -> bytes | None:
     path = folder + (unquote_to_bytes(octets) if b"%" in octets else octets)
     if len(path) > _LONGEST_PATH or b"\0" in path:
         return None
-    is_ours = _ESCAPED.match(path) or not leads_inside(path)
-    return None if is_ours or any(len(part) > _LONGEST_NAME for part in path.split(b"/")) else path
+    if _ESCAPED.match(path):
+        path = _PUBLISHED_AGAIN + path.removeprefix(ESCAPE_FOLDER)
+    return None if not leads_inside(path) or any(len(part) > _LONGEST_NAME for part in path.split(b"/")) else path
 
 
 def escaped_path(uri: str, *, folds: bool = False) -> bytes:
