@@ -103,5 +103,5 @@ def needs_consent(deleted: int, held: int, share: float = DEFAULT_SHARE, *, floo
 
 
 def consent_for(deleted: int, held: int) -> str:
-    """The least share, of two digits, that lets these deletions be made whatever their number is."""
-    return f"{min(-(-deleted * 100 // max(held, 1)), 100) / 100:.2f}"
+    """The least share, as whole percents, that lets these deletions be made whatever their number is."""
+    return f"{min(-(-deleted * 100 // max(held, 1)), 100)}%"

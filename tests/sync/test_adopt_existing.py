@@ -160,7 +160,7 @@ def test_a_dry_run_says_what_would_be_adopted(source: Source, site: Site, dest: 
     want = mirror(dest, "set/resources", but=("d1/f1.txt",))
     (dest / "set/resources/d2/f2.txt").write_bytes(b"bodY 2\n")
     before = tree(dest)
-    told = CliRunner().invoke(command, ["--dry-run", source.base, str(dest)])
+    told = CliRunner().invoke(command, ["--dry-run", "-v", source.base, str(dest)])
     assert "set: would adopt 39, would create 2, would fetch 14 B; 0 files held" in told.output
     assert "  adopt set/resources/d0/f0.txt\n" in told.output
     assert "  create set/resources/d2/f2.txt\n" in told.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,18 +164,23 @@ def test_explore_takes_a_channel_that_has_told_nothing(source: Source, site: Sit
     assert "the document is empty" in run("explore", source.base, status=1)
 
 
-def test_a_copy_that_is_only_behind_is_sent_to_a_plain_sync(source: Source, site: Site, dest: Path) -> None:
+def test_a_copy_that_is_only_behind_is_in_sync_another_is_sent_to_sync(source: Source, site: Site, dest: Path) -> None:
     run("sync", source.base, dest)
     site.put("f0.txt", b"changed")
     site.publish_changes(10)
+    told = run("audit", source.base, dest)
+    assert "1 behind" in told
+    assert "because 1 changed at the source after the last run, and nothing else is wrong" in told
+    site.put("f1.txt", b"changed", change=False)
+    site.publish_list()
     told = run("audit", source.base, dest, status=1)
     assert "`headwater sync` fetches what has changed at the source" in told
-    run("sync", source.base, dest)
+    run("sync", "--baseline", source.base, dest)
     assert "in sync" in run("audit", source.base, dest)
 
 
 def test_the_plan_is_shown(source: Source, site: Site, dest: Path) -> None:
-    shown = run("sync", source.base, dest, "--dry-run")
+    shown = run("sync", source.base, dest, "--dry-run", "-v")
     assert "create f0.txt" in shown
     assert not dest.exists()
     plan = json.loads(run("sync", source.base, dest, "--dry-run", "--json"))["sets"][0]["plan"]
@@ -405,6 +411,10 @@ def test_what_changes_during_an_audit_is_no_finding(source: Source, site: Site, 
     changed = source.reply("/set/changelist.xml")
     asked = iter([listing])
     source.pages["/set/changelist.xml"] = lambda _handler: next(asked, changed)
+    report = json.loads(run("audit", source.base, dest, "--json"))
+    assert (report["sets"][0]["behind"], report["verdict"]) == (1, "in sync")
+    shutil.rmtree(dest / ".headwater")  # of a mirror nobody knows how far it has come
+    asked = iter([listing])
     report = json.loads(run("audit", source.base, dest, "--json", status=5))
     assert report["sets"][0]["changed_during_audit"] == 1
     assert "in sync" in run("audit", source.base, dest)

@@ -26,7 +26,8 @@ def test_who_does_what_the_note_says_has_it_done(source: Source, site: Site, des
     (note,) = [notice.message for notice in ran.notices if notice.rule == "DST-B4"]
     assert (ran.status, note) == (
         FAILED,
-        "11 deletions are held back, 37% of what is held: --max-delete 0.37 allows them",
+        "11 deletions are held back until you consent (of 30 held):"
+        f" headwater sync --max-delete 37% {source.base}/ {dest}",
     )
     ran = go(source.base, dest, max_delete=0.37)
     assert (ran.status, ran.one.deleted, len(tree(dest))) == (DONE, 11, 19)
@@ -60,7 +61,8 @@ def test_one_deletion_is_one(source: Source, dest: Path) -> None:
     site.drop("only.txt")
     site.publish_changes(0)
     notes = [notice.message for notice in go(source.base, dest).notices if notice.rule == "DST-B4"]
-    assert notes == ["1 deletion is held back, 100% of what is held: --max-delete 1.00 allows them"]
+    told = f"headwater sync --max-delete 100% {source.base}/ {dest}"
+    assert notes == [f"1 deletion is held back until you consent (of 1 held): {told}"]
 
 
 def test_once_nothing_waits_for_consent_other_deletions_are_done(source: Source, site: Site, dest: Path) -> None:

@@ -1,6 +1,7 @@
 """`headwater audit`: proves by hash whether a copy is in sync, and changes nothing."""
 
 import gc
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ from headwater.cli.shared_options import (
     with_sparql_user,
 )
 from headwater.cli.stop_signal import terminated
+from headwater.quantities import consent_for
 from headwater.sync.audit.auditor import audit
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import AuditReport, SetAudit
@@ -81,7 +83,8 @@ def command(
     Where the source lists no hash, a file has to be the one that was placed, by the hash that the copy has recorded,
     and to have the length and the time that are listed. A copy without state is compared by length and time alone
     there. How many files were compared by what is told. With --local DEST every file has to be the one that was placed,
-    by the hash that the copy has recorded: so a copy is proved whose source is gone.
+    by the hash that the copy has recorded: so a copy is proved whose source is gone. What the source has changed after
+    the last run is counted as behind, and is no fault; what waits for consent to be deleted is counted as held back.
 
     Exit status 0: in sync. 1: not in sync. 5: undetermined, because the source cannot be read as a whole or changed
     meanwhile, a file of the copy cannot be read, or nothing at all could be compared.
@@ -129,6 +132,8 @@ def _show(report: AuditReport) -> None:
         count = len(one.findings) + one.findings_are_cut
         show_some(lines, _SHOWN, count=count, indent="  ", rest=" (--json lists them)")
         show(one, _UNREADABLE)
+        share = consent_for(one.held_back, one.same + one.different + one.behind + one.held_back)
+        show(one, _HELD_BACK, share=share, url=report.source, dest=shlex.quote(report.destination))
         if (one.missing or one.different) and (past is None or report.local):
             click.echo(_TO_REPAIR)
     if past is not None and not report.local and any(one.missing or one.different for one in report.sets):
@@ -156,6 +161,10 @@ _UNREADABLE = (
     "  {unreadable} cannot be read: see to the permissions of the copy, the user who runs this, and the disk;"
     " `headwater sync --repair` fetches such files again"
 )
+_HELD_BACK = (
+    "  {held_back:deletion} held back: the files stay until you consent, by `headwater sync --max-delete {share} {url}"
+    " {dest}` with the options of this copy"
+)
 _TO_REPAIR = (
     "  `headwater sync` fetches what has changed at the source (with `--baseline` also what its"
     " Resource List alone tells), `headwater sync --repair` also what was lost or altered here"
@@ -170,6 +179,8 @@ _ALWAYS = frozenset({"same", "missing", "different", "extra", "unverifiable", "c
 _COUNTED = {
     **{name: name for name in ("same", "missing", "different", "extra", "unreadable", "unverifiable")},
     "changed_during_audit": "changed meanwhile",
+    "behind": "behind",
+    "held_back": "held back",
     **{name: name.replace("_", " ") for name in ("refused", "skipped", "left_out", "contradicted", "told_no_more")},
 }
 """Counts of a set, and the words for them; those that are not told always are where there are any."""

@@ -141,6 +141,8 @@ class CatalogArgument:
             what = "this folder is a copy, and not the state of a source"
         else:
             what = "this folder is neither a copy nor the state of a source"
+            inside = next((one for one in sorted(path.glob("*/")) if (one / FOLDER / STATE).is_file()), None)
+            advice = f"Name a copy in it, as {inside}, or several of them." if inside else None
         return UsageFault(what, code="HW-CLI-01", where=where, advice=advice)
 
     def open(self, listener: Listener) -> Catalog:

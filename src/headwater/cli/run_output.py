@@ -116,7 +116,7 @@ class RunOutput:
         if self.as_json:
             json_document(report)
         elif report.exit_status or not self.quiet:
-            _show(report)
+            _show(report, with_plan=self.verbose)
 
     def teller(self, progress: ProgressOutput) -> Callable[[SyncReport], None]:
         """What tells of each run of a service that follows."""
@@ -154,12 +154,12 @@ def _wrong(report: SyncReport) -> str:
     return repr((names, counts, failures, report.faults)) if report.exit_status else ""
 
 
-def _show(report: SyncReport) -> None:
+def _show(report: SyncReport, *, with_plan: bool = False) -> None:
     # more is to be said of a set than that nothing was to be done
     told = ("exit_status", "fault", "plan", "dataset", "adopted", "created", "updated", "deleted", *_WRONG)
     telling, rest = sets_to_show(report.sets, _MOST_SETS, lambda one: any(getattr(one, name) for name in told))
     for set_report in telling:
-        _show_set(set_report, dry_run=report.dry_run)
+        _show_set(set_report, dry_run=report.dry_run, with_plan=with_plan)
     if rest:
         summed = type(rest[0])(name=f"{len(rest):,} {'more sets' if telling else 'sets'}", folder="")
         for name in summed.__struct_fields__:
@@ -177,7 +177,7 @@ _RUN = (
 )
 
 
-def _show_set(one: SetReport, *, dry_run: bool) -> None:
+def _show_set(one: SetReport, *, dry_run: bool, with_plan: bool = False) -> None:
     deeds = {"fresh": one.created - one.adopted, "incomplete": bool(one.fault)}
     (done,) = lines_of(one, (_WOULD_DO if dry_run else _DONE) + _SEEN, **deeds)
     how = _PROCESSES.get(one.process, "").format(one.baseline_by)
@@ -190,9 +190,11 @@ def _show_set(one: SetReport, *, dry_run: bool) -> None:
     show(one, "  {patched} by patches[: {saved:octets} not transferred]", saved=max(0, one.octets_saved))
     for store in one.dataset.stores if one.dataset is not None else ():
         show(store, _STORES[store.done], is_fault=store.done == "failed")
-    for action in one.plan:
+    for action in one.plan if with_plan else ():
         show(action, "  {action} {path}")
-    show(one, "{plan_is_cut}  … and more", _UNVERIFIED)
+    show(one, "{is_cut}  … and more", _UNVERIFIED, is_cut=with_plan and one.plan_is_cut)
+    if one.plan and not with_plan:
+        click.echo("  -v shows each of them, --json as well")
     for failed in one.failures[:_MOST_FAILURES]:
         show(failed, _FAILED, is_fault=True)
     show(one, _MORE_FAILED, is_fault=True, more=max(0, one.failed - _MOST_FAILURES))

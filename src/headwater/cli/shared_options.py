@@ -133,7 +133,7 @@ class Quantity(click.ParamType[Any]):
         return self._made(found)
 
 
-Share = partial(Quantity, "share", _share_from, "is no share: give 0 to 1, or 0% to 100%")
+Share = partial(Quantity, "share", _share_from, "is no share: write it as 20% or 0.2")
 """A share of what is held: `0.5`, `50%`; `1` and `100%` are all."""
 Duration = partial(
     Quantity, "duration", seconds_from, "is no duration: give seconds, or 90min, 24h, 7d", unit=" seconds"

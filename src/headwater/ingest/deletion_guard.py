@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.catalog.interface import NO_UPDATE, Catalog, RowKey, StateRow, StateUpdate
 from headwater.errors import Exit, StoreFault
-from headwater.quantities import FLOOR, needs_consent
+from headwater.quantities import FLOOR, consent_for, needs_consent
 from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_json, from_msgpack
 
@@ -118,10 +118,11 @@ class DeletionHold(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if self.reason is HoldReason.PATTERNS_MISSING:
             return str(self.reason.value)
-        told = f"{self.reason.value}: {self.vanished:,} of {self.held:,} would be deleted"
+        told = f"{self.reason.value}: {self.vanished:,} of {self.held:,} are gone, and stay public"
         if self.reason is HoldReason.ROOT_MISSING:  # nobody knows what is in it: consent does not help
             return told
-        return f"{told}; `headwater allow-deletions` allows that once"
+        consent = f"--max-delete {consent_for(self.vanished, self.held)}"
+        return f"{told}; `headwater allow-deletions` allows that once, {consent} in every run"
 
 
 class DeletionsHeld(StoreFault):

@@ -204,6 +204,7 @@ BY_HASH, BY_RECORD, BY_TIME = "same_by_hash", "same_by_record", "same_by_time"
 """What proves that a file is the same: a hash of the source, the copy's own record, length and time alone."""
 NORMALISED = "same after normalisation"
 UNREADABLE, UNVERIFIABLE, CHANGED = "unreadable", "unverifiable", "changed during audit"
+BEHIND = "behind"
 
 IN_SYNC, NOT_IN_SYNC, UNDETERMINED = "in sync", "not in sync", "undetermined"
 
@@ -268,6 +269,12 @@ class SetAudit(ToDict, msgspec.Struct, kw_only=True):
     unreadable: int = 0
     unverifiable: int = 0
     changed_during_audit: int = 0
+    behind: int = 0
+    """Not as listed yet, because the source has changed them after the position of the last run: no finding."""
+
+    held_back: int = 0
+    """Deleted at the source, and held here until somebody consents."""
+
     refused: int = 0
     skipped: int = 0
     left_out: int = 0

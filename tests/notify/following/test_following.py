@@ -200,9 +200,9 @@ def test_many_payloads_with_a_deletion_each_are_judged_as_one_list_is(source: So
             until(lambda: not gone.exists() or copy.heard("held back"))  # noqa: B023
         until(lambda: copy.heard("18 deletions are held back"))
     assert len(list(dest.glob("f*.txt"))) == 60 - 12
-    assert copy.heard("1 deletion is held back, with 12 since the lists were read, 22% of what is held")
-    held_back = "18 deletions are held back, with 12 since the lists were read, 50% of what is held"
-    assert copy.heard(f"{held_back}: --max-delete 0.50 allows them")
+    of_all = "held back until you consent (with 12 since the lists were read, of 60 held): headwater sync --max-delete"
+    assert copy.heard(f"1 deletion is {of_all} 22% ")
+    assert copy.heard(f"18 deletions are {of_all} 50% ")
     site.publish_changes(100.0)
     for _ in range(2):
         report = go(source.base, dest).one

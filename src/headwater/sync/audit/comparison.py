@@ -45,6 +45,7 @@ from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListRe
 from headwater.sync.options import Choice, SyncOptions
 from headwater.sync.past.evidence import EXISTED, UNKNOWN, Evidence
 from headwater.sync.reports import (
+    BEHIND,
     BY_HASH,
     BY_TIME,
     CHANGED,
@@ -171,13 +172,19 @@ WHERE r.set_id = ?1 AND iif(r.changed_at = 0, s.baseline_at >= ?2, r.changed_at 
 A deletion that was told without a time (0) is later than the last baseline."""
 
 _KEEP_EXTRA = """
-INSERT INTO temp.finding SELECT 'extra', uri, ?1, iif(uri IS NULL, 'not from the source', ''), NULL, NULL
-FROM (SELECT (SELECT uri FROM resources WHERE path = ?1) AS uri)
+INSERT INTO temp.finding SELECT iif(r.doomed_at, 'held back', 'extra'), r.uri, ?1,
+  iif(r.uri IS NULL, 'not from the source', iif(r.doomed_at, 'deleted at the source; waits for consent', '')),
+  NULL, NULL
+FROM (SELECT 1) LEFT JOIN (SELECT uri, doomed_at IS NOT NULL AS doomed_at FROM resources WHERE path = ?1) AS r
 WHERE NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.path = ?1)
 AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path IN (?1, ?2))"""
-_CHANGED_MEANWHILE = """
-UPDATE temp.finding SET verdict = ?, reason = '', expected = NULL, found = NULL
-WHERE verdict <> 'extra' AND uri IN (SELECT uri FROM temp.changed WHERE pending)"""
+_NO_FINDING_YET = """
+UPDATE temp.finding SET verdict = ?1, reason = '', expected = NULL, found = NULL
+WHERE iif(?2, verdict IN ('missing', 'different'), verdict NOT IN ('extra', 'held back'))
+  AND uri IN (SELECT uri FROM temp.changed WHERE pending)
+OR ?2 AND verdict = 'extra' AND uri IN (SELECT uri FROM temp.changed WHERE pending AND change = 'deleted')"""
+"""What the source states after the position of the last run, or has changed meanwhile (DST-Q)."""
+
 _FINDINGS = "SELECT * FROM temp.finding ORDER BY verdict = 'extra', path"
 
 
@@ -244,7 +251,7 @@ class SetComparison:
                 proved = self._compare()
             self._count_told_no_more()
             self._walk(others)
-            self._changed_meanwhile()
+            self._look_once_more()
             self._tally(proved)
             for rule, told, where in self._refused.sentences:
                 self.context.listener(Notice(rule, told, where))
@@ -318,11 +325,13 @@ class SetComparison:
                 self._result.contradicted = len(told)
             self._result.left_out += keep_changed(t, self.row.id, since, paths.takes_refused, skipped)
 
-    def _read_changes(self, position: Position) -> tuple[ReadingOutcome, tuple[tuple[str, int], ...]]:
-        """Have the changes after a position in `changed`; the outcome, and what was skipped."""
+    def _read_changes(
+        self, position: Position, before: Position | None = None
+    ) -> tuple[ReadingOutcome, tuple[tuple[str, int], ...]]:
+        """Have the changes after a position in `changed`; the outcome, and what was skipped. `before`: as for a run."""
         with self._database.write() as t:
             t.run("DELETE FROM documents WHERE set_id = ?", (self.row.id,))
-        reading = ChangeListReader(self.context, self.row.id, self.row.offer, position).read()
+        reading = ChangeListReader(self.context, self.row.id, self.row.offer, position, before=before).read()
         self._position = reading.position
         return reading.outcome, tuple(reading.skipped)
 
@@ -495,18 +504,23 @@ class SetComparison:
         with self._database.write() as t:
             t.many(_KEEP, unread)
 
-    def _changed_meanwhile(self) -> None:
-        """Look once more: what has changed since the audit began is no finding (DST-Q). The past does not change."""
+    def _look_once_more(self) -> None:
+        """What changes tell that come after the position of the last run is no finding, but behind (DST-Q).
+
+        Of a copy without a position it is what has changed since the audit began. The past does not change.
+        """
+        known = self.row.position if self.row.position is not None and self.row.position.time is not None else None
         with self._database.write() as t:
-            suspicious = t.one("SELECT 1 FROM temp.finding WHERE verdict IN (?, ?) LIMIT 1", (MISSING, DIFFERENT))
+            wrong = (MISSING, DIFFERENT, MISSING if known is None else "extra")
+            suspicious = t.one("SELECT 1 FROM temp.finding WHERE verdict IN (?, ?, ?) LIMIT 1", wrong)
         is_present = self.moment is None and self.documents is not None
         if suspicious is None or not is_present or self.row.offer.changes_document is None:
             return
-        before = self._position
-        outcome, _ = self._read_changes(before)
+        before = self._position if known is None else known
+        outcome, _ = self._read_changes(before, known)
         if outcome is ReadingOutcome.READ and self._position != before:
             with self._database.write() as t:
-                t.run(_CHANGED_MEANWHILE, (CHANGED,))
+                t.run(_NO_FINDING_YET, (CHANGED if known is None else BEHIND, known is not None))
 
     def _tally(self, proved: Counter[str]) -> None:
         result, total = self._result, 0

@@ -154,27 +154,32 @@ def judge_set(result: SetAudit, doubts: list[str]) -> None:
     Where entries are refused or skipped nothing is one too many for certain, and nothing is in sync (DST-S12). What no
     list tells any more is among what differs, and only what differs beside it is certain. Of a
     file that cannot be read nobody knows whether it is what is listed. Files of which nothing comparable is listed are
-    told; where nothing at all could be compared nothing is known to be in sync.
+    told; where nothing at all could be compared nothing is known to be in sync. What is behind is no fault: the next
+    run brings it.
     """
     certain = result.missing + result.different - result.told_no_more
     if not (result.refused or result.skipped):
-        certain += result.extra
+        certain += result.extra + result.held_back
     uncertain = [f"{n:,} {name.replace('_', ' ')}" for name in _UNCERTAIN if (n := getattr(result, name))]
     result.verdict, result.reason = UNDETERMINED, None
     if doubts:
         result.reason = "; ".join(doubts)
     elif certain > 0:
         result.verdict = NOT_IN_SYNC
+        if certain == result.held_back:
+            result.reason = "deletions are held back until somebody consents; nothing else is wrong"
     elif uncertain:
         result.reason = f"nobody can say whether all is as listed: {', '.join(uncertain)}"
     elif result.changed_during_audit:
         result.reason = "the source changed during the audit"
-    elif result.unverifiable and not result.same:
+    elif result.unverifiable and not (result.same or result.behind):
         result.reason = "nothing is there by which any file could be compared"
     else:
         result.verdict = IN_SYNC
         if result.unverifiable:
             result.reason = f"{result.unverifiable:,} unverifiable: no hash, and no time that tells, is listed"
+        elif result.behind:
+            result.reason = f"{result.behind:,} changed at the source after the last run, and nothing else is wrong"
         elif result.left_out and not result.same:
             result.reason = "the filters leave out all that is listed"
 

@@ -1,5 +1,6 @@
 """The applier of a plan: settles paths, transfers, retries earlier failures, deletes as far as the guard allows."""
 
+import shlex
 from collections.abc import Callable, Container, Iterator
 
 import msgspec
@@ -18,7 +19,7 @@ from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, st
 from headwater.sync.linked_resources import hold_needed, keep_listing, recall_listing
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.position import NEVER, Position
-from headwater.sync.options import Choice
+from headwater.sync.options import Choice, SyncOptions
 from headwater.sync.reports import PlannedAction
 from headwater.sync.state import (
     AWAITS_CONSENT,
@@ -466,10 +467,12 @@ class Applier:
         if refused:
             told += " held back: entries are refused, and may name what seems deleted"
         else:
-            with_others = f" with {earlier} since the lists were read," if earlier else ""
-            share = (deletions + earlier) / max(self._held_before, 1)
-            told += f" held back,{with_others} {share:.0%} of what is held:"
-            told += f" --max-delete {consent_for(deletions + earlier, self._held_before)} allows them"
+            with_others = f"with {earlier:,} since the lists were read, " if earlier else ""
+            told += f" held back until you consent ({with_others}of {self._held_before:,} held)"
+            run, share = self._run, f"--max-delete {consent_for(deletions + earlier, self._held_before)}"
+            whole = f"headwater sync {share} {shlex.quote(run.source)} {shlex.quote(run.destination)}"
+            is_whole = run.options.choice.signature == SyncOptions().choice.signature
+            told += f": {whole}" if is_whole else f": run the same command with {share}"
         self._set.warn("DST-B4", told, self._set.row.name)
 
     def _show_plan(self, deletions: int, held_updates: list[PlannedAction], *, allowed: bool) -> None:

@@ -1,0 +1,154 @@
+"""What an audit calls behind, held back and wrong: a copy is judged by what its last run could know."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from headwater.cli import run
+from headwater.sync.reports import SetAudit
+from tests.support.copying import DONE, FAILED, FINDINGS, check, go, tree
+from tests.support.fake_source import Site, Source
+
+Said = pytest.CaptureFixture[str]
+
+
+def counts(audited: SetAudit) -> dict[str, int]:
+    names = ("same", "missing", "different", "extra", "behind", "held_back", "changed_during_audit")
+    return {name: count for name in names if (count := getattr(audited, name))}
+
+
+def audited(source: Source, dest: Path) -> SetAudit:
+    (one,) = check(source.base, dest).sets
+    return one
+
+
+def test_what_changes_tell_after_the_last_run_is_behind(source: Source, site: Site, dest: Path) -> None:
+    """Created, updated and deleted; also where a newer Resource List has it already. The next run brings it."""
+    go(source.base, dest)
+    site.put("f1.txt", b"another")
+    site.put("new.txt", b"new")
+    site.drop("f2.txt")
+    site.publish_changes(10.0)
+    for _ in range(2):
+        one = audited(source, dest)
+        assert (one.verdict, counts(one)) == ("in sync", {"same": 3, "behind": 3})
+        assert one.reason == "3 changed at the source after the last run, and nothing else is wrong"
+        site.publish_list()
+    assert go(source.base, dest).status == DONE
+    one = audited(source, dest)
+    assert (one.verdict, one.reason, counts(one)) == ("in sync", None, {"same": 5})
+
+
+def test_a_source_that_changes_again_and_again_hides_no_damage(source: Source, site: Site, dest: Path) -> None:
+    go(source.base, dest)
+    site.put("f1.txt", b"another")
+    site.publish_changes(10.0)
+    (dest / "f3.txt").write_bytes(b"damaged")
+    (dest / "f4.txt").unlink()
+    (dest / "stray.txt").write_bytes(b"of nobody")
+    one = audited(source, dest)
+    assert (one.verdict, counts(one)) == (
+        "not in sync", {"same": 2, "missing": 1, "different": 1, "extra": 1, "behind": 1},
+    )  # fmt: skip
+
+
+def test_what_a_run_could_have_done_is_not_behind(source: Source, site: Site, dest: Path) -> None:
+    """What failed was told before the position; what only the Resource List tells is in no change."""
+    site.put("lost.txt", b"never sent")
+    source.pages.pop("/set/resources/lost.txt")
+    site.publish_changes(10.0)
+    assert go(source.base, dest).status == FAILED
+    one = audited(source, dest)
+    assert (one.verdict, counts(one)) == ("not in sync", {"same": 5, "missing": 1})
+    del site.files["lost.txt"]
+    site.put("f1.txt", b"listed alone", change=False)
+    site.clock = 60.0
+    site.publish_list()
+    site.publish_changes(60.0)
+    one = audited(source, dest)
+    assert (one.verdict, counts(one)) == ("not in sync", {"same": 4, "different": 1})
+
+
+def test_a_change_list_that_does_not_read_on_puts_nothing_behind(source: Source, site: Site, dest: Path) -> None:
+    """DST-C10: no run would follow it."""
+    site.put("f1.txt", b"one")
+    site.publish_changes(10.0)
+    go(source.base, dest)
+    site.changes = [(11.5, "updated", "f2.txt", b"a history of its own")]
+    site.files["f2.txt"] = b"a history of its own"
+    site.publish_changes(10.0)
+    site.publish_list()
+    one = audited(source, dest)
+    assert (one.verdict, one.behind) == ("not in sync", 0)
+
+
+def test_what_waits_for_consent_is_named_so(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    """It keeps the copy from being in sync; the command that lets it go is told in full by all who speak of it."""
+    for number in range(5, 30):
+        site.put(f"f{number}.txt", b"body %d\n" % number)
+    site.publish()
+    go(source.base, dest)
+    for number in range(12):
+        site.drop(f"f{number}.txt")
+    site.publish_changes(0)
+    assert run(["sync", source.base, str(dest)]) == FAILED
+    command = f"headwater sync --max-delete 40% {source.base}/ {dest}"
+    assert command in capsys.readouterr().err
+    assert run(["status", str(dest)]) == FAILED
+    told = capsys.readouterr().out
+    assert command in told
+    assert "12 deletions held back until you consent\n" in told
+    assert run(["audit", source.base, str(dest)]) == FINDINGS
+    told = capsys.readouterr().out
+    assert "held back: f0.txt (deleted at the source; waits for consent)" in told
+    assert command in told
+    assert run(["audit", "--json", source.base, str(dest)]) == FINDINGS
+    (one,) = json.loads(capsys.readouterr().out)["sets"]
+    assert (one["held_back"], one["extra"], one["same"]) == (12, 0, 18)
+    assert one["reason"] == "deletions are held back until somebody consents; nothing else is wrong"
+    assert run(command.split()[1:]) == DONE
+    assert audited(source, dest).verdict == "in sync"
+
+
+def test_with_filters_no_command_is_told_that_would_drop_them(source: Source, site: Site, dest: Path) -> None:
+    go(source.base, dest, include=("*.txt",))
+    for name in list(site.files):
+        site.drop(name)
+    site.publish_changes(10.0)
+    (note,) = [one.message for one in go(source.base, dest, include=("*.txt",)).notices if one.rule == "DST-B4"]
+    assert note.endswith(": run the same command with --max-delete 100%")
+
+
+def test_a_copy_without_a_position_is_not_behind(source: Source, site: Site, dest: Path) -> None:
+    """Of a mirror by another tool nobody knows when it was made."""
+    go(source.base, dest)
+    shutil.rmtree(dest / ".headwater")
+    site.put("f1.txt", b"another")
+    site.publish_changes(10.0)
+    one = audited(source, dest)
+    assert (one.verdict, counts(one)) == ("not in sync", {"same": 4, "different": 1})
+
+
+def test_a_source_without_changes_has_nothing_behind(source: Source, site: Site, dest: Path) -> None:
+    site.publish_capabilities("resourcelist")
+    go(source.base, dest)
+    site.put("f1.txt", b"another")
+    site.publish_list()
+    one = audited(source, dest)
+    assert (one.verdict, counts(one)) == ("not in sync", {"same": 4, "different": 1})
+    assert tree(dest)["f1.txt"] == b"body 1\n"
+
+
+def test_a_dry_run_sums_up_and_has_its_plan_on_request(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    assert run(["sync", "--dry-run", source.base, str(dest)]) == DONE
+    told = capsys.readouterr().out
+    assert "set: would create 5, would fetch 35 B" in told
+    assert "create f0.txt" not in told
+    assert "-v shows each of them" in told
+    assert run(["sync", "--dry-run", "-v", source.base, str(dest)]) == DONE
+    assert capsys.readouterr().out.count("  create f") == 5
+    assert not dest.exists()
