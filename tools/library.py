@@ -27,7 +27,7 @@ CHAPTERS = {
     "Copy a source": (
         *("sync_folder", "SyncOptions", "SyncReport", "SetReport", "FailedTransfer", "PlannedAction", "TransferWay"),
         *("UnverifiedVersion", "DatasetReport", "StoreReport", "copy_status", "CopyStatus", "RunStatus", "SetStatus"),
-        *("FailedResource", "HeldBackDeletion"),
+        *("FailedResource", "HeldBackDeletion", "Done", "copy_records", "CopyRecord"),
     ),
     "Prove that a copy is in sync": (
         *("audit_folder", "AuditReport", "SetAudit", "Finding", "StoreAudit"),
@@ -43,7 +43,7 @@ CHAPTERS = {
     "What documents say": (
         *("Document", "Entry", "Link", "Extra", "ChangeKind", "Kind", "Digest", "AbsentResource", "AbsenceReason"),
     ),
-    "Progress and notes": ("Listener", "Progress", "Notice", "Done"),
+    "Progress and notes": ("Listener", "Progress", "Notice"),
     "Errors": (
         *("HeadwaterError", "UsageFault", "WriteRefused", "SourceFault", "DocumentFault", "StoreFault"),
         *("Undetermined", "Interrupted", "Exit"),

@@ -14,7 +14,7 @@ from headwater.version import __version__
 if TYPE_CHECKING:
     from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault, StoreFault, Undetermined, UsageFault
     from headwater.library import Placing, PublishReport, publish_folder, write_file
-    from headwater.progress import Done, Listener, Notice, Progress
+    from headwater.progress import Listener, Notice, Progress
     from headwater.spec.checks import WriteRefused
     from headwater.spec.extensions import DumpLimits
     from headwater.spec.kinds import Kind, ReadLimits
@@ -24,35 +24,44 @@ if TYPE_CHECKING:
     from headwater.spec.writer import DocumentWriter, Profile, write_document
     from headwater.sync.audit.auditor import audit as audit_folder
     from headwater.sync.copy_status import CopyStatus, FailedResource, HeldBackDeletion, RunStatus, SetStatus
-    from headwater.sync.copy_status import copy_status
+    from headwater.sync.copy_status import copy_records, copy_status
     from headwater.sync.explore import ExploreNode, ExploreReport, ExploreWarning
     from headwater.sync.explore import SourceChanges as changes
     from headwater.sync.explore import explore as explore_source
     from headwater.sync.export import ExportReport, export_bag, export_manifest
     from headwater.sync.export import restore as restore_copy
     from headwater.sync.options import SyncOptions
-    from headwater.sync.reports import AuditReport, DatasetReport, FailedTransfer, Finding, PlannedAction, SetAudit
+    from headwater.sync.reports import (
+        AuditReport,
+        CopyRecord,
+        DatasetReport,
+        Done,
+        FailedTransfer,
+        Finding,
+        PlannedAction,
+        SetAudit,
+    )
     from headwater.sync.reports import SetReport, StoreAudit, StoreReport, SyncReport, TransferWay, UnverifiedVersion
     from headwater.sync.run import sync as sync_folder
 # isort: on
 
 __all__ = [
-    "AbsenceReason", "AbsentResource", "AuditReport", "ChangeKind", "CopyStatus", "DatasetReport", "Digest",
-    "Document", "DocumentFault", "DocumentWriter", "Done", "DumpLimits", "Entry", "Exit", "ExploreNode",
+    "AbsenceReason", "AbsentResource", "AuditReport", "ChangeKind", "CopyRecord", "CopyStatus", "DatasetReport",
+    "Digest", "Document", "DocumentFault", "DocumentWriter", "Done", "DumpLimits", "Entry", "Exit", "ExploreNode",
     "ExploreReport", "ExploreWarning", "ExportReport", "Extra", "FailedResource", "FailedTransfer", "Finding",
     "HeadwaterError", "HeldBackDeletion", "Interrupted", "Kind", "Link", "Listener", "Notice", "Placing",
     "PlannedAction", "Profile", "Progress", "PublishReport", "ReadLimits", "Reader", "Reading", "RunStatus",
     "SetAudit", "SetReport", "SetStatus", "SourceFault", "StoreAudit", "StoreFault", "StoreReport", "SyncOptions",
     "SyncReport", "TransferWay", "Undetermined", "UnverifiedVersion", "UsageFault", "Warned", "WholeReading",
-    "WriteRefused", "__version__", "audit_folder", "changes", "copy_status", "explore_source", "export_bag",
-    "export_manifest", "publish_folder", "read_bytes", "read_document", "restore_copy", "sync_folder",
+    "WriteRefused", "__version__", "audit_folder", "changes", "copy_records", "copy_status", "explore_source",
+    "export_bag", "export_manifest", "publish_folder", "read_bytes", "read_document", "restore_copy", "sync_folder",
     "write_document", "write_file",
 ]  # fmt: skip
 
 _HOMES = {
     "headwater.errors": "Exit HeadwaterError Interrupted SourceFault StoreFault Undetermined UsageFault",
     "headwater.library": "Placing PublishReport publish_folder write_file",
-    "headwater.progress": "Done Listener Notice Progress",
+    "headwater.progress": "Listener Notice Progress",
     "headwater.spec.checks": "WriteRefused",
     "headwater.spec.extensions": "DumpLimits",
     "headwater.spec.kinds": "Kind ReadLimits",
@@ -61,11 +70,12 @@ _HOMES = {
     "headwater.spec.records": "AbsenceReason AbsentResource ChangeKind Digest Document Entry Extra Link",
     "headwater.spec.writer": "DocumentWriter Profile write_document",
     "headwater.sync.audit.auditor": "audit=audit_folder",
-    "headwater.sync.copy_status": "CopyStatus FailedResource HeldBackDeletion RunStatus SetStatus copy_status",
+    "headwater.sync.copy_status": "CopyStatus FailedResource HeldBackDeletion RunStatus SetStatus "
+    "copy_records copy_status",
     "headwater.sync.explore": "ExploreNode ExploreReport ExploreWarning SourceChanges=changes explore=explore_source",
     "headwater.sync.export": "ExportReport export_bag export_manifest restore=restore_copy",
     "headwater.sync.options": "SyncOptions",
-    "headwater.sync.reports": "AuditReport DatasetReport FailedTransfer Finding PlannedAction "
+    "headwater.sync.reports": "AuditReport CopyRecord DatasetReport Done FailedTransfer Finding PlannedAction "
     "SetAudit SetReport StoreAudit StoreReport SyncReport TransferWay UnverifiedVersion",
     "headwater.sync.run": "sync=sync_folder",
 }

@@ -44,35 +44,6 @@ class Notice(msgspec.Struct, frozen=True):
     """The set of resources that it is about, where a source has several."""
 
 
-class Done(msgspec.Struct, frozen=True):
-    """One resource of a run: `action` is created, adopted, updated, deleted or failed.
-
-    `path` is relative to the copy, `octets` what was transferred, `reason` why it failed, or that an earlier run did.
-    """
-
-    action: str
-    uri: str
-    path: str
-    octets: int = 0
-    reason: str = ""
-    set_name: str = ""
-    """The set of resources that it belongs to."""
-
-    kept: str | None = None
-    """Where the file is kept that was replaced or deleted (`backup_dir`), and its hash, as the copy had recorded it."""
-
-    old_hash: str | None = None
-
-
-def ignored(_done: Done) -> None:
-    """What hears of each resource for a caller that does not want to."""
-
-
-def each_of_set(each: Callable[[Done], None], name: str) -> Callable[[Done], None]:
-    """What passes each resource on as one of this set; `ignored` stays what it is."""
-    return each if each is ignored else lambda done: each(msgspec.structs.replace(done, set_name=name))
-
-
 Listener = Callable[[Progress | Notice], None]
 
 

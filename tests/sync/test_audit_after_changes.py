@@ -101,7 +101,7 @@ def test_what_waits_for_consent_is_named_so(source: Source, site: Site, dest: Pa
     assert run(["status", str(dest)]) == FAILED
     told = capsys.readouterr().out
     assert command in told
-    assert "12 deletions held back until you consent\n" in told
+    assert "12 files held back until you consent\n" in told
     assert run(["audit", source.base, str(dest)]) == FINDINGS
     told = capsys.readouterr().out
     assert "held back: f0.txt (deleted at the source; waits for consent)" in told
@@ -109,7 +109,7 @@ def test_what_waits_for_consent_is_named_so(source: Source, site: Site, dest: Pa
     assert run(["audit", "--json", source.base, str(dest)]) == FINDINGS
     (one,) = json.loads(capsys.readouterr().out)["sets"]
     assert (one["held_back"], one["extra"], one["same"]) == (12, 0, 18)
-    assert one["reason"] == "deletions are held back until somebody consents; nothing else is wrong"
+    assert one["reason"] == "something is held back until somebody consents; nothing else is wrong"
     assert run(command.split()[1:]) == DONE
     assert audited(source, dest).verdict == "in sync"
 
@@ -152,3 +152,15 @@ def test_a_dry_run_sums_up_and_has_its_plan_on_request(source: Source, site: Sit
     assert run(["sync", "--dry-run", "-v", source.base, str(dest)]) == DONE
     assert capsys.readouterr().out.count("  create f") == 5
     assert not dest.exists()
+
+
+def test_updates_that_wait_for_consent_are_named_so(source: Source, site: Site, dest: Path) -> None:
+    go(source.base, dest)
+    for name in site.files:
+        site.put(name, b"")
+    site.publish_changes(10.0)
+    assert go(source.base, dest).status == FAILED
+    one = audited(source, dest)
+    assert (one.verdict, counts(one)) == ("not in sync", {"held_back": 5})
+    assert go(source.base, dest, max_update=1).status == DONE
+    assert audited(source, dest).verdict == "in sync"

@@ -18,11 +18,10 @@ from typing import Any
 import pytest
 
 from headwater.files.file_copies import write_all
-from headwater.progress import Done
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.options import SyncOptions
-from headwater.sync.reports import SyncReport
+from headwater.sync.reports import Done, SyncReport
 from headwater.transport import response as reception
 from headwater.transport.transport import Transport
 from tests.support.copying import DONE, FAILED, IMPATIENT, check, go, is_clean, run_over, tree

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from headwater.copy_state import SCHEMA
-from headwater.progress import Done
 from headwater.storage.database import Database
 from headwater.sync.copy import held_files
 from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.held_files import CrashRecovery, intend
+from headwater.sync.reports import Done
 
 NOW = dt.datetime(2026, 11, 24, tzinfo=dt.UTC)
 URI, PATH = "http://s.example/a", b"a"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.progress import Done
+from headwater.sync.reports import Done
 from headwater.transport.transport import Transport
 from tests.support.copying import DONE, IMPATIENT, check, go, run_over, tree
 from tests.support.fake_source import Reply, Site, Source, at

@@ -582,7 +582,7 @@ def test_what_is_chosen_early_is_what_reading_everything_gives(listed: list[str]
         (["http://h/x/rs/index.xml", "http://h/y/rs/index.xml"], ["rs", "y-rs-index"]),
         (["http://h/cl?s=1", "http://h/cl?s=2", "http://h/cl?s=3"], ["cl", "cl-2", "cl-3"]),
         (["http://h/A/capabilitylist.xml", "http://g/a/capabilitylist.xml"], ["A", "a-capabilitylist"]),
-        (["http://h/capabilitylist.xml"], ["capabilitylist"]),
+        (["http://h/capabilitylist.xml"], ["h"]),
         (["http://h/"], ["set"]),
     ],
 )

@@ -59,7 +59,9 @@ def test_a_new_resource_may_stand_unconfirmed(
     assert (ran.status, ran.one.failed, ran.one.newer_than_listed) == (FAILED, 0, 1)
     assert tree(dest)["f2.txt"] == new
     assert run(["status", str(dest)]) == FAILED
-    assert "  1 file newer than listed" in capsys.readouterr().out  # the status has a reason
+    assert (
+        "  1 file newer than the source's lists; the next run checks again" in capsys.readouterr().out
+    )  # the status has a reason
     asked = [headers.get("Cache-Control") for path, headers in source.log if path == PATH]
     assert asked == [None, "no-cache"]
     assert check(source.base, dest).verdict == "not in sync"

@@ -162,8 +162,8 @@ _UNREADABLE = (
     " `headwater sync --repair` fetches such files again"
 )
 _HELD_BACK = (
-    "  {held_back:deletion} held back: the files stay until you consent, by `headwater sync --max-delete {share} {url}"
-    " {dest}` with the options of this copy"
+    "  {held_back} held back: these files stay until you consent, by `headwater sync --max-delete {share} {url} {dest}`"
+    " with the options of this copy (to updates by --max-update)"
 )
 _TO_REPAIR = (
     "  `headwater sync` fetches what has changed at the source (with `--baseline` also what its"

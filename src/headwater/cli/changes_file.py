@@ -7,9 +7,10 @@ import datetime as dt
 import io
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from headwater.cli.output import (
     encoded_json,
@@ -19,10 +20,13 @@ from headwater.cli.output import (
 from headwater.errors import StoreFault
 
 if TYPE_CHECKING:
-    from headwater.progress import Done
+    from headwater.sync.reports import Done
 
 
-COLUMNS: Final = ("time", "action", "uri", "path", "octets", "reason", "set", "kept", "old_hash")
+COLUMNS: Final = (
+    *("time", "action", "uri", "path", "octets", "reason", "set", "kept", "old_hash"),
+    *("hash", "length", "type", "lastmod", "links", "source"),
+)
 _FORMULA: Final = ("=", "+", "-", "@")
 """With these a field begins that a spreadsheet executes: names in a copy are a stranger's."""
 
@@ -46,9 +50,8 @@ class ChangesFile:
     def tell(self, done: Done) -> None:
         """Append a resource, with the time of now. Raises StoreFault."""
         time = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        kept = (done.kept, done.old_hash)
-        values = (time, done.action, done.uri, done.path, done.octets, done.reason, done.set_name, *kept)
-        self._append(_csv_line(values) if self._is_csv else encoded_json(dict(zip(COLUMNS, values, strict=True))))
+        values = [time, *(getattr(done, "set_name" if name == "set" else name) for name in COLUMNS[1:])]
+        self._append(table_line(COLUMNS, values, is_csv=self._is_csv))
 
     def _append(self, line: bytes) -> None:
         try:
@@ -57,7 +60,7 @@ class ChangesFile:
                 is_begun = file.tell() > 0 if file.seekable() else self._pipe is not None
                 self._pipe = None if file.seekable() else file
                 with nullcontext() if self._pipe else file:
-                    file.write((_csv_line(COLUMNS) if self._is_csv and not is_begun else b"") + line)
+                    file.write((csv_line(COLUMNS) if self._is_csv and not is_begun else b"") + line)
                     file.flush()
         except OSError as cause:
             raise StoreFault(f"cannot be written: {cause.strerror}", code="HW-CLI-04", where=str(self._path)) from cause
@@ -69,9 +72,23 @@ class ChangesFile:
                 self._pipe.close()
 
 
-def _csv_line(values: tuple[str | int | None, ...]) -> bytes:
+def table_line(names: Sequence[str], values: Sequence[Any], *, is_csv: bool) -> bytes:
+    """A record as a line of JSON or of CSV."""
+    return csv_line(values) if is_csv else encoded_json(dict(zip(names, values, strict=True)))
+
+
+def csv_line(values: Sequence[Any]) -> bytes:
+    """A line of CSV in which a spreadsheet finds no formula, and a terminal nothing that steers it; links are JSON."""
+
+    def cell(value: Any) -> str | int:
+        if value is None or value == ():
+            return ""
+        if isinstance(value, tuple):
+            return encoded_json(value).decode().strip()
+        return value.isoformat() if isinstance(value, dt.datetime) else value
+
     text = io.StringIO()
-    shown = [printable(one) if isinstance(one, str) else one for one in values]
+    shown = [printable(one) if isinstance(one, str) else one for one in map(cell, values)]
     harmless = [f"'{one}" if isinstance(one, str) and one.startswith(_FORMULA) else one for one in shown]
     csv.writer(text, lineterminator="\n").writerow(harmless)
     return text.getvalue().encode("utf-8", "replace")

@@ -30,8 +30,7 @@ from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
     from headwater.cli.progress_output import ProgressOutput
-    from headwater.progress import Done
-    from headwater.sync.reports import SetReport, SyncReport
+    from headwater.sync.reports import Done, SetReport, SyncReport
 
 
 _STANDARD_ERROR = 2

@@ -2,19 +2,21 @@
 
 import datetime as dt
 import os
+import shlex
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import click
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from headwater.catalog.interface import Catalog
 from headwater.cli.catalog_argument import CatalogArgument, existing
 from headwater.cli.output import (
+    STANDARD,
     counted,
     json_document,
     json_line,
@@ -22,6 +24,7 @@ from headwater.cli.output import (
     lines_of,
     lines_of_all,
     listening,
+    output_faults,
     printable,
     sets_to_show,
     show,
@@ -33,16 +36,17 @@ from headwater.cli.server_log import last_packages
 from headwater.cli.shared_options import Duration, option
 from headwater.copy_state import FOLDER, STATE
 from headwater.datasets.rows import dataset_statuses
-from headwater.errors import Exit, UsageFault
+from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.ingest.copy_intake import copy_lags
 from headwater.ingest.deletion_guard import set_problems
 from headwater.ingest.push.ingest_state import unpaired
 from headwater.notify.hub.store import FILE as HUB
 from headwater.notify.subscriber_store import PushStatus, push_status
 from headwater.publish.status import SourceSetStatus, set_statuses
-from headwater.quantities import human_octets, human_seconds
+from headwater.quantities import consent_for, human_octets, human_seconds
 from headwater.source.configured_source import CATALOG
-from headwater.sync.copy_status import LITTLE_ROOM_OCTETS, CopyStatus, copy_status
+from headwater.sync.copy_status import LITTLE_ROOM_OCTETS, CopyStatus, copy_records, copy_status
+from headwater.sync.reports import CopyRecord
 
 _COPY_EXAMPLES = 3
 _MOST_SUBSCRIPTIONS = 20
@@ -67,7 +71,9 @@ def _show_copy(status: CopyStatus, push: PushStatus | None) -> None:
         show(one, _FAILED)
         failures = lines_of_all(one.failures[:_COPY_EXAMPLES], _FAILURE)
         show_some(failures, _COPY_EXAMPLES, count=one.failed, indent="    ", rest=_MORE)
-        show(one, *_HELD_BACK, deletions=(count := one.held_back - one.held_updates))
+        count = one.held_back - one.held_updates
+        command = f"{consent_for(count, one.files)} {status.source or 'URL'} {shlex.quote(status.destination)}"
+        show(one, *_HELD_BACK, deletions=count, command=command)
         kept = [kept.path for kept in one.deletions[:_COPY_EXAMPLES]]
         show_some(kept, _COPY_EXAMPLES, count=count, indent="    ", rest=_MORE)
     if rest:
@@ -75,11 +81,17 @@ def _show_copy(status: CopyStatus, push: PushStatus | None) -> None:
         click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {files}")
     is_full = status.free_octets < LITTLE_ROOM_OCTETS and not status.is_read_only
     show(status, *_ROOM, is_full=is_full)
-    click.echo(f"{counted(status.files, 'file')}, {human_octets(status.octets)}: {_VERDICTS[status.exit_status]}")
+    click.echo(f"{counted(status.files, 'file')}, {human_octets(status.octets)}: {_verdict(status)}")
     if push is not None:
         show(push, _PUSH, way="push" if push.mode == "push" else "polls", ended=push.is_followed is False)
         lines = lines_of_all(push.subscriptions, _SUBSCRIPTION)
         show_some(lines, _MOST_SUBSCRIPTIONS, indent="  ", rest=_MORE)
+
+
+def _verdict(status: CopyStatus) -> str:
+    (wrong,) = lines_of(status, _WRONG, newer=sum(one.newer_than_listed for one in status.sets))
+    is_told = wrong and status.exit_status == Exit.TRANSFERS_FAILED
+    return wrong[2:] if is_told else _VERDICTS[status.exit_status]
 
 
 _COPY = "copy of {source}[ as of {as_of}] in {destination}[, a run is in progress{running}]"
@@ -90,13 +102,14 @@ _SET = (
     "{name}: {files:file}, {octets:octets}[; as the source was at {position}][, and {reached} by its notifications]"
     "[; last run without fault {sound_age_seconds} ago]",
     "  incomplete: {last.fault}[ (no run without fault since {unsound_since})]",
-    "  {newer_than_listed:file} newer than listed, which no list of the source confirms so far",
+    "  {newer_than_listed:file} newer than the source's lists; the next run checks again",
 )
 _FAILED = "  {failed} failed; `headwater retry` makes them due, `headwater forget` drops them"
 _FAILURE = "{uri}: {reason} ({tries:try} since {since}[; not again before {waits_until}, as asked])"
 _HELD_BACK = (
     "  {held_updates:update} held back; `headwater sync --max-update SHARE` consents",
-    "  {deletions:deletion} held back; `headwater sync --max-delete SHARE` consents",
+    "  {deletions:deletion} held back: the files stay until you consent, by `headwater sync --max-delete {command}`"
+    " with the options of this copy",
 )
 _ROOM = (
     "{partial_files:partial file} in progress or to be resumed, {partial_octets:octets}",
@@ -108,6 +121,10 @@ _PUSH = (
     "[; {waiting:notification} to be applied]"
 )
 _SUBSCRIPTION = "{channel} at {hub}: {state}[, lease until {lease_ends}][; {fault}]: {topic}"
+_WRONG = (
+    "[, {held_back:file} held back until you consent][, {failed:resource} failed][, {refused:entry} refused]"
+    "[, {newer:file} newer than listed]"
+)
 _VERDICTS = {
     0: "nothing failed, nothing is held back",
     1: "too old",
@@ -128,11 +145,11 @@ _HUB_TOPICS = 20
 _PLACES = 3
 _AHEAD = dt.timedelta(seconds=10)
 """Clocks of two machines may differ by less."""
-_LEFT = frozenset({"set", "phase"})
+_LEFT = frozenset({"set", "phase", "place", "state"})
 
 
 @click.command(name="status")
-@click.argument("place", metavar="PLACE")
+@click.argument("places", metavar="PLACE...", nargs=-1, required=True)
 @option("--set NAME", "Only this set (may be repeated).", name="names", multiple=True)
 @option("--watch SECONDS", "Repeat at this interval, until Ctrl-C.", Duration(0.1))
 @option(
@@ -140,8 +157,16 @@ _LEFT = frozenset({"set", "phase"})
     "Exit status 1 if the last run without fault, or the last complete look at a set, is older (10m, 24h, 1d).",
     Duration(),
 )
+@option("--records FORM", "Write a line for each resource that the copies hold.", click.Choice(["json", "csv"]))
 @json_option
-def command(place: str, names: tuple[str, ...], watch: float | None, max_age: float | None, as_json: bool) -> int:
+def command(
+    places: tuple[str, ...],
+    names: tuple[str, ...],
+    watch: float | None,
+    max_age: float | None,
+    records: str | None,
+    as_json: bool,
+) -> int:
     """Show the state of the source whose catalog is at PLACE, of the copy in the folder PLACE, or of a hub.
 
     For a source: what each set has, how much of it is published, and how long anything has been waiting. PLACE is a
@@ -155,41 +180,115 @@ def command(place: str, names: tuple[str, ...], watch: float | None, max_age: fl
     which a run would end as things are: 0 all is well, 3 the source could not be read, 4 something failed or is held
     back, 5 no run has finished, 6 the copy cannot be written, as on a full disk.
 
+    Of several places one table is shown, with the gravest exit status of all: the first of 6, 3, 5, 2 (nothing is
+    there), 4 and 1.
+
     The command only reads PLACE, also while a server or a run uses it. With --watch and --json, it writes one line each
     time.
     """
-    if os.path.isfile(os.path.join(place, HUB)):
+    if records is not None:
+        if names or watch is not None or max_age is not None or as_json:
+            raise click.UsageError("--records excludes --set, --watch, --max-age and --json")
+        return _write_records(places, is_csv=records == "csv")
+    if len(places) == 1 and os.path.isfile(os.path.join(places[0], HUB)):
         if names or watch is not None or max_age is not None:
             raise click.UsageError("--set, --watch and --max-age are not of a hub, and this is the state of one")
         from headwater.cli.hub import show_status
 
-        return show_status(Path(place), _HUB_TOPICS, as_json=as_json)
+        return show_status(Path(places[0]), _HUB_TOPICS, as_json=as_json)
+    ask = _one if len(places) == 1 else _one_of_several
+    while True:
+        found = [ask(place, names, max_age) for place in places]
+        statuses = {one.exit_status for one in found}
+        status = min(statuses) if len(statuses) == 1 else next(int(one) for one in _GRAVEST if one in statuses)
+        told_of = [{"place": one.place, **one.report, "exit_status": one.exit_status} for one in found]
+        report = found[0].report if len(places) == 1 else {"places": told_of, "exit_status": status}
+        if not _told_as_json(report, watch, as_json=as_json):
+            if len(places) == 1:
+                found[0].show()
+            else:
+                _show_rows(_PLACES_COLUMNS, [one.cells for one in found])
+        if watch is None:
+            return status
+        time.sleep(watch)
+
+
+_GRAVEST = (Exit.STORE, Exit.SOURCE, Exit.UNDETERMINED, Exit.USAGE, Exit.TRANSFERS_FAILED, Exit.FINDINGS, Exit.DONE)
+_PLACES_COLUMNS = ("place", "resources", "octets", "failed", "held back", "last good", "state")
+
+
+class _Told(NamedTuple):
+    """What is told of one place; `cells` are its row among several."""
+
+    place: str
+    report: dict[str, Any]
+    exit_status: int
+    cells: tuple[str, ...]
+    show: Callable[[], None]
+
+
+def _one_of_several(place: str, names: tuple[str, ...], max_age: float | None) -> _Told:
+    """The same as `_one`; what is wrong with a place is told in its row."""
+    try:
+        return _one(place, names, max_age)
+    except HeadwaterError as fault:
+        told = {"code": fault.code, "what": fault.what, "where": fault.where, "advice": fault.todo}
+        cells = (printable(place), "", "", "", "", "", printable(fault.what))
+        return _Told(place, {"error": told}, int(fault.exit_status), cells, lambda: None)
+
+
+def _one(place: str, names: tuple[str, ...], max_age: float | None) -> _Told:
+    """The state of the copy or the source at a place."""
     if (copy := copy_at(place)) is not None:
-        return _copy(copy, names, watch, max_age, as_json=as_json)
+        return _copy(place, copy, names, max_age)
+    return _source(place, names, max_age)
+
+
+def _write_records(places: tuple[str, ...], *, is_csv: bool) -> int:
+    from headwater.cli.changes_file import csv_line, table_line
+
+    columns = ["set" if name == "set_name" else name for name in CopyRecord.__struct_fields__]
+    with output_faults(STANDARD):
+        if is_csv:
+            sys.stdout.buffer.write(csv_line(columns))
+        for place in places:
+            for record in copy_records(place):
+                sys.stdout.buffer.write(table_line(columns, astuple(record), is_csv=is_csv))
+        sys.stdout.buffer.flush()
+    return Exit.DONE
+
+
+def _source(place: str, names: tuple[str, ...], max_age: float | None) -> _Told:
     where = CatalogArgument(state_of(place), patience_seconds=_PATIENCE_SECONDS)
     with listening() as listener, existing(where, listener) as catalog:
         if unknown := set(names) - {state.name for state in catalog.sets()}:
             raise UsageFault(f"the catalog has no set {min(unknown)!r}")
-        while True:
-            report = _report(catalog, where, names)
-            if not _told_as_json(report, watch, as_json=as_json):
-                _show(report)
-            if watch is None:
-                break
-            time.sleep(watch)
-    # that of a run that leaves a source so
-    if report.get("no_room"):
-        return Exit.STORE
-    is_behind = any(one.fault for key in ("copies", "datasets") for one in report.get(key, ()))
-    if is_behind or any(report.get(key) for key in ("held_back", "unreadable", "lost_versions")):
-        return Exit.TRANSFERS_FAILED
-    sets = [one for one in report["sets"] if one.name not in report["waiting"]]
+        report = _report(catalog, where, names)
+    held_back, sets = report.get("held_back", ()), [one for one in report["sets"] if one.name not in report["waiting"]]
     looks = [one.last_look_at for one in sets if where.sets is None or one.name in where.sets]
     # One in the future was before the clock was set back: how long ago, nobody knows.
     is_late = max_age is not None and any(
         at is None or abs((report["time"] - at).total_seconds()) > max_age for at in looks
     )
-    return Exit.FINDINGS if is_late else Exit.DONE
+    # that of a run that leaves a source so
+    status = Exit.FINDINGS if is_late else Exit.DONE
+    is_behind = any(one.fault for key in ("copies", "datasets") for one in report.get(key, ()))
+    if is_behind or any(report.get(key) for key in ("held_back", "unreadable", "lost_versions")):
+        status = Exit.TRANSFERS_FAILED
+    if report.get("no_room"):
+        status = Exit.STORE
+    looked = _ago(min((at for at in looks if at is not None), default=None), report["time"])
+    state = f"a source: {_SOURCE_VERDICTS[status]}"
+    counts = (f"{report['resources']:,}", human_octets(report["catalog_octets"] or 0), "", f"{len(held_back):,} sets")
+    return _Told(place, report, status, (printable(place), *counts, looked, state), lambda: _show(report))
+
+
+_SOURCE_VERDICTS = {
+    Exit.DONE: "well",
+    Exit.FINDINGS: "not looked at for longer",
+    Exit.TRANSFERS_FAILED: "something is held back, unreadable or behind",
+    Exit.STORE: "no room",
+}
 
 
 def copy_at(place: str) -> Path | None:
@@ -212,15 +311,15 @@ def state_of(place: str) -> str:
     return str(states[0]) if states else place
 
 
-def _copy(place: Path, names: tuple[str, ...], watch: float | None, max_age: float | None, *, as_json: bool) -> int:
-    while True:
-        status, push = copy_status(place, names, max_age=max_age), push_status(place / FOLDER)
-        followed = {"running": True} if push is not None and push.is_followed else {}
-        if not _told_as_json({**asdict(status), **followed, "push": push}, watch, as_json=as_json):
-            _show_copy(status, push)
-        if watch is None:
-            return status.exit_status
-        time.sleep(watch)
+def _copy(place: str, folder: Path, names: tuple[str, ...], max_age: float | None) -> _Told:
+    status, push = copy_status(folder, names, max_age=max_age), push_status(folder / FOLDER)
+    followed = {"running": True} if push is not None and push.is_followed else {}
+    report = {**asdict(status), **followed, "push": push}
+    sound = [one.sound_at for one in status.sets]
+    last = None if None in sound else min((at for at in sound if at is not None), default=None)
+    counts = (f"{status.files:,}", human_octets(status.octets), f"{status.failed:,}", f"{status.held_back:,}")
+    cells = (printable(place), *counts, _ago(last, status.time), _verdict(status))
+    return _Told(place, report, status.exit_status, cells, lambda: _show_copy(status, push))
 
 
 def _told_as_json(report: dict[str, Any], watch: float | None, *, as_json: bool) -> bool:
@@ -278,12 +377,7 @@ def _show(report: dict[str, Any]) -> None:
 
     now, sets = report["time"], report["sets"]
     show(None, "{catalog} at {time}[, {catalog_octets:octets}]", **report)
-    rows = [_COLUMNS, *(_cells(one, now) for one in sets)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = zip(_COLUMNS, row, widths, strict=True)
-        aligned = (cell.ljust(width) if name in _LEFT else cell.rjust(width) for name, cell, width in cells)
-        click.echo("  ".join(aligned).rstrip())
+    _show_rows(_COLUMNS, [_cells(one, now) for one in sets])
     show_some([line for one in sets for line in dump_lines(one)], _EXAMPLES, rest=_MORE)
     ahead = [(one, one.last_at - now) for one in sets if one.last_at is not None and one.last_at - now > _AHEAD]
     lines = [line for one, span in ahead for line in lines_of(one, _AHEAD_LINE, span=span.total_seconds())]
@@ -306,6 +400,14 @@ def _show(report: dict[str, Any]) -> None:
     show_some(packages, _EXAMPLES, rest=_MORE)
     for folder, free in report.get("no_room", {}).items():
         click.echo(f"no room: {human_octets(free)} left in {printable(folder)}, so nothing more can be recorded")
+
+
+def _show_rows(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
+        cells = zip(columns, row, widths, strict=True)
+        aligned = (cell.ljust(width) if name in _LEFT else cell.rjust(width) for name, cell, width in cells)
+        click.echo("  ".join(aligned).rstrip())
 
 
 _AHEAD_LINE = "{name}: changes get times {span} ahead of the clock, which was set back, until it is there"

@@ -120,6 +120,18 @@ _HEADINGS = {
 @option("--set NAME", "Only this set (may be repeated).", name="sets", multiple=True)
 @option("--include PATTERN", "Only what matches (may be repeated).", multiple=True)
 @option("--exclude PATTERN", "Leave out what matches (may be repeated).", multiple=True)
+@option(
+    "--include-type TYPE", "Only resources of this media type (may be repeated).", name="include_types", multiple=True
+)
+@option("--exclude-type TYPE", "Leave out this media type (may be repeated).", name="exclude_types", multiple=True)
+@option(
+    "--include-link RELATION",
+    "Only resources with a link of this relation (may be repeated).",
+    name="include_links",
+    multiple=True,
+)
+@option("--max-length OCTETS", "Leave out resources with a greater listed length (500MB).", Octets())
+@option("--since TIME", "Leave out resources last modified before TIME (2026-11-12T10:00:00Z, or a date).")
 @option("--only-described", "Copy only resources with a metadata record, and these records (describedby, describes).")
 @option("--with-metadata", "Also copy the metadata records of what is copied, each before its content.")
 @option("--base URI", "The URI prefix to remove for file names (first run only).")
@@ -160,6 +172,7 @@ _HEADINGS = {
 )
 @option("--mirrors", "Ask the listed mirrors before the source.  [default: on]", click.Choice(["on", "off"]))
 @option("--trust-mirrors", "Use mirrors even without a listed hash or length.")
+@option("--trust-lastmod", "Ask nothing where a list has the same lastmod as before, and neither hash nor length.")
 @option("--accept-html", "Accept a page of HTML in place of another type that has no listed hash or length.")
 @option(
     "--patches",

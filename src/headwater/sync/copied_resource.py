@@ -112,5 +112,7 @@ def _absent(t: Transaction, row: SetRow, uri: str, *, is_deleted: bool) -> tuple
     scope = offered_scope(moved_documents(t), (url, fact(t, "final") or url), choice, row.offer)
     if (refusal := scope.refusal(uri)) is not None:
         return "refused", refusal.value
+    if choice.by_statements:
+        return "filtered", "a filter by type, link, length or time leaves it out, unless no list has it"
     read_to = from_optional(row.position.time if row.position else None)
     return "not listed", "no list has it " + (f"as of {read_to:%Y-%m-%d %H:%M:%S} UTC" if read_to else "so far")

@@ -5,12 +5,12 @@ And what `headwater retry` makes due of it, and `headwater forget` drops.
 
 import datetime as dt
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from headwater.copy_state import FOLDER
+from headwater.copy_state import FOLDER, copied_sets, files_after
 from headwater.errors import Exit, UsageFault
 from headwater.files.file_copies import free_octets
 from headwater.spec.records import ToDict
@@ -18,7 +18,7 @@ from headwater.spec.times import from_microseconds, from_optional
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import printable_path
-from headwater.sync.reports import LastRun, SetReport, gravest_status, last_run
+from headwater.sync.reports import CopyRecord, LastRun, SetReport, gravest_status, last_run, stated_links
 from headwater.sync.run import utcnow
 from headwater.sync.sets.selection import pick
 from headwater.sync.state import (
@@ -193,6 +193,42 @@ def copy_status(
         sets=told,
         exit_status=_verdict(run, told, max_age, can_write=free >= LITTLE_ROOM_OCTETS and not is_read_only),
     )
+
+
+_CHUNK = 2_000
+
+
+def copy_records(destination: Path | str) -> Iterator[CopyRecord]:
+    """What the copy in `destination` holds, by set and URI; changes nothing, also while a run is at work.
+
+    Each thousand or two are of one moment: what changes meanwhile comes as it was or as it is. Raises UsageFault, and
+    StoreFault where the state cannot be read, when the first is asked for.
+    """
+    root = Path(os.path.abspath(destination))
+    with readable_state(DestinationFolder(root)) as database:
+        with database.read() as t:
+            held, source = copied_sets(t), fact(t, "url") or ""
+        for one in held:
+            last = ""
+            while True:
+                with database.read() as t:
+                    files = files_after(t, one.id, last, _CHUNK)
+                if not files:
+                    break
+                last = files[-1].uri
+                for file in files:
+                    yield CopyRecord(
+                        uri=file.uri,
+                        path=printable_path(file.path),
+                        hash=file.digest,
+                        length=file.size,
+                        type=file.type,
+                        lastmod=from_optional(file.lastmod),
+                        links=stated_links(file.links),
+                        set_name=one.name,
+                        source=source,
+                        copy=str(root),
+                    )
 
 
 def _verdict(run: LastRun | None, told: tuple[SetStatus, ...], max_age: float | None, *, can_write: bool) -> int:

@@ -16,7 +16,7 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.connection import REFUSALS, Scope
 from headwater.sync.lists.entries import all_links, encode_links, links_of
 from headwater.sync.lists.position import NEVER
-from headwater.sync.options import Choice
+from headwater.sync.options import Choice, Stated, fits
 from headwater.sync.source_times import micros
 from headwater.sync.state import LISTED_COLUMNS
 
@@ -134,12 +134,6 @@ def preferred_alternate(types: Sequence[str], own: str | None, alternates: Seque
     return None
 
 
-def fits(wanted: str, given: str | None) -> bool:
-    """Whether a media type is the one that is wanted."""
-    said = essence_of(given or "")
-    return said == wanted or (wanted.endswith("/*") and said.startswith(wanted[:-1]))
-
-
 def accept_header(types: Sequence[str]) -> str:
     """What is asked of a generic URI: the preferred types in their order, then anything (RFC 9110, 12.5.1)."""
     wanted = [essence_of(text) for text in types[:9]]
@@ -239,12 +233,13 @@ def hold_needed(t: Transaction, set_id: int, types: Sequence[str]) -> None:
 
 # metadata records
 
-Takes = Callable[[str, bytes], bool]
-"""Whether a resource with this URI and path is chosen, by what is listed at the moment of the question."""
+Takes = Callable[[str, bytes, Stated], bool]
+"""Whether a resource with this URI and path, of which this is stated, is chosen, by what is listed at the moment of the
+question."""
 
 _DESCRIBING = """SELECT uri, links FROM temp.present WHERE NOT refused AND links LIKE '%"describ%'"""
 _UNNAMED = f"""
-SELECT p.n, p.uri, p.refused, r.path FROM temp.present p
+SELECT p.n, p.uri, p.refused, r.path, p.type, p.length, p.lastmod, p.links FROM temp.present p
 LEFT JOIN resources r ON r.set_id = ?1 AND r.uri = p.uri AND r.path IS NOT NULL
 WHERE p.n > ?2 AND NOT p.is_news AND NOT EXISTS (SELECT 1 FROM temp.changed c WHERE c.uri = p.uri AND c.pending)
 AND NOT EXISTS (SELECT 1 FROM failures f WHERE f.set_id = ?1 AND f.uri = p.uri)
@@ -257,8 +252,8 @@ _ADD_UNNAMED = (
     f" SELECT {LISTED_COLUMNS}, 'updated', at, latest, 0, 0, 1 FROM temp.present WHERE n = ?"
 )
 _ADD_REFUSED = (
-    "INSERT INTO temp.refused(uri, change, at, refused)"
-    " SELECT uri, 'updated', at, refused FROM temp.present WHERE n = ?"
+    "INSERT INTO temp.refused(uri, type, length, lastmod, links, change, at, refused)"
+    " SELECT uri, type, length, lastmod, links, 'updated', at, refused FROM temp.present WHERE n = ?"
 )
 
 
@@ -276,29 +271,34 @@ def add_chosen(t: Transaction, set_id: int, takes: Takes, path: Callable[[str], 
     last = 0
     while rows := t.fetch(_UNNAMED, (set_id, last)):
         last = rows[-1][0]
-        for n, uri, refused, held in rows:
-            if takes(uri, path(uri) if held is None else held):
+        for n, uri, refused, held, *stated in rows:
+            if takes(uri, path(uri) if held is None else held, Stated(*stated)):
                 t.run(_ADD_REFUSED if refused else _ADD_UNNAMED, (n,))
 
 
 _IS_DESCRIBED = "SELECT 1 FROM temp.described WHERE content = ? LIMIT 1"
 _CONTENTS = """
-SELECT d.content, r.path FROM temp.described d JOIN temp.present p ON p.uri = d.content AND NOT p.refused
+SELECT d.content, r.path, p.type, p.length, p.lastmod, p.links FROM temp.described d
+JOIN temp.present p ON p.uri = d.content AND NOT p.refused
 LEFT JOIN resources r ON r.set_id = ? AND r.uri = d.content WHERE d.record = ?"""
 """What a record describes, as far as it is listed itself: a link to something else chooses nothing."""
 
 
+Own = Callable[[str, bytes | None, Stated | None], bool]
+
+
 def is_chosen(
-    t: Transaction, set_id: int, choice: Choice, own: Callable[[str, bytes | None], bool], uri: str, path: bytes
+    t: Transaction, set_id: int, choice: Choice, own: Own, uri: str, path: bytes, stated: Stated | None
 ) -> bool:
     """Whether a resource is copied, by what is listed now.
 
-    `own` says whether the patterns let one in, whose path is None where it has none yet. A record of what is chosen for
+    `own` says whether the filters let one in, whose path is None where it has none yet. A record of what is chosen for
     itself is chosen with it. A record of a record is not chosen by this, so that circles choose nothing.
     """
     if choice.skips(uri):
         return False
-    is_own = own(uri, path)
+    is_own = own(uri, path, stated)
     if is_own and (not choice.only_described or t.one(_IS_DESCRIBED, (uri,)) is not None):
         return True
-    return (is_own or choice.with_metadata) and any(own(*content) for content in t.rows(_CONTENTS, (set_id, uri)))
+    contents = t.rows(_CONTENTS, (set_id, uri))
+    return (is_own or choice.with_metadata) and any(own(content, at, Stated(*said)) for content, at, *said in contents)

@@ -2,7 +2,7 @@
 
 import re
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -23,11 +23,27 @@ DIALECT = 2
 """Of patterns: 1 were globs whose `*` crossed `/`."""
 
 
+class Stated(NamedTuple):
+    """What is stated of a resource, as far as a choice goes by it: `lastmod` in microseconds, `links` as kept."""
+
+    type: str | None = None
+    length: int | None = None
+    lastmod: int | None = None
+    links: str | None = None
+
+
+def fits(wanted: str, given: str | None) -> bool:
+    """Whether a media type is the one that is wanted, as in `application/pdf` or `image/*`."""
+    said = essence_of(given or "")
+    return said == wanted or (wanted.endswith("/*") and said.startswith(wanted[:-1]))
+
+
 class Choice(msgspec.Struct, frozen=True, array_like=True):
     """What is chosen of the resources of a set, as it is remembered, too (`signature`).
 
     `include` and `exclude` are patterns of relative paths, or of addresses (`patterns`). Without includes everything is
-    chosen; an exclude always wins. `linked_resources` decides what `--only-described` and `--with-metadata` make of it.
+    chosen; an exclude always wins. The last five fields are about what is stated of a resource (`Stated`): each that is
+    given has to hold. `linked_resources` decides what `--only-described` and `--with-metadata` make of it.
     """
 
     include: tuple[str, ...] = ()
@@ -41,11 +57,22 @@ class Choice(msgspec.Struct, frozen=True, array_like=True):
     prefer_types: tuple[str, ...] = ()
     only_described: bool = False
     with_metadata: bool = False
+    include_types: tuple[str, ...] = ()
+    exclude_types: tuple[str, ...] = ()
+    include_links: tuple[str, ...] = ()
+    max_length: int | None = None
+    since: int | None = None
 
     @property
     def takes_all(self) -> bool:
         """Whether nothing is left out."""
-        return not (self.include or self.exclude or self.skip_hosts or self.only_described)
+        return not (self.include or self.exclude or self.skip_hosts or self.only_described or self.by_statements)
+
+    @property
+    def by_statements(self) -> bool:
+        """Whether it matters what is stated of a resource."""
+        is_by_names = self.include_types or self.exclude_types or self.include_links
+        return bool(is_by_names) or self.max_length is not None or self.since is not None
 
     @property
     def is_by_metadata(self) -> bool:
@@ -65,6 +92,7 @@ class Choice(msgspec.Struct, frozen=True, array_like=True):
         """
         said = 6 if self.include or self.exclude else 5 if self.skip_hosts else 4
         said = 9 if self.is_by_metadata else 7 if self.prefer_types else said
+        said = 14 if self.by_statements else said
         return msgspec.json.encode(msgspec.structs.astuple(self)[:said]).decode()
 
     def skips(self, uri: str) -> bool:
@@ -73,9 +101,26 @@ class Choice(msgspec.Struct, frozen=True, array_like=True):
             return False
         return is_named(origin, _hosts_of(self.skip_hosts))
 
-    def takes(self, uri: str, path: bytes) -> bool:
-        """Whether hosts and patterns let the resource in. Raises BadPattern."""
-        return not self.skips(uri) and selection(self.include, self.exclude).takes(path, uri)
+    def takes(self, uri: str, path: bytes, stated: Stated | None = None) -> bool:
+        """Whether hosts, patterns and what is stated let the resource in; None: that does not count, as of what the
+        source has deleted. Raises BadPattern."""
+        if self.skips(uri) or not selection(self.include, self.exclude).takes(path, uri):
+            return False
+        return stated is None or not self.by_statements or self._takes_stated(stated)
+
+    def _takes_stated(self, stated: Stated) -> bool:
+        """Whether a resource is let in by what is stated. What has no length is not too long, what has no time not too
+        old; what has no type, or no link, is not of those that are included."""
+        kind, length, lastmod, links = stated
+        if self.include_types and not any(fits(one, kind) for one in self.include_types):
+            return False
+        if any(fits(one, kind) for one in self.exclude_types):
+            return False
+        if self.include_links and not any(f'"rel":"{one}"' in (links or "") for one in self.include_links):
+            return False
+        if length is not None and self.max_length is not None and length > self.max_length:
+            return False
+        return lastmod is None or self.since is None or lastmod >= self.since
 
 
 @lru_cache(maxsize=32)
@@ -103,6 +148,19 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    include_types: tuple[str, ...] = ()
+    exclude_types: tuple[str, ...] = ()
+    """Only, or not, what is listed with one of these media types (`application/pdf`, `image/*`)."""
+
+    include_links: tuple[str, ...] = ()
+    """Only what is listed with a link of one of these relations."""
+
+    max_length: Annotated[int, Meta(ge=0)] | None = None
+    """Leave out what is listed with more octets."""
+
+    since: str | None = None
+    """Leave out what is listed as last modified before this time, a W3C Datetime: of a day its begin, in UTC."""
+
     concurrency: Annotated[int, Meta(ge=1, le=256)] = 64
     rate: Annotated[float, Meta(gt=0)] | None = None
     bwlimit: Annotated[int, Meta(gt=0)] | None = None
@@ -184,6 +242,9 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     trust_mirrors: bool = False
     """Ask mirrors also for resources whose list states neither hash nor length."""
 
+    trust_lastmod: bool = False
+    """Ask nothing about a resource whose list states neither hash nor length, and the `lastmod` that it had before."""
+
     accept_html: bool = False
     """Take a page of HTML that comes in place of XML, JSON, RDF, PDF, an image or an archive of which neither hash nor
     length is listed; else it is a failure (AMB-94)."""
@@ -229,7 +290,7 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, field.name, value)
         if self.include or self.exclude:
             selection(self.include, self.exclude)  # raises BadPattern here, and not in the midst of a run
-        for text in self.prefer_types:
+        for text in (*self.prefer_types, *self.include_types, *self.exclude_types):
             if _TYPE.match(essence_of(text)) is None:
                 advice = "Name one as in application/pdf or image/*."
                 raise UsageFault(f"{text!r:.100} is no media type", advice=advice)
@@ -238,6 +299,11 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
             (self.prefer_types, self.at is not None, "a copy of the past has no preferred types"),
             (by_metadata, self.prefer_types, "preferred types and a choice by metadata exclude each other"),
             (by_metadata, self.at is not None, "a copy of the past and a choice by metadata exclude each other"),
+            (
+                self.prefer_types,
+                self.choice.by_statements,
+                "preferred types exclude a choice by type, link, length or time",
+            ),
         ):
             if one and other:
                 raise UsageFault(told, advice="Leave out one of the two options.")
@@ -251,7 +317,12 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Which resources are let in."""
         hosts = (self.allow_hosts, self.any_host, self.skip_hosts)
         by_metadata = (self.only_described, self.with_metadata)
-        return Choice(self.include, self.exclude, *hosts, DIALECT, self.prefer_types, *by_metadata)
+        kinds, others = (tuple(map(essence_of, one)) for one in (self.include_types, self.exclude_types))
+        since = None if self.since is None else moment_of(self.since, "--since", begin=True)
+        return Choice(
+            self.include, self.exclude, *hosts, DIALECT, self.prefer_types, *by_metadata,
+            kinds, others, self.include_links, self.max_length, since,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         """The fields that are not as they are by themselves; nothing that is secret."""

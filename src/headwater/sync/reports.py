@@ -1,21 +1,118 @@
-"""Reports of runs and of their sets: the exit status, what is remembered, and whether there is news for a command.
+"""Reports of runs, of their sets and of each resource: the exit status, what is remembered, whether there is news.
 
 Of the last run, and of each set, the result is kept for `headwater status`.
 """
 
 import contextlib
 import datetime as dt
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
 from headwater.errors import Exit, HeadwaterError, disk_fault
-from headwater.spec.records import ToDict
+from headwater.spec.records import Link, ToDict
+from headwater.spec.times import from_optional
 from headwater.storage.database import Database
 from headwater.storage.transaction import DatabaseFault, Transaction
 from headwater.sync.state import fact, keep_fact
-from headwater.typed_decoding import from_json
+from headwater.typed_decoding import from_json, json_decoder
 from headwater.version import __version__
+
+_kept_links = json_decoder(tuple[Link, ...])
+
+
+def stated_links(kept: str | None) -> tuple[Link, ...]:
+    """Links of a resource as the state of a copy keeps them."""
+    return _kept_links(kept) if kept else ()
+
+
+class CopyRecord(ToDict, msgspec.Struct, frozen=True, kw_only=True):
+    """One resource that a copy holds: `path` is relative to the copy, `hash` (`algorithm:hex`) and `length` are of the
+    file as it was placed, the rest is as the source states it."""
+
+    uri: str
+    path: str
+    hash: str | None
+    length: int
+    type: str | None
+    lastmod: dt.datetime | None
+    links: tuple[Link, ...]
+    set_name: str
+    source: str
+    copy: str
+    """The folder of the copy."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """One resource of a run: `action` is created, adopted, updated, deleted or failed.
+
+    `path` is relative to the copy, `octets` what was transferred, `reason` why it failed, or that an earlier run did.
+    The rest is of the file that was placed or deleted, or of what is listed and failed: `hash` as `algorithm:hex`, the
+    others as the source states them. Of what a killed run has placed only hash and length are known.
+    """
+
+    action: str
+    uri: str
+    path: str
+    octets: int = 0
+    reason: str = ""
+    set_name: str = ""
+    """The set of resources that it belongs to."""
+
+    kept: str | None = None
+    """Where the file is kept that was replaced or deleted (`backup_dir`), and its hash, as the copy had recorded it."""
+
+    old_hash: str | None = None
+    hash: str | None = None
+    length: int | None = None
+    type: str | None = None
+    lastmod: dt.datetime | None = None
+    links: tuple[Link, ...] = ()
+    source: str = ""
+    """The address of the source, as the run was given it."""
+
+
+def with_stated(done: Done, type_: str | None, lastmod: int | None, links: str | None) -> Done:
+    """The same with what the source states, as it is kept."""
+    return msgspec.structs.replace(done, type=type_, lastmod=from_optional(lastmod), links=stated_links(links))
+
+
+def ignored(_done: Done) -> None:
+    """What hears of each resource for a caller that does not want to."""
+
+
+def each_of_set(each: Callable[[Done], None], name: str, source: str) -> Callable[[Done], None]:
+    """What passes each resource on as one of this set and source; `ignored` stays what it is."""
+    if each is ignored:
+        return each
+    return lambda done: each(msgspec.structs.replace(done, set_name=name, source=source))
+
+
+class DoneBatches:
+    """Collects what is done, and tells `most` at a time; whoever records what was done calls `settle` before."""
+
+    def __init__(self, each_batch: Callable[[list[Done]], None], most: int) -> None:
+        self._each_batch, self._most = each_batch, most
+        self._waiting: list[Done] = []
+        self._fault: BaseException | None = None
+
+    def __call__(self, done: Done) -> None:
+        self._waiting.append(done)
+        if len(self._waiting) >= self._most:
+            self.settle()
+
+    def settle(self) -> None:
+        """Tell all that waits. What a batch has raised is raised again: nothing of it counts as told."""
+        if self._fault is not None:
+            raise self._fault
+        told, self._waiting = self._waiting, []
+        try:
+            if told:
+                self._each_batch(told)
+        except BaseException as fault:
+            self._fault = fault
+            raise
 
 
 class PlannedAction(ToDict, msgspec.Struct, frozen=True):
@@ -273,7 +370,7 @@ class SetAudit(ToDict, msgspec.Struct, kw_only=True):
     """Not as listed yet, because the source has changed them after the position of the last run: no finding."""
 
     held_back: int = 0
-    """Deleted at the source, and held here until somebody consents."""
+    """Deleted, or overwritten by what is empty, at the source, and held here until somebody consents."""
 
     refused: int = 0
     skipped: int = 0

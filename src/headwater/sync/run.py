@@ -17,7 +17,7 @@ import msgspec
 from headwater.copy_state import FOLDER
 from headwater.errors import Exit, HeadwaterError, SourceFault, UsageFault
 from headwater.files.file_copies import Room
-from headwater.progress import Done, Listener, Notice, Progress, ignored, silent
+from headwater.progress import Listener, Notice, Progress, silent
 from headwater.storage.database import Database
 from headwater.sync.connection import AnotherSet, Scope, bare_host, checked_proxy, credentials_of, starting_uri
 from headwater.sync.copy.destination_folder import DestinationFolder, check_is_free, locked_state, state_copy
@@ -27,7 +27,16 @@ from headwater.sync.copy.held_files import CrashRecovery
 from headwater.sync.lists.documents import Documents
 from headwater.sync.options import SyncOptions, given_options
 from headwater.sync.packages.dump_documents import remove_kept_packages
-from headwater.sync.reports import SetReport, SyncReport, gravest_status, keep_fault, keep_report
+from headwater.sync.reports import (
+    Done,
+    DoneBatches,
+    SetReport,
+    SyncReport,
+    gravest_status,
+    ignored,
+    keep_fault,
+    keep_report,
+)
 from headwater.sync.sets.polling import PollHistory, PollingHints, PollInterval, asked_first, next_wait, polled_by
 from headwater.sync.sets.registry import SetRegistry
 from headwater.sync.source_times import check_past, format_micros, micros
@@ -55,6 +64,9 @@ class SyncTask(msgspec.Struct, frozen=True, kw_only=True):
     each: Callable[[Done], None] = ignored
     """Hears of every resource that was dealt with."""
 
+    settle: Callable[[], None] = lambda: None
+    """Called before what was done is recorded: whoever hears of it in batches hears of the rest."""
+
     stopped: Callable[[], bool] | None = None
     """Asked again and again, whether the run is to end with Interrupted."""
 
@@ -76,6 +88,8 @@ def sync(
     *,
     listener: Listener = silent,
     each: Callable[[Done], None] = ignored,
+    each_batch: Callable[[list[Done]], None] | None = None,
+    batch_size: int = 500,
     stopped: Callable[[], bool] | None = None,
 ) -> SyncReport:
     """Bring the copy in `destination` up to date with the source behind `url`.
@@ -90,11 +104,19 @@ def sync(
     call ends. What a killed call has placed and not told, the next one with `each` tells, some of it twice. What `each`
     raises ends the call; that resource is told again. A source that moves changes URIs and no path, and nothing is told
     of it: know files by `path`.
+
+    `each_batch` is called instead with a list of up to `batch_size` of them, which count as told together when it
+    returns: what it raises ends the call, and all of them are told again.
     """
-    wanted = given_options(options)
-    return synchronise(
-        SyncTask(url=url, destination=destination, options=wanted, listener=listener, each=each, stopped=stopped)
+    task = SyncTask(
+        url=url, destination=destination, options=given_options(options), listener=listener, each=each, stopped=stopped
     )
+    if each_batch is not None:
+        if each is not ignored or batch_size < 1:
+            raise UsageFault("each_batch excludes each, and goes with a batch_size of 1 or more")
+        batches = DoneBatches(each_batch, batch_size)
+        task = msgspec.structs.replace(task, each=batches, settle=batches.settle)
+    return synchronise(task)
 
 
 def synchronise(task: SyncTask) -> SyncReport:
@@ -200,7 +222,7 @@ def working_copy(
     each = task.each if backup is None or task.each is ignored else told
     with contextlib.ExitStack() as stack:
         tree, number, held = None, 0, 0
-        recovery = CrashRecovery(database, root, task.now, task.each)
+        recovery = CrashRecovery(database, root, task.now, task.each, task.settle, task.url)
         if not options.dry_run:
             tree = stack.enter_context(FileTree(root, temp, backup))
             number = recovery.begin(tree)
@@ -224,6 +246,7 @@ def working_copy(
             destination=str(root),
             listener=task.listener,
             each=each,
+            settle=task.settle,
             now=now,
             lock=lock,
             adopt=adopt,

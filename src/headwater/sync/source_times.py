@@ -75,21 +75,22 @@ def source_clock(clock: int, since: int | None, from_: int | None, newest: int |
     return max(known, newest or 0) if known > clock + FUTURE else known
 
 
-_ADVICE = "Give --at as 2026-11-12T10:00:00Z, with a zone, or as 2026-11-12, which is the end of that day in UTC."
+_ADVICE = "Give {} as 2026-11-12T10:00:00Z, with a zone, or as 2026-11-12, which is the {} of that day in UTC."
 
 
-def moment_of(text: str) -> int:
-    """The last moment that `text` means: of a day (in UTC), or of a minute, its end. Raises UsageFault.
+def moment_of(text: str, option: str = "--at", *, begin: bool = False) -> int:
+    """The last moment that `text` means: of a day (in UTC), or of a minute, its end, or its `begin`. Raises UsageFault.
 
     What the source has recorded up to and including this moment counts.
     """
+    advice = _ADVICE.format(option, "begin" if begin else "end")
     try:
         moment, forgiven = parse_datetime(text)
     except ValueError as cause:
-        raise UsageFault(f"--at: {cause}", advice=_ADVICE) from cause
+        raise UsageFault(f"{option}: {cause}", advice=advice) from cause
     if Leniency.NO_ZONE in forgiven:
-        raise UsageFault(f"--at: a time without a zone: {text[:40]!r}", advice=_ADVICE)
-    return last_micros(moment)
+        raise UsageFault(f"{option}: a time without a zone: {text[:40]!r}", advice=advice)
+    return to_microseconds(moment) if begin else last_micros(moment)
 
 
 def check_past(text: str, now: int) -> int:

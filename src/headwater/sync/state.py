@@ -17,6 +17,7 @@ from headwater.spec.extensions import DumpOffer
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.connection import REFUSALS, Refusal, host_label
 from headwater.sync.lists.position import Position
+from headwater.sync.options import Stated
 from headwater.typed_decoding import from_json
 
 LISTED = (
@@ -41,7 +42,10 @@ CREATE TEMP TABLE IF NOT EXISTS changed(
   exact INTEGER, stated INTEGER, refused INTEGER, pending INTEGER, asked TEXT,
   folded INTEGER
 );
-CREATE TEMP TABLE IF NOT EXISTS refused(n INTEGER PRIMARY KEY, uri TEXT, change TEXT, at INTEGER, refused INTEGER);
+CREATE TEMP TABLE IF NOT EXISTS refused(
+  n INTEGER PRIMARY KEY, uri TEXT, type TEXT, length INTEGER, lastmod INTEGER, links TEXT, change TEXT, at INTEGER,
+  refused INTEGER
+);
 CREATE INDEX IF NOT EXISTS temp.changed_place ON changed(list, ordinal);
 CREATE TEMP TABLE IF NOT EXISTS work(
   n INTEGER PRIMARY KEY, {LISTED}, path BLOB, held INTEGER, changed_at INTEGER, known_at INTEGER, etag TEXT,
@@ -336,8 +340,8 @@ _BY_REASON = (
 )
 _OF_LISTS = "(?2 IS NULL OR changed_at IS NULL OR changed_at <= ?2)"
 
-Takes = Callable[[str], bool]
-"""Whether the user's choice lets a resource in."""
+Takes = Callable[[str, Stated], bool]
+"""Whether the user's choice lets a resource in, of which this is stated."""
 
 
 class RefusedEntries(msgspec.Struct, frozen=True):
@@ -396,8 +400,8 @@ def keep_listed(
         t.run(f"DELETE FROM refusals WHERE set_id = ?1 AND {_OF_LISTS}", (set_id, at))  # noqa: S608
     else:
         t.run("DELETE FROM refusals WHERE set_id = ? AND uri IN (SELECT uri FROM temp.listed)", (set_id,))
-    found = _Refusals(takes)
-    t.many(_KEEP, found.rows(set_id, t.rows("SELECT uri, refused, NULL FROM temp.listed WHERE refused")))
+    found = _Refusals(t, set_id, takes)
+    t.many(_KEEP, found.rows(f"SELECT {_OF_ENTRY}, refused, NULL FROM temp.listed WHERE refused"))  # noqa: S608
     t.many(_KEEP, [(set_id, uri, None, _SKIPPED, count, None) for uri, count in skipped if count])
     return not found.kept and not any(count for _, count in skipped), found.left_out
 
@@ -412,28 +416,42 @@ def keep_changed(
     """
     t.run("DELETE FROM refusals WHERE set_id = ? AND uri IN (SELECT uri FROM temp.changed WHERE pending)", (set_id,))
     t.run("DELETE FROM refusals WHERE set_id = ? AND uri IN (SELECT uri FROM temp.refused)", (set_id,))
-    found = _Refusals(takes)
-    rows = t.rows(
-        "SELECT uri, refused, at FROM temp.refused WHERE change != 'deleted'"
-        " OR uri IN (SELECT uri FROM resources WHERE set_id = ? AND path IS NOT NULL)",
-        (set_id,),
+    rows = (
+        f"SELECT {_OF_ENTRY}, refused, at FROM temp.refused WHERE change != 'deleted'"  # noqa: S608  our own names
+        f" OR uri IN (SELECT uri FROM resources WHERE set_id = {set_id} AND path IS NOT NULL)"
     )
-    t.many(_KEEP, found.rows(set_id, rows))
+    found = _Refusals(t, set_id, takes)
+    t.many(_KEEP, found.rows(rows))
     t.many("DELETE FROM refusals WHERE set_id = ? AND uri = ?", [(set_id, uri) for uri, count in skipped if not count])
     t.many(_KEEP, [(set_id, uri, None, _SKIPPED, count, reached) for uri, count in skipped if count])
     return found.left_out
 
 
+_OF_ENTRY = "uri, type, length, lastmod, links"
+_LISTED_BEFORE = f"""
+SELECT {_OF_ENTRY} FROM temp.listed WHERE (refused OR NOT ?)
+AND uri IN (SELECT uri FROM temp.changed WHERE pending UNION ALL SELECT uri FROM temp.refused)"""  # noqa: S608
+
+
+def left_out_before(t: Transaction, takes: Takes, *, refused_alone: bool = False) -> int:
+    """How many entries of the list in `temp.listed` the user has left out, of which changes say something by now: each
+    resource counts once, as in an audit."""
+    return sum(not takes(uri, Stated(*stated)) for uri, *stated in t.rows(_LISTED_BEFORE, (refused_alone,)))
+
+
 class _Refusals(msgspec.Struct):
+    t: Transaction
+    set_id: int
     takes: Takes
     left_out: int = 0
     kept: int = 0
 
-    def rows(self, set_id: int, refused: Iterator[Row]) -> Iterator[Row]:
-        for uri, number, at in refused:
-            if not self.takes(uri):
+    def rows(self, query: str) -> Iterator[Row]:
+        """The rows to be remembered of refused entries; what the user leaves out is counted."""
+        for uri, *stated, number, at in self.t.rows(query):
+            if not self.takes(uri, Stated(*stated)):
                 self.left_out += 1
                 continue
             self.kept += 1
             refusal = REFUSALS[number - 1]
-            yield set_id, uri, host_label(uri) if refusal is Refusal.HOST else None, refusal.name, 1, at
+            yield self.set_id, uri, host_label(uri) if refusal is Refusal.HOST else None, refusal.name, 1, at

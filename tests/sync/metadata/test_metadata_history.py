@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import Exit
-from headwater.progress import Done
 from headwater.sync.options import SyncOptions
+from headwater.sync.reports import Done
 from headwater.transport.transport import Transport
 from tests.support.copying import IMPATIENT, check, run_over, tree
 from tests.support.fake_source import Source

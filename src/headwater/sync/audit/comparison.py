@@ -42,7 +42,7 @@ from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, canonical_hash_of
 from headwater.sync.lists.position import Position, position_of_list
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
-from headwater.sync.options import Choice, SyncOptions
+from headwater.sync.options import Choice, Stated, SyncOptions
 from headwater.sync.past.evidence import EXISTED, UNKNOWN, Evidence
 from headwater.sync.reports import (
     BEHIND,
@@ -62,11 +62,13 @@ from headwater.sync.sets.moved_sets import LISTED, take_along
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import (
     AS_OF,
+    HELD_UPDATE,
     RefusedEntries,
     SetRow,
     fact,
     keep_changed,
     keep_listed,
+    left_out_before,
     one_set,
     refused_entries,
 )
@@ -83,7 +85,7 @@ _NO_SUCH_FILE = frozenset({errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL, errno.
 
 TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS expected(
-  uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT, lastmod INTEGER, type TEXT, extra TEXT,
+  uri TEXT PRIMARY KEY, path BLOB, length INTEGER, hash TEXT, lastmod INTEGER, type TEXT, extra TEXT, links TEXT,
   undone INTEGER NOT NULL DEFAULT 0,
   newer INTEGER, mtime_ns INTEGER, placed_lastmod INTEGER, known_at INTEGER, digest TEXT
 ) WITHOUT ROWID;
@@ -97,8 +99,8 @@ CREATE INDEX IF NOT EXISTS temp.finding_uri ON finding(uri);
 neither expected nor one too many. `finding`: what is not the same."""
 
 _EXPECT = (
-    "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type)"
-    " SELECT uri, length, hash, lastmod, extra, type FROM"
+    "INSERT OR REPLACE INTO temp.expected(uri, length, hash, lastmod, extra, type, links)"
+    " SELECT uri, length, hash, lastmod, extra, type, links FROM"
 )
 _EXPECT_LISTED = (
     "DELETE FROM temp.expected",
@@ -138,8 +140,8 @@ _SPARE_REFUSED = (
     " WHERE r.set_id = ? AND r.path IS NOT NULL"
 )
 _KNOWN = """
-SELECT uri, path, 1 FROM temp.expected UNION ALL
-SELECT r.uri, r.path, 0 FROM resources r WHERE r.set_id = ? AND r.path IS NOT NULL
+SELECT uri, path, 1, type, length, lastmod, links FROM temp.expected UNION ALL
+SELECT r.uri, r.path, 0, NULL, NULL, NULL, NULL FROM resources r WHERE r.set_id = ? AND r.path IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.uri = r.uri)"""
 _DOUBTFUL = f"uri IN (SELECT uri FROM temp.past WHERE state IN ({UNKNOWN}, {EXISTED}))"  # noqa: S608  our own numbers
 _LEAVE_OPEN = (
@@ -178,6 +180,9 @@ INSERT INTO temp.finding SELECT iif(r.doomed_at, 'held back', 'extra'), r.uri, ?
 FROM (SELECT 1) LEFT JOIN (SELECT uri, doomed_at IS NOT NULL AS doomed_at FROM resources WHERE path = ?1) AS r
 WHERE NOT EXISTS (SELECT 1 FROM temp.expected e WHERE e.path = ?1)
 AND NOT EXISTS (SELECT 1 FROM temp.spared s WHERE s.path IN (?1, ?2))"""
+_HELD_UPDATES = """
+UPDATE temp.finding SET verdict = 'held back', reason = 'overwritten at the source; waits for consent'
+WHERE verdict = 'different' AND uri IN (SELECT uri FROM failures WHERE set_id = ? AND reason = ?)"""
 _NO_FINDING_YET = """
 UPDATE temp.finding SET verdict = ?1, reason = '', expected = NULL, found = NULL
 WHERE iif(?2, verdict IN ('missing', 'different'), verdict NOT IN ('extra', 'held back'))
@@ -319,10 +324,12 @@ class SetComparison:
             t.run(_UNDONE_YET, (self.row.id,))
             if since is not None and not self.choice.prefer_types:
                 # what the list has otherwise than changes of before its `at` is neither expected nor one too many
-                told = {uri for _, uri in contradicted(t, since) if paths.takes_refused(uri)}
+                told = {uri for n, uri in contradicted(t, since) if paths.takes_refused(uri, _stated(t, n))}
                 t.many("DELETE FROM temp.expected WHERE uri = ?", ((uri,) for uri in told))
                 t.many(_SPARE_HELD, ((self.row.id, uri) for uri in told))
                 self._result.contradicted = len(told)
+            if self._result.left_out:
+                self._result.left_out -= left_out_before(t, paths.takes_refused, refused_alone=True)
             self._result.left_out += keep_changed(t, self.row.id, since, paths.takes_refused, skipped)
 
     def _read_changes(
@@ -387,11 +394,11 @@ class SetComparison:
 
         What the source has deleted is to go, described by a record or not.
         """
-        for uri, path, is_expected in t.rows(_KNOWN, (self.row.id,)):
+        for uri, path, is_expected, *stated in t.rows(_KNOWN, (self.row.id,)):
             goes = self.choice.is_by_metadata and not is_expected and paths.takes_deletion(uri, path)
-            if not (goes or paths.takes(uri, path)):
+            if not (goes or paths.takes(uri, path, Stated(*stated) if is_expected else None)):
                 t.run(f"{_SPARE} VALUES (?)", (path,))
-                self._result.left_out += 1
+                self._result.left_out += is_expected
         t.run("DELETE FROM temp.expected WHERE path IN (SELECT path FROM temp.spared)")
 
     # the files
@@ -503,6 +510,7 @@ class SetComparison:
                 t.many(_KEEP_EXTRA, block)
         with self._database.write() as t:
             t.many(_KEEP, unread)
+            t.run(_HELD_UPDATES, (self.row.id, HELD_UPDATE))
 
     def _look_once_more(self) -> None:
         """What changes tell that come after the position of the last run is no finding, but behind (DST-Q).
@@ -547,6 +555,11 @@ class SetComparison:
         if content is not None and (wanted.uri, verdict) == (content.uri, content.verdict):
             return content.reason, None, None
         return difference(verdict, wanted, found)
+
+
+def _stated(t: Transaction, n: int) -> Stated:
+    """What a change states of its resource."""
+    return Stated(*(t.one("SELECT type, length, lastmod, links FROM temp.changed WHERE n = ?", (n,)) or ()))
 
 
 def found_file(result: HashResult) -> FoundFile | None:

@@ -167,7 +167,7 @@ def judge_set(result: SetAudit, doubts: list[str]) -> None:
     elif certain > 0:
         result.verdict = NOT_IN_SYNC
         if certain == result.held_back:
-            result.reason = "deletions are held back until somebody consents; nothing else is wrong"
+            result.reason = "something is held back until somebody consents; nothing else is wrong"
     elif uncertain:
         result.reason = f"nobody can say whether all is as listed: {', '.join(uncertain)}"
     elif result.changed_during_audit:

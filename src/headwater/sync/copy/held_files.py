@@ -13,10 +13,10 @@ import msgspec
 
 from headwater.files.folder_marks import folded, has_reserved
 from headwater.files.hashing import digests_of
-from headwater.progress import Done, each_of_set, ignored
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.file_tree import FileTree, boot_id, flush, printable_path
+from headwater.sync.reports import Done, each_of_set, ignored
 from headwater.sync.source_times import micros, mtime_ns
 from headwater.typed_decoding import from_msgpack
 
@@ -140,6 +140,8 @@ class CrashRecovery(msgspec.Struct):
     root: Path
     now: Callable[[], dt.datetime]
     each: Callable[[Done], None] = ignored
+    settle: Callable[[], None] = lambda: None
+    source: str = ""
 
     def begin(self, tree: FileTree) -> int:
         """Note that a run begins. What an earlier one wrote is trusted unless the machine has been restarted since.
@@ -186,8 +188,12 @@ class CrashRecovery(msgspec.Struct):
                         done = _recorded(t, tree, set_id, uri, path)
                         if done is not None and self.each is not ignored:  # told before the note of it is gone
                             name = str(t.value("SELECT name FROM sets WHERE id = ?", (set_id,)) or "")
-                            told = Done(done, uri, printable_path(path), reason="by a run that was cut short")
-                            each_of_set(self.each, name)(told)
+                            row = "SELECT size, digest FROM resources WHERE path = ?"
+                            size, digest = t.one(row, (path,)) or (None, None)
+                            why = "by a run that was cut short"
+                            told = Done(done, uri, printable_path(path), reason=why, hash=digest, length=size)
+                            each_of_set(self.each, name, self.source)(told)
+                    self.settle()
             with self.database.write() as t:
                 t.run("DELETE FROM intents WHERE id = ?", (number,))
 

@@ -400,8 +400,8 @@ def fold(t: Transaction, listed: Sequence[int], count: int) -> None:
 def set_apart(t: Transaction) -> int:
     """Move what the scope refuses out of the pending changes, to `temp.refused`; how much it is."""
     t.run(
-        "INSERT INTO temp.refused(uri, change, at, refused)"
-        " SELECT uri, change, at, refused FROM temp.changed WHERE pending AND refused ORDER BY n"
+        "INSERT INTO temp.refused(uri, type, length, lastmod, links, change, at, refused) SELECT uri, type, length,"
+        " lastmod, links, change, at, refused FROM temp.changed WHERE pending AND refused ORDER BY n"
     )
     t.run("DELETE FROM temp.changed WHERE refused")
     return int(t.value("SELECT count(*) FROM temp.refused"))

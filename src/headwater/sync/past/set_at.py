@@ -212,6 +212,9 @@ class SetAt:
             t.run(_FORGOTTEN, (self._set.row.id, self._run.now()))
 
         applier.carry_out(plan, table="listed")
+        if not self._run.options.dry_run:
+            with self._run.database.write() as t:  # an audit goes by what was chosen
+                t.run("UPDATE sets SET scope = ? WHERE id = ?", (self._set.signature, self._set.row.id))
         if not proof and (applier.unanswered or evidence.unread or not self._is_vain(evidence)):
             what = evidence.lack()
             if evidence.unread:

@@ -79,11 +79,15 @@ def sole_owner(name: str, identities: Sequence[str]) -> str | None:
 
 def _possible_names(identity: str) -> list[str]:
     """The names that fit an address, the plainest first; last what a number is put to when all are taken."""
-    path = urlsplit(identity).path
+    parts = urlsplit(identity)
+    path = parts.path
     folders = [_fit(part) for part in path.split("/")[:-1] if _fit(part)]
     stem = _fit(path.rpartition("/")[2].partition(".")[0])
     generic = _GENERIC.match(stem) is not None
-    first = [folders[-1]] if generic and folders else [stem] if stem else []
+    telling = [one for one in folders if one != "well-known"]
+    if generic and stem and not parts.query:  # the list of a whole host
+        telling = telling or [_fit(parts.netloc)]
+    first = [telling[-1]] if generic and telling else [stem] if stem else []
     joined = "-".join([*folders, stem or "set"])[-_LONGEST_NAME:].lstrip("-._")
     return [*first, joined, (folders or [stem or "set"])[-1]]
 

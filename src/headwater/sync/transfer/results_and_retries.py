@@ -6,14 +6,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.progress import Done, Progress, ignored
+from headwater.progress import Progress
 from headwater.retry import Backoff
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.copy.held_files import intend
-from headwater.sync.reports import SetReport
+from headwater.sync.reports import Done, SetReport, ignored, with_stated
 from headwater.sync.source_times import SECOND
 from headwater.sync.state import SetRow
+from headwater.sync.transfer.verification import strongest_text
 from headwater.sync.transfer.work_queue import COLUMNS, Attempt, RunContext, Work, encode_attempts
 
 BATCH = 1_000
@@ -120,6 +121,7 @@ class ResultLog:
 
     def take(self, query: str, *values: int | str) -> list[Work]:
         """Take the rows of the work that a query of `COLUMNS` finds; they are noted as about to be placed."""
+        self._context.settle()
         with self._database.write(durable=True) as t:
             self._write(t)
             rows = t.fetch(query, values)
@@ -149,7 +151,8 @@ class ResultLog:
         if not held and self._context.each is not ignored:
             kind = "adopted" if adopted else "created" if work.held is None else "updated"
             size = 0 if adopted else file.size
-            self._context.each(Done(kind, work.uri, printable_path(file.path), size))
+            done = Done(kind, work.uri, printable_path(file.path), size, hash=file.digest, length=file.size)
+            self._context.each(with_stated(done, work.type, work.lastmod, work.links))
         row = (
             self._set, work.uri, file.path, file.size, file.mtime_ns, file.digest, work.hash, work.length, work.lastmod,
             file.etag, file.last_modified, work.changed_at, int(file.newer), self._run, *work.stated,
@@ -177,7 +180,10 @@ class ResultLog:
         """There is no way left; `wait_seconds`: what the source asks for."""
         now = self._context.now()
         self._counts.failed += 1
-        self._context.each(Done("failed", work.uri, printable_path(work.path), reason=reason))
+        if self._context.each is not ignored:
+            path, hash_ = printable_path(work.path), strongest_text(work.hash)
+            done = Done("failed", work.uri, path, reason=reason, hash=hash_, length=work.length)
+            self._context.each(with_stated(done, work.type, work.lastmod, work.links))
         tries = (work.tries or 0) + 1
         next_at = now + int(Backoff(FIRST_PAUSE_SECONDS, _LONGEST_BACKOFF_SECONDS).seconds(tries)) * SECOND
         wait_until = None
@@ -200,6 +206,7 @@ class ResultLog:
     def flush(self) -> None:
         """Record what has happened since the last time, in one transaction."""
         if self._waiting:
+            self._context.settle()
             with self._database.write() as t:
                 self._write(t)
         self._written()

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from headwater.progress import Done, Listener
+from headwater.progress import Listener
 from headwater.spec.kinds import PATCH
 from headwater.storage.database import Database
 from headwater.storage.transaction import Row, Transaction
@@ -19,6 +19,7 @@ from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import links_of, without_patches
 from headwater.sync.options import SyncOptions
+from headwater.sync.reports import Done
 from headwater.sync.state import Validators
 from headwater.sync.transfer.verification import digests_of
 from headwater.transport.fetch import Fetched
@@ -411,6 +412,7 @@ class RunContext(msgspec.Struct, kw_only=True):
     destination: str
     listener: Listener
     each: Callable[[Done], None]
+    settle: Callable[[], None] = lambda: None
     now: Callable[[], int]
     lock: int | None = None
     """The open file by which the run holds the folder of the copy; a process of the run holds it as well."""

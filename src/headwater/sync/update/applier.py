@@ -9,7 +9,7 @@ from headwater.errors import Exit, SourceFault, StoreFault, UsageFault
 from headwater.files.folder_marks import has_reserved
 from headwater.files.hashing import HASHERS
 from headwater.patches import PatchRefused
-from headwater.progress import Done, Progress
+from headwater.progress import Progress
 from headwater.quantities import consent_for, human_octets, needs_consent
 from headwater.storage.database import Database
 from headwater.storage.transaction import Transaction
@@ -19,8 +19,8 @@ from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, st
 from headwater.sync.linked_resources import hold_needed, keep_listing, recall_listing
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.position import NEVER, Position
-from headwater.sync.options import Choice, SyncOptions
-from headwater.sync.reports import PlannedAction
+from headwater.sync.options import Choice, Stated, SyncOptions
+from headwater.sync.reports import Done, PlannedAction, ignored, with_stated
 from headwater.sync.state import (
     AWAITS_CONSENT,
     AWAITS_UPDATE_CONSENT,
@@ -104,7 +104,8 @@ _HOLD_UPDATES = (
 )
 _FIRST = "SELECT n, uri, hash, known_at FROM temp.work WHERE uri = ? AND held IS NULL"
 _NEXT_DELETIONS = (
-    "SELECT d.id, r.uri, r.path, d.at FROM temp.deletions d JOIN resources r ON r.id = d.id"
+    "SELECT d.id, r.uri, r.path, d.at, r.digest, r.size, r.type, r.lastmod, r.links"
+    " FROM temp.deletions d JOIN resources r ON r.id = d.id"
     " WHERE d.id > ? AND r.path IS NOT NULL ORDER BY d.id LIMIT ?"
 )
 
@@ -155,7 +156,8 @@ class Applier:
             objection = self._set.scope.objection if context.options.patches != "off" else None
             if not held_back_count(t, self._set.row.id):
                 t.run("DELETE FROM facts WHERE name = ?", (AWAITS_CONSENT.format(self._set.row.id),))
-            step(t, Difference(self._set.row, paths, report, context.tree, objection))
+            trusts = context.options.trust_lastmod
+            step(t, Difference(self._set.row, paths, report, context.tree, objection, trusts))
             if retry_queue and t.one(_LEFT, (self._set.row.id,)) is not None:
                 self._add_what_is_left(t, paths)
             held_updates = self._hold_updates(t)
@@ -306,7 +308,7 @@ class Applier:
         for *stated, path, key, changed_at, tries in list(t.rows(query, (number, *when, self.began))):
             row = ListedColumns(*stated)
             path = paths.path(row.uri) if path is None else path
-            if paths.takes(row.uri, path):
+            if paths.takes(row.uri, path, Stated(row.type, row.length, row.lastmod, row.links)):
                 known_at = self._set.row.baseline_at if changed_at is None else changed_at  # DST-5.3
                 t.run(ADD_WORK, row.planned(path, key, changed_at=changed_at, known_at=known_at, tries=tries))
         waiting = t.fetch(_WAITING, (number, *when))
@@ -423,24 +425,27 @@ class Applier:
                 batch = t.fetch(_NEXT_DELETIONS, (last, _BATCH))
                 if not batch:
                     break
-                notes.append(intend(t, self._set.row.id, [(uri, path) for _, uri, path, _ in batch], removal=True))
-                others = {key: held_otherwise(t, path) for key, _, path, _ in batch} if tree.folds else {}
+                notes.append(intend(t, self._set.row.id, [(uri, path) for _, uri, path, *_ in batch], removal=True))
+                others = {key: held_otherwise(t, path) for key, _, path, *_ in batch} if tree.folds else {}
                 if renamed := [other for other in others.values() if other is not None]:
                     notes.append(intend(t, self._set.row.id, renamed))
-            for key, uri, path, _ in batch:
+            for key, uri, path, _, digest, size, *stated in batch:
                 other = others.get(key)
                 if has_reserved(path):  # of a version that did not know the name for one
                     told = "a deleted resource has a reserved name: it is held no more, and the file is left"
                     self._set.warn("DST-P3", told, printable_path(path))
                 elif other is None or not tree.respell(path, other[1]):
                     tree.remove(path)
-                self._run.each(Done("deleted", uri, printable_path(path)))
+                if self._run.each is not ignored:
+                    gone = Done("deleted", uri, printable_path(path), hash=digest, length=size)
+                    self._run.each(with_stated(gone, *stated))
+            self._run.settle()
             last = batch[-1][0]
             with database.write() as t:
                 t.many(
                     "UPDATE resources SET path = NULL, size = NULL, digest = NULL, etag = NULL, newer = 0,"
                     " doomed_at = NULL, changed_at = coalesce(?, changed_at, 0) WHERE id = ?",
-                    [(at, key) for key, _, _, at in batch],
+                    [(at, key) for key, _, _, at, *_ in batch],
                 )
             report.deleted += len(batch)
             self._run.listener(Progress("deleting", report.deleted))

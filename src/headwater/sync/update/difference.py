@@ -17,9 +17,10 @@ from headwater.sync.copy.file_tree import FileTree
 from headwater.sync.copy.held_files import digest_of_path, is_intact
 from headwater.sync.linked_resources import add_chosen
 from headwater.sync.lists.entries import BY_URI, IS_FOLLOWED
+from headwater.sync.options import Stated
 from headwater.sync.reports import SetReport
 from headwater.sync.source_times import SECOND, mtime_ns
-from headwater.sync.state import SetRow, Validators, fact, keep_fact, keep_listed
+from headwater.sync.state import SetRow, Validators, fact, keep_fact, keep_listed, left_out_before
 from headwater.sync.transfer.patching import PENDING_CHANGES, PendingChange, planned_patches
 from headwater.sync.transfer.results_and_retries import CONFIRM
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare, digests_of
@@ -98,6 +99,9 @@ class Difference(msgspec.Struct, frozen=True):
     objection: Objection | None
     """Why a patch is not asked for; None: none is."""
 
+    trusts_times: bool = False
+    """Whether an unchanged `lastmod` is believed where a list states neither hash nor length."""
+
     # a baseline
 
     def baseline(self, t: Transaction, at: int | None, *, complete: bool, skipped: tuple[tuple[str, int], ...]) -> bool:
@@ -105,6 +109,7 @@ class Difference(msgspec.Struct, frozen=True):
 
         Remembered is what it has that is refused. Returns whether the list is whole without (DST-S12).
         """
+        self.counts.left_out = 0
         t.many(ADD_WORK, self._planned(t, _LISTED, at))
         whole, left_out = keep_listed(t, self.row.id, at, self.paths.takes_refused, complete=complete, skipped=skipped)
         self.counts.left_out += left_out
@@ -138,6 +143,8 @@ class Difference(msgspec.Struct, frozen=True):
         """
         if self.paths.is_by_metadata:
             add_chosen(t, self.row.id, self.paths.takes, self.paths.path)
+        if self.counts.left_out and not self.paths.takes_all:
+            self.counts.left_out -= left_out_before(t, self.paths.takes_refused)
         t.many(ADD_WORK, self._planned(t, _CHANGED))
         t.many(
             "INSERT OR REPLACE INTO temp.deletions(id, at) VALUES (?, ?)",
@@ -169,7 +176,8 @@ class Difference(msgspec.Struct, frozen=True):
                 self.counts.unchanged += row.path is not None
                 continue
             path = row.path or self.paths.path(row.uri)
-            if not self.paths.takes(row.uri, path):
+            stated = Stated(row.type, row.length, row.lastmod, row.links)
+            if not (self.paths.takes_all or self.paths.takes(row.uri, path, stated)):
                 self.counts.left_out += 1
                 continue
             if row.path is None:
@@ -207,6 +215,9 @@ class Difference(msgspec.Struct, frozen=True):
         )
         if row.hash and is_repeated:
             return CopyState.YES  # the list says what it said before
+        is_timed = row.lastmod is not None and row.hash is None and row.length is None and not row.is_change
+        if self.trusts_times and is_timed and row.lastmod == row.held_lastmod and not row.newer:
+            return CopyState.YES
         listed = ListedResource(row.hash, row.length, row.lastmod)
         same = compare(listed, LocalCopy(row.digest, row.size, row.held_lastmod, row.listed_hash, bool(row.newer)))
         wanted = digests_of(row.hash)

@@ -11,7 +11,7 @@ from headwater.storage.transaction import Row, Transaction
 from headwater.sync.copy.file_names import escaped_path, natural_path, resources_folder
 from headwater.sync.copy.held_files import fold_held
 from headwater.sync.linked_resources import is_chosen
-from headwater.sync.options import Choice
+from headwater.sync.options import Choice, Stated
 from headwater.sync.state import SetRow
 
 _BELOW = "{0}.path > CAST(w.path || '/' AS BLOB) AND {0}.path < CAST(w.path || '0' AS BLOB)"
@@ -29,6 +29,7 @@ OR EXISTS (SELECT 1 FROM resources r {{0}} WHERE {_BELOW.format("r")})"""  # noq
 
 _DELETED = "CROSS JOIN temp.deletions d ON d.id = r.id"
 _NEW = "SELECT w.n, w.uri FROM temp.work w WHERE w.held IS NULL AND ({})"
+_STATED_OF_HELD = "SELECT type, links FROM resources WHERE set_id = ? AND uri = ? AND path IS NOT NULL"
 _NAMES = "SELECT n, uri, path, held FROM temp.work WHERE n > ? ORDER BY n LIMIT 20000"
 
 
@@ -63,6 +64,7 @@ class PathConflicts:
         self._set = row
         self._base = base
         self._choice = choice
+        self.takes_all = choice.takes_all
         self.is_by_metadata = choice.is_by_metadata
         """Whether it matters what describes what."""
 
@@ -73,27 +75,33 @@ class PathConflicts:
         """The path, relative to the destination, that the rule gives a URI when nothing else claims it."""
         return self._prefix + (natural_path(uri, self._base) or escaped_path(uri, folds=self._folds))
 
-    def takes(self, uri: str, path: bytes) -> bool:
-        """Whether the user's choice lets the resource in."""
-        if self._choice.takes_all:
+    def takes(self, uri: str, path: bytes, stated: Stated | None) -> bool:
+        """Whether the user's choice lets the resource in, of which this is stated; None: nothing that counts."""
+        if self.takes_all:
             return True
         if self.is_by_metadata:
-            return is_chosen(self._t, self._set.id, self._choice, self._own, uri, path)
-        return self._own(uri, path)
+            return is_chosen(self._t, self._set.id, self._choice, self._own, uri, path, stated)
+        return self._own(uri, path, stated)
 
     def takes_deletion(self, uri: str, path: bytes) -> bool:
-        """Whether what is held is deleted with the resource: where hosts and patterns let it in, described or not, and
-        any that may be a record that `--with-metadata` has brought."""
+        """Whether what is held is deleted with the resource: where hosts and patterns let it in, described or not,
+        whatever was stated of it, and any that may be a record that `--with-metadata` has brought."""
         return (self._choice.with_metadata and not self._choice.skips(uri)) or self._own(uri, path)
 
-    def _own(self, uri: str, path: bytes | None) -> bool:
-        """Whether hosts and patterns let the resource in."""
-        path = self._possible_path(uri) if path is None else path
-        return self._choice.takes(uri, path[len(self._prefix) :])
+    def _own(self, uri: str, path: bytes | None, stated: Stated | None = None) -> bool:
+        """Whether hosts, patterns and what is stated let the resource in.
 
-    def takes_refused(self, uri: str) -> bool:
+        A change may state no type and no links, where the list did: what was stated of the file that is held counts.
+        """
+        path = self._possible_path(uri) if path is None else path
+        if stated is not None and self._choice.by_statements and None in (stated.type, stated.links):
+            held = self._t.one(_STATED_OF_HELD, (self._set.id, uri)) or (None, None)
+            stated = stated._replace(type=stated.type or held[0], links=stated.links or held[1])
+        return self._choice.takes(uri, path[len(self._prefix) :], stated)
+
+    def takes_refused(self, uri: str, stated: Stated | None = None) -> bool:
         """The same for a URI that the scope refuses, and which therefore may be none at all."""
-        return self._choice.takes_all or self.takes(uri, self._possible_path(uri))
+        return self.takes_all or self.takes(uri, self._possible_path(uri), stated)
 
     def _possible_path(self, uri: str) -> bytes:
         try:

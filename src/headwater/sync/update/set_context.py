@@ -3,14 +3,13 @@
 import msgspec
 
 from headwater.errors import HeadwaterError, SourceFault
-from headwater.progress import each_of_set
 from headwater.storage.transaction import Transaction
 from headwater.sync.connection import AnotherSet, Scope
 from headwater.sync.linked_resources import forget_listing
 from headwater.sync.lists.entries import ListContext, any_patches_alone, keep_dataset_flags, keep_links, scope_origins
 from headwater.sync.lists.position import Position
 from headwater.sync.packages.dump_documents import DumpLists
-from headwater.sync.reports import SetReport
+from headwater.sync.reports import SetReport, each_of_set
 from headwater.sync.sets.moved_sets import is_move, moved_elsewhere, take_along
 from headwater.sync.sets.polling import ask_for_offer, place_of
 from headwater.sync.state import (
@@ -35,7 +34,7 @@ class SetContext:
     """The state of one set in a run: `row` is what is remembered, `offer` what is worked with, `report` the result."""
 
     def __init__(self, context: RunContext, row: SetRow, scope: Scope) -> None:
-        self.run = msgspec.structs.replace(context, each=each_of_set(context.each, row.name))
+        self.run = msgspec.structs.replace(context, each=each_of_set(context.each, row.name, context.source))
         self.row = row
         self.offer = row.offer
         self.scope = scope
