@@ -36,7 +36,7 @@ def test_a_source_that_empties_its_files_is_held_back(source: Source, many: Site
     for _ in range(2):
         ran = go(source.base, dest)
         (note,) = [one.message for one in ran.notices if one.rule == "DST-B4"]
-        assert note.startswith("40 updates are held back, 100% of what is held would become empty: --max-update 1.00")
+        assert note.startswith("40 updates are held back, 100% of what is held would become empty: --max-update 100%")
         assert (ran.status, ran.one.held_back, ran.one.updated, ran.one.failed) == (FAILED, 40, 0, 0)
         assert tree(dest) == before
     status = copy_status(dest)
@@ -106,7 +106,7 @@ def test_all_updates_count_where_the_user_names_a_share(source: Source, many: Si
     overwrite(many, 30, b"encrypted")
     ran = go(source.base, dest, max_update=0.5)
     (note,) = [one.message for one in ran.notices if one.rule == "DST-B4"]
-    assert note.startswith("30 updates are held back, 75% of what is held would be overwritten: --max-update 0.75")
+    assert note.startswith("30 updates are held back, 75% of what is held would be overwritten: --max-update 75%")
     assert (ran.status, ran.one.held_back, ran.one.updated) == (FAILED, 30, 0)
     ran = go(source.base, dest, max_update=0.75)
     assert (ran.status, ran.one.held_back, ran.one.updated) == (DONE, 0, 30)
