@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -278,45 +279,53 @@ def _copy_of_stated_types(folder: Path, stated: dict[str, str]) -> None:
         assert run(["sync", url, str(folder / "copy"), "--quiet"]) == Exit.DONE
 
 
-def test_media_types_that_are_served_are_those_of_the_lists(server: str, tmp_path: Path) -> None:
-    """Of every extension that has one, of odd names, and of a copy whose source says other types than names do."""
-    port, files, state = free_port(), tmp_path / "files", tmp_path / "state"
-    base_url = f"http://127.0.0.1:{port}/rs"
-    hub = Subscriber()
-    files.mkdir()
+STATED = {
+    "a/metadata.xml": "application/oai_dc+xml",
+    "b/metadata.xml": "application/oai_dc+xml",
+    "b/other.xml": "application/xml",
+    "c.csv": "text/plain",
+    "odd/one.txt": "text/x-one",
+    "odd/two.txt": "text/x-one",
+    'odd (x)/$1 "quoted\\.dat': "application/x-odd",
+    "k/same.dat": "application/x-k",
+    "l/same.dat": "application/x-l",
+    "é/ü.dat": "application/x-k",
+    "p.txt": "text/plain; charset=utf-8",
+    "hostile.dat": 'text/x; a="; } location / { return 200; } #"',
+}
+
+
+def tree_of_odd_types(folder: Path, base_url: str, hub: str) -> list[tuple[str, str | None]]:
+    """A static tree with names and types of all kinds: the path of each resource below its base URL, its type."""
+    (folder / "files").mkdir()
     for name in (*ODD, *(f"f.{one}" for some in MEDIA_TYPES.values() for one in some.split())):
-        (files / name).write_bytes(b"content of " + name.encode())
-    stated = {
-        "a/metadata.xml": "application/oai_dc+xml",
-        "b/metadata.xml": "application/oai_dc+xml",
-        "b/other.xml": "application/xml",
-        "c.csv": "text/plain",
-        "odd/one.txt": "text/x-one",
-        "odd/two.txt": "text/x-one",
-        'odd (x)/$1 "quoted\\.dat': "application/x-odd",
-        "k/same.dat": "application/x-k",
-        "l/same.dat": "application/x-l",
-        "é/ü.dat": "application/x-k",
-        "p.txt": "text/plain; charset=utf-8",
-        "hostile.dat": 'text/x; a="; } location / { return 200; } #"',
-    }
-    _copy_of_stated_types(tmp_path, stated)
-    config = tmp_path / "source.toml"
+        (folder / "files" / name).write_bytes(b"content of " + name.encode())
+    _copy_of_stated_types(folder, STATED)
+    config = folder / "source.toml"
     config.write_text(
-        f'state = "state"\nto = "out"\nbase_url = "{base_url}"\n[notify]\nhubs = ["{hub.url}/a%2Fb?it\'s=$1"]\n'
-        '[[set]]\nfiles = "files"\nhidden = true\n'
+        f'state = "state"\nto = "out"\nbase_url = "{base_url}"\n[notify]\nhubs = ["{hub}/a%2Fb?it\'s=$1"]\n'
+        '[[set]]\nfiles = "files"\nhidden = true\ntypes = { "f.t*" = "application/x-t", "x.*" = "text/x-x" }\n'
         '[[set]]\nname = "copied"\ncopy = "copy"\n'
     )
     assert run(["publish", str(config), "--quiet"]) == Exit.DONE
+    found = []
+    for name in ("files", "copied"):
+        for one in Tree(folder / "out", base_url, name).entries(f"{name}/resourcelist.xml"):
+            found.append((one.loc.removeprefix(base_url), one.type))
+    assert len(found) == len(ODD) + len(STATED) + sum(len(one.split()) for one in MEDIA_TYPES.values())
+    return found
+
+
+def test_media_types_that_are_served_are_those_of_the_lists(server: str, tmp_path: Path) -> None:
+    """Of every extension that has one, of odd names, and of a copy whose source says other types than names do."""
+    port, hub = free_port(), Subscriber()
+    base_url = f"http://127.0.0.1:{port}/rs"
+    listed = tree_of_odd_types(tmp_path, base_url, hub.url)
     hub.close()
-    with serving(server, state, tmp_path / "server", port) as client:
-        count = 0
-        for name in ("files", "copied"):
-            for one in Tree(tmp_path / "out", base_url, name).entries(f"{name}/resourcelist.xml"):
-                status, headers, _body = client.get(one.loc.removeprefix(f"http://127.0.0.1:{port}"))
-                assert (status, headers["content-type"]) == (200, one.type), one.loc
-                count += 1
-        assert count == len(ODD) + len(stated) + sum(len(one.split()) for one in MEDIA_TYPES.values())
+    with serving(server, tmp_path / "state", tmp_path / "server", port) as client:
+        for path, kind in listed:
+            status, headers, _body = client.get(f"/rs{path}")
+            assert (status, headers["content-type"]) == (200, kind), path
         for topic in ("files/frameworknotification.xml", "copied/changenotification.xml"):
             status, headers, body = client.get(f"/rs/{topic}", Accept_Encoding="gzip")
             assert (status, headers["content-type"]) == (200, "application/xml")
@@ -325,3 +334,23 @@ def test_media_types_that_are_served_are_those_of_the_lists(server: str, tmp_pat
             assert headers["link"] == links
         assert client.get("/rs/robots.txt")[1]["content-type"].split(";")[0] == "text/plain"
         assert client.get("/rs/files/resources/.headwater-tmp-1")[0] == 404
+
+
+def test_what_apache_and_caddy_are_told_has_the_media_types_of_the_lists(tmp_path: Path) -> None:
+    """Without these servers: sections and blocks are closed, and the last expression that fits a path has its type."""
+    hub = Subscriber()
+    listed = tree_of_odd_types(tmp_path, "http://127.0.0.1/rs", hub.url)
+    hub.close()
+    apache, caddyfile = ((tmp_path / "state" / name).read_text() for name in ("apache.conf", "Caddyfile"))
+    assert re.findall(r"^</?(\w+)", apache, re.MULTILINE)[::2] == re.findall(r"^</(\w+)", apache, re.MULTILINE)
+    lines = [one.rstrip() for one in caddyfile.splitlines()]
+    assert sum(one.endswith(" {") for one in lines) == sum(one.strip() == "}" for one in lines)
+    for octets, text in ((True, apache), (False, caddyfile.partition("# Documents lie")[0])):
+        form = r'<LocationMatch "\^/rs(.*)\$">\s+ForceType "(.*)"' if octets else r"path_regexp `\^(.*)\$`\n.* \"(.*)\""
+        told = [(re.sub(r"\\x\{(\w+)\}", lambda one: re.escape(chr(int(one[1], 16))), where), kind)
+                for where, kind in re.findall(form, text)]  # fmt: skip
+        assert len(told) > 100
+        for path, kind in listed:
+            name = unquote(path, "latin-1" if octets else "utf-8")  # one octet is one character to Apache
+            fitting = ["application/octet-stream", *(one for where, one in told if re.fullmatch(where, name))]
+            assert fitting[-1] == kind, path

@@ -43,7 +43,7 @@ LINES = {
     "publish": 5_559,
     "rdf": 2_019,
     "simulate": 822,
-    "source": 5_344,
+    "source": 5_345,
     "spec": 3_648,
     "storage": 1_949,
     "sync": 16_509,

@@ -2,7 +2,7 @@
 
 They lie in the state folder, which nobody serves, and are written anew when something in them changes. A new set or a
 new file changes nothing in them: they have the media types of all names that the program knows. Only resources with
-another type than their names say, those of copies, have rules of their own.
+another type than their names say, of copies or by `types`, have rules of their own.
 """
 
 import re
@@ -60,7 +60,8 @@ def write_web_server_files(config: SourceConfig, site: Site, catalog: Catalog, l
         return []
     rules, there = list[TypeRule](), {one.name for one in catalog.sets()}
     for one in config.sets:
-        if one.copy is not None and config.place_of(one) is not None and one.name in there:
+        has_types = one.copy is not None or one.types is not None or one.types_file is not None
+        if has_types and config.place_of(one) is not None and one.name in there:
             rules += _stated_types(one.name, catalog, listener)
     hubs = () if config.notify is None else config.notify.hubs
     links = [f', <{hub.replace("$", "%24")}>; rel="hub"'.replace("'", "%27") for hub in hubs]
