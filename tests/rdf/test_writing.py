@@ -38,6 +38,31 @@ def test_every_syntax_says_the_same(syntax: Syntax, tmp_path: Path) -> None:
             written(tmp_path, TRIPLES + GRAPH, syntax)
 
 
+NAMESPACES = """<http://x.org/s> <http://www.w3.org/1999/02/22-rdf-syntax-ns#type> <http://xmlns.com/foaf/0.1/Person> .
+<http://x.org/s> <http://xmlns.com/foaf/0.1/name> "S" .
+<http://x.org/s> <http://my.org/terms#born> "1950-01-01"^^<http://www.w3.org/2001/XMLSchema#date> .
+<http://x.org/s> <http://other.org/no-name/1> "x" .
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("turtle", (b"@prefix foaf: <http://xmlns.com/foaf/0.1/>", b"foaf:Person", b"ns1:born", b"^^xsd:date")),
+        ("trig", (b"@prefix ns1: <http://my.org/terms#>", b"foaf:name")),
+        ("rdfxml", (b'xmlns:foaf="http://xmlns.com/foaf/0.1/"', b"<foaf:name>", b"<ns1:born ")),
+    ],
+)
+def test_namespaces_have_prefixes(name: str, said: tuple[bytes, ...], tmp_path: Path) -> None:
+    """The usual one of a vocabulary; others are numbered in the order of their IRIs, so that octets stay the same."""
+    text = NAMESPACES if name != "rdfxml" else NAMESPACES.replace("no-name/1", "no-name/p")
+    syntax = next(one for one in SYNTAXES if one.name == name)
+    first = written(tmp_path, text, syntax)
+    assert all(one in first for one in said), first.decode()
+    assert b"skos" not in first
+    assert written(tmp_path, "".join(reversed(text.splitlines(keepends=True))), syntax) == first
+
+
 @pytest.mark.parametrize(
     "line",
     ['<http://e.org/a> <http://e.org/1> "x" .\n', '<http://e.org/a> <http://e.org/p> "\\u0001" .\n'],

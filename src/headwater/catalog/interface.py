@@ -131,6 +131,18 @@ class Accepted(msgspec.Struct, frozen=True):
     ignored: tuple[str, ...] = ()
 
 
+CLOCKS_DIFFER_SECONDS = 10.0
+"""By so much the clocks of two machines may differ."""
+
+
+def ahead_seconds(last_at: dt.datetime | None, now: dt.datetime) -> float:
+    """How far the newest time of a set lies ahead of a clock that was set back since; 0 where two clocks may differ so.
+
+    As far do the times of the next changes."""
+    ahead = 0.0 if last_at is None else (last_at - now).total_seconds()
+    return ahead if ahead > CLOCKS_DIFFER_SECONDS else 0.0
+
+
 class SetState(msgspec.Struct, frozen=True, kw_only=True):
     """One set: `opened_at` None while it is loading; `last_seq` and `last_at` of the newest change or mark."""
 

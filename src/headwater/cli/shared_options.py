@@ -246,12 +246,15 @@ describes_a_set = options(
         "Also keep past documents, and archives that list them: the Resource List once a day.",
         default=None,
     ),
+    option(
+        "--lenient", "With --dataset: leave out bad lines of N-Quads and N-Triples, and say how many.", default=None
+    ),
 )
 """What one set of resources is."""
 
 DESCRIBING = (
     *("describedby", "include", "exclude", "hidden", "settle_seconds", "max_delete", "hashes"),
-    *("dump", "change_dump", "patch", "archive"),
+    *("dump", "change_dump", "patch", "archive", "lenient"),
 )
 """What the options of `describes_a_set` are called, here and in a `SetConfig`."""
 

@@ -100,7 +100,7 @@ class DatasetState(msgspec.Struct, frozen=True, kw_only=True):
     """The newest state of a dataset that is recorded: the change `seq` announced it.
 
     The patches of the changes from `first` on, in order, make it of nothing (TIM-08). `sha256` is that of the
-    canonical N-Quads.
+    canonical N-Quads. So many bad statements are `left_out` of it.
     """
 
     seq: int
@@ -109,6 +109,7 @@ class DatasetState(msgspec.Struct, frozen=True, kw_only=True):
     octets: int
     quads: int
     counts: DatasetCounts
+    left_out: int = 0
 
     def row(self) -> StateRow:
         """The row that it is kept in."""
@@ -188,7 +189,8 @@ FAULT_KEY: Final[RowKey] = ("dataset", "fault")
 class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A dataset as it is recorded: so many `patches` lead to it, the first of them that of the change `first`.
 
-    `fault` is why it is not up to date: what it is made of cannot be read, or the patches do not lead to it.
+    So many bad statements of what it is made of are `left_out`. `fault` is why it is not up to date: what it is made of
+    cannot be read, or the patches do not lead to it.
     """
 
     set: str
@@ -197,6 +199,7 @@ class DatasetStatus(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     patches: int
     first: int
+    left_out: int = 0
     fault: str | None = None
 
 
@@ -217,6 +220,7 @@ def dataset_statuses(catalog: Catalog, names: Collection[str] = ()) -> Iterator[
             sha256=state.sha256 if state is not None else "",
             patches=counts.get(name, 0),
             first=state.first if state is not None else 0,
+            left_out=state.left_out if state is not None else 0,
             fault=fault,
         )
 

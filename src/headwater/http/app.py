@@ -173,7 +173,7 @@ class Application:
                 *_OWN_ROUTES,
                 page_of("health", b"application/json", self.health),
                 *DocumentHandler(self._access).routes(),
-                files.route() if contents is None else content_route(self._access, contents),
+                *(files.routes() if contents is None else (content_route(self._access, contents),)),
                 *routes,
             ],
             source.site.base_path.encode("ascii"),

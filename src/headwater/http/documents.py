@@ -7,19 +7,20 @@ always belongs together, whatever is published meanwhile: the octets of one vers
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from types import MappingProxyType
 from weakref import ref
 
 import msgspec
 
+from headwater.datasets.rows import DATASET_TYPE
 from headwater.http import responses
 from headwater.http.requests import accepts_gzip
+from headwater.http.resources import choose, header_link
 from headwater.http.responses import INERT, Head, Representation, Response, line, not_published, validators
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
 from headwater.http.source_access import SourceAccess
-from headwater.publish.document_names import CAPABILITIES, CHANNELS, CacheRule, Channel
+from headwater.publish.document_names import CAPABILITIES, CHANNELS, DATASET_FORMS, CacheRule, Channel
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
     ROBOTS,
@@ -50,14 +51,14 @@ class CachedDocument(msgspec.Struct, frozen=True, gc=False):
 class DocumentCache:
     """The documents of a store. `look` and `open` may wait for the disk, and may be called from any thread.
 
-    The other methods do not wait, and belong to one thread. `links` are further header lines of documents. `rule` is
+    The other methods do not wait, and belong to one thread. `links` gives further header lines of a document. `rule` is
     the cache rule of a document: IMMUTABLE counts for closed ones, and open ones are revalidated.
     """
 
     def __init__(
         self,
         store: FolderStore,
-        links: Mapping[str, Head] = MappingProxyType({}),
+        links: Callable[[StoredObject], Head] = lambda _stored: b"",
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -140,7 +141,7 @@ class DocumentCache:
         if rule == IMMUTABLE and (mark is None or not mark.is_closed):
             # a cache would keep an open one for a year (AMB-62), whatever the catalog has closed since
             rule = REVALIDATE
-        more = line(b"cache-control", rule) + self._links.get(stored.name, b"")
+        more = line(b"cache-control", rule) + self._links(stored)
         document = CachedDocument(
             stored,
             _form(stored, Coding.IDENTITY, stated, second, more),
@@ -196,13 +197,7 @@ class DocumentHandler:
     def __init__(self, access: SourceAccess) -> None:
         self._access = access
         self._source = access.source
-        site = access.source.site
-        links = {  # these documents are resources
-            dataset_name(one.name): responses.leads_to(site.url(capability_list_name(one.name)))
-            for one in site.sets
-            if one.dataset
-        }
-        self._cache = DocumentCache(access.source.store, links)
+        self._cache = DocumentCache(access.source.store, self._dataset_links)
 
     def routes(self) -> Iterator[Route]:
         """The rows of the documents."""
@@ -214,6 +209,58 @@ class DocumentHandler:
                 cache=cache,
                 when_published=True,
             )
+        for stem in DATASET_FORMS:
+            yield Route(
+                name="document",
+                pattern=f"/{{set}}/{stem}",
+                handler=partial(self._preferred, stem),
+                cache=REVALIDATE,
+                when_published=True,
+            )
+
+    async def _preferred(self, stem: str, request: HttpRequest) -> Response:
+        """The syntax of a dataset, or of its description, that the client prefers."""
+        name = request.match.set_name
+        assert name is not None
+        there = await self._access.read(self._forms, name, stem) if self._source.site.settings(name).dataset else []
+        if not there:
+            return self._missing(f"{name}/{stem}", name)
+        chosen = choose(request.fields.accept, [kind for _file, kind in there])
+        vary = line(b"vary", b"Accept")
+        if chosen is None:
+            lines = (f"{self._source.site.url(file)} {kind}" for file, kind in there)
+            return responses.text(406, "no representation is acceptable; there are:\n" + "\n".join(lines), vary)
+        file = there[chosen][0]
+        match = msgspec.structs.replace(request.match, name=file)
+        response = await self.answer(msgspec.structs.replace(request, match=match))
+        response.head += vary + line(b"content-location", self._source.site.url(file).encode("ascii"))
+        return response
+
+    def _forms(self, name: str, stem: str) -> list[tuple[str, str]]:
+        """The documents of a dataset by a generic name, with their media types: those of its present state."""
+        forms = [(f"{name}/{file}", kind) for file, kind in DATASET_FORMS[stem]]
+        marks = [decode_mark(self._source.store.mark(file)) for file, _kind in forms]
+        least = 0 if marks[0] is None else marks[0].seq
+        return [one for one, mark in zip(forms, marks, strict=True) if mark is not None and mark.seq >= least]
+
+    def _dataset_links(self, stored: StoredObject) -> Head:
+        """What a resource, or what is one in another syntax, leads to: the lists, what describes it, the other ones."""
+        site, (name, _, file) = self._source.site, stored.name.partition("/")
+        stem = next((stem for stem, forms in DATASET_FORMS.items() if file in dict(forms)), None)
+        if stem is None or not (settings := site.settings(name)).dataset:
+            return b""
+        links: list[tuple[str | None, str, str | None]] = [(site.url(f"{name}/{stem}"), "canonical", None)]
+        links += [(site.url(one), "alternate", kind) for one, kind in self._forms(name, stem) if one != stored.name]
+        if stem == "description":
+            links.append((site.url(dataset_name(name)), "describes", DATASET_TYPE))
+        else:
+            links.insert(0, (site.url(capability_list_name(name)), "resourcesync", None))
+            about = {site.url(f"{name}/{one}"): kind for one, kind in DATASET_FORMS["description"]}
+            links += [(href, "describedby", kind) for href, kind in about.items()]
+            links += [] if settings.describedby in about else [(settings.describedby, "describedby", None)]
+            links += [(settings.licence, "license", None)]
+        said = ", ".join(header_link(href, rel, kind) for href, rel, kind in links if href is not None)
+        return line(b"link", said.encode("ascii"))
 
     async def answer(self, request: HttpRequest) -> Response:
         """The response to a request for a document."""

@@ -12,21 +12,25 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate
+from urllib.parse import quote
 
 import msgspec
 
 from headwater.catalog.content import ContentChanged, NoContent, recorded_blocks
 from headwater.catalog.interface import Metadata, Resource
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StoreFault
 from headwater.http import responses
 from headwater.http.requests import weights
 from headwater.http.responses import Head, Representation, Response, content_lines, leads_to, line, validators
 from headwater.http.routes import BRIEF, HttpRequest, Match, Route
 from headwater.http.source_access import SourceAccess
 from headwater.ingest.content import GONE, OpenFile, ResourceFolder
+from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.link_rules import Variant, generic_of, is_variant, variants_of
 from headwater.publish.site import capability_list_name
 from headwater.source.health import ContentProvider
+from headwater.spec.records import Link
 
 # generic URIs: only what the set holds and what its settings take is a representation, so that a generic URI leads
 # nowhere else than the URIs of the set do. A resource of its own at the generic URI is never looked for here: it wins.
@@ -136,6 +140,99 @@ class _GenericResources:
         return self._access.source.site.resource_prefix(name) + uri
 
 
+# what describes a resource: the links of its entry in the lists, as `Link` header (RFC 8288) and linkset (RFC 9264)
+
+SIGNPOSTS = frozenset(
+    {"author", "cite-as", "collection", "describedby", "describes", "item", "license", "profile", "type"}
+)
+"""Relations whose links stand in the header of a resource, too (FAIR Signposting)."""
+LINK_OCTETS = 4_096
+"""So much all `Link` headers of a resource take, of which the lists say what describes it."""
+LINKS_SECONDS = 60.0
+"""After this time the catalog is asked again for links that depend on other resources, or on what was announced."""
+_LINKSET = "application/linkset+json"
+_UNRESERVED = "%/:?#[]@!$&'()*+,;=~"
+_media_type = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}").fullmatch
+
+
+def header_link(href: str, rel: str, kind: str | None = None) -> str:
+    """A link as the header `Link` has it."""
+    told = f'; type="{kind}"' if kind is not None and _media_type(kind) else ""
+    return f'<{quote(href, safe=_UNRESERVED)}>; rel="{rel}"{told}'
+
+
+class Signposts:
+    """The links of resources as the lists have them."""
+
+    def __init__(self, access: SourceAccess) -> None:
+        self._access = access
+        self._added: dict[str, AddedLinks] = {}
+
+    def route(self) -> Route:
+        """The row of the linksets."""
+        return Route(
+            name="linkset",
+            pattern="/{set}/linkset/{path}",
+            handler=self._linkset,
+            media_type=_LINKSET.encode("ascii"),
+            cache=BRIEF,
+            when_published=True,
+        )
+
+    async def head(self, name: str, resource: Resource, others: Head) -> Head:
+        """The header of a resource, beside `others`: what has no room leads to the linkset. Raises StoreFault."""
+        links = await self._links(name, resource)
+        texts = [header_link(one.href, one.rel, one.type) for one in links if one.rel in SIGNPOSTS]
+        room, whole = LINK_OCTETS - len(others), line(b"link", ", ".join(texts).encode("ascii"))
+        if not texts or len(whole) <= room:
+            return whole if texts else b""
+        href = self._access.source.site.url(f"{name}/linkset/{resource.uri}")
+        rest = header_link(href, "linkset", _LINKSET)
+        room -= len(line(b"link", rest.encode("ascii")))
+        sums = accumulate(len(one) + 2 for one in texts)
+        fitting = [one for one, octets in zip(texts, sums, strict=True) if octets <= room]
+        return line(b"link", ", ".join([*fitting, rest]).encode("ascii")) if room >= 0 else b""
+
+    async def _links(self, name: str, resource: Resource) -> Sequence[Link]:
+        source = self._access.source
+        if name not in self._added:
+            self._added[name] = AddedLinks(source.site, source.site.settings(name), source.catalog)
+
+        def read() -> Sequence[Link]:
+            (row,) = self._added[name].to([resource], EntryPlace.RESOURCE_LIST)
+            return row.metadata.links
+
+        return await self._access.ask(read) if source.catalog.is_remote else read()
+
+    async def _linkset(self, request: HttpRequest) -> Response:
+        match = request.match
+        assert match.set_name is not None
+        source = self._access.source
+        found = (
+            await look_up(self._access, match.set_name, match.name)
+            if source.takes(match.set_name, match.path)
+            else None
+        )
+        if found is None:
+            return responses.text(404, "no such resource")
+        anchor = source.site.resource_prefix(match.set_name) + found.uri
+        targets: dict[str, list[dict[str, str]]] = {}
+        for one in await self._links(match.set_name, found):
+            kind = {} if one.type is None else {"type": one.type}
+            targets.setdefault(one.rel, []).append({"href": one.href, **kind})
+        context = [{"anchor": anchor, **targets}] if targets else []
+        return request.respond(200, msgspec.json.encode({"linkset": context}))
+
+
+async def look_up(access: SourceAccess, set_name: str, relative: str) -> Resource | None:
+    """The resource as the catalog holds it. Only a catalog beyond a network is waited for in a thread."""
+    catalog = access.source.catalog
+    found = (
+        await access.ask(catalog.get, set_name, [relative]) if catalog.is_remote else catalog.get(set_name, [relative])
+    )
+    return found.get(relative)
+
+
 # files, and what a provider makes
 
 KEPT = 50_000
@@ -163,13 +260,16 @@ class FileHandler:
         self._source = access.source
         self._folders = {name: ResourceFolder(folder) for name, folder in folders.items()}
         self._links, self._own_links = _links_to_lists(access), own_links
-        self._known: OrderedDict[tuple[str, str], tuple[State, Representation]] = OrderedDict()
+        self._signposts = Signposts(access)
+        self._linked = {one.name for one in access.source.site.sets if one.links.described}
+        self._linked |= access.source.push_names | access.source.copied_names
+        self._known: OrderedDict[tuple[str, str], tuple[State, Representation, float]] = OrderedDict()
         self._on_fault = on_fault
         self._generic = _GenericResources(access)
 
-    def route(self) -> Route:
-        """The row of the resources."""
-        return _resource_route(self.answer)
+    def routes(self) -> tuple[Route, ...]:
+        """The rows of the resources, and of what describes them."""
+        return _resource_route(self.answer), self._signposts.route()
 
     async def answer(self, request: HttpRequest) -> Response:
         """The response; 503 when a catalog that has to be asked does not answer."""
@@ -188,11 +288,14 @@ class FileHandler:
         assert set_name is not None
         key = set_name, relative
         known, resource = self._known.get(key), None
+        if known is not None and set_name in self._linked and known[2] < time.monotonic() - LINKS_SECONDS:
+            with suppress(StoreFault):
+                resource = await look_up(self._access, set_name, relative)
         is_taken = known is not None and set_name not in self._source.changing_names
         if not is_taken and not self._source.takes(set_name, match.path):
             return responses.text(404, "no such resource")
         if known is None:
-            resource = await self._look_up(set_name, relative)
+            resource = await look_up(self._access, set_name, relative)
             if resource is None:
                 return responses.text(404, "no such resource", self._own_links(set_name, relative))
         try:
@@ -201,11 +304,11 @@ class FileHandler:
             return self._unreadable(fault, set_name, relative)
         is_given = False
         try:
-            if known is not None and known[0] == file.key:
+            if known is not None and known[0] == file.key and resource is None:
                 self._known.move_to_end(key)
                 form = known[1]
             else:
-                resource = resource or await self._look_up(set_name, relative)
+                resource = resource or await look_up(self._access, set_name, relative)
                 if resource is None:
                     self._known.pop(key, None)
                     return responses.text(404, "no such resource")
@@ -213,6 +316,7 @@ class FileHandler:
                 if not is_recorded and set_name in self._source.copied_names:
                     return responses.text(503, _CHANGED, line(b"retry-after", b"10"))
                 links = self._links[set_name] + self._own_links(set_name, relative)
+                links += await self._signposts.head(set_name, resource, links)
                 at, stated = file.state, resource.metadata
                 digest = _DIGEST.search(stated.hash) if is_recorded and stated.hash else None
                 # With the change time: the same size under a restored modification time is another state.
@@ -221,7 +325,7 @@ class FileHandler:
                 second = at.st_mtime_ns // 1_000_000_000
                 form = _representation(stated, etag, second, at.st_size, links, is_exact=True)
                 if is_recorded:
-                    self._known[key] = file.key, form
+                    self._known[key] = file.key, form, time.monotonic()
                     self._known.move_to_end(key)
                     if len(self._known) > KEPT:
                         self._known.popitem(last=False)
@@ -233,16 +337,6 @@ class FileHandler:
         finally:
             if not is_given:
                 file.close()
-
-    async def _look_up(self, set_name: str, relative: str) -> Resource | None:
-        """The resource as the catalog holds it. Only a catalog beyond a network is waited for in a thread."""
-        catalog = self._source.catalog
-        found = (
-            await self._access.ask(catalog.get, set_name, [relative])
-            if catalog.is_remote
-            else catalog.get(set_name, [relative])
-        )
-        return found.get(relative)
 
     async def _is_recorded(self, set_name: str, resource: Resource, file: OpenFile) -> bool:
         """Whether the file has the recorded octets: by its signature, or by its digest in sets that publish copies.

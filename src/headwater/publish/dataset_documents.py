@@ -1,12 +1,16 @@
 """Publishes the files of an RDF dataset: patches, the dataset, its description, before the lists that name them.
 
-It is described in Turtle, by the vocabularies VoID and DCAT (TIM-10).
+It is described by the vocabularies VoID and DCAT (TIM-10), in Turtle and as JSON-LD. A small dataset is there in
+further syntaxes, too: `http/documents.py` answers by `Accept` with one of them.
 """
 
 import datetime as dt
+import json
 import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headwater.datasets.dataset_folder import DatasetFolder, blocks_of
 from headwater.datasets.rows import (
@@ -15,74 +19,150 @@ from headwater.datasets.rows import (
     patches_from,
     read_dataset,
 )
-from headwater.publish.site import SetSettings, Site, dataset_name, dataset_patch_name, description_name
+from headwater.publish.document_names import DATASET_FORMS
+from headwater.publish.site import (
+    SetSettings,
+    Site,
+    change_list_name,
+    dataset_name,
+    dataset_patch_name,
+    description_name,
+    is_url,
+)
 from headwater.publish.store_writer import DocumentMark, PublicationJob, decode_mark
-from headwater.rdf import N_QUADS_DIFF
+from headwater.rdf import N_QUADS_DIFF, PREFIXES, BadRdf
 from headwater.spec.times import format_datetime
 from headwater.storage.object_store import ObjectKind
 
-TURTLE: Final = ObjectKind("text/turtle; charset=utf-8", has_gzip=True)
+FORMS_OCTETS: Final = 4 << 20
+"""A dataset of more is published as N-Quads alone: each further syntax is written, read again and compared for each
+change, in about a second for so many octets."""
 MOST_PARTITIONS: Final = 100
 """Of properties, classes and graphs each, the largest first."""
-_PREFIXES: Final = {
-    "dcat": "http://www.w3.org/ns/dcat#",
-    "dcterms": "http://purl.org/dc/terms/",
-    "foaf": "http://xmlns.com/foaf/0.1/",
-    "sd": "http://www.w3.org/ns/sparql-service-description#",
-    "spdx": "http://spdx.org/rdf/terms#",
-    "void": "http://rdfs.org/ns/void#",
-    "xsd": "http://www.w3.org/2001/XMLSchema#",
-}
+_PREFIXES: Final = {one: PREFIXES[one] for one in ["dcat", "dcterms", "foaf", "rdfs", "sd", "spdx", "void", "xsd"]}
+_MEDIA_TYPES: Final = "https://www.iana.org/assignments/media-types/"
 _UNFIT = re.compile(r'[\x00-\x20<>"{}|^`\\]')
 _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def description(site: Site, settings: SetSettings, state: DatasetState, at: dt.datetime) -> bytes:
-    """The description of a dataset that changed last at this time."""
-    name = settings.name
+def description(site: Site, settings: SetSettings, state: DatasetState, at: dt.datetime) -> dict[str, Any]:
+    """The description of a dataset that changed last at this time, as JSON-LD."""
+    name, counts = settings.name, state.counts
     about, dataset = site.url(description_name(name)), site.url(dataset_name(name))
-    lines = [f"@prefix {prefix}: <{iri}> ." for prefix, iri in _PREFIXES.items()]
-    lines += ["", f"<{about}> a void:DatasetDescription ;", f"    foaf:primaryTopic <{about}#dataset> .", ""]
-    lines.append(f"<{about}#dataset> a void:Dataset, dcat:Dataset ;")
-    title = "".join(_ESCAPES.get(one, one if one.isprintable() else " ") for one in settings.title or name)
-    lines.append(f'    dcterms:title "{title}" ;')
-    if settings.licence is not None:
-        lines.append(f"    dcterms:license <{settings.licence}> ;")
-    lines.append(f'    dcterms:modified "{format_datetime(at)}"^^xsd:dateTime ;')
-    lines.append(f"    void:triples {state.quads} ;")
-    lines.append(f"    void:dataDump <{dataset}> ;")
-    counts = state.counts
-    if "properties" not in counts.incomplete:
-        lines.append(f"    void:properties {len(counts.properties)} ;")
-    if "classes" not in counts.incomplete:
-        lines.append(f"    void:classes {len(counts.classes)} ;")
-    for iri, count in _largest(counts.classes):
-        lines.append(f"    void:classPartition [ void:class <{iri}> ; void:entities {count} ] ;")
-    for iri, count in _largest(counts.properties):
-        lines.append(f"    void:propertyPartition [ void:property <{iri}> ; void:triples {count} ] ;")
-    for iri, count in _largest(counts.graphs):
-        graph = f"sd:graph [ a void:Dataset ; void:triples {count} ]"
-        lines.append(f"    sd:namedGraph [ sd:name <{iri}> ; {graph} ] ;")
-    lines.append(f"    dcat:distribution <{about}#dump> .")
-    lines += [
-        "",
-        f"<{about}#dump> a dcat:Distribution ;",
-        f"    dcat:downloadURL <{dataset}> ;",
-        f"    dcat:accessURL <{dataset}> ;",
-        f"    dcat:mediaType <https://www.iana.org/assignments/media-types/{DATASET_TYPE}> ;",
-        f"    dcat:byteSize {state.octets} ;",
-        "    spdx:checksum [",
-        "        spdx:algorithm spdx:checksumAlgorithm_sha256 ;",
-        f'        spdx:checksumValue "{state.sha256}"^^xsd:hexBinary',
-        "    ] .",
-        "",
-    ]
-    return "\n".join(lines).encode()
+    told: dict[str, Any] = {
+        "dcterms:title": _text(settings.title or name, settings.language),
+        "dcterms:description": settings.description and _text(settings.description, settings.language),
+        "dcterms:creator": [_agent(one) for one in settings.creator],
+        "dcterms:publisher": settings.publisher and _agent(settings.publisher),
+        "dcterms:identifier": settings.identifier and _text(settings.identifier),
+        "dcterms:license": settings.licence and {"@id": settings.licence},
+        "dcterms:provenance": _left_out(state.left_out),
+        "dcterms:modified": {"@value": format_datetime(at), "@type": "xsd:dateTime"},
+        "void:triples": state.quads,
+        "void:dataDump": {"@id": dataset},
+        "void:sparqlEndpoint": settings.endpoint and {"@id": settings.endpoint},
+        "void:properties": None if "properties" in counts.incomplete else len(counts.properties),
+        "void:classes": None if "classes" in counts.incomplete else len(counts.classes),
+        "void:classPartition": [
+            {"void:class": {"@id": iri}, "void:entities": count} for iri, count in _largest(counts.classes)
+        ],
+        "void:propertyPartition": [
+            {"void:property": {"@id": iri}, "void:triples": count} for iri, count in _largest(counts.properties)
+        ],
+        "sd:namedGraph": [
+            {"sd:name": {"@id": iri}, "sd:graph": {"@type": ["sd:Graph", "void:Dataset"], "void:triples": count}}
+            for iri, count in _largest(counts.graphs)
+        ],
+        "dcat:distribution": [{"@id": f"{about}#dump"}, {"@id": f"{about}#patches"}],
+    }
+    digest = {"@value": state.sha256, "@type": "xsd:hexBinary"}
+    return {
+        "@context": _PREFIXES,
+        "@graph": [
+            {
+                "@id": about,
+                "@type": "void:DatasetDescription",
+                "foaf:primaryTopic": {"@id": f"{about}#dataset"},
+            },
+            {
+                "@id": f"{about}#dataset",
+                "@type": ["void:Dataset", "dcat:Dataset", "sd:Dataset"],
+                **{key: value for key, value in told.items() if value not in (None, [])},
+            },
+            {
+                "@id": f"{about}#dump",
+                "@type": "dcat:Distribution",
+                "dcat:downloadURL": {"@id": dataset},
+                "dcat:accessURL": {"@id": dataset},
+                "dcat:mediaType": {"@id": f"{_MEDIA_TYPES}{DATASET_TYPE}"},
+                "dcat:byteSize": state.octets,
+                "spdx:checksum": {
+                    "spdx:algorithm": {"@id": "spdx:checksumAlgorithm_sha256"},
+                    "spdx:checksumValue": digest,
+                },
+            },
+            {
+                "@id": f"{about}#patches",
+                "@type": "dcat:Distribution",
+                "dcterms:title": _text("Patches from each state to the next, by a ResourceSync Change List", "en"),
+                "dcat:accessURL": {"@id": site.url(change_list_name(name))},
+                "dcat:mediaType": {"@id": f"{_MEDIA_TYPES}{N_QUADS_DIFF}"},
+                "dcterms:conformsTo": {"@id": "http://www.openarchives.org/rs/1.1/resourcesync"},
+            },
+        ],
+    }
+
+
+def _left_out(count: int) -> dict[str, Any] | None:
+    if not count:
+        return None
+    words = f"{count} statements of what the dataset is made of could not be read, and are left out"
+    return {"@type": "dcterms:ProvenanceStatement", "rdfs:label": _text(words, "en")}
+
+
+def _text(text: str, language: str | None = None) -> Any:
+    plain = "".join(one if one.isprintable() or one in _ESCAPES else " " for one in text)
+    return plain if language is None else {"@value": plain, "@language": language}
+
+
+def _agent(text: str) -> dict[str, Any]:
+    return {"@id": text} if is_url(text) else {"@type": "foaf:Agent", "foaf:name": _text(text)}
 
 
 def _largest(counts: dict[str, int]) -> list[tuple[str, int]]:
     fit = [(iri, count) for iri, count in counts.items() if not _UNFIT.search(iri)]
     return sorted(fit, key=lambda one: (-one[1], one[0]))[:MOST_PARTITIONS]
+
+
+def turtle(told: dict[str, Any]) -> str:
+    """The same in Turtle."""
+    lines = [f"@prefix {prefix}: <{iri}> ." for prefix, iri in told["@context"].items()]
+    for node in told["@graph"]:
+        said = [f"{key} {value}" for key, value in _said(node)]
+        lines.append(f"\n<{node['@id']}> " + " ;\n    ".join(said) + " .")
+    return "\n".join(lines) + "\n"
+
+
+def _said(node: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, values in node.items():
+        for value in values if isinstance(values, list) else [values]:
+            if key == "@type":
+                yield "a", value
+            elif key != "@id":
+                yield key, _term(value)
+
+
+def _term(value: Any) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        return '"' + "".join(_ESCAPES.get(one, one) for one in value) + '"'
+    if "@value" in value:
+        return _term(value["@value"]) + (f"@{value['@language']}" if "@language" in value else f"^^{value['@type']}")
+    if "@id" in value:
+        is_short = value["@id"].partition(":")[0] in _PREFIXES
+        return str(value["@id"]) if is_short else f"<{value['@id']}>"
+    return "[ " + " ; ".join(f"{key} {one}" for key, one in _said(value)) + " ]"
 
 
 _DATASET: Final = ObjectKind(DATASET_TYPE, has_gzip=True)
@@ -92,9 +172,9 @@ _PATCH: Final = ObjectKind(N_QUADS_DIFF, has_gzip=True)
 def publish_dataset(job: PublicationJob, folder_of_state: Path) -> tuple[tuple[str, ...], list[str]]:
     """Put the files of a dataset that are not there, or not as they were left, into the store.
 
-    Returns the names of the dataset and its description, and those of all patches of the series. Patches come first:
-    when the dataset is replaced, what leads to it is there; then the lists follow. Raises BrokenSeries, and the store's
-    faults.
+    Returns the names of the dataset, of its other syntaxes and of its description, and those of all patches of the
+    series. Patches come first: when the dataset is replaced, what leads to it is there; then the lists follow. Raises
+    BrokenSeries, and the store's faults.
     """
     folder, writer, is_as_left = DatasetFolder(folder_of_state, job.name), job.store_writer, job.context.is_as_left
     state, patches = read_dataset(job.context.catalog, job.name), list[str]()
@@ -108,14 +188,53 @@ def publish_dataset(job: PublicationJob, folder_of_state: Path) -> tuple[tuple[s
             writer.blocks(name, blocks_of(folder.patch_of(patch)), mark.encode, _PATCH)
     changes = job.context.catalog.changes(job.name, state.seq - 1, 1)
     lastmod, name = changes[0].metadata.lastmod if changes else None, dataset_name(job.name)
+    forms = list(_publish_forms(job, folder, state))
     held = decode_mark(job.context.store.mark(name))
     if held is None or (held.generation, held.seq) != (writer.generation, state.seq) or not is_as_left(name):
         mark = DocumentMark(generation=writer.generation, latest=job.now, seq=state.seq, changed=lastmod)
         writer.blocks(name, blocks_of(folder.dataset_of(state)), mark.encode, _DATASET)
     at = job.snapshot.state.last_at if state.seq == job.snapshot.state.last_seq else None
-    text = description(job.context.site, job.settings, state, changes[0].at if changes else at or job.now)
-    about = description_name(job.name)
+    told = description(job.context.site, job.settings, state, changes[0].at if changes else at or job.now)
     mark = DocumentMark(generation=writer.generation, latest=job.now, seq=state.seq)
-    if not writer.says(about, [text]):
-        writer.blocks(about, [text], mark.encode, TURTLE)
-    return (name, about), patches
+    for (file, kind), text in zip(DATASET_FORMS["description"], (turtle(told), _as_json(told)), strict=True):
+        about = f"{job.name}/{file}"
+        forms.append(about)
+        if not writer.says(about, [text.encode()]):
+            writer.blocks(about, [text.encode()], mark.encode, ObjectKind(f"{kind}; charset=utf-8", has_gzip=True))
+    return (name, *forms), patches
+
+
+def _as_json(told: dict[str, Any]) -> str:
+    return json.dumps(told, ensure_ascii=False, indent=1) + "\n"
+
+
+def _publish_forms(job: PublicationJob, folder: DatasetFolder, state: DatasetState) -> Iterator[str]:
+    """Put a small dataset into the store in further syntaxes, where they are not as they were left; their names."""
+    if state.octets > FORMS_OCTETS:
+        return
+    from headwater.rdf.canonical import write_small_syntax  # takes the RDF library along
+    from headwater.rdf.syntaxes import syntax_of
+
+    has_graphs = bool(state.counts.graphs) or "graphs" in state.counts.incomplete
+    unfit = "dataset.ttl" if has_graphs else "dataset.trig"
+    writer = job.store_writer
+    for file, kind in DATASET_FORMS["dataset"][1:]:
+        name, syntax = f"{job.name}/{file}", syntax_of(kind, file)
+        if file == unfit or syntax is None:
+            continue
+        held = decode_mark(job.context.store.mark(name))
+        if (
+            held is None
+            or (held.generation, held.seq) != (writer.generation, state.seq)
+            or not job.context.is_as_left(name)
+        ):
+            mark = DocumentMark(generation=writer.generation, latest=job.now, seq=state.seq)
+            made = folder.fresh_scratch() / file
+            try:
+                write_small_syntax(folder.dataset_of(state), made, syntax)
+                writer.blocks(name, blocks_of(made), mark.encode, ObjectKind(kind, has_gzip=True))
+            except BadRdf:  # the syntax cannot say all of it
+                continue
+            finally:
+                shutil.rmtree(folder.scratch, ignore_errors=True)
+        yield name

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 import msgspec
 
-from headwater.datasets.rows import DATASET_FILE
+from headwater.datasets.rows import DATASET_FILE, DATASET_TYPE
 from headwater.spec.kinds import RULES, Kind
 
 NUMBER = "{number}"
@@ -77,20 +77,30 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
 
 DESCRIPTION_FILE = "description.ttl"
 """What describes an RDF dataset (TIM-10)."""
+DATASET_FORMS = {
+    "dataset": (
+        (DATASET_FILE, DATASET_TYPE),
+        ("dataset.ttl", "text/turtle"),
+        ("dataset.trig", "application/trig"),
+        ("dataset.jsonld", "application/ld+json"),
+    ),
+    "description": ((DESCRIPTION_FILE, "text/turtle"), ("description.jsonld", "application/ld+json")),
+}
+"""Documents of a dataset in several syntaxes, by generic names: file and media type of each, the usual one first."""
 PATCH_SUFFIX = "nqud"
 """Of N-Quads Unified Diff, the patches of an RDF dataset (NQUD-03)."""
 
 CAPABILITY_LIST = Capability(
     kind=Kind.CAPABILITY_LIST,
     top=SetDocument("capabilitylist.xml", CacheRule.BRIEF),
-    others=(SetDocument(DESCRIPTION_FILE, CacheRule.REVALIDATE),),
+    others=tuple(SetDocument(name, CacheRule.REVALIDATE) for name, _kind in DATASET_FORMS["description"]),
     is_listed=False,
 )
 RESOURCE_LIST = Capability(
     kind=Kind.RESOURCE_LIST,
     top=SetDocument("resourcelist.xml", CacheRule.REVALIDATE),
     parts=SetDocument(f"resourcelist/{NUMBER}.xml", CacheRule.REVALIDATE),
-    others=(SetDocument(DATASET_FILE, CacheRule.REVALIDATE),),
+    others=tuple(SetDocument(name, CacheRule.REVALIDATE) for name, _kind in DATASET_FORMS["dataset"]),
 )
 CHANGE_LIST = Capability(
     kind=Kind.CHANGE_LIST,

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from headwater.catalog.content import ContentReader
-from headwater.catalog.interface import WITHDRAWN, Catalog, SetSnapshot
+from headwater.catalog.interface import WITHDRAWN, Catalog, SetSnapshot, ahead_seconds
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.publish import document_content, plan
@@ -99,6 +99,8 @@ class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
     """The pages that are due and wait for a publication with pages."""
     due_in_seconds: float
     """After how long pages that do not show everything are due (`refresh_seconds`); infinite where none is so."""
+    ahead_seconds: float = 0.0
+    """How far the times of changes lie ahead of the clock, which was set back."""
 
 
 class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -301,6 +303,7 @@ class Publisher:
             pages_stale=stale,
             pages_left=pages.left,
             due_in_seconds=max(SOONEST_SECONDS, settings.refresh_seconds) if stale else math.inf,
+            ahead_seconds=ahead_seconds(job.snapshot.state.last_at, job.now),
         )
 
     def _job(

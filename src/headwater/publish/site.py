@@ -68,6 +68,7 @@ _NAMES = "|".join(re.escape(one.name) for row in CAPABILITIES for one in row.doc
 for _placeholder, _expression in _PLACEHOLDERS.items():
     _NAMES = _NAMES.replace(re.escape(_placeholder), _expression)
 _PART = re.compile(rf"(?:{_NAMES})\Z")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8})*\Z")
 _URL_TEXT = re.compile(r"[!-~]+\Z")
 _UNFIT_IN_URL = re.compile(r"[\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
 
@@ -84,7 +85,8 @@ class SetOptions(msgspec.Struct, frozen=True, kw_only=True):
     What each key means is in `docs/configuration.md`. A page is rendered again after `refresh_changes` events on it, or
     `refresh_seconds` after the first, or after `renew_seconds`, so that its `at` (and with it the changes that a new
     destination must replay) does not grow old. After `rotation_seconds` all pages are rendered anew and the open Change
-    List closed at their `at` (DIT-28, DIT-A1). None stands for never. `licence` is that of an RDF dataset.
+    List closed at their `at` (DIT-28, DIT-A1). None stands for never. Those from `description` on are said of an RDF
+    dataset in its description.
     """
 
     name: str = DEFAULT_SET
@@ -113,7 +115,13 @@ class SetOptions(msgspec.Struct, frozen=True, kw_only=True):
     classic: bool = False
     classic_entries: Annotated[int, msgspec.Meta(ge=2, le=50_000)] = 50_000
     sitemap: bool = False
+    description: str | None = None
+    creator: tuple[str, ...] = ()
+    publisher: str | None = None
+    identifier: str | None = None
     licence: str | None = None
+    endpoint: str | None = None
+    language: str | None = None
 
 
 class SetSettings(SetOptions, frozen=True, kw_only=True):
@@ -137,9 +145,12 @@ class SetSettings(SetOptions, frozen=True, kw_only=True):
             raise BadSite(f"not a set name: {self.name[:80]!r}", advice="Use a-z, 0-9, '.', '_' and '-', at most 64.")
         if self.name in RESERVED:
             raise BadSite(f"the set name {self.name!r} is reserved", advice="Choose another name for the set.")
-        for url in (self.describedby, self.resource_base, self.licence):
+        agents = (one for one in (*self.creator, self.publisher) if one is not None and is_url(one))
+        for url in (self.describedby, self.resource_base, self.licence, self.endpoint, *agents):
             if url is not None:
                 check_url(url)
+        if self.language is not None and not _LANGUAGE.match(self.language):
+            raise BadSite(f"not a language tag: {self.language[:80]!r}", advice="Give one such as en or de-AT.")
 
     @property
     def segment_octets(self) -> int:
@@ -300,6 +311,11 @@ def top_names(settings: SetSettings) -> tuple[str, ...]:
 def is_part_name(set_name: str, name: str) -> bool:
     """Whether `name` is that of a page, a numbered segment or a package of the set: what may be a stray."""
     return name.startswith(f"{set_name}/") and bool(_PART.match(name.removeprefix(f"{set_name}/")))
+
+
+def is_url(text: str) -> bool:
+    """Whether a text that names somebody is meant as a URL."""
+    return text.startswith(("http://", "https://"))
 
 
 def check_url(text: str) -> str:

@@ -6,6 +6,29 @@ from headwater.errors import SourceFault
 
 N_QUADS_DIFF = "application/vnd.timbuctoo-rdf.nquads_unified_diff"
 """The media type of N-Quads Unified Diff (NQUD-03, TIM-A13)."""
+PREFIXES = {
+    "bf": "http://id.loc.gov/ontologies/bibframe/",
+    "crm": "http://www.cidoc-crm.org/cidoc-crm/",
+    "dc": "http://purl.org/dc/elements/1.1/",
+    "dcat": "http://www.w3.org/ns/dcat#",
+    "dcterms": "http://purl.org/dc/terms/",
+    "edm": "http://www.europeana.eu/schemas/edm/",
+    "foaf": "http://xmlns.com/foaf/0.1/",
+    "geo": "http://www.w3.org/2003/01/geo/wgs84_pos#",
+    "ore": "http://www.openarchives.org/ore/terms/",
+    "owl": "http://www.w3.org/2002/07/owl#",
+    "prov": "http://www.w3.org/ns/prov#",
+    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+    "schema": "http://schema.org/",
+    "schemas": "https://schema.org/",
+    "sd": "http://www.w3.org/ns/sparql-service-description#",
+    "skos": "http://www.w3.org/2004/02/skos/core#",
+    "spdx": "http://spdx.org/rdf/terms#",
+    "void": "http://rdfs.org/ns/void#",
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+}
+"""Prefixes that are usual for vocabularies; others are numbered."""
 
 
 class BadRdf(SourceFault):

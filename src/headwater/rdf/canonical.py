@@ -7,11 +7,13 @@ Lines that do not fit into memory are sorted by sort(1).
 import errno
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import chain
@@ -32,6 +34,7 @@ from headwater.processes.pool import (
 )
 from headwater.rdf import (
     BOUNDS,
+    PREFIXES,
     BadRdf,
     BlankNodesRefused,
     Fault,
@@ -47,6 +50,7 @@ from headwater.rdf.statements import (
     BLOCK,
     canonical_and_blanks,
     canonical_block,
+    good_lines,
     has_blanks,
     line_blocks,
     octets,
@@ -57,6 +61,8 @@ from headwater.rdf.syntaxes import N_TRIPLES, NAMES, RdfInput, Syntax
 _PIECE_OCTETS: Final = 4 << 20
 """So much of a file is made canonical by a process at once."""
 _AHEAD: Final = 2
+BAD_LINES_SHOWN: Final = 20
+"""Of the bad lines that are left out, so many are told of each piece."""
 
 T = TypeVar("T")
 
@@ -65,12 +71,15 @@ T = TypeVar("T")
 class RdfOptions:
     """How RDF is taken: what becomes of its blank nodes, and within which bounds.
 
-    `genid` is the prefix of the IRIs by which blank nodes are REPLACED (`https://…/.well-known/genid/`).
+    `genid` is the prefix of the IRIs by which blank nodes are REPLACED (`https://…/.well-known/genid/`). With
+    `bad_lines` those of N-Quads and N-Triples are left out, and it is told their number and the first of them; else the
+    first is raised.
     """
 
     blank_nodes: BlankNodes = BlankNodes.REFUSED
     genid: str | None = None
     bounds: RdfBounds = BOUNDS
+    bad_lines: Callable[[int, Sequence[BadRdf]], None] | None = None
 
 
 NO_BLANK_NODES = RdfOptions()
@@ -130,10 +139,16 @@ def _canonical_pieces(
     documents = (one for one, _ in seen if not one.syntax.is_lines)
     lines = ((one, one.path) for one, _ in seen if one.syntax.is_lines)
     pieces = _pieces(chain(lines, parsed_files(documents, folder, options.bounds)), options.bounds)
-    for (number, one), (block, blanks, fault) in in_processes(canonical_maker, options.blank_nodes.value, pieces):
-        if fault:
-            code, said, line, rule = fault
-            raise bad_rdf((code, said, line if one.syntax.is_lines else None, rule), one.where)
+    settings = options.blank_nodes.value, options.bad_lines is not None
+    for (number, one), (block, blanks, faults, left_out) in in_processes(canonical_maker, settings, pieces):
+        told = [
+            bad_rdf((code, said, line if one.syntax.is_lines else None, rule), one.where)
+            for code, said, line, rule in faults
+        ]
+        if left_out and options.bad_lines is not None:
+            options.bad_lines(left_out, told)
+        elif told:
+            raise told[0]
         yield number, one, block, blanks
     for one, signature in seen:
         if _signature(one.path) != signature:
@@ -159,29 +174,46 @@ def _pieces(
             yield (number, one), (b"".join(blocks), line, triples)
 
 
-def canonical_maker(treated: str) -> Callable[[Any], Any]:
-    """What a process does that makes pieces canonical, with blank nodes `treated` in this way: lines, and those with
-    blank nodes, which are taken out of them to be named, or the first of them where all keep their labels; and what is
-    wrong, if anything is (`fault_of`)."""
+def canonical_maker(settings: tuple[str, bool]) -> Callable[[Any], Any]:
+    """What a process does that makes pieces canonical, with blank nodes treated in this way: lines, and those with
+    blank nodes, which are taken out of them to be named, or the first of them where all keep their labels; what is
+    wrong (`fault_of`), if anything is; and, where bad lines are left out, their number, with the first of these."""
+    treated, leaves_out = settings
 
-    def made(job: tuple[bytes, int, bool]) -> tuple[bytes, bytes, Fault | tuple[()]]:
+    def made(job: tuple[bytes, int, bool]) -> tuple[bytes, bytes, Sequence[Fault], int]:
         piece, first, triples = job
         parser_format = RdfFormat.N_TRIPLES if triples else RdfFormat.N_QUADS
+        faults: list[Fault] = []
+        left_out = 0
+
+        def leave_out(fault: BadRdf) -> None:
+            nonlocal left_out
+            left_out += 1
+            if left_out <= BAD_LINES_SHOWN:
+                faults.append(fault_of(fault))
+
         try:
-            block, has_some = canonical_and_blanks(piece, first, "", parser_format)
+            if leaves_out:
+                block = good_lines(piece, first, "", parser_format, leave_out)
+                has_some = has_blanks(block)
+            else:
+                block, has_some = canonical_and_blanks(piece, first, "", parser_format)
             if has_some and treated == BlankNodes.REFUSED.value:  # on which line?
                 for number, text in enumerate(piece.split(b"\n")[:-1], first):
-                    refuse_blanks(canonical_block(text + b"\n", number, "", parser_format), "", number)
+                    line = b""
+                    with suppress(BadRdf):  # which is left out
+                        line = canonical_block(text + b"\n", number, "", parser_format)
+                    refuse_blanks(line, "", number)
         except BadRdf as error:
-            return b"", b"", fault_of(error)
+            return b"", b"", [fault_of(error)], 0
         if not has_some:
-            return block, b"", ()
+            return block, b"", faults, left_out
         lines = block.splitlines(keepends=True)
         blanks = list(filter(has_blanks, lines))
         if treated == BlankNodes.KEPT.value:
-            return block, blanks[0], ()
+            return block, blanks[0], faults, left_out
         taken = set(blanks)
-        return b"".join([line for line in lines if line not in taken]), b"".join(blanks), ()
+        return b"".join([line for line in lines if line not in taken]), b"".join(blanks), faults, left_out
 
     return made
 
@@ -267,6 +299,12 @@ def write_blocks(blocks: Iterable[bytes], target: Path, *, durable: bool = True)
 
 
 _WITH_GRAPHS = ("nquads", "trig", "jsonld")
+_WITH_PREFIXES = ("turtle", "trig", "rdfxml")
+_MOST_PREFIXES = 50
+_MOST_COUNTED = 10_000
+_TYPE = b"<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
+_NAMESPACE = re.compile(rb"<([^<>]*[#/])[A-Za-z_][A-Za-z0-9_-]*>")
+_DATATYPE = re.compile(rb'"\^\^(<[^<>]*>)')
 
 
 def write_syntax(inputs: Sequence[RdfInput], target: Path, syntax: Syntax, *, scratch: Path) -> DatasetSummary:
@@ -277,25 +315,66 @@ def write_syntax(inputs: Sequence[RdfInput], target: Path, syntax: Syntax, *, sc
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as name:
         folder = Path(name)
         dataset = _canonical(inputs, folder / "dataset")
-        try:
-            quads = parse(path=folder / "dataset", format=RdfFormat.N_QUADS)
-            triples = (_triple(quad) for quad in quads)
-            serialize(quads if syntax.name in _WITH_GRAPHS else triples, str(target), syntax.parser_format)
+        with _says_all(inputs, syntax):
+            _serialise(folder / "dataset", target, syntax)
             again = _canonical([RdfInput(target, syntax, name="what was written")], folder / "again")
-        except (BadRdf, OSError, ValueError) as error:
-            raise _unsaid(inputs, syntax, str(error)[:300]) from error
-        if again.sha256 != dataset.sha256:
-            raise _unsaid(inputs, syntax, "it is another dataset when it is read again")
+            if again.sha256 != dataset.sha256:
+                raise ValueError(_ANOTHER)
     return dataset
+
+
+def write_small_syntax(dataset: Path, target: Path, syntax: Syntax) -> None:
+    """The same of a file that we have made canonical, which has no blank nodes and fits into memory."""
+    one = RdfInput(target, syntax)
+    with _says_all([RdfInput(dataset, syntax)], syntax):
+        _serialise(dataset, target, syntax)
+        with target.open("rb") as file:
+            lines = b"".join(statements_of(one, file, BOUNDS)).splitlines(keepends=True)
+        if b"".join(sorted(set(lines))) != dataset.read_bytes():
+            raise ValueError(_ANOTHER)
+
+
+_ANOTHER = "it is another dataset when it is read again"
+
+
+def _serialise(dataset: Path, target: Path, syntax: Syntax) -> None:
+    quads = parse(path=dataset, format=RdfFormat.N_QUADS)
+    statements = quads if syntax.name in _WITH_GRAPHS else (_triple(quad) for quad in quads)
+    prefixes = _prefixes(dataset) if syntax.name in _WITH_PREFIXES else None
+    serialize(statements, str(target), syntax.parser_format, prefixes=prefixes)
+
+
+@contextmanager
+def _says_all(inputs: Sequence[RdfInput], syntax: Syntax) -> Iterator[None]:
+    try:
+        yield
+    except (BadRdf, OSError, ValueError) as error:
+        where, why = ", ".join(one.where for one in inputs[:3]), str(error)[:300]
+        raise BadRdf(f"{syntax.title} cannot say this: {why}", where=where) from error
+
+
+def _prefixes(dataset: Path) -> dict[str, str]:
+    """Prefixes for the namespaces of properties, classes and datatypes of canonical lines: the most frequent ones."""
+    counts = Counter[bytes]()
+    with dataset.open("rb") as file:
+        for line in file:
+            _subject, predicate, rest = line.split(b" ", 2)
+            terms = (
+                [predicate, rest.partition(b" ")[0]] if predicate == _TYPE else [predicate, *_DATATYPE.findall(rest)]
+            )
+            for found in map(_NAMESPACE.fullmatch, terms):
+                if found is not None and (found[1] in counts or len(counts) < _MOST_COUNTED):
+                    counts[found[1]] += 1
+    frequent = sorted(counts, key=lambda one: (-counts[one], one))[:_MOST_PREFIXES]
+    usual = {iri: prefix for prefix, iri in PREFIXES.items()}
+    spaces = sorted(one.decode() for one in frequent)
+    others = (one for one in spaces if one not in usual)
+    return {usual[one]: one for one in spaces if one in usual} | {f"ns{n}": one for n, one in enumerate(others, 1)}
 
 
 def _canonical(inputs: Sequence[RdfInput], target: Path) -> DatasetSummary:
     options = RdfOptions(BlankNodes.CANONICAL)
     return write_canonical(inputs, target, scratch=target.parent, durable=False, options=options)
-
-
-def _unsaid(inputs: Sequence[RdfInput], syntax: Syntax, why: str) -> BadRdf:
-    return BadRdf(f"{syntax.title} cannot say this: {why}", where=", ".join(one.where for one in inputs[:3]))
 
 
 def _triple(quad: Quad) -> Triple:

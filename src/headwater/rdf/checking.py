@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headwater.rdf import BOUNDS, BadRdf
 from headwater.rdf.parsing import parsed_files
-from headwater.rdf.statements import canonical_block, has_blanks, line_blocks, octets
+from headwater.rdf.statements import good_lines, has_blanks, line_blocks, octets
 from headwater.rdf.syntaxes import RdfInput
 from headwater.rdf.unified_diff import PatchSteps, read_patch
 
@@ -76,14 +76,7 @@ def _checked_lines(one: RdfInput, notes: RdfFindings) -> Iterator[bytes]:
     line = 1
     with one.path.open("rb") as file:
         for block in line_blocks(octets(file, one.where), one.where):
-            try:
-                yield canonical_block(block, line, one.where, one.syntax.parser_format)
-            except BadRdf:
-                for number, text in enumerate(block.split(b"\n")[:-1], line):
-                    try:
-                        yield canonical_block(text + b"\n", number, one.where, one.syntax.parser_format)
-                    except BadRdf as error:
-                        notes.fault(error, number)
+            yield good_lines(block, line, one.where, one.syntax.parser_format, notes.fault)
             line += block.count(b"\n")
 
 

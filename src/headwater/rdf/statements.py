@@ -10,6 +10,7 @@ import io
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import BinaryIO, Final
 
 from pyoxigraph import Quad, RdfFormat, parse, serialize
@@ -191,6 +192,7 @@ _GRAPH = rb"(?:(?:" + _IRI + _NODE + rb")\ )?+"
 _CANONICAL: Final = (_lines(_NODE, _GRAPH), _lines(_NODE))
 """For statements with a graph, and for those without."""
 _SIGNED: Final = _lines(_NODE, _GRAPH, rb"[+-]")
+_QUOTE: Final = re.compile(rb'\\.|"')
 _LONE_CR: Final = re.compile(rb"\r(?!\n)")
 _TRIPLE_TERM: Final = re.compile(rb"^[ \t]*+(?:(?:<[^>\n]*+>|_:[^ \t\n<]++)[ \t]*+<[^>\n]*+>[ \t]*+)?+<<", re.MULTILINE)
 _DIRECTION: Final = re.compile(rb'"@[A-Za-z0-9-]+--[A-Za-z]+ (?:(?:<[^>\n]*>|_:[^ \n]+) )?\.$', re.MULTILINE)
@@ -224,6 +226,22 @@ def canonical_and_blanks(
     return lines, has_blanks(lines)
 
 
+def good_lines(
+    block: bytes, line: int, where: str, syntax_format: RdfFormat, refused: Callable[[BadRdf], None]
+) -> bytes:
+    """The same without the bad lines, each of which is `refused`."""
+    good: list[bytes] = []
+    try:
+        return canonical_block(block, line, where, syntax_format)
+    except BadRdf:
+        for number, text in enumerate(block.split(b"\n")[:-1], line):
+            try:
+                good.append(canonical_block(text + b"\n", number, where, syntax_format))
+            except BadRdf as error:
+                refused(error)
+    return b"".join(good)
+
+
 def _end(pattern: re.Pattern[bytes], block: bytes, start: int) -> int:
     found = pattern.match(block, start)
     assert found is not None
@@ -244,7 +262,7 @@ def parsed_lines(lines: bytes, line: int, where: str, syntax_format: RdfFormat =
         if 0 < lines.find(b"\n") < len(lines) - 1:  # the parser is not always right about the line
             for number, one in enumerate(lines.split(b"\n")[:-1], line):
                 parsed_lines(one + b"\n", number, where, syntax_format)
-        raise BadRdf(_said(error), where=where, line=line) from error
+        raise BadRdf(_said_of_line(error, lines, syntax_format), where=where, line=line) from error
     except MemoryError as error:
         raise BadRdf("a statement is too long", where=where, line=line) from error
     assert found is not None
@@ -291,6 +309,18 @@ def _said(error: SyntaxError) -> str:
     if "LoadDocumentCallback" in str(error):
         return "a context of JSON-LD that would have to be fetched: put it into the document"
     return re.sub(r"^Parser error [^:]*: | \(line \d+\)$", "", str(error))
+
+
+def _said_of_line(error: SyntaxError, line: bytes, syntax_format: RdfFormat) -> str:
+    if "No scheme found in an absolute IRI" in str(error):
+        return "a relative IRI, and N-Quads and N-Triples have absolute ones alone"
+    if "end of file" in str(error) and _QUOTE.findall(line).count(b'"') % 2:
+        return "the literal is not closed within its line"
+    if syntax_format == RdfFormat.N_TRIPLES:
+        with suppress(SyntaxError):
+            if list(parse(line, RdfFormat.N_QUADS)):
+                return "a graph name, which N-Triples does not have: N-Quads (.nq) does"
+    return _said(error)
 
 
 def has_blanks(lines: bytes) -> bool:

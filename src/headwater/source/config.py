@@ -11,7 +11,7 @@ import os
 import re
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
@@ -42,8 +42,8 @@ _FOLDER_KEYS: Final = (
 )
 _PUSH_KEYS: Final = "index pair_seconds poll_seconds resource_root resource_sets token token_env token_file"
 _DATASET_KEYS: Final = (
-    "dataset sparql sparql_authorization_env oxigraph syntax base_iri blank_nodes genid licence dataset_seconds"
-    " may_be_empty"
+    "dataset sparql sparql_authorization_env oxigraph syntax base_iri blank_nodes genid dataset_seconds may_be_empty"
+    " lenient description creator publisher identifier licence endpoint language"
 )
 """Keys of one kind of set that mean nothing to the others."""
 _UNFIT_KEYS: Final = (
@@ -102,6 +102,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     genid: str | None = None
     dataset_seconds: Seconds | None = None
     may_be_empty: bool = False
+    lenient: bool = False
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     exclude_file: str | None = None
@@ -282,6 +283,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     profile: Profile = Profile.V11
     metrics: bool = False
     log_format: Literal["text", "json"] = "text"
+    log_file: str | None = None
     title: str | None = None
     describedby: str | None = None
     robots: Literal["all", "sitemaps"] = "all"
@@ -371,14 +373,18 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
 
 Config = TypeVar("Config", SetConfig, SourceConfig)
 
-_PATHS = ("authorities", "copy", "dataset", "documents", "files", "oxigraph", "resource_root", "state", "to")
-_LISTS = "exclude exclude_folders_with hashes hubs include mirrors patch resource_sets variants"
+_PATHS = "authorities copy dataset documents files log_file oxigraph resource_root state to".split()
+_LISTS = "creator exclude exclude_folders_with hashes hubs include mirrors patch resource_sets variants"
 
 
-def read_config(path: Path, given: Mapping[str, Any] = types.MappingProxyType({})) -> SourceConfig:
+def read_config(
+    path: Path,
+    given: Mapping[str, Any] = types.MappingProxyType({}),
+    refused: Callable[[UsageFault], None] | None = None,
+) -> SourceConfig:
     """Read a TOML configuration; relative paths in it are relative to its own folder. What is `given` goes before it.
 
-    Raises BadConfiguration.
+    Raises UsageFault: the first fault; where all are asked for, each set's is `refused` before.
     """
     try:
         data = tomllib.loads(path.read_bytes().decode())
@@ -394,12 +400,17 @@ def read_config(path: Path, given: Mapping[str, Any] = types.MappingProxyType({}
     for number, table in enumerate(data["set"] if isinstance(data.get("set"), list) else [], 1):
         name = table.get("name", DEFAULT_SET) if isinstance(table, dict) else ""
         where = f"{path}, [[set]] {number} {name!r}"
-        one = _read(table, SetConfig, where)
         try:
-            Site(base_url="http://localhost", sets=(one.settings("http://localhost"),))
+            one = _read(table, SetConfig, where)
+            try:
+                Site(base_url="http://localhost", sets=(one.settings("http://localhost"),))
+            except UsageFault as fault:
+                fault.where = where
+                raise
         except UsageFault as fault:
-            fault.where = where
-            raise
+            if refused is None:
+                raise
+            refused(fault)
     return msgspec.structs.replace(_read(data, SourceConfig, str(path)), configuration=str(path.absolute()))
 
 

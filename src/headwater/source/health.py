@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from headwater.catalog.content import ContentReader, RecordedResource
-from headwater.catalog.interface import Catalog, SetState
+from headwater.catalog.interface import Catalog, SetState, ahead_seconds
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.ingest.deletion_guard import set_problems
 from headwater.ingest.push.feed import Feed
@@ -196,4 +196,5 @@ def _counts(state: SetState, note: PublicationState) -> dict[str, object]:
         "resource_list_at": note.at,
         "pages_pending": len(note.pending),
         "last_look_at": note.looked_at,
+        "ahead_seconds": ahead_seconds(state.last_at, dt.datetime.now(dt.UTC)),
     }

@@ -19,7 +19,7 @@ import datetime as dt
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -57,11 +57,11 @@ from headwater.progress import Notice
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.rdf import BadRdf
-from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
+from headwater.rdf.canonical import BAD_LINES_SHOWN, BlankNodes, DatasetSummary, RdfOptions, write_canonical
 from headwater.rdf.syntaxes import NAMES
 from headwater.rdf.unified_diff import PatchSummary, merge_patches, write_patch
 from headwater.source.config import SetConfig
-from headwater.source.set_health import SetHealth
+from headwater.source.set_health import PAUSES, SetHealth
 from headwater.source.worker import Intake, Looked, SourceContext
 from headwater.spec.records import ChangeKind
 from headwater.spec.times import MICROSECOND
@@ -90,7 +90,12 @@ class PublishedDataset(Intake):
         genid = config.genid or f"{parts.scheme}://{parts.netloc}/.well-known/genid/{config.name}/"
         self.folder = DatasetFolder(context.state, config.name)
         self._config = config
-        self._options = RdfOptions(BlankNodes(config.blank_nodes), genid)
+        self._options = RdfOptions(
+            BlankNodes(config.blank_nodes), genid, bad_lines=self._leave_out if config.lenient else None
+        )
+        self._left_out = 0
+        self._bad_lines: list[BadRdf] = []
+        """How many bad statements were left out at the last reading, and the first of them."""
         self._waits = waits
         self._input = self._find_input()
         self._ahead: bytes | None = None
@@ -98,6 +103,10 @@ class PublishedDataset(Intake):
         self._is_unsettled = False
         self._at: dt.datetime | None = None
         """When the dataset was looked at last."""
+        self.most_retry_seconds = config.dataset_pause
+        self._failed: tuple[SourceFault, bytes | None, float] | None = None
+        """The fault of the last look, of which state of the input it is, and until when that is not read again."""
+        self._failures = 0
 
     @property
     def phase(self) -> str:
@@ -133,11 +142,21 @@ class PublishedDataset(Intake):
         Raises BadRdf and its kinds, InputChanged, SourceFault, BrokenSeries, Stopped, and faults of the
         catalog; what was recorded stays.
         """
-        is_anew = self._begin_anew_if_due()
-        at, scanned = self._context.clock(), self._look()
-        while self._waits and scanned is None:
-            time.sleep(SOON_SECONDS)
+        is_anew, seen = self._begin_anew_if_due(), None
+        with suppress(SourceFault):
+            seen = self._signature()
+        if self._failed is not None and seen == self._failed[1] and time.monotonic() < self._failed[2]:
+            raise self._failed[0].with_traceback(None)
+        try:
             at, scanned = self._context.clock(), self._look()
+            while self._waits and scanned is None:
+                time.sleep(SOON_SECONDS)
+                at, scanned = self._context.clock(), self._look()
+        except SourceFault as fault:
+            self._failures += 1
+            self._failed = fault, seen, time.monotonic() + PAUSES.seconds(self._failures)
+            raise
+        self._failed, self._failures = None, 0
         self._is_unsettled = scanned is None
         if scanned is None:
             return Looked(is_changed=is_anew)
@@ -212,7 +231,15 @@ class PublishedDataset(Intake):
         read = [] if signature is None else [seen_row(signature)]
         if (origin := self._input.origin) is not None:
             read.append(origin_row(origin))
+        if self._left_out > new.quads:  # it is something else than RDF, or almost nothing of it is
+            raise self._bad_lines[0]
+        if self._left_out:
+            lines = "; ".join(f"{one.where}: {one.what}" for one in self._bad_lines)
+            text = f"{self.name}: {self._left_out:,} bad statements are left out: {lines}"
+            self._context.listener(Notice("HW-DAT-14", text))
         if before is not None and new.sha256 == before.sha256:
+            if before.left_out != self._left_out:
+                read.append(msgspec.structs.replace(before, left_out=self._left_out).row())
             if read:
                 self._record([], self._seen(), read, [])
             self.folder.keep(before, patches_from(self._catalog, self.name))
@@ -247,7 +274,7 @@ class PublishedDataset(Intake):
         except BrokenSeries:  # then what it is made of has to do
             new, _signature = self._read()
         else:
-            new = DatasetSummary(state.quads, state.octets, state.sha256)
+            new, self._left_out = DatasetSummary(state.quads, state.octets, state.sha256), state.left_out
             (self.folder.fresh_scratch() / "new.nq").hardlink_to(self.folder.dataset_of(state))
         self._take(None, new, [])
         self._at = self._context.clock()  # a Resource List of before that change would leave a gap to the Change List
@@ -261,6 +288,7 @@ class PublishedDataset(Intake):
             self._pause()
             scratch = self.folder.fresh_scratch()
             signature = self._signature()
+            self._left_out, self._bad_lines = 0, []
             try:
                 summary = self._write(scratch)
             except (BadRdf, InputChanged, FileNotFoundError):
@@ -274,6 +302,10 @@ class PublishedDataset(Intake):
 
     def _write(self, scratch: Path) -> DatasetSummary:
         return write_canonical(self._input.read(scratch), scratch / "new.nq", scratch=scratch, options=self._options)
+
+    def _leave_out(self, count: int, first: Sequence[BadRdf]) -> None:
+        self._left_out += count
+        self._bad_lines = [*self._bad_lines, *first][:BAD_LINES_SHOWN]
 
     def _is_unchanged(self) -> bool:
         signature = self._signature()
@@ -296,7 +328,8 @@ class PublishedDataset(Intake):
         if found is None:
             return None
         options, may_be_empty = self._options, self._config.may_be_empty
-        rules = {"blank_nodes": options.blank_nodes, "genid": options.genid, "may_be_empty": may_be_empty}
+        rules: dict[str, object] = {"blank_nodes": options.blank_nodes, "genid": options.genid}
+        rules |= {"may_be_empty": may_be_empty} | ({"lenient": True} if self._config.lenient else {})
         return hashlib.sha256(msgspec.msgpack.encode((found, self._input.where, rules))).digest()
 
     def _take(self, base: DatasetState | None, new: DatasetSummary, rows: list[StateRow]) -> PatchSummary:
@@ -318,6 +351,7 @@ class PublishedDataset(Intake):
             octets=new.octets,
             quads=new.quads,
             counts=self._counted(base, made, patch_made),
+            left_out=self._left_out,
         )
         self._pause()
         self._context.may_record()

@@ -29,10 +29,11 @@ from headwater.errors import HeadwaterError
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.static_tree import SetTree
 from headwater.processes.pool import Stopped
-from headwater.progress import Listener, of_set, silent
+from headwater.progress import Listener, Notice, of_set, silent
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher, PublishResult
 from headwater.publish.site import Site
+from headwater.quantities import human_seconds
 from headwater.retry import TimeShare
 from headwater.source.scheduler import Urgency
 from headwater.source.set_health import Failures, PublicationEvents, SetHealth, fault_words
@@ -116,6 +117,8 @@ class Intake:
     waiting_phase = "starting"
     looking_phase: str | None = None
     """What health says during a look."""
+    most_retry_seconds = math.inf
+    """A look that has failed is repeated so soon at the latest: one that knows when to raise its fault again."""
 
     def __init__(self, context: SourceContext, name: str, stop: Callable[[], bool] = lambda: False) -> None:
         """`stop` tells a look to end (Stopped)."""
@@ -270,6 +273,8 @@ class SetWorker:
         self._schedule = Schedule(publish_at=now + TICK_SECONDS, retry_at=now + watched_seconds)
         if intake.is_told:
             self._schedule = Schedule(is_begun=True, look_at=math.inf, publish_at=math.inf)
+        self._is_ahead = False
+        """Whether it was told that the clock was set back."""
         self._is_older = False
         """Whether more was published than the catalog knows: nothing is published before the whole was looked at."""
         self._at: dt.datetime | None = None
@@ -352,6 +357,7 @@ class SetWorker:
         pause = self.failures.attempt(self.name, self._round)
         if pause is not None:
             with self._lock:
+                pause = min(pause, self.intake.most_retry_seconds)
                 self._schedule.retry_at, self._schedule.look_at = time.monotonic() + pause, 0.0
         elif not self.failures and (self.has_looked or self.intake.is_told):
             self.health.phase = self.intake.phase
@@ -492,6 +498,10 @@ class SetWorker:
         assert at is not None
         published = self._publisher.publish(self.name, at, refresh, looked_at=self._looked_at)
         self.published_seq = published.seq
+        if published.ahead_seconds and not self._is_ahead:
+            text = f"changes get times {human_seconds(published.ahead_seconds)} ahead of the clock, which was set back"
+            of_set(self._context.listener, self.name)(Notice("HW-PUB-19", text))
+        self._is_ahead = published.ahead_seconds > 0
         with self._lock:
             due_at = time.monotonic() + (0.0 if published.pages_left else published.due_in_seconds)
             self._schedule.publish_at = min(self._schedule.publish_at, due_at)

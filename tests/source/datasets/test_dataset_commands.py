@@ -136,14 +136,19 @@ MISTAKES = {
     "a folder without RDF": ("folder", b"", "HW-DAT-04", ".ttl, .trig"),
     "a table": ("a.csv", b"a,b\n", "HW-DAT-03", "suffix of RDF"),
     "a relative IRI": ("a.ttl", b"<#me> a <http://e.org/C> .\n", "HW-RDF-01", "a relative IRI, and no base: give one"),
-    "another in N-Quads": ("a.nq", b"<a:b> <a:c> <d> .\n", "HW-RDF-01", "line 1: a relative IRI"),
+    "another in N-Quads": ("a.nq", b"<a:b> <a:c> <d> .\n", "HW-RDF-01", "absolute ones alone"),
     "an open literal": (
         "a.nq",
         b'<a:b> <a:c> "1" .\n<a:b> <a:c> "2 .\n<a:b> <a:c> "3" .\n',
         "HW-RDF-01",
-        "line 2: ",
+        "line 2: the literal is not closed",
     ),
-    "a graph in N-Triples": ("a.nt", b'<a:b> <a:c> "1" <a:g> .\n', "HW-RDF-01", "line 1: "),
+    "a graph in N-Triples": (
+        "a.nt",
+        b'<a:b> <a:c> "1" <a:g> .\n',
+        "HW-RDF-01",
+        "line 1: a graph name",
+    ),
     "a far line": ("a.nq", b'<a:b> <a:c> "1" .\n' * 7000 + b"<a:b>\n", "HW-RDF-01", "line 7001: "),
 }
 

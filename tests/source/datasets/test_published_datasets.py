@@ -16,13 +16,14 @@ from types import SimpleNamespace
 import pyoxigraph as ox
 import pytest
 import rdflib
+import rdflib.compare
 
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, InputChanged
 from headwater.datasets.rows import DatasetState, patches_from, read_dataset
 from headwater.errors import SourceFault, UsageFault
 from headwater.ingest import dataset_inputs as inputs
 from headwater.publish.notifications import change_payload
-from headwater.rdf import BadRdf, BlankNodesRefused
+from headwater.rdf import BadRdf, BlankNodesRefused, canonical
 from headwater.rdf.syntaxes import SYNTAXES, RdfInput
 from headwater.source import published_dataset as intake
 from headwater.source.config import BadDatasetConfig, SetConfig
@@ -127,6 +128,87 @@ def test_tim_10_the_description_is_made_of_the_dataset(tmp_path: Path) -> None:
     put(path, "@prefix e: <http://e.example/> . e:a a e:U . GRAPH <http://h.example/> { e:x e:r 1 . }")
     rounds.run()
     assert told() == ["2", *fixed, ["r=1", "type=1"], ["U=1"], ["http://h.example/=1"]]
+
+
+def test_tim_10_the_description_says_what_is_configured(tmp_path: Path) -> None:
+    """In Turtle and as JSON-LD alike; the patches are a distribution, and named graphs are those of an sd:Dataset."""
+    path = put(tmp_path / "d.trig", "@prefix e: <http://e.example/> . GRAPH e:g { e:a e:p 1 . }")
+    options = {
+        "title": "Leute",
+        "description": 'Wer "da" ist\n',
+        "creator": ("https://orcid.example/1", "Jane <Doe>"),
+        "publisher": "https://library.example/",
+        "identifier": "doi:10.1/2",
+        "endpoint": "https://data.example/sparql",
+        "language": "de",
+    }
+    rounds = Rounds(tmp_path, file_set(path, **options))  # type: ignore[arg-type]
+    rounds.run()
+    graph = rdflib.Graph().parse(data=rounds.document("d/description.ttl"), format="turtle")
+    triples_of_it = (one.triple for one in ox.parse(rounds.document("d/description.jsonld"), ox.RdfFormat.JSON_LD))
+    lines = ox.serialize(triples_of_it, format=ox.RdfFormat.N_TRIPLES)
+    other = rdflib.Graph().parse(data=lines, format="nt")
+    assert rdflib.compare.isomorphic(graph, other)
+    query = """PREFIX dcat: <http://www.w3.org/ns/dcat#> PREFIX dcterms: <http://purl.org/dc/terms/>
+        PREFIX foaf: <http://xmlns.com/foaf/0.1/> PREFIX sd: <http://www.w3.org/ns/sparql-service-description#>
+        PREFIX void: <http://rdfs.org/ns/void#>
+        SELECT ?title ?text ?person ?publisher ?id ?endpoint ?graph ?list {
+          ?d a sd:Dataset ; dcterms:title ?title ; dcterms:description ?text ; dcterms:publisher ?publisher ;
+             dcterms:creator <https://orcid.example/1>, [ a foaf:Agent ; foaf:name ?person ] ;
+             dcterms:identifier ?id ; void:sparqlEndpoint ?endpoint ;
+             sd:namedGraph [ sd:name ?graph ; sd:graph [ a sd:Graph ] ] ;
+             dcat:distribution [ dcat:accessURL ?list ; dcat:mediaType
+               <https://www.iana.org/assignments/media-types/application/vnd.timbuctoo-rdf.nquads_unified_diff> ] . }"""
+    (row,) = graph.query(query)
+    assert isinstance(row, rdflib.query.ResultRow)
+    told = (options["description"], "Jane <Doe>", options["publisher"], options["identifier"], options["endpoint"])
+    assert row[0] == rdflib.Literal("Leute", lang="de")
+    assert tuple(map(str, row[1:])) == (*told, "http://e.example/g", f"{BASE}/d/changelist.xml")
+    before = rounds.document("d/description.ttl")
+    rounds.run()
+    assert rounds.document("d/description.ttl") == before
+
+
+@pytest.mark.parametrize("lines", [2, 60], ids=["in one piece", "in several"])
+def test_bad_lines_are_left_out_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int
+) -> None:
+    """They are counted and listed, with their line numbers, and the description says how many are missing."""
+    monkeypatch.setattr(canonical, "_PIECE_OCTETS", 500)
+    bad = '<http://d.example/a b> <http://d.example/p> "1" .\n'
+    path = put(tmp_path / "d.nt", triples(1, 2) * (lines // 2) + bad + triples(3) + "no RDF\n")
+    rounds = Rounds(tmp_path, file_set(path))
+    with failing("HW-RDF-01"):
+        rounds.run()
+    rounds = Rounds(tmp_path, file_set(path, lenient=True))
+    rounds.run()
+    assert rounds.document("d/dataset.nq") == triples(1, 2, 3).encode()
+    (notice,) = [one for one in rounds.notices if one.rule == "HW-DAT-14"]
+    assert "2 bad statements are left out" in notice.message
+    assert f"line {lines + 1}: " in notice.message
+    assert f"line {lines + 3}: " in notice.message
+    assert state_of(rounds).left_out == 2
+    assert b"2 statements of what the dataset is made of could not be read" in rounds.document("d/description.ttl")
+    assert b"2 bad statements left out" in run_here("status", rounds.state).stdout
+    put(path, triples(1, 2, 3))
+    rounds.run()
+    assert state_of(rounds).left_out == 0
+    assert b"could not be read" not in rounds.document("d/description.ttl")
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", triples(1) + "x\n" * 2], ids=["no RDF at all", "hardly any"])
+def test_a_file_that_is_hardly_rdf_is_refused_also_where_bad_lines_are_left_out(tmp_path: Path, text: str) -> None:
+    rounds = Rounds(tmp_path, file_set(put(tmp_path / "d.nt", text), lenient=True, may_be_empty=True))
+    with failing("HW-RDF-01"):
+        rounds.run()
+
+
+def test_blank_nodes_are_refused_beside_bad_lines(tmp_path: Path) -> None:
+    path = put(tmp_path / "d.nt", triples(1) + "x\n" + '_:b <http://d.example/p> "1" .\n')
+    rounds = Rounds(tmp_path, file_set(path, lenient=True, blank_nodes="refuse"))
+    with pytest.raises(BlankNodesRefused) as refused:
+        rounds.run()
+    assert refused.value.line == 3
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES, ids=lambda one: one.name)

@@ -16,6 +16,9 @@ import pyoxigraph as ox
 import pytest
 
 from headwater.datasets.rows import dataset_statuses
+from headwater.publish import dataset_documents
+from headwater.retry import Backoff
+from headwater.source import published_dataset
 from headwater.source.config import SetConfig
 from headwater.source.health import records
 from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
@@ -132,9 +135,84 @@ def test_tim_a9_the_dataset_is_compressed_as_content_coding_only(tmp_path: Path)
             assert packed.headers["etag"] != plain.headers["etag"]
             assert running.get(target, range="bytes=0-9").body == plain.body[:10]
         leads_to = running.get("/d/dataset.nq").headers["link"]
-        assert leads_to == f'<{running.url}/d/capabilitylist.xml>; rel="resourcesync"'  # RS-DISC-04, TIM-02
+        assert leads_to.startswith(f'<{running.url}/d/capabilitylist.xml>; rel="resourcesync"')  # RS-DISC-04, TIM-02
         about: Answer = running.get("/d/description.ttl")
         assert about.headers["content-type"] == "text/turtle; charset=utf-8"
+
+
+FORMS = {
+    "application/n-quads": ("dataset.nq", ox.RdfFormat.N_QUADS),
+    "text/turtle": ("dataset.ttl", ox.RdfFormat.TURTLE),
+    "application/ld+json": ("dataset.jsonld", ox.RdfFormat.JSON_LD),
+}
+
+
+def test_a_small_dataset_is_there_in_the_syntax_that_is_asked_for(tmp_path: Path) -> None:
+    """As it is after each change; `dataset.nq` itself is always what the lists say of it."""
+    path = put(tmp_path / "d.nt", triples(1))
+    with dataset_server(tmp_path / "state", [file_set(path, dataset_seconds=0.05)]) as running:
+        for numbers in ((1,), (1, 2)):
+            put(path, triples(*numbers))
+            shows(running, triples(*numbers))
+            for kind, (file, syntax) in FORMS.items():
+                answer = running.get("/d/dataset", accept=kind)
+                assert (answer.status, answer.headers["content-type"]) == (200, kind)
+                assert answer.headers["content-location"] == f"{running.url}/d/{file}"
+                assert "Accept" in answer.headers["vary"].split(", ")
+                assert answer.body == running.get(f"/d/{file}").body
+                assert {str(one.triple) for one in ox.parse(answer.body, syntax)} == {
+                    str(one.triple) for one in ox.parse(triples(*numbers).encode(), ox.RdfFormat.N_TRIPLES)
+                }
+        assert running.get("/d/dataset").headers["content-location"].endswith("/d/dataset.nq")
+        assert running.get("/d/dataset.nq", accept="text/turtle").body == triples(1, 2).encode()
+        refused = running.get("/d/dataset", accept="image/png")
+        assert (refused.status, refused.body.count(b"/d/dataset.")) == (406, 3)
+        assert running.get("/d/description", accept="application/ld+json").body.startswith(b"{")
+        assert running.get("/d/dataset.trig").status == 404
+
+
+def test_named_graphs_make_a_small_dataset_one_in_trig(tmp_path: Path) -> None:
+    path = put(tmp_path / "d.nq", triples(1) + triples(2).replace(" .", " <http://g.example/> ."))
+    with dataset_server(tmp_path / "state", [file_set(path)]) as running:
+        shows(running, path.read_text())
+        assert running.get("/d/dataset", accept="text/turtle").status == 406
+        answer = running.get("/d/dataset", accept="application/trig")
+        assert answer.headers["content-type"] == "application/trig"
+        assert len(list(ox.parse(answer.body, ox.RdfFormat.TRIG))) == 2
+
+
+def test_a_large_dataset_is_n_quads_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it has become large: what was there of it before is offered no more."""
+    path = put(tmp_path / "d.nt", triples(1))
+    monkeypatch.setattr(dataset_documents, "FORMS_OCTETS", 200)
+    with dataset_server(tmp_path / "state", [file_set(path, dataset_seconds=0.05)]) as running:
+        shows(running, triples(1))
+        assert running.get("/d/dataset", accept="text/turtle").status == 200
+        assert '/d/dataset.ttl>; rel="alternate"; type="text/turtle"' in running.get("/d/dataset.nq").headers["link"]
+        put(path, triples(*range(20)))
+        shows(running, triples(*range(20)))
+        assert running.get("/d/dataset", accept="text/turtle").status == 406
+        assert "/d/dataset.ttl" not in running.get("/d/dataset.nq").headers["link"]
+
+
+def test_a_dataset_leads_to_what_describes_it(tmp_path: Path) -> None:
+    licence, own = "https://licence.example/", "https://about.example/"
+    path = put(tmp_path / "d.nt", triples(1))
+    with dataset_server(tmp_path / "state", [file_set(path, licence=licence, describedby=own)]) as running:
+        shows(running, triples(1))
+        said = running.get("/d/dataset.nq", "HEAD").headers["link"]
+        home = f"{running.url}/d"
+        for link in (
+            f'<{home}/dataset>; rel="canonical"',
+            f'<{home}/dataset.ttl>; rel="alternate"; type="text/turtle"',
+            f'<{home}/description.ttl>; rel="describedby"; type="text/turtle"',
+            f'<{home}/description.jsonld>; rel="describedby"; type="application/ld+json"',
+            f'<{own}>; rel="describedby"',
+            f'<{licence}>; rel="license"',
+        ):
+            assert link in said
+        about = running.get("/d/description.ttl").headers["link"]
+        assert f'<{home}/dataset.nq>; rel="describes"; type="application/n-quads"' in about
 
 
 def endpoint(server: SparqlServer, **options: object) -> SetConfig:
@@ -237,6 +315,19 @@ def test_a_file_that_could_not_be_read_is_published_when_it_was_replaced(tmp_pat
         put(path, triples(1))
         shows(running, triples(1))
         until(lambda: "HW-RDF-01" not in str(running.health()["sets"]), what="health")
+
+
+def test_a_corrected_file_is_published_at_once_however_long_it_was_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong and stays as it is, is read again seldomer and seldomer; another file is read when it is seen."""
+    monkeypatch.setattr(published_dataset, "PAUSES", Backoff(3600.0, 3600.0))
+    path = put(tmp_path / "d.nt", "no RDF\n")
+    with dataset_server(tmp_path / "state", [file_set(path, dataset_seconds=0.05)]) as running:
+        failing(running, "HW-RDF-01")
+        until(lambda: running.source.sets_health[0].failures > 8, what="looks that have failed")
+        put(path, triples(1))
+        shows(running, triples(1))
 
 
 def test_a_broken_series_is_told_until_it_is_mended(tmp_path: Path) -> None:
