@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.server_log import ServerLog
+from headwater.cli import server_log
+from headwater.cli.server_log import ServerLog, open_log
 from headwater.errors import StoreFault
 from headwater.http.responses import AccessRecord
 from headwater.progress import Notice, Progress, of_set
 from headwater.source.set_health import Publication
+from tests.support.failing import failing
 from tests.support.serving import Process, request
 from tests.support.waiting import until
 
@@ -88,6 +90,54 @@ def test_notices_of_a_server_say_which_set(tmp_path: Path, options: tuple[str, .
     lines = [json.loads(line) for line in told.splitlines()]
     assert {tuple(line) for line in lines} == {tuple(KEYS)}
     assert [line["set"] for line in lines if line["event"] in ("notice", "published")] == ["s", "s"]
+
+
+def test_a_log_file_that_was_rotated_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renamed or removed: no line is lost, and none goes to two files; and one that cannot be opened is told."""
+    monkeypatch.setattr(server_log, "LOOK_SECONDS", -1.0)
+    path = tmp_path / "log"
+    path.write_text("before\n")
+    log = open_log(None, str(path))
+    log.event("stopped", "one")
+    path.rename(tmp_path / "log.1")
+    log.event("stopped", "two")
+    path.unlink()
+    log.event("stopped", "three")
+    assert [line.split()[-1] for line in (tmp_path / "log.1").read_text().splitlines()] == ["before", "one"]
+    assert [line.split()[-1] for line in path.read_text().splitlines()] == ["three"]
+    with failing("HW-STO-01", match="cannot be written"):
+        open_log(None, str(tmp_path))
+
+
+@pytest.mark.parametrize("by", ["option", "file"])
+def test_every_process_of_a_server_logs_into_the_file(tmp_path: Path, by: str) -> None:
+    """Also after the file was rotated, whether SIGHUP comes or not; the log is never published."""
+    (tmp_path / "files").mkdir()
+    log = tmp_path / "files" / "log"
+    key = 'log_file = "files/log"' if by == "file" else ""
+    config = tmp_path / "source.toml"
+    config.write_text(f'{key}\nstate = "state"\nport = 0\n[[set]]\nname = "s"\nfiles = "files"\n')
+    options = [] if by == "file" else ["--log-file", str(log)]
+    with Process(str(config), "--workers", "2", *options) as process:
+        url = process.listening()
+        until(lambda: request(url, "/health").status == 200)
+        log.rename(tmp_path / "old")
+        seen = 0
+
+        def is_in_both() -> bool:
+            nonlocal seen
+            seen += 1
+            request(url, f"/none/{seen}")
+            return log.exists() and log.read_text().count("/none/") > 10
+
+        until(is_in_both)
+        if by == "file":
+            assert request(url, "/s/resources/log").status == 404
+        _, told = process.stop()
+    both = (tmp_path / "old").read_text() + log.read_text()
+    assert sorted(int(one) for one in re.findall(r"/none/(\d+)", both)) == list(range(1, seen + 1))
+    assert "Stopped" in log.read_text()
+    assert told == ""
 
 
 def test_a_node_that_is_away_fills_no_log_and_other_notices_are_all_told() -> None:

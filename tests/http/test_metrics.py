@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import headwater
 from headwater.catalog.interface import SetState
 from headwater.cli.server_log import LogLine
+from headwater.http import metrics
 from headwater.http.app import home_page
 from headwater.http.metrics import (
     BOUNDS,
@@ -25,6 +27,7 @@ from headwater.http.metrics import (
     labels,
 )
 from headwater.http.responses import AccessRecord
+from headwater.progress import Notice
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.health import report
 from headwater.source.set_health import Publication
@@ -111,6 +114,42 @@ def test_a_strange_target_makes_no_new_kind() -> None:
         counts.served(answered(f"/{number}/\N{SNOWMAN}{number}", 404))
     kinds = {key for key in counts.everybodys() if key.startswith("headwater_requests_total")}
     assert kinds == {'headwater_requests_total{kind="other",status="404"}'}
+
+
+def test_one_build_is_told_from_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version itself stays what it is: pages and alerts may compare it."""
+    monkeypatch.setattr(metrics, "build", lambda: "20261130.1a2b3c4d5e")
+    config = SourceConfig(state=str(tmp_path / "s"), sets=(SetConfig(files=str(tmp_path / "f")),), base_url="http://e")
+    with Source(config) as source:
+        page = MetricsPage(source, RequestCounters()).page().decode()
+    assert f'headwater_build_info{{version="{headwater.__version__}",build="20261130.1a2b3c4d5e"}} 1' in page
+
+
+def test_a_clock_that_was_set_back_is_told(tmp_path: Path) -> None:
+    """In log, health and metrics: times of changes go on behind the last one until the clock is there."""
+    (tmp_path / "files").mkdir()
+    now, notices = [dt.datetime.now(dt.UTC) + dt.timedelta(hours=2)], list[Notice]()
+
+    def hear(event: object) -> None:
+        notices.extend([event] if isinstance(event, Notice) else [])
+
+    config = SourceConfig(
+        state=str(tmp_path / "state"), sets=(SetConfig(name="s", files=str(tmp_path / "files")),), base_url="http://e"
+    )
+    with Source(config, clock=lambda: now[0], listener=hear) as source:
+        for number in range(2):
+            (tmp_path / "files" / str(number)).write_text("x")
+            source.run_once()
+            if not number:
+                assert [one.rule for one in notices] == []
+                now[0] = dt.datetime.now(dt.UTC)
+        (notice,) = [one for one in notices if one.rule == "HW-PUB-19"]
+        assert re.search(r"get times (2 h 0|1 h 59|119) min.* ahead of the clock", notice.message)
+        assert notice.set_name == "s"
+        (one,) = json.loads(report(source)[1])["sets"]
+        page = read(MetricsPage(source, RequestCounters()).page())
+        for told in (one["ahead_seconds"], page['headwater_set_ahead_seconds{set="s"}']):
+            assert 7_000 < told < 7_300
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem, get_completion_class, shell_c
 
 from headwater.cli.output import JSON_BEGUN, complain, json_error, printable
 from headwater.errors import Exit, HeadwaterError, Interrupted, StoreFault, UsageFault, disk_fault, message
-from headwater.version import __version__
+from headwater.version import whole_version
 
 _HELP = {
     "sync": "Copy a source into a folder, verified, and keep the copy current.",
@@ -29,6 +29,7 @@ _HELP = {
     "inspect": "Read one ResourceSync document or package and show what is in it.",
     "publish": "Publish a folder as static files for any web server.",
     "serve": "Publish folders over HTTP and follow their changes.",
+    "check-config": "Say what is wrong with a configuration; opens and changes nothing.",
     "hub": "Run a WebSub hub: subscribers are told what publishers hand in.",
     "ingest": "Take announced records into a set: events, DIT-ES documents, an index.",
     "status": "Show the state of a source or a copy: counts, ages, what failed.",
@@ -42,9 +43,11 @@ _HELP = {
     "rdf": "RDF datasets: canonical form, hash, difference, patches.",
     "completion": "Print the completion script of a shell.",
 }
-_MODULES = dict.fromkeys(("retry", "forget", "allow-deletions"), "headwater.cli.failed_and_held_back") | dict.fromkeys(
-    ("export", "restore"), "headwater.cli.export"
-)
+_MODULES = {
+    **dict.fromkeys(("retry", "forget", "allow-deletions"), "headwater.cli.failed_and_held_back"),
+    **dict.fromkeys(("export", "restore"), "headwater.cli.export"),
+    "check-config": "headwater.cli.serve_options",
+}
 """Modules of several commands, each by its own name there; one of a single command has its name, and it `command`."""
 COMMANDS = tuple(_HELP)
 
@@ -107,7 +110,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, "--version", message="headwater %(version)s")
+@click.version_option(whole_version(), "--version", message="headwater %(version)s")
 def program() -> None:
     """Keep copies of web collections exactly in step with their source (ResourceSync, ANSI/NISO Z39.99).
 
@@ -194,7 +197,7 @@ def run(args: Sequence[str]) -> int:
             json_error(HeadwaterError(f"internal error: {said}"), _INTERNAL)
         click.echo(
             f"internal error: {printable(said)}\n"
-            f"  code: HW-000 (headwater {__version__}, Python {sys.version.split()[0]})\n"
+            f"  code: HW-000 (headwater {whole_version()}, Python {sys.version.split()[0]})\n"
             "  do: this is a bug in headwater; please report it with the lines above",
             err=True,
         )

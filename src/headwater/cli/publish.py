@@ -275,7 +275,7 @@ def _watch(config: SourceConfig, *, as_json: bool, quiet: bool) -> Exit:
 
     With `quiet` the log has what is wrong, and no publications.
     """
-    log = open_log(config.log_format)
+    log = open_log(config.log_format, config.log_file)
     # Until the catalog is open there is nothing to end in order: a signal acts as it always does.
     with hangups_noted(log.progress), Source(config, listener=log.progress) as source, StopSignal() as stop:
         if not quiet:

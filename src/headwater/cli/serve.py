@@ -99,6 +99,7 @@ _HEADINGS = {
 @option("--hub", "Also run a WebSub hub at the next port, for subscribers on this machine.", name="with_hub")
 @option("-q, --quiet", "No access log.")
 @log_format_option
+@option("--log-file FILE", "Append the log to FILE, and open it anew when it was rotated.  [default: standard error]")
 @option("--metrics", "Publish metrics for Prometheus at /metrics, to everybody.", default=None)
 @option("--no-publish", "Only serve what `headwater publish CONFIG --watch` publishes; any number may run.")
 @option("--workers N", "Number of serving processes.  [default: 1]", click.IntRange(1, 64), default=1)
@@ -135,7 +136,9 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
             from headwater.cli.hub import hub_of_source, one_machine
 
             table = one_machine(config, listener) if config.hub is None else config.hub
-            hub = stack.enter_context(hub_of_source(table, config, open_log(config.log_format), quiet=quiet))
+            hub = stack.enter_context(
+                hub_of_source(table, config, open_log(config.log_format, config.log_file), quiet=quiet)
+            )
         how = _Serving(quiet, as_json, not no_publish, workers, known, hub)
         config = msgspec.structs.replace(config, base_url=base_url)
         while True:
@@ -167,7 +170,7 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
     """
     if how.hub is not None and how.hub.notify is not None:
         config = msgspec.structs.replace(config, notify=how.hub.notify)
-    log = open_log(config.log_format)
+    log = open_log(config.log_format, config.log_file)
     kept: list[socket.socket] = []
 
     def heard(event: Progress | Notice) -> None:
@@ -281,7 +284,7 @@ def _serve_too(connection: Connection, note: Path, listener: socket.socket, quie
     end: list[Callable[[], None]] = [lambda: os._exit(Exit.DONE)]
     when_parent_ends(lambda: end[-1]())
     config = from_json(note.read_bytes(), SourceConfig)
-    log = open_log(config.log_format)
+    log = open_log(config.log_format, config.log_file)
     try:
         with ReadOnlySource(config, listener=log.progress) as source, ExitStack() as stack:
             first = FirstProcess(connection)

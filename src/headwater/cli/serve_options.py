@@ -1,22 +1,25 @@
-"""Makes the configuration of a source from a file, from options of `serve` or `publish`, or from both."""
+"""Makes the configuration of a source from a file, from options of `serve` or `publish`, or both; checks a file."""
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 
+from headwater.cli.output import complain, counted, json_document, json_option, printable
 from headwater.cli.shared_options import DESCRIBING
-from headwater.errors import HeadwaterError, UsageFault
+from headwater.errors import Exit, HeadwaterError, UsageFault
 from headwater.source.config import BadConfiguration, SourceConfig, read_config
 from headwater.source.hubs_and_tokens import ANY_HOST
 from headwater.source.set_folders import published_names
 from headwater.typed_decoding import from_values
 
-_WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "metrics")
+_WHOLE = ("catalog", "host", "port", "base_url", "profile", "log_format", "log_file", "metrics")
 _BESIDES = {"copy": ("files", "dataset", "rescan"), "dataset": ("files", "rescan"), "files": ()}
 """What a set is made of, and the options that do not go with it."""
 _ONE_SET = ("files", "copy", "dataset", "set_name", "title", *DESCRIBING, "versions", "rescan", "resource_base")
@@ -122,3 +125,61 @@ def own_url(host: str, url: str) -> str:
             advice="Add --base-url http://NAME:PORT; it is written into every document.",
         )
     return url
+
+
+@click.command("check-config")
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+def check_config(config: Path, as_json: bool) -> Exit:
+    """Say what `serve` and `publish` would refuse of the configuration CONFIG, and where it is.
+
+    Of each set that is wrong the first fault is told. Nothing is opened but CONFIG and files of tokens, and nothing is
+    changed. Folders and files that are not there are warnings: they may come.
+
+    Exit statuses: 0 nothing would be refused; 2 usage, or something would be.
+    """
+    problems: list[UsageFault] = []
+    warnings: list[str] = []
+    sets = 0
+    try:
+        source = read_config(config, refused=problems.append)
+        sets = len(source.sets)
+        _check(source, problems)
+        kinds = ("files", "copy", "dataset", "oxigraph", "resource_root")
+        made_of = ((one.name, key, getattr(one, key)) for one in source.sets for key in kinds)
+        warnings = [
+            f"set {name!r}: {key} is not there: {at}" for name, key, at in made_of if at and not os.path.exists(at)
+        ]
+    except UsageFault as fault:  # where sets were told of, it is the first of these again
+        problems += [] if problems else [fault]
+    told = {(one.code, one.what, one.where): one for one in problems}
+    if as_json:
+        faults = [{"code": one.code, "what": one.what, "where": one.where, "do": one.todo} for one in told.values()]
+        json_document({"config": str(config), "sets": sets, "problems": faults, "warnings": warnings})
+    else:
+        for warning in warnings:
+            click.echo(f"warning: {printable(warning)}", err=True)
+        for one in told.values():
+            complain(one)
+        if not told:
+            click.echo(f"{printable(str(config))}: {counted(sets, 'set')}, nothing would be refused")
+    return Exit.USAGE if told else Exit.DONE
+
+
+def _check(source: SourceConfig, problems: list[UsageFault]) -> None:
+    """Add what a source would refuse before it opens anything: folders, digests, tokens, credentials."""
+    from headwater.source.configured_source import ConfiguredSource
+
+    source = msgspec.structs.replace(source, base_url=source.base_url or "http://localhost")
+    checks: list[Callable[[], object]] = []
+    for one in source.sets:
+        checks += [partial(ConfiguredSource, msgspec.structs.replace(source, sets=(one,)))]
+        checks += [partial(one.authorization, os.environ), *([one.tokens] if one.feed is not None else [])]
+    checks += [] if source.notify is None else [source.notify.sent_token]
+    checks += [] if source.hub is None else [source.hub.tokens]
+    checks.append(partial(ConfiguredSource, source))
+    for check in checks:
+        try:
+            check()
+        except UsageFault as fault:
+            problems.append(fault)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import os
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +20,7 @@ import msgspec
 
 from headwater.cli.output import counted, harmless_json, printable
 from headwater.cli.progress_output import Reminders
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StoreFault
 from headwater.progress import Notice, Progress
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from headwater.source.set_health import Publication
 
 
+LOOK_SECONDS = 1.0
 _CLUSTER = "HW-CLU-"  # what comes again with every request that is tried again
 _encode = msgspec.json.Encoder().encode
 
@@ -50,7 +53,7 @@ class ServerLog:
     goes to what is standard error at that moment: above the bars as long as there are any.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, as_json: bool) -> None:
+    def __init__(self, stream: TextIO | LogFile | None = None, *, as_json: bool) -> None:
         self._stream = stream
         self._as_json = as_json
         self._lock = threading.Lock()
@@ -160,11 +163,41 @@ def last_packages(state: Path, most: int) -> Iterator[dict[str, Any]]:
             yield msgspec.json.decode(line)
 
 
-def open_log(form: str | None) -> ServerLog:
-    """The log on standard error, as text unless `form` is `json`."""
+class LogFile:
+    """A log file that is opened anew within a second after it was renamed or removed, by each process that writes."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._looked_at = path, 0.0
+        try:
+            self._open()
+        except OSError as cause:
+            raise StoreFault(f"the log cannot be written: {cause.strerror}", where=path) from cause
+
+    def write(self, line: str) -> None:
+        """Append a line. Raises OSError."""
+        if time.monotonic() > self._looked_at + LOOK_SECONDS:
+            is_there = os.path.exists(self._path)
+            if not is_there or not os.path.samestat(os.stat(self._path), os.fstat(self._file.fileno())):
+                before = self._file
+                self._open()
+                before.close()
+            self._looked_at = time.monotonic()
+        self._file.write(line)
+
+    def flush(self) -> None:
+        """Let it be read."""
+        self._file.flush()
+
+    def _open(self) -> None:
+        self._file = open(self._path, "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+        self._looked_at = time.monotonic()
+
+
+def open_log(form: str | None, path: str | None = None) -> ServerLog:
+    """The log on standard error, or in a file, as text unless `form` is `json`. Raises StoreFault."""
     # uvicorn's own lines say nothing that ours do not, and its tracebacks of cut connections alarm for nothing.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    return ServerLog(as_json=form == "json")
+    return ServerLog(None if path is None else LogFile(path), as_json=form == "json")
 
 
 def _now() -> str:

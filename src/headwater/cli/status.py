@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import click
 from msgspec.structs import asdict, astuple
 
-from headwater.catalog.interface import Catalog
+from headwater.catalog.interface import Catalog, ahead_seconds
 from headwater.cli.catalog_argument import CatalogArgument, existing
 from headwater.cli.output import (
     STANDARD,
@@ -143,8 +143,6 @@ _EXAMPLES = 10
 _PATIENCE_SECONDS = 5.0  # somebody waits for the answer: who can wait longer says so in the URL
 _HUB_TOPICS = 20
 _PLACES = 3
-_AHEAD = dt.timedelta(seconds=10)
-"""Clocks of two machines may differ by less."""
 _LEFT = frozenset({"set", "phase", "place", "state"})
 
 
@@ -158,6 +156,7 @@ _LEFT = frozenset({"set", "phase", "place", "state"})
     Duration(),
 )
 @option("--records FORM", "Write a line for each resource that the copies hold.", click.Choice(["json", "csv"]))
+@option("--metrics", "Print figures for Prometheus, for the textfile collector of its node exporter.")
 @json_option
 def command(
     places: tuple[str, ...],
@@ -165,6 +164,7 @@ def command(
     watch: float | None,
     max_age: float | None,
     records: str | None,
+    metrics: bool,
     as_json: bool,
 ) -> int:
     """Show the state of the source whose catalog is at PLACE, of the copy in the folder PLACE, or of a hub.
@@ -186,6 +186,14 @@ def command(
     The command only reads PLACE, also while a server or a run uses it. With --watch and --json, it writes one line each
     time.
     """
+    if metrics and (as_json or watch is not None or records is not None):
+        raise click.UsageError("--metrics excludes --json, --watch and --records")
+    if any(place.startswith(("http://", "https://")) for place in places):
+        raise UsageFault(
+            "status reads folders and catalogs, and this is an address",
+            where=places[0],
+            advice="Name the folder of the state (of a hub, too), on its machine; a server answers at /health.",
+        )
     if records is not None:
         if names or watch is not None or max_age is not None or as_json:
             raise click.UsageError("--records excludes --set, --watch, --max-age and --json")
@@ -203,6 +211,9 @@ def command(
         status = min(statuses) if len(statuses) == 1 else next(int(one) for one in _GRAVEST if one in statuses)
         told_of = [{"place": one.place, **one.report, "exit_status": one.exit_status} for one in found]
         report = found[0].report if len(places) == 1 else {"places": told_of, "exit_status": status}
+        if metrics:
+            _show_figures(report)
+            return status
         if not _told_as_json(report, watch, as_json=as_json):
             if len(places) == 1:
                 found[0].show()
@@ -322,6 +333,42 @@ def _copy(place: str, folder: Path, names: tuple[str, ...], max_age: float | Non
     return _Told(place, report, status.exit_status, cells, lambda: _show_copy(status, push))
 
 
+def _show_figures(report: dict[str, Any]) -> None:
+    from headwater.http.metrics import SET_FIGURES, Family, Sample, exposition, gauge, labels
+
+    found: dict[str, list[Sample]] = {}
+    for one in report.get("places", [report]):
+        copy = {"copy": one["destination"]} if "destination" in one else {}
+        rows: list[tuple[str, str, Any]] = []
+        if copy:
+            values = {**one, "ended_at": one["last_run"] and one["last_run"].ended_at}
+            rows = [(f"copy_{name}", labels(**copy), values[key]) for name, key in _COPY_FIGURES.items()]
+        for each in one.get("sets", ()):
+            of = labels(**copy, set=each.name)
+            rows += [(f"copy_{name}", of, getattr(each, key)) for name, key in _COPY_SET_FIGURES.items() if copy]
+            rows += [(f"set_{name}", of, getattr(each, key)) for name, key, _ in SET_FIGURES if key and not copy]
+            if not copy:
+                rows.append(("set_ahead_seconds", of, ahead_seconds(each.last_at, one["time"])))
+                rows.append(("set_waiting", of, int(each.name in one["waiting"])))
+        for name, of, value in rows:
+            found.setdefault(f"headwater_{name}", []).append((of, gauge(value)))
+    text = "As docs/operations.md says."
+    click.echo(exposition(Family(name, "gauge", text, samples) for name, samples in found.items()), nl=False)
+
+
+_COPY_FIGURES = {
+    "status_timestamp_seconds": "time",
+    "exit_status": "exit_status",
+    "free_bytes": "free_octets",
+    "last_run_timestamp_seconds": "ended_at",
+}
+_COPY_SET_FIGURES = {
+    "sound_timestamp_seconds": "sound_at",
+    "position_timestamp_seconds": "position",
+    **{"files": "files", "bytes": "octets", "failed": "failed", "refused": "refused", "held_back": "held_back"},
+}
+
+
 def _told_as_json(report: dict[str, Any], watch: float | None, *, as_json: bool) -> bool:
     """Write the report where it is to be JSON, with `watch` as a line; else make room for it on a terminal."""
     if as_json:
@@ -379,11 +426,10 @@ def _show(report: dict[str, Any]) -> None:
     show(None, "{catalog} at {time}[, {catalog_octets:octets}]", **report)
     _show_rows(_COLUMNS, [_cells(one, now) for one in sets])
     show_some([line for one in sets for line in dump_lines(one)], _EXAMPLES, rest=_MORE)
-    ahead = [(one, one.last_at - now) for one in sets if one.last_at is not None and one.last_at - now > _AHEAD]
-    lines = [line for one, span in ahead for line in lines_of(one, _AHEAD_LINE, span=span.total_seconds())]
-    show_some(lines, _EXAMPLES, rest=_MORE)
+    ahead = [(one, span) for one in sets if (span := ahead_seconds(one.last_at, now))]
+    show_some([line for one, span in ahead for line in lines_of(one, _AHEAD_LINE, span=span)], _EXAMPLES, rest=_MORE)
     for key, template in _LINES.items():
-        lines = []
+        lines: list[str] = []
         for one in report.get(key, ()):
             places = [unquote(place) for place in getattr(one, "examples", ())]
             lines += lines_of(one, template, places=some_of(places, _PLACES))
@@ -415,7 +461,8 @@ _UNPAIRED = "{set}: {count}[, the oldest for {oldest_seconds}]"
 _PACKAGE = "{set}: package[ for {agent}] at {time}, {asked}: {resources:resource}, {octets:octets}"
 _LINES = {
     "copies": "{set}: publishes the copy of {origin} in {copy}[; {waiting:change} behind][: {fault}]",
-    "datasets": "{set}: {statements:statement}, {octets:octets}, {patches:patch}[; not up to date: {fault}]",
+    "datasets": "{set}: {statements:statement}, {octets:octets}, {patches:patch}"
+    "[; {left_out:bad statement} left out][; not up to date: {fault}]",
     "held_back": "{set}: deletions are held back: {reason}",
     "unreadable": "{set}: {files:file} cannot be read, and what is published of them stays: {places}",
     "lost_versions": "{set}: the last {count:version} could not be kept: is there room?",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from headwater.catalog.interface import ahead_seconds
 from headwater.http.responses import AccessRecord, Response
 from headwater.http.routes import NO_STORE, HttpRequest, Route
 from headwater.ingest.deletion_guard import set_problems
@@ -30,7 +31,7 @@ from headwater.retry import TimeShare
 from headwater.source.health import ServableSource, records, shows, waits
 from headwater.source.set_health import Publication
 from headwater.typed_decoding import from_json
-from headwater.version import __version__
+from headwater.version import __version__, build
 
 if TYPE_CHECKING:
     from headwater.ingest.push.submission import Account
@@ -193,7 +194,7 @@ DUTY: Final = TimeShare(0.05)
 """How much of the time the page may take, however often it is asked for: thousands of sets take half a second."""
 _STARTED: Final = time.time()
 
-_SETS: Final = (
+SET_FIGURES: Final = (
     ("resources", "resources", "Resources that the set holds."),
     ("last_seq", "last_seq", "Number of the newest change."),
     ("published_seq", "published_seq", "Newest change that the published Change Lists have."),
@@ -203,6 +204,7 @@ _SETS: Final = (
     ("pages_lag_seconds", "pages_lag_seconds", "How long the oldest stale page has been waiting."),
     ("last_refresh_timestamp_seconds", "refreshed_at", "When pages were rendered last; 0 for never."),
     ("last_look_timestamp_seconds", "last_look_at", "When the origin of the set was last looked at; 0 for never."),
+    ("ahead_seconds", "", "How far times of changes lie ahead of the clock, which was set back."),
     ("ready", "", "1 when the set's documents are served, or it waits for its first records."),
     ("waiting", "", "1 while a push set waits for its first records."),
     ("publications_total", "", "Passes that have published changes since the server was started."),
@@ -268,7 +270,7 @@ class MetricsPage:
         yield from _of_requests(counted)
         took = os.times()
         alone: list[tuple[str, str, str, Sample]] = [
-            ("headwater_build_info", "gauge", "The running version.", (labels(version=__version__), 1)),
+            ("headwater_build_info", "gauge", "The running version.", (labels(version=__version__, build=build()), 1)),
             ("process_cpu_seconds_total", "counter", "Processor time, user and system.", ("", took.user + took.system)),
             ("process_start_time_seconds", "gauge", "When the process began.", ("", round(_STARTED, 3))),
         ]
@@ -280,7 +282,8 @@ class MetricsPage:
 
     def _of_sets(self, counted: Counts) -> Iterator[Family]:
         names = [one.name for one in self._source.site.sets]
-        found = set_statuses(self._source.catalog, dt.datetime.now(dt.UTC), names)
+        now = dt.datetime.now(dt.UTC)
+        found = set_statuses(self._source.catalog, now, names)
         health = self._source.health()
         told = {str(one.get("name")): one for one in records(health.get("sets"))}
         states = {state.name: state for state in self._source.catalog.sets()}
@@ -292,6 +295,7 @@ class MetricsPage:
         unreadable = {one.set: one.files for one in problems.unreadable}
         published = {name: counted.get(f"{_PUBLICATIONS}{labels(set=name)}", 0) for name in names}
         values: dict[str, Mapping[str, float]] = {
+            "ahead_seconds": {one.name: ahead_seconds(one.last_at, now) for one in found},
             "ready": {name: float(name in ready) for name in names},
             "waiting": {name: float(name in waiting) for name in names},
             "publications_total": published,
@@ -300,8 +304,8 @@ class MetricsPage:
             "unreadable_files": {name: unreadable.get(name, 0) for name in names},
             "scans_total": {name: _int(one.get("scans")) for name, one in told.items()},
         }
-        for name, field, text in _SETS:
-            of_sets = values.get(name) or {one.name: _gauge(getattr(one, field)) for one in found if field}
+        for name, field, text in SET_FIGURES:
+            of_sets = values.get(name) or {one.name: gauge(getattr(one, field)) for one in found if field}
             samples = [(labels(set=one), value) for one, value in of_sets.items()]
             yield Family(f"headwater_set_{name}", "counter" if name.endswith("_total") else "gauge", text, samples)
         hubs = records(health.get("hubs"))  # none where another process tells them
@@ -324,7 +328,8 @@ def _of_requests(counted: Mapping[str, float]) -> Iterator[Family]:
     yield Family(_TOOK, "histogram", "From the request to the end of its answer.", took)
 
 
-def _gauge(value: float | dt.datetime | None) -> float:
+def gauge(value: float | dt.datetime | None) -> float:
+    """A value as a sample has it; 0 for none."""
     return value.timestamp() if isinstance(value, dt.datetime) else value or 0
 
 

@@ -288,7 +288,7 @@ class Publisher:
         if pages.rendered:
             job.context.catalog.rendered(job.name, pages.rendered)
         job.note(publication.with_look(looked_at))
-        stale = pages.stale
+        stale, last_at = pages.stale, job.snapshot.state.last_at
         return PublishResult(
             name=job.name,
             written=tuple(job.store_writer.written),
@@ -303,7 +303,7 @@ class Publisher:
             pages_stale=stale,
             pages_left=pages.left,
             due_in_seconds=max(SOONEST_SECONDS, settings.refresh_seconds) if stale else math.inf,
-            ahead_seconds=ahead_seconds(job.snapshot.state.last_at, job.now),
+            ahead_seconds=ahead_seconds(last_at, job.now) if last_at is not None and last_at > job.now else 0.0,
         )
 
     def _job(

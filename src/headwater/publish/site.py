@@ -145,10 +145,12 @@ class SetSettings(SetOptions, frozen=True, kw_only=True):
             raise BadSite(f"not a set name: {self.name[:80]!r}", advice="Use a-z, 0-9, '.', '_' and '-', at most 64.")
         if self.name in RESERVED:
             raise BadSite(f"the set name {self.name!r} is reserved", advice="Choose another name for the set.")
-        agents = (one for one in (*self.creator, self.publisher) if one is not None and is_url(one))
-        for url in (self.describedby, self.resource_base, self.licence, self.endpoint, *agents):
+        for url in (self.describedby, self.resource_base, self.licence, self.endpoint):
             if url is not None:
                 check_url(url)
+        for agent in (*self.creator, self.publisher):
+            if agent is not None and is_url(agent):
+                check_url(agent)
         if self.language is not None and not _LANGUAGE.match(self.language):
             raise BadSite(f"not a language tag: {self.language[:80]!r}", advice="Give one such as en or de-AT.")
 

@@ -373,7 +373,7 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
 
 Config = TypeVar("Config", SetConfig, SourceConfig)
 
-_PATHS = "authorities copy dataset documents files log_file oxigraph resource_root state to".split()
+_PATHS = ("authorities", "copy", "dataset", "documents", "files", "oxigraph", "resource_root", "state", "to")
 _LISTS = "creator exclude exclude_folders_with hashes hubs include mirrors patch resource_sets variants"
 
 

@@ -155,7 +155,7 @@ def _selection(config: SetConfig) -> Selection:
 def own_files(config: SourceConfig) -> list[bytes]:
     """The real paths of the files that a source needs itself, and never publishes."""
     notify, hub = config.notify, config.hub
-    found = [config.configuration]
+    found = [config.configuration, config.log_file]
     found += [path for one in config.sets for path in (one.token_file, one.types_file, one.exclude_file)]
     found += [path for one in (notify, hub) if one is not None for path in (one.token_file, one.authorities)]
     found += [] if hub is None else [hub.state]

@@ -13,13 +13,11 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from headwater.catalog.interface import Catalog
-from headwater.datasets.rows import DATASET_FILE, DATASET_TYPE
 from headwater.files.media_types import MEDIA_TYPES, media_type
 from headwater.ingest.folder.walk import path_of
 from headwater.patches import FORMATS
 from headwater.progress import Listener, Notice
-from headwater.publish.dataset_documents import TURTLE
-from headwater.publish.document_names import CHANNELS, DESCRIPTION_FILE
+from headwater.publish.document_names import CHANNELS, DATASET_FORMS
 from headwater.publish.site import Site
 from headwater.source.config import SourceConfig
 from headwater.storage.durable import replace_file
@@ -29,8 +27,8 @@ _DOCUMENTS: Final = {
     "application/xml": "xml",
     "text/plain": "txt",
     "application/zip": "zip",
-    TURTLE.media_type: DESCRIPTION_FILE.rpartition(".")[2],
-    DATASET_TYPE: DATASET_FILE.rpartition(".")[2],
+    **{kind: name.rpartition(".")[2] for name, kind in DATASET_FORMS["dataset"] if kind != "text/turtle"},
+    "text/turtle; charset=utf-8": "ttl",
     **{one.media_type: one.suffix for one in FORMATS.values()},
 }
 _TOPIC: Final = rf"[^/]+/(?:{'|'.join(re.escape(one.name) for one in CHANNELS)})"
