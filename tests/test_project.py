@@ -43,7 +43,7 @@ LINES = {
     "publish": 5_709,
     "rdf": 2_144,
     "simulate": 822,
-    "source": 5_399,
+    "source": 5_395,
     "spec": 3_648,
     "storage": 1_949,
     "sync": 16_509,

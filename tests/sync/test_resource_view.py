@@ -57,7 +57,7 @@ def test_everything_that_belongs_to_it_is_shown(library: Site) -> None:
     assert shown.stdout.index("mirror  http://m.example/1 (pri 1)") < shown.stdout.index("mirror  http://m.example/2")
     lines = shown.stdout.splitlines()
     assert [line[:6] for line in lines[1:]] == ["└─ set", *["   ├─ "] * 7, "   └─ "]
-    assert f"described by (it says)  {library.uri('record')}" in shown.stdout
+    assert f"described by (as that one states)  {library.uri('record')}" in shown.stdout
     assert library.source.requests("/set/resources/paper") == []
 
 

@@ -251,10 +251,6 @@ def _filled(how: str, template: str, topics: str, values: Mapping[str, str]) -> 
     return text
 
 
-def _lines(form: str, rows: Iterable[tuple[object, ...]]) -> str:
-    return "".join(form % row for row in rows)
-
-
 def _stated(rules: Iterable[TypeRule], quoted: Callable[[bytes], str]) -> list[tuple[str, str]]:
     """Expressions of paths in the tree, and their types; the first that fits holds."""
     pieces = (
@@ -276,9 +272,9 @@ def _nginx(values: Mapping[str, str], rules: Iterable[TypeRule]) -> str:
     form = f'\n    location ~ "^{at}%s$" {{ gzip_static off; gzip_vary off; types {{ }} default_type "%s"; }}'
     filled = {
         "at": at,
-        "documents": _lines('\n        "%s" %s;', _DOCUMENTS.items()),
-        "rules": _lines(form, _stated(rules, _quoted)),
-        "types": _lines("\n            %s %s;", MEDIA_TYPES.items()),
+        "documents": "".join(map('\n        "{0[0]}" {0[1]};'.format, _DOCUMENTS.items())),
+        "rules": "".join(map(form.__mod__, _stated(rules, _quoted))),
+        "types": "".join(map("\n            {0[0]} {0[1]};".format, MEDIA_TYPES.items())),
     }
     return _filled("Include it in the `server` block of nginx.", _NGINX, _NGINX_TOPIC, {**values, **filled})
 
@@ -289,8 +285,8 @@ def _apache(values: Mapping[str, str], rules: Iterable[TypeRule]) -> str:
     filled = {
         "at": at,
         "root": f'Alias "{path}/" "{folder}/"' if path else f'DocumentRoot "{folder}"',
-        "documents": _lines(form, [(rf"{where}(?:\.gz)?", kind) for where, kind in _DOCUMENT_PATHS]),
-        "types": _lines(form, [*_RESOURCE_PATHS, *reversed(_stated(rules, _quoted))]),
+        "documents": "".join(form % (rf"{where}(?:\.gz)?", kind) for where, kind in _DOCUMENT_PATHS),
+        "types": "".join(map(form.__mod__, [*_RESOURCE_PATHS, *reversed(_stated(rules, _quoted))])),
         "hubs": values["hubs"].replace("%", "%%"),
     }
     return _filled("Include it in the `<VirtualHost>` of Apache.", _APACHE, _APACHE_TOPIC, {**values, **filled})
