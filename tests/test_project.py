@@ -46,7 +46,7 @@ LINES = {
     "source": 5_395,
     "spec": 3_648,
     "storage": 1_949,
-    "sync": 16_509,
+    "sync": 16_510,
     "top": 1_409,
     "transport": 2_065,
     "triplestores": 830,

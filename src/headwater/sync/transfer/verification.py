@@ -57,14 +57,15 @@ class Verdict(msgspec.Struct, frozen=True):
     do an error as JSON and a beginning that is cut off."""
 
 
-_USUAL_HASH = re.compile(r"(?:md5:([0-9a-f]{32}) )?sha-256:([0-9a-f]{64})\Z").match
+_USUAL_HASH = re.compile(r"(?:md5:([0-9a-f]{32}) )?sha-256:([0-9a-f]{64})(?: md5:([0-9a-f]{32}))?\Z").match
 
 
 def digests_of(text: str | None) -> tuple[Digest, ...]:
     """The digests of a `hash` attribute that can be computed, strongest first (AMB-28)."""
     if text is not None and (usual := _USUAL_HASH(text)) is not None:
         strongest = Digest("sha-256", usual[2])
-        return (strongest,) if usual[1] is None else (strongest, Digest("md5", usual[1]))
+        other = usual[1] or usual[3]
+        return (strongest,) if other is None else (strongest, Digest("md5", other))
     found = () if text is None else parse_hash(text).digests
     return tuple(sorted((d for d in found if d.algorithm in STRONGEST), key=lambda d: STRONGEST.index(d.algorithm)))
 
