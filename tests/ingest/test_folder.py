@@ -1130,9 +1130,9 @@ def test_a_large_file_is_read_once_and_by_the_outermost_pass(
 def test_a_static_tree_loses_what_is_no_resource_and_no_link(tmp_path: Path, mode: str) -> None:
     """Nor does what a link leads to go."""
     placed, elsewhere = tmp_path / "placed", tmp_path / "elsewhere"
-    world = ScannedFolder(tmp_path, processes=0, place=os.fsencode(placed), place_mode=mode)
+    world = ScannedFolder(tmp_path, processes=0, place=os.fsencode(placed), place_mode=mode, max_delete=1)
     tree = SetTree(world.catalog, SET, os.fsencode(placed), mode)
-    for name in ("a", "b", "d/c", "e/f", "linked"):
+    for name in ("a", "b", "d/c", "e/f", "g/h", "i/j", "linked"):
         world.put(name, name.encode())
 
     def publish() -> int:
@@ -1151,12 +1151,16 @@ def test_a_static_tree_loses_what_is_no_resource_and_no_link(tmp_path: Path, mod
     (placed / "linked").symlink_to(placed / "a")
     (placed / "theirs").write_bytes(b"theirs")
     (placed / "d" / "theirs").write_bytes(b"theirs")
+    (placed / "g" / "theirs").write_bytes(b"theirs")
     for name in ("b", "d/c", "e/f", "linked"):
         world.remove(name)
-    assert publish() == 4
+    assert publish() == 5
     assert (elsewhere / "f").read_bytes() == b"theirs"
     assert (placed / "alias").read_bytes() == (placed / "linked").read_bytes() == b"a"
-    assert [one.name for one in placed.rglob("*") if one.is_file() and not one.is_symlink()] == ["a"]
+    assert sorted(one.name for one in placed.rglob("*") if one.is_file() and not one.is_symlink()) == ["a", "h", "j"]
+    for name in ("a", "g/h", "i/j"):
+        world.remove(name)
+    assert publish() == 3
 
 
 @pytest.mark.parametrize("mode", ["link", "copy"])

@@ -422,7 +422,7 @@ class SqliteCatalog(Catalog):
 
     def memos(self, name: str, after: str = "", limit: int = 10_000) -> list[tuple[str, bytes]]:
         with self._read(name) as held:
-            return [(uri, memo or b"") for uri, memo in held.by_uri("uri, memo", after, limit)]
+            return held.by_uri("uri, coalesce(memo, x'')", after, limit)
 
     def pages(self, name: str) -> list[Page]:
         with self._read(name) as held:
@@ -557,10 +557,10 @@ class _Set:
         """What a query of the set alone finds."""
         return self.transaction.rows(sql, (self.id,))
 
-    def by_uri(self, columns: str, after: str, limit: int) -> Iterator[Row]:
+    def by_uri(self, columns: str, after: str, limit: int) -> list[Any]:
         """Resources in the order of their URIs."""
         sql = f"SELECT {columns} FROM resource WHERE set_id = ? AND uri > ? ORDER BY uri LIMIT ?"
-        return self.transaction.rows(sql, (self.id, after, max(limit, 0)))
+        return self.transaction.fetch(sql, (self.id, after, max(limit, 0)))
 
     def pages(self) -> list[Page]:
         return [page_of(*row) for row in self.rows(f"SELECT {PAGE_COLUMNS} FROM page WHERE set_id = ? ORDER BY number")]

@@ -111,6 +111,7 @@ _PLACING = ".headwater-tmp-"
 
 GONE = (FileNotFoundError, NotADirectoryError)
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DESCRIPTORS = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
 
 
@@ -151,9 +152,12 @@ def _link(descriptor: int, aside: bytes) -> bool:
 def _room(place: bytes) -> None:
     """Make sure `place` lies in a folder: a file or link in its stead is removed, a link further up is not followed."""
     folder = os.path.dirname(place)
+    with contextlib.suppress(OSError):
+        os.close(open_unlinked(folder, _FOLDER))
+        return
     try:
         try:
-            os.close(open_unlinked(os.path.dirname(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            os.close(open_unlinked(os.path.dirname(folder), _FOLDER))
             os.mkdir(folder)
         except FileExistsError:
             if not stat.S_ISDIR(os.lstat(folder).st_mode):
@@ -225,7 +229,7 @@ class Placement:
         """Leave nothing behind, unless it has its place."""
         if self._file is not None:
             self._file.close()
-        with contextlib.suppress(*GONE):
+        with contextlib.suppress(*GONE):  # also where another process has just made the same link: then both names stay
             os.unlink(self._aside)
 
 

@@ -139,9 +139,9 @@ def _read_open(descriptor: int, request: HashRequest, options: ReadOptions) -> H
     if place is not None and not (mode == LINK and was_link):
         placement = Placement(descriptor, place, found, mode)
     is_link = placement is not None and placement.is_link
-    before = os.fstat(descriptor)
-    changed = before.st_ctime_ns
-    if is_link and state_of(found)[:2] == state_of(before)[:2]:  # to link it has changed the time of its last change
+    before = found if placement is None else os.fstat(descriptor)
+    changed, state = before.st_ctime_ns, state_of(before)
+    if is_link and state_of(found)[:2] == state[:2]:  # to link it has changed the time of its last change
         changed = max(found.st_ctime_ns, before.st_mtime_ns)
     writer = options.versions if ALGORITHM in algorithms else None
     version = None if writer is None else VersionCopy(writer, before.st_size)
@@ -151,7 +151,7 @@ def _read_open(descriptor: int, request: HashRequest, options: ReadOptions) -> H
         if hashes or (placement is not None and not is_link):
             takers: list[Callable[[bytes], object]] = [*(one.update for one in hashes), *(one.write for one in sinks)]
             octets = _feed(descriptor, before.st_size, takers, options.stop)
-            if state_of(os.fstat(descriptor)) != state_of(before) or octets != before.st_size:
+            if state_of(os.fstat(descriptor)) != state or octets != before.st_size:
                 raise FileChanged
         if placement is not None:
             placement.finish()
@@ -162,8 +162,8 @@ def _read_open(descriptor: int, request: HashRequest, options: ReadOptions) -> H
             one.discard()
     error, aside = (version.errno, version.name) if version is not None else (0, "")
     text = " ".join([f"{name}:{one.hexdigest()}" for name, one in zip(algorithms, hashes, strict=True)])
-    after = os.fstat(descriptor) if is_link or was_link else before  # a link that goes is a change as well
-    state = state_of(after if state_of(after)[:2] == state_of(before)[:2] else before)
+    if (is_link or was_link) and (after := state_of(os.fstat(descriptor)))[:2] == state[:2]:
+        state = after  # a link that goes is a change as well
     return READ, error, state, began, changed, text, aside
 
 

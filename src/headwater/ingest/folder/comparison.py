@@ -249,6 +249,7 @@ def compare(
 
 
 _IN_MEMORY = 4 << 20
+_BLOCK = 500
 
 
 class DifferenceQueue:
@@ -256,7 +257,11 @@ class DifferenceQueue:
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - closed by __exit__
+        self._octets: list[int] = []
+        self._block: list[tuple[str, bytes, int, bool, bool]] = []
+        """What is not in the file yet: it takes blocks, since each reading of it costs more than a difference."""
         self.candidates = 0
+        self.largest = 0
         self.vanished = 0
         self.left_out = 0
         """How many of the vanished the set's settings no longer take; whoever puts them knows."""
@@ -271,10 +276,17 @@ class DifferenceQueue:
         """Add one difference."""
         self.vanished += not one.path
         self.candidates += bool(one.path)
-        marshal.dump((one.uri, one.path, one.octets, one.known, one.rewritten), self._file)
+        self.largest = max(self.largest, one.octets)
+        self._block.append((one.uri, one.path, one.octets, one.known, one.rewritten))
+        if len(self._block) == _BLOCK:
+            self._octets.append(self._file.write(marshal.dumps(self._block, 2)))
+            self._block = []
 
     def take(self) -> Iterator[Candidate]:
         """Everything that was put; may be asked for again."""
         self._file.seek(0)
-        for _number in range(self.candidates + self.vanished):
-            yield Candidate(*marshal.load(self._file))  # noqa: S302 - our own file, which has no name
+        for octets in self._octets:
+            for one in marshal.loads(self._file.read(octets)):  # noqa: S302 - our own file, which has no name
+                yield Candidate(*one)
+        for one in self._block:
+            yield Candidate(*one)

@@ -232,9 +232,9 @@ class EventBuilder:
         self._keep(one, found, event, batch)
 
     def _keep(self, one: Candidate, found: HashResult, event: Upsert, batch: EventBatch) -> None:
-        error, digest = found[1], sha256_of(found[5])
         if batch.versions is None or not self.kept.keeps(event.metadata):
             return
+        error, digest = found[1], sha256_of(found[5])
         if error:
             batch.versions.lost.append((one.path, error, digest))
         elif digest:

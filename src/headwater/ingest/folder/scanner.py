@@ -340,7 +340,7 @@ class _Pass:
         after, limit = prefix, 1 if prefix else _ROWS
         with suppress(UnknownSet):  # of a survey
             while rows := self._catalog.memos(self._name, after, limit):
-                yield from takewhile(lambda row: row[0].startswith(prefix), rows)
+                yield from takewhile(lambda row: row[0].startswith(prefix), rows) if prefix else rows
                 if not rows[-1][0].startswith(prefix):
                     return
                 after, limit = rows[-1][0], min(8 * limit, _ROWS)
@@ -386,7 +386,7 @@ class _Pass:
         While deletions are held back, those that the settings want are recorded all the same.
         """
         result = self._result
-        if result.held_back is not None and not self._queue.left_out:
+        if not (self._queue.vanished if result.held_back is None else self._queue.left_out):
             return
         vanished = (
             one.uri
@@ -440,10 +440,11 @@ class _Pass:
         def not_kept(path: bytes, text: str) -> None:
             self.warnings.add("HW-ING-23", text, path)
 
-        if self._is_inner:
+        has_large = queue.largest > LARGE_OCTETS
+        if self._is_inner and has_large:
             result.unsettled += [path_of(one.uri) for one in queue.take() if one.path and one.octets > LARGE_OCTETS]
         with nullcontext() if versions is None else versions.intake() as intake:
-            for are_large in (False,) if self._is_inner else (False, True):
+            for are_large in (False, True) if has_large and not self._is_inner else (False,):
                 aside = None if intake is None else intake.folder
                 for batch in self._event_builder.batches(candidates(are_large=are_large), known, size, aside):
                     lost = set[str]()

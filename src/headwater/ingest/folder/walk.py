@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -94,7 +94,7 @@ _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DESCRIPTORS = b"/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else None
 _DOT = ord(".")
 _GONE = (errno.ENOENT, errno.ENOTDIR)
-_PLAIN = re.compile(rb"[A-Za-z0-9._~-]+\Z")
+_PLAIN = re.compile(rb"[A-Za-z0-9._~/-]+\Z")
 
 
 class FileEntry(msgspec.Struct, frozen=True, gc=False):
@@ -132,6 +132,17 @@ def path_of(uri: str) -> bytes:
     return unquote_to_bytes(uri) if "%" in uri else uri.encode("ascii")
 
 
+@contextmanager
+def listing(folder: bytes) -> Iterator[list[os.DirEntry[bytes]]]:
+    """What a folder lists; good within the block. Raises OSError; ELOOP for a link."""
+    descriptor = open_unlinked(folder, _LIST)
+    try:
+        with os.scandir(_DESCRIPTORS % descriptor if _DESCRIPTORS else folder) as entries:
+            yield list(entries)
+    finally:
+        os.close(descriptor)
+
+
 class _Frame(msgspec.Struct):
     """One folder of the descent: where it really is, what its URIs begin with, names still to come (last first).
 
@@ -143,6 +154,12 @@ class _Frame(msgspec.Struct):
     relative: bytes = b""
     links: int = 0
     keys: list[str] | None = None
+
+
+def _leads_to_folder(one: os.DirEntry[bytes]) -> bool:
+    with suppress(OSError):  # a link into itself, or behind a closed door: whoever looks at it is told why
+        return one.is_dir()
+    return False
 
 
 class Walk:
@@ -236,31 +253,32 @@ class Walk:
 
     def _list(self, folder: bytes) -> list[str]:
         """The keys in a folder, last first. Raises OSError; ELOOP for a link."""
-        descriptor = open_unlinked(folder, _LIST)
-        try:
-            with os.scandir(_DESCRIPTORS % descriptor if _DESCRIPTORS else folder) as entries:
-                listed = list(entries)
-            if not self._selection.hidden:
-                count, ours = len(listed), self._names
-                listed = [one for one in listed if one.name[0] != _DOT or one.name in ours or is_reserved(one.name)]
-                self._hidden_count += count - len(listed)
-            listed = [
-                one
-                for one in listed
-                if not (one.name in self._names or one.inode() in self._inodes or is_reserved(one.name))
-                or not self._is_our_file(folder + b"/" + one.name)
+        with listing(folder) as listed:
+            names = [one.name for one in listed]
+            if (
+                (not self._selection.hidden and b"/." in b"/" + b"/".join(names))
+                or any(map(is_reserved, names))
+                or not self._names.isdisjoint(names)
+                or not self._inodes.isdisjoint([one.inode() for one in listed])
+            ):
+                listed = [one for one in listed if self._is_for_others(folder, one)]
+                names = [one.name for one in listed]
+            together = b"/".join(names)  # one look at all of them tells that none needs to be encoded
+            quoted = together.decode("ascii").split("/") if _PLAIN.match(together) else list(map(quote, names))
+            keys = [
+                key if one.is_file(follow_symlinks=False) or not _leads_to_folder(one) else key + "/"
+                for key, one in zip(quoted, listed, strict=True)
             ]
-            keys = [quote(one.name) for one in listed if one.is_file(follow_symlinks=False)]
-            for one in listed:
-                if not one.is_file(follow_symlinks=False):
-                    is_folder = False
-                    with suppress(OSError):  # a link into itself, or behind a closed door: `_file` says why
-                        is_folder = one.is_dir()
-                    keys.append(quote(one.name) + "/" * is_folder)
-        finally:
-            os.close(descriptor)
         keys.sort(reverse=True)
         return keys
+
+    def _is_for_others(self, folder: bytes, one: os.DirEntry[bytes]) -> bool:
+        """Whether what is listed is not left out for its name, nor because this source needs it itself."""
+        is_named = one.name in self._names or is_reserved(one.name)
+        if one.name[0] == _DOT and not is_named and not self._selection.hidden:
+            self._hidden_count += 1
+            return False
+        return not (is_named or one.inode() in self._inodes) or not self._is_our_file(folder + b"/" + one.name)
 
     def _is_our_file(self, path: bytes) -> bool:
         """Whether what lies here is no folder, and ours: then it is left out, and that is said."""
@@ -281,7 +299,7 @@ class Walk:
         return True
 
     def _descend(self, frames: list[_Frame]) -> Iterator[WalkEntry]:
-        bottom = len(frames)
+        bottom, everything, lstat = len(frames), self._selection.everything, os.lstat
         while len(frames) >= bottom:
             frame = frames[-1]
             if frame.keys is None:
@@ -294,10 +312,21 @@ class Walk:
                     else:
                         yield from self._failed(frame.prefix, frame.path, cause)
                     continue
-            while frame.keys and frame.keys[-1][-1] != "/":
-                yield from self._file(frame, frame.keys.pop())
-            if frame.keys:
-                yield from self._enter(frame, frame.keys.pop(), frames)
+            keys, base, prefix = frame.keys, frame.path + b"/", frame.prefix
+            while keys and keys[-1][-1] != "/":
+                key = keys.pop()
+                if everything:  # nearly every file of nearly every folder: no more is done for it than must be
+                    path = base + path_of(key)
+                    try:
+                        found = lstat(path)
+                    except OSError:
+                        found = None
+                    if found is not None and stat.S_ISREG(found.st_mode):
+                        yield FileEntry(prefix + key, path, found)
+                        continue
+                yield from self._file(frame, key)
+            if keys:
+                yield from self._enter(frame, keys.pop(), frames)
             else:
                 frames.pop()
 
