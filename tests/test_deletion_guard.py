@@ -39,4 +39,7 @@ def test_the_share_that_is_named_is_consent_enough() -> None:
     """A third is not 0.33, and 0.29 of 100 are less than 29 in binary."""
     for held in range(1, 160):
         for deleted in range(1, held + 1):
-            assert not needs_consent(deleted, held, float(consent_for(deleted, held)), floor=0), (deleted, held)
+            assert not needs_consent(deleted, held, int(consent_for(deleted, held)[:-1]) / 100, floor=0), (
+                deleted,
+                held,
+            )

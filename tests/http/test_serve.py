@@ -161,6 +161,7 @@ def test_several_sets_from_a_file(tmp_path: Path) -> None:
     )
     with Process(str(config), "--log-format", "json") as process:
         url = process.ready()
+        until(lambda: request(url, "/.well-known/resourcesync").body.count(b"<url>") == 2)  # named one after the other
         for name, file in (("alpha", "a.txt"), ("beta", "b.txt")):
             assert list(look(fetch, name, url).state) == [f"{url}/{name}/resources/{file}"]
         page = request(url, "/").body.decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import os
 from pathlib import Path
@@ -48,7 +49,7 @@ def md5(octets: bytes) -> str:
 
 
 def without_times(report: AuditReport) -> AuditReport:
-    report.seconds = 0.0
+    report.seconds, report.time = 0.0, dt.datetime.min
     return report
 
 

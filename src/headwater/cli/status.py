@@ -192,7 +192,8 @@ def command(
         raise UsageFault(
             "status reads folders and catalogs, and this is an address",
             where=places[0],
-            advice="Name the folder of the state (of a hub, too), on its machine; a server answers at /health.",
+            advice="Name the folder of the state (of a hub, too), on its machine. A server answers at /health,"
+            " and `headwater explore` shows what it offers.",
         )
     if records is not None:
         if names or watch is not None or max_age is not None or as_json:

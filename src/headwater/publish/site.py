@@ -331,7 +331,7 @@ def check_url(text: str) -> str:
         raise BadSite(f"not a URL: {text[:200]!r}", advice="Percent-encode what is not plain ASCII.")
     if parts.scheme not in {"http", "https"}:
         advice = "Start the URL with http:// or https://."
-        raise BadSite(f"a URL without http:// or https:// at its beginning: {text[:200]!r}", advice=advice)
+        raise BadSite(f"not an http(s) URL: {text[:200]!r}", advice=advice)
     if not parts.hostname or parts.fragment or "@" in parts.netloc:
         raise BadSite(f"not an absolute http(s) URL without credentials and fragment: {text[:200]!r}")
     return text

@@ -28,10 +28,10 @@ _LONGEST_SECONDS = 120.0
 _STATEMENTS = 400
 _PHASES = """
 import os, signal, sys, threading
-from headwater.triplestores import embedded_store, sparql_store, statements
+from headwater.triplestores import embedded_store, sparql_store, sparql_updates
 from headwater.sync import dataset_sync
 
-statements.MOST_STATEMENTS = 50
+sparql_updates.MOST_STATEMENTS = 50
 left = [int(sys.argv[1])]
 
 def dying(home, name):

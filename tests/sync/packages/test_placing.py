@@ -84,5 +84,5 @@ def test_only_what_verifies_gets_its_place(tmp_path: Path, monkeypatch: pytest.M
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("headwater.sync.copy.file_tree.write_all", full)
+        monkeypatch.setattr("headwater.sync.copy.file_tree.write_sparse", full)
         assert [outcome[0] for outcome in place_files(tree, files[:1])] == [UNUSABLE]

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from headwater.files.file_copies import Room
 from headwater.files.hashing import HASHERS
 from headwater.packages.faults import BadPackage
-from headwater.packages.zip_reader import unpacked
 from headwater.sync.copy.file_tree import DestinationUnusable, FileTree, PathOccupied, printable_path
 
 if TYPE_CHECKING:
@@ -90,6 +89,8 @@ def place_files(
     tree: FileTree, files: list[MemberFile], before_each: Callable[[], None] = lambda: None
 ) -> list[Outcome]:
     """Verify members and give them their places; what came of each. `before_each` may end it."""
+    from headwater.packages.zip_reader import unpacked  # a run by lists reads no package
+
     outcomes: list[Outcome] = []
     for name, path, time_ns, packed, octets, crc, is_deflated, algorithm, wanted in files:
         before_each()
