@@ -299,7 +299,7 @@ def test_a_hub_that_takes_only_short_payloads_fetches_the_others(tmp_path: Path,
     with served(tmp_path, [f"{far.url}/hub"], "batch_seconds = 0.5\n") as source:
         source.write(*(f"{one:02}.txt" for one in range(60)))
         far.wait(lambda: pings)
-        until(lambda: source.hubs()[0]["waiting"] == 0)
+        until(lambda: len(source.changes()) == 60 and source.hubs()[0]["waiting"] == 0)
         assert source.hubs()[0]["error"] is None
         source.write("x.txt")
         far.wait(lambda: "x.txt" in names(taken))
