@@ -128,6 +128,13 @@ def test_a_dry_run_shows_what_would_be_held_back(source: Source, many: Site, des
     assert {(line["action"], line["path"]) for line in one["plan"]} == {("hold back", name) for name in tree(dest)}
 
 
+def test_why_tells_that_an_update_waits(source: Source, many: Site, dest: Path) -> None:
+    overwrite(many, 40, b"")
+    assert go(source.base, dest).one.held_back == 40
+    (one,) = json.loads(run_here("why", dest, many.uri("f0.txt"), "--json").stdout)["sets"]
+    assert (one["found"], [reason["rule"] for reason in one["reasons"]]) == (True, ["held back"])
+
+
 def test_what_waits_can_be_forgotten(source: Source, many: Site, dest: Path) -> None:
     before = tree(dest)
     overwrite(many, 40, b"")

@@ -38,7 +38,7 @@ _SHORT_NAME: Final = re.compile(rb"(?:headwa|he[0-9a-f]{4})~[0-9]+")
 
 _NO_NAMES: Final = frozenset({b"", b".", b".."})
 
-_is_plain: Final = re.compile(rb"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*\Z", re.ASCII).match
+is_plain: Final = re.compile(rb"(?:[A-Za-z0-9_-][\w.-]*/)*[A-Za-z0-9_-][\w.-]*\Z", re.ASCII).match
 """Whether nothing of a path has to be looked at more closely, as with most: no name begins with a dot or has a `~`."""
 
 
@@ -63,7 +63,7 @@ def has_reserved(path: bytes) -> bool:
 
 def leads_inside(path: bytes) -> bool:
     """Whether a relative path can be that of a file in a folder: no name is empty, `.` or `..`, or reserved."""
-    if _is_plain(path):
+    if is_plain(path):
         return True
     return b"\0" not in path and _NO_NAMES.isdisjoint(path.split(b"/")) and not has_reserved(path)
 

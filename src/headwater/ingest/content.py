@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 import sys
 from collections.abc import Mapping
@@ -26,15 +25,12 @@ from headwater.catalog.content import (
     RecordedResource,
     strongest_digest,
 )
-from headwater.files.folder_marks import has_reserved, is_state, leads_inside
+from headwater.files.folder_marks import has_reserved, is_plain, is_state, leads_inside
 from headwater.files.hashing import state_of
 from headwater.files.nofollow import READ_FLAGS, FileState, open_unlinked
 from headwater.ingest.folder.comparison import RACY, matches
 from headwater.ingest.folder.walk import PathFilter
 from headwater.spec.uris import quote_path
-
-_is_plain_path = re.compile(r"(?:[\w~-][\w.~-]*/)*[\w~-][\w.~-]*\Z", re.ASCII).match
-"""Whether a relative URI is the path itself, and no name in it is empty, `.` or `..`, as with most."""
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -170,8 +166,8 @@ class FileContentReader:
             return NoContent(Absence.ELSEWHERE, uri)
         if (folder := self._folders.get(set_name)) is None:
             return NoContent(Absence.ELSEWHERE, root.prefix + uri)
-        path = uri.encode() if (is_plain := _is_plain_path(uri)) else unquote_to_bytes(uri)
-        is_path = is_plain or (quote_path(path) == uri and leads_inside(path))
+        path = unquote_to_bytes(uri)
+        is_path = (len(path) == len(uri) and is_plain(path)) or (quote_path(path) == uri and leads_inside(path))
         if not is_path or not (root.paths is None or root.paths.takes(path)):
             return NoContent(Absence.GONE, "no path of the set")
         try:

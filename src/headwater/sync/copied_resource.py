@@ -15,7 +15,7 @@ from headwater.sync.copy.destination_folder import DestinationFolder, readable_s
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.options import Choice, selection
 from headwater.sync.sets.registry import offered_scope
-from headwater.sync.state import SetRow, fact, moved_documents, sets
+from headwater.sync.state import HELD_UPDATE, SetRow, fact, moved_documents, sets
 from headwater.sync.update.path_conflicts import PathConflicts
 from headwater.typed_decoding import from_json
 
@@ -79,7 +79,9 @@ def _status(t: Transaction, root: Path, row: SetRow, uri: str) -> ResourceStatus
     )
     found.documents = [one for one in documents if one is not None]
     reasons: dict[str, str] = {}
-    if (failed := t.one(_FAILED, (row.id, uri))) is not None:
+    if (failed := t.one(_FAILED, (row.id, uri))) is not None and failed[0] == HELD_UPDATE:
+        reasons["held back"] = "the source has overwritten it; `headwater sync --max-update` consents to that"
+    elif failed is not None:
         since = f"{from_microseconds(failed[2]):%Y-%m-%d %H:%M:%S} UTC"
         reasons["failed"] = f"its transfer failed: {failed[0]} (tries: {failed[1]:,}, since {since})"
     if path is None:
