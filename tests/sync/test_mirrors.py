@@ -94,7 +94,7 @@ def test_a_long_body_of_a_mirror_that_breaks_off_is_gone_on_with(source: Source,
 
 def test_the_rest_of_what_one_mirror_has_sent_is_asked_of_no_other(source: Source, site: Site, dest: Path) -> None:
     """DST-F11: a mirror that sends something else and breaks off makes no liar of the next one."""
-    bodies = {f"big{number}": random.Random(number).randbytes(1_500_000) for number in range(6)}
+    bodies = {f"big{number}": random.Random(number).randbytes(1_500_000) for number in range(10)}
 
     def breaking_off(handler: Handler) -> Reply:
         if handler.headers.get("Range"):
@@ -119,7 +119,8 @@ def test_the_rest_of_what_one_mirror_has_sent_is_asked_of_no_other(source: Sourc
         site.publish_changes(10.0)
         ran = go(source.base, dest)
         assert (ran.status, ran.one.from_mirrors, tree(dest)) == (Exit.DONE, len(bodies), bodies)
-        assert asked(bad, "/m/") <= rules.UNPROVEN_AT_ONCE
+        # the third loss gives it up: after each of the first two, one more may have begun
+        assert asked(bad, "/m/") <= rules.UNPROVEN_AT_ONCE + 2
     assert asked(source, "/set/resources/") == 0
     assert [one.split("; ")[-1] for one in told(ran)] == ["it is not asked again in this run"]
 
