@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from tools.engines.launch import free_port
-from tools.reference import PAGE, render
 
 from headwater.errors import message, messages
 from headwater.source.config import read_config
@@ -28,10 +27,6 @@ PAUSE = re.compile(r"sleep \d+(?:$|; (?=headwater))")
 """With it a page has its reader wait until a server has published what the commands before have changed."""
 CHANGES = ("echo ", "rm ")
 """How commands begin that change a file of a published folder, once it is served."""
-
-
-def test_the_reference_is_what_the_program_says() -> None:
-    assert PAGE.read_text("utf-8") == render(), "docs/reference.md is out of date: make docs"
 
 
 def test_every_code_in_the_source_is_in_the_table_and_none_is_there_for_nothing() -> None:

@@ -71,7 +71,7 @@ def test_units_are_hardened_and_timers_make_up_for_what_was_missed() -> None:
         assert command
         arguments = command[1].replace("$OPTIONS", "").replace("${SOURCE}", "http://x.example/").split()
         for option in (one for one in arguments if one.startswith("--")):
-            reference = (PACKAGING.parent / "docs" / "reference.md").read_text("utf-8")
+            reference = (PACKAGING.parent / "docs" / "reference" / "commands.md").read_text("utf-8")
             assert option in reference, f"{unit.name}: {option}"
 
 
