@@ -1,24 +1,105 @@
 """Writes docs/reference/commands.md from the program itself: each command with its options.
 
-`make docs` writes it with the other pages of the reference; a test fails when it and the program differ.
+`make docs` writes it with the other pages of the reference; a test fails when it and the program differ. Options that
+several commands share are told once, in a section of their own: `GROUPS`.
 """
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stdout
+import inspect
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import click
 
-from headwater.cli import COMMANDS, command_named, program
+from headwater.cli import COMMANDS, SUMMARIES, command_named, program
+from headwater.cli.shared_options import SectionedCommand
 
-WIDTH = 100
+
+class Group(NamedTuple):
+    """Options that several commands share, as one command has them; a command with less than half tells them itself."""
+
+    title: str
+    path: tuple[str, ...]
+    options: str
+    """The names of their parameters."""
+
+
+GROUPS = (
+    Group("Most commands", ("status",), "as_json _click_default_help"),
+    Group(
+        "Access to a source",
+        ("sync",),
+        "concurrency rate bwlimit stall_seconds deadline_seconds token user headers cert key ca proxy",
+    ),
+    Group(
+        "Publishing",
+        ("serve",),
+        "dataset set_name describedby include exclude hidden settle_seconds max_delete hashes dump change_dump patch"
+        " archive lenient profile",
+    ),
+    Group(
+        "Records",
+        ("ingest", "events"),
+        "to token ca proxy set_name config state catalog url_prefix resource_root load keep_loading dry_run",
+    ),
+    Group("RDF files", ("rdf", "canonical"), "syntax base output blank_nodes genid"),
+)
+"""In the order in which they are told; a command's option is left to the first that has the very same."""
+
+INTRODUCTION = """\
+# Commands
+
+Generated from the program by `make docs`; do not edit. `headwater COMMAND --help` shows the same, and
+so does `man` (`make man`). [Exit statuses and messages](messages.md) have a page of their own.
+
+{commands}
+## Values
+
+| value | how to write it |
+|---|---|
+| `SECONDS`, a duration | `60`, `90min`, `24h`, `7d` |
+| `SIZE` | bytes, or `500MB`, `20GB`, `1.5GiB` |
+| `SHARE` | `34%` or `0.34` |
+| `TIME` | `2026-11-12T10:00:00Z`, or a date |
+| `PLACE`, `CATALOG`, `STATE` | what the command's text says; a source is best named by its configuration (`.toml`) |
+
+| variable | for |
+|---|---|
+| `HEADWATER_TOKEN`, `HEADWATER_USER`, `HEADWATER_PASSWORD` | a source: `--token`, `--user` and its password |
+| `HEADWATER_SPARQL_USER` | a SPARQL endpoint: `--sparql-user` |
+| `HEADWATER_CLUSTER_USER` and `_PASSWORD`, or `_API_KEY` | a catalog on a search cluster |
+| `HEADWATER_INDEX_USER` and `_PASSWORD`, or `_API_KEY` | an index that `ingest dit` or a set reads |
+| `HTTPS_PROXY`, `http_proxy`, `NO_PROXY` | proxies, unless `--proxy` names one |
+| `NETRC` | the file of credentials, in place of `~/.netrc` |
+| `TMPDIR` | the folder of temporary files |
+| `XDG_STATE_HOME` | the folder of states, in place of `~/.local/state` |
+
+Headwater compares a `PATTERN` with the path of a file below the top of its set. Upper and lower case differ. An
+exclusion always wins.
+
+| pattern | matches |
+|---|---|
+| `*.pdf` | names at any depth: a pattern without `/` matches names |
+| `/drafts`, `2026/drafts` | paths from the top: a pattern with `/` begins there |
+| `drafts/` | folders only, with everything in them |
+| `a/**/b` | any number of folders between `a` and `b` |
+| `[a-z]?.txt` | `[…]` one of these characters, `[!…]` none of them, `?` any, `*` any number, never `/` |
+| `*://cdn.example/**` | for copies only: whole addresses |
+"""
 
 
 def render() -> str:
     """The whole page."""
-    parts = ["# Commands\n", "Generated from the program by `make docs`; do not edit.\n"]
-    return "\n".join([*parts, *(command_section(path) for name in COMMANDS for path in command_paths(name))])
+    shared = {group: dict(_records(group.path, group.options.split())) for group in GROUPS}
+    table = ["| command | what it does |", "|---|---|"]
+    table += [f"| [`{name}`](#headwater-{name}) | {marked(text)} |" for name, text in SUMMARIES.items()]
+    parts = [INTRODUCTION.format(commands="\n".join([*table, ""])), "## Common options\n"]
+    for group, records in shared.items():
+        parts += [f"### {group.title}\n", _listed(records.values())]
+    parts += [_section(path, shared) for name in COMMANDS for path in command_paths(name)]
+    return "\n".join(parts)
 
 
 def command_paths(name: str) -> list[tuple[str, ...]]:
@@ -27,7 +108,97 @@ def command_paths(name: str) -> list[tuple[str, ...]]:
     return [(name,), *((name, one) for one in command.commands)] if isinstance(command, click.Group) else [(name,)]
 
 
-def command_section(path: tuple[str, ...]) -> str:
-    with redirect_stdout(io.StringIO()) as said:
-        program.main([*path, "--help"], "headwater", standalone_mode=False, terminal_width=WIDTH)
-    return f"## headwater {' '.join(path)}\n\n```text\n{said.getvalue()}```\n"
+def context_of(path: tuple[str, ...]) -> click.Context:
+    """The context in which a command is, without carrying it out."""
+    context = click.Context(program, info_name="headwater", **program.context_settings)
+    command: click.Command = program
+    for name in path:
+        found = command_named(name) if command is program else command.get_command(context, name)  # type: ignore[attr-defined]
+        assert found is not None
+        command = found
+        context = click.Context(command, parent=context, info_name=name)
+    return context
+
+
+def options_of(context: click.Context) -> Iterator[tuple[str, str, str, str]]:
+    """Of each option its parameter, the heading that begins with it, how it is written, and what it does."""
+    headings = context.command.headings if isinstance(context.command, SectionedCommand) else {}
+    for one in context.command.get_params(context):
+        record = one.get_help_record(context) if isinstance(one, click.Option) else None
+        if record is not None and one.name is not None:
+            yield one.name, headings.get(one.name, ""), *record
+
+
+def description(context: click.Context) -> list[str]:
+    """What the command says of itself, by paragraphs."""
+    return [" ".join(one.split()) for one in inspect.cleandoc(context.command.help or "").split("\n\n")]
+
+
+def _records(path: tuple[str, ...], names: list[str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    found = {name: (written, text) for name, _, written, text in options_of(context_of(path))}
+    yield from ((name, found[name]) for name in names)
+
+
+def _section(path: tuple[str, ...], shared: dict[Group, dict[str, tuple[str, str]]]) -> str:
+    context = context_of(path)
+    usage = " ".join(context.command.collect_usage_pieces(context))
+    parts = [f"## headwater {' '.join(path)}\n", f"`headwater {' '.join(path)} {usage}`\n"]
+    told = description(context)
+    parts += [f"{marked(one)}\n" for one in told if not one.startswith("Exit statuses")]
+    if isinstance(context.command, click.Group):
+        listed = ", ".join(f"[`{name}`](#headwater-{path[0]}-{name})" for name in context.command.commands)
+        parts.append(f"Commands: {listed}.\n")
+    found = list(options_of(context))
+    of_groups = {
+        group: [name for name, _, *record in found if records.get(name) == tuple(record)]
+        for group, records in shared.items()
+    }
+    left = {group: names for group, names in of_groups.items() if 2 * len(names) >= len(shared[group])}
+    own: list[tuple[str, list[tuple[str, str]]]] = [("", [])]
+    for name, heading, written, text in found:
+        if heading:
+            own.append((heading, []))
+        if not any(name in names for names in left.values()):
+            own[-1][1].append((written, text))
+    for heading, records in own:
+        if records:
+            parts += [f"**{heading}**\n"] if heading else []
+            parts.append(_listed(records))
+    for group, names in left.items():
+        if group is not GROUPS[0]:
+            missing = [shared[group][name][0].split(" ")[0] for name in shared[group] if name not in names]
+            but = f" but {', '.join(f'`{one}`' for one in missing)}" if missing else ""
+            parts.append(f"Also all options of [{group.title}](#{group.title.lower().replace(' ', '-')}){but}.\n")
+    parts += [f"{statuses_listed(marked(one))}\n" for one in told if one.startswith("Exit statuses")]
+    return "\n".join(parts)
+
+
+def statuses_listed(text: str) -> str:
+    """The exit statuses of a command as a list."""
+    head, _, rest = text.partition(": ")
+    items = re.split(r"; (?=\d)", rest.removesuffix("."))
+    return "\n".join([f"{head}:\n", *(re.sub(r"^(\d+) ", r"- \1: ", one) for one in items)])
+
+
+def _listed(records: object) -> str:
+    lines = [f"- `{written}`: {sentence(text)}" for written, text in records]  # type: ignore[attr-defined]
+    return "\n".join([*lines, ""])
+
+
+def sentence(text: str) -> str:
+    """What an option does, and after it its default and its bounds, as sentences."""
+    said, *values = re.split(r"\s+\[(?=[^\]]*\]\s*(?:\[|$))", text.strip())
+    for value in "; ".join(one.strip().rstrip("]") for one in values).split("; "):
+        bounds = re.sub(r"^([\d.]+)<=x<=([\d.]+)$", r"From \1 to \2", value)
+        bounds = re.sub(r"^x>=(\d+)$", r"At least \1", re.sub(r"^x>(\d+)$", r"More than \1", bounds))
+        said += f" {bounds[0].upper()}{bounds[1:]}." if bounds else ""
+    return marked(said)
+
+
+def marked(text: str) -> str:
+    """A text in which options are marked as code."""
+    pieces = re.split(r"(`[^`]*`)", text)
+    return "".join(
+        one if one.startswith("`") else re.sub(r"(?<![\w-])--[a-z][a-z-]*", lambda found: f"`{found[0]}`", one)
+        for one in pieces
+    )

@@ -20,28 +20,28 @@ from headwater.cli.output import JSON_BEGUN, complain, json_error, printable
 from headwater.errors import Exit, HeadwaterError, Interrupted, StoreFault, UsageFault, disk_fault, message
 from headwater.version import whole_version
 
-_HELP = {
-    "sync": "Copy a source into a folder, verified, and keep the copy current.",
-    "audit": "Prove by hash whether a copy is in sync; changes nothing.",
-    "export": "Write a manifest or a bag of a copy, without its source.",
-    "restore": "Rebuild what a copy had at a time from what its runs have kept.",
+SUMMARIES = {
+    "sync": "Copy a source into a folder, verify every file, and keep the copy current.",
+    "audit": "Compare a copy with its source, every file by its hash.",
+    "export": "Write a manifest or a bag of a copy.",
+    "restore": "Rebuild what a copy had at a time, from its backups.",
     "explore": "Show what a source offers, as a tree.",
-    "inspect": "Read one ResourceSync document or package and show what is in it.",
+    "inspect": "Show what is in a ResourceSync document or package.",
     "publish": "Publish a folder as static files for any web server.",
     "serve": "Publish folders over HTTP and follow their changes.",
-    "check-config": "Say what is wrong with a configuration; opens and changes nothing.",
-    "hub": "Run a WebSub hub: subscribers are told what publishers hand in.",
-    "ingest": "Take announced records into a set: events, DIT-ES documents, an index.",
-    "status": "Show the state of a source or a copy: counts, ages, what failed.",
-    "why": "Tell whether a resource is listed, or in a copy, and if not, why.",
-    "allow-deletions": "Consent, once, to deletions that a source holds back.",
-    "retry": "Let the next run over a copy try again what failed.",
-    "forget": "Drop failures, deletions held back or sets from what a copy remembers.",
-    "catalog": "Export, import, verify or remove the sets of a catalog.",
-    "versions": "List, verify or remove the versions that a source keeps.",
-    "simulate": "Serve synthetic resources that change at a given rate, or fill a catalog.",
-    "rdf": "RDF datasets: canonical form, hash, difference, patches.",
-    "completion": "Print the completion script of a shell.",
+    "check-config": "Show what is wrong with a configuration.",
+    "hub": "Run a WebSub hub, which delivers notifications to subscribers.",
+    "ingest": "Record resources of a set without a folder: events, DIT-ES documents, an index.",
+    "status": "Show the state of a source, a copy or a hub.",
+    "why": "Show whether a resource is listed, or in a copy, and if not, why.",
+    "allow-deletions": "Let a source delete, once, what it holds back.",
+    "retry": "Let the next run over a copy retry what failed.",
+    "forget": "Let a copy forget failures, deletions held back, or sets.",
+    "catalog": "Export, import, verify or remove sets of a catalog.",
+    "versions": "Show, verify or remove the versions that a source keeps.",
+    "simulate": "Simulate a source whose resources change at a given rate.",
+    "rdf": "Convert, compare, patch and check RDF datasets.",
+    "completion": "Print the completion script for a shell.",
 }
 _MODULES = {
     **dict.fromkeys(("retry", "forget", "allow-deletions"), "headwater.cli.failed_and_held_back"),
@@ -49,7 +49,7 @@ _MODULES = {
     "check-config": "headwater.cli.serve_options",
 }
 """Modules of several commands, each by its own name there; one of a single command has its name, and it `command`."""
-COMMANDS = tuple(_HELP)
+COMMANDS = tuple(SUMMARIES)
 
 _CONTINUED = ("sync", "publish", "simulate")
 """Commands of which the next run goes on with what an interrupted one has left."""
@@ -101,30 +101,30 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        found = [CompletionItem(name, help=text) for name, text in _HELP.items() if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=text) for name, text in SUMMARIES.items() if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_HELP.items()))
+            formatter.write_dl(list(SUMMARIES.items()))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(whole_version(), "--version", message="headwater %(version)s")
 def program() -> None:
-    """Keep copies of web collections exactly in step with their source (ResourceSync, ANSI/NISO Z39.99).
+    """Publish collections of files, and keep verified copies of them current (ResourceSync, ANSI/NISO Z39.99).
 
-    Exit statuses: 0 done; 1 not in sync, or findings; 2 usage; 3 fault of the source; 4 done, but some transfers
-    failed; 5 undetermined; 6 fault of our own store; 130 interrupted.
+    Exit statuses: 0 done; 1 not in sync, or findings; 2 usage; 3 fault of the source; 4 done, but something failed or
+    is held back; 5 undetermined; 6 fault of our own store; 130 interrupted.
     """
 
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script of SHELL.
+    """Print the completion script for SHELL.
 
-    Put `eval "$(headwater completion bash)"` into ~/.bashrc (zsh: ~/.zshrc), or write fish's to
+    Put `eval "$(headwater completion bash)"` into ~/.bashrc (zsh: ~/.zshrc). For fish, write the script to
     ~/.config/fish/completions/headwater.fish.
     """
     if (script := get_completion_class(shell)) is not None:

@@ -44,30 +44,28 @@ _SHOWN = 20
 _MOST_SETS = 100
 
 
-_HEADINGS = {"sets": "What is compared", "store": "Triplestores", **ACCESS_HEADINGS, "quiet": "What is told"}
+_HEADINGS = {"sets": "What is compared", "store": "Triplestores", **ACCESS_HEADINGS, "evidence": "What is told"}
 
 
 @click.command(name="audit", cls=SectionedCommand, headings=_HEADINGS)
 @click.argument("url", type=SourceAddress(), required=False, metavar="URL")
 @click.argument("dest", type=COPY, required=False, metavar="DEST")
-@option("--local DEST", "In place of URL and DEST: compare the files with DEST's own record; ask no source.", COPY)
-@option("--set NAME", "Only this set (may be repeated).", name="sets", multiple=True)
-@option("--base URI", "The base of the names, for a copy by another tool.")
-@option("--allow-host HOST", "Also expect this host's resources.", name="allow_hosts", multiple=True)
+@option("--local DEST", "Instead of URL and DEST: compare the files with the copy's own record; ask no source.", COPY)
+@option("--set NAME", "Compare only this set (repeatable).", name="sets", multiple=True)
+@option("--base URI", "For a copy by another tool: the URI prefix that its file names lack.")
+@option("--allow-host HOST", "Also expect resources of this host (repeatable).", name="allow_hosts", multiple=True)
 @option("--any-host", "Expect resources of every host that the source lists.")
-@option("--skip-host HOST", "Expect nothing of this host.", name="skip_hosts", multiple=True)
+@option("--skip-host HOST", "Expect no resources of this host (repeatable).", name="skip_hosts", multiple=True)
 @option("--sitemap", "Use a plain Sitemap as a Resource List.")
-@option(
-    "--at TIME", "Compare with the source as it was at TIME (2026-11-12T10:00:00Z; a date: the end of that day in UTC)."
-)
+@option("--at TIME", "Compare with the source as it was at TIME (2026-11-12T10:00:00Z). A date means its end, in UTC.")
 @compared_store_options
 @source_options
 @option(
     "--evidence FILE",
-    "Write each file that was compared to FILE, as a line of JSON with its digests; the last line is the report.",
+    "Write a line of JSON with digests for each compared file to FILE; the last line is the report.",
     click.Path(path_type=Path, dir_okay=False),
 )
-@option("-q, --quiet", "Print nothing unless the verdict is another one than in sync.")
+@option("-q, --quiet", "Print nothing if the copy is in sync.")
 @json_option
 def command(
     url: str | None,
@@ -78,16 +76,16 @@ def command(
     as_json: bool,
     **wanted: Any,
 ) -> int:
-    """Compare the copy in DEST with what the source behind URL lists, every file by its hash; nothing is modified.
+    """Compare the copy in DEST with the lists of the source at URL, every file by its hash; change nothing.
 
-    Where the source lists no hash, a file has to be the one that was placed, by the hash that the copy has recorded,
-    and to have the length and the time that are listed. A copy without state is compared by length and time alone
-    there. How many files were compared by what is told. With --local DEST every file has to be the one that was placed,
-    by the hash that the copy has recorded: so a copy is proved whose source is gone. What the source has changed after
-    the last run is counted as behind, and is no fault; what waits for consent to be deleted is counted as held back.
+    Where the source lists no hash, Headwater compares the listed length and time, and the hash that the copy recorded.
+    A copy without records is then compared by length and time alone. The result counts the files by what was compared.
 
-    Exit status 0: in sync. 1: not in sync. 5: undetermined, because the source cannot be read as a whole or changed
-    meanwhile, a file of the copy cannot be read, or nothing at all could be compared.
+    With --local, Headwater compares every file with the recorded hash, and needs no source. Changes of the source after
+    the last run count as behind, not as faults. Deletions that wait for consent count as held back.
+
+    Exit statuses: 0 in sync; 1 not in sync; 5 undetermined: the source or a file cannot be read, the source changed
+    meanwhile, or nothing could be compared.
     """
     options = SyncOptions(**with_sparql_user(given_options(wanted)))
     copy = local or dest

@@ -51,18 +51,18 @@ _TOLD = 10_000
 _NAMED = 20
 """Of more sets than these only the sums are told, and what is wrong with some."""
 
-sets_option = option("--set NAME", "Only this set (may be repeated).", name="names", multiple=True)
+sets_option = option("--set NAME", "Only this set (repeatable).", name="names", multiple=True)
 
 
 @click.group(name="catalog")
 def command() -> None:
-    """Move a catalog's sets to another catalog or backend, recount what it holds, or remove sets."""
+    """Move sets of a catalog to another catalog or backend, verify them, or remove them."""
 
 
 @command.command(name="export", short_help="Write sets as a portable dump.")
 @click.argument("place", metavar="CATALOG")
 @sets_option
-@option("-o, --output FILE", "Where to; gzip when it ends in .gz.  [default: -]", default="-")
+@option("-o, --output FILE", "Write to FILE, compressed if it ends in .gz.  [default: standard output]", default="-")
 @option(
     "--format",
     "A portable dump, or documents of the DIT-ES protocol.",
@@ -73,7 +73,7 @@ def command() -> None:
 )
 @option(
     "--dates",
-    "With dit: to the microsecond, or like 2016-05-01T12:00:00+0000.",
+    "With dit: times to the microsecond, or like 2016-05-01T12:00:00+0000.",
     click.Choice(["exact", "seed"]),
     default="exact",
     show_default=True,
@@ -83,13 +83,13 @@ def command() -> None:
 def export_sets(
     place: str, names: tuple[str, ...], output: str, form: str, dates: str, url_prefix: str | None, as_json: bool
 ) -> Exit:
-    """Write sets of CATALOG as a portable dump: resources, private state, and a digest of all.
+    """Write sets of CATALOG as a portable dump: resources, private state, and a digest of everything.
 
-    CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. Each set is dumped as it
-    was at one moment: stop what writes to it, or the command may end with status 5. FILE is there whole or not at all.
+    CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. Stop what writes to it, or
+    the command may end with status 5. FILE appears only when it is complete.
 
-    With --format dit, write `resource` and `change` documents instead, one a line, as a harvester of the DIT-ES
-    protocol posts them: for its index, or for `headwater ingest dit`. They say less than a dump (docs/ingest.md).
+    With --format dit, the command writes `resource` and `change` documents, one a line, for an index of the DIT-ES
+    protocol or for `headwater ingest dit`. They contain less than a dump.
     """
     if output == "-" and (as_json or sys.stdout.isatty()):
         raise UsageFault("an export is not written to a terminal", advice="Name a file with -o FILE, or pipe it on.")
@@ -148,10 +148,9 @@ def _export(
 def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) -> Exit:
     """Load the sets of a dump in FILE (- for standard input) into CATALOG; their Change Lists begin anew.
 
-    CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. What is not there is
-    made: a file where the name has an ending (catalog.sqlite), else a state folder. No open set is ever written over. A
-    set is opened when all of it has come and agrees with the dump's digest, not before: one that was cut off is loaded
-    again.
+    CATALOG is as for `export`. If it does not exist, the command makes it: a file if the name has an ending
+    (catalog.sqlite), else a state folder. It never overwrites an open set, and opens a set only when all of it agrees
+    with the dump's digest. After an interruption, run it again.
     """
     began = time.monotonic()
     moved: list[SetTransfer] = []
@@ -181,17 +180,18 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
 @sets_option
 @option(
     "--files DIR",
-    "Also read the files of the set, whose folder is DIR: those that a disk has altered are discrepancies.",
+    "Also hash the files of the set, whose folder is DIR, to find files that the disk has altered.",
     EXISTING,
 )
 @json_option
 def verify_sets(place: str, names: tuple[str, ...], files: Path | None, as_json: bool) -> Exit:
-    """Recount everything in CATALOG and compare it with the stored counts; nothing is changed.
+    """Recount everything in CATALOG and compare it with the stored counts; change nothing.
 
-    CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. The structure of a file
-    is checked as well. Stop what writes to it first: a change meanwhile looks like a discrepancy. With --files every
-    file is hashed as well, whose size and times are as they were when it was published: another hash is damage, and
-    is not published. Exit status 1: there are discrepancies.
+    CATALOG is as for `export`. The command also checks the structure of a file. Stop what writes to it first: a change
+    meanwhile looks like a discrepancy. With --files it also hashes every file whose size and times are unchanged since
+    its publication: another hash is damage, which Headwater does not publish.
+
+    Exit statuses: 0 no discrepancies; 1 discrepancies.
     """
     began = time.monotonic()
     with listening() as listener, existing(CatalogArgument(place), listener) as catalog:
@@ -233,18 +233,18 @@ def verify_sets(place: str, names: tuple[str, ...], files: Path | None, as_json:
     return Exit.DONE if sound else Exit.FINDINGS
 
 
-@command.command(name="drop", short_help="Remove sets with all that is kept of them.")
+@command.command(name="drop", short_help="Remove sets and everything stored of them.")
 @click.argument("place", metavar="PLACE")
-@option("--set NAME", "The set to remove (may be repeated).", name="names", multiple=True, required=True)
-@option("--to OUT", "The static tree of the source, where its state is not in it.", FOLDER, name="out")
+@option("--set NAME", "Remove this set (repeatable).", name="names", multiple=True, required=True)
+@option("--to OUT", "The output of `publish`, if the state folder is not in it.", FOLDER, name="out")
 @option("--dry-run", "Show what would be removed; change nothing.")
 @json_option
 def drop_sets(place: str, names: tuple[str, ...], out: Path | None, dry_run: bool, as_json: bool) -> Exit:
     """Remove sets of the source at PLACE: their documents, packages, placed files, versions and records.
 
-    PLACE is a configuration (.toml), a state folder, or the output of `publish`. Take the set out of the configuration
-    first, and end what publishes the source. The files that the set was made of stay, and so do copies of it until they
-    say `headwater forget COPY --set NAME`. A command that was cut off is given again.
+    PLACE is a configuration (.toml), a state folder, or the output of `publish`. First remove the set from the
+    configuration and stop what publishes the source. The original files stay. Copies stay until they run `headwater
+    forget COPY --set NAME`. After an interruption, run the command again.
     """
     where = CatalogArgument(place)
     with listening() as listener, ExitStack() as stack:

@@ -12,7 +12,7 @@ from headwater.sync.options import SyncOptions
 
 @click.command(name="explore")
 @click.argument("url")
-@option("--set NAME", "Only this set (may be repeated).", name="sets", multiple=True)
+@option("--set NAME", "Show only this set (repeatable).", name="sets", multiple=True)
 @option("--sets N", "Maximum number of sets to open.", click.IntRange(1), name="most", default=100, show_default=True)
 @option(
     "--parts N",
@@ -21,18 +21,18 @@ from headwater.sync.options import SyncOptions
     default=10,
     show_default=True,
 )
-@option("--resource URI", "Show all that belongs to this resource; URL may be the folder of a copy.")
+@option("--resource URI", "Show everything that belongs to this resource; URL may be the folder of a copy.")
 @source_options
 @json_option
 def command(
     url: str, sets: tuple[str, ...], most: int, parts: int, resource: str | None, as_json: bool, **wanted: Any
 ) -> int:
-    """Show what the source behind URL offers: sets, capabilities, documents, with times, counts and oddities.
+    """Show what the source at URL offers: sets, capabilities and documents, with times, counts and oddities.
 
-    Of dumps it shows the packages, and whether packages are made on demand. Reads documents only. Exit status 1:
-    something that is offered cannot be read. With --resource it reads the lists, and shows of one resource what they
-    say of it: mirrors, representations, metadata records, versions and any other links, in both directions. Exit status
-    1 then also means that no list has it.
+    The command reads documents only; of dumps it shows the packages. With --resource it shows what the lists say of one
+    resource: mirrors, representations, metadata records, versions and other links, in both directions.
+
+    Exit statuses: 0 done; 1 something offered cannot be read, or no list has the resource.
     """
     options = SyncOptions(sets=sets, **given_options(wanted))
     if resource is None:

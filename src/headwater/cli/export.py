@@ -23,10 +23,10 @@ from headwater.sync.export import ExportReport
 
 @click.command(name="export")
 @click.argument("copy", metavar="DEST", type=COPY)
-@option("-o, --output OUT", "The file of the manifest, or the folder of the bag, which is made.  [default: -]")
+@option("-o, --output OUT", "The manifest file, or the new folder of the bag.  [default: standard output]")
 @option(
     "--format",
-    "A manifest for `sha256sum -c`, or a bag (BagIt 1.0, RFC 8493) with copies of the files.",
+    "A manifest for `sha256sum -c`, or a bag (BagIt 1.0) with copies of the files.",
     click.Choice(["sha256sum", "bagit"]),
     name="form",
     default="sha256sum",
@@ -34,13 +34,12 @@ from headwater.sync.export import ExportReport
 )
 @json_option
 def export(copy: Path, output: str | None, form: str, as_json: bool) -> int:
-    """Write a manifest, or a bag, of the files of the copy in DEST; no source is asked, and DEST is not changed.
+    """Write a manifest or a bag of the files of the copy in DEST; ask no source and change nothing in DEST.
 
-    Every file is read and compared with the hash that the copy has recorded: one that is missing or not as recorded is
-    named and left out. In DEST, `sha256sum -c OUT` reads the manifest. A bag has `uris.jsonl` besides: the address of
-    each file.
+    Headwater compares every file with the recorded hash; it names and leaves out files that are missing or altered. To
+    check a manifest, run `sha256sum -c OUT` in DEST. A bag also has `uris.jsonl`, with the address of each file.
 
-    Exit status 0: done. 1: some files are left out.
+    Exit statuses: 0 done; 1 some files are left out.
     """
     place = STANDARD if output is None else output
     if place == STANDARD and (form == "bagit" or as_json):
@@ -60,17 +59,17 @@ def export(copy: Path, output: str | None, form: str, as_json: bool) -> int:
 @click.command(name="restore")
 @click.argument("copy", metavar="DEST", type=COPY)
 @click.argument("folder", metavar="DIR", type=FOLDER)
-@option("--at TIME", "The time (2026-11-12T10:00:00Z; a date: the end of that day in UTC).", required=True)
-@option("--changes FILE", "The file of `sync --changes`, as lines of JSON.", FILE, required=True)
+@option("--at TIME", "The time (2026-11-12T10:00:00Z). A date means its end, in UTC.", required=True)
+@option("--changes FILE", "The JSON file of `sync --changes`.", FILE, required=True)
 @json_option
 def restore(copy: Path, folder: Path, at: str, changes: str, as_json: bool) -> int:
-    """Rebuild in DIR, a new folder, what the copy in DEST had at a time; no source is asked, DEST is not changed.
+    """Rebuild in the new folder DIR what the copy in DEST had at a time; ask no source and change nothing in DEST.
 
-    It needs runs with --backup-dir and --changes FILE ever since that time: FILE tells when which file was replaced or
-    deleted, by the clock of this machine, and where it is kept. Every file is compared with its hash of then: one that
-    is missing or another is named and left out.
+    All runs since that time must have had --backup-dir and --changes FILE. FILE says when a run replaced or deleted a
+    file, by the clock of this machine, and where the old file is. Headwater compares every file with its hash of that
+    time; it names and leaves out files that are missing or altered.
 
-    Exit status 0: done. 1: some files are left out.
+    Exit statuses: 0 done; 1 some files are left out.
     """
     see_outside(folder, copy, "restore")
     with listening() as listener:

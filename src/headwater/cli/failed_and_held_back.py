@@ -23,11 +23,10 @@ from headwater.sync.state import SetRow, fact, sets
 @click.argument("uris", metavar="[URI]...", nargs=-1)
 @json_option
 def retry(copy: Path, uris: tuple[str, ...], as_json: bool) -> Exit:
-    """Make the next run over COPY retry what failed: these URIs, or all.
+    """Let the next run over COPY retry failed resources: these URIs, or all.
 
-    Every run retries what failed, except resources for which the source has asked to wait (Retry-After); `sync
-    --follow` waits longer after each failure. This command ends both waits and transfers nothing: the next run, or the
-    next poll of `--follow`, retries.
+    Every run retries what failed, but waits where the source asked for it (Retry-After); `sync --follow` waits longer
+    after each failure. This command ends these waits. It transfers nothing itself.
     """
     with writable_state(DestinationFolder(copy.absolute())) as database, database.write() as t:
         due = make_due(t, uris)
@@ -48,9 +47,9 @@ class _DryRun(Exception):
 @click.command(name="forget")
 @click.argument("copy", type=COPY)
 @click.argument("uris", metavar="[URI]...", nargs=-1)
-@option("--failed", "Every transfer that failed.")
-@option("--held-back", "Every deletion that is held back.")
-@option("--set NAME", "This whole set (may be repeated).", name="names", multiple=True)
+@option("--failed", "Forget all failed transfers.")
+@option("--held-back", "Forget all deletions that are held back.")
+@option("--set NAME", "Forget this whole set (repeatable).", name="names", multiple=True)
 @option("--dry-run", "Show what would be forgotten; change nothing.")
 @json_option
 def forget(
@@ -62,11 +61,11 @@ def forget(
     dry_run: bool,
     as_json: bool,
 ) -> Exit:
-    """Make COPY forget failures and deletions held back, by URI, or whole sets. No file is removed.
+    """Let COPY forget failures and deletions held back, by URI, or whole sets. It removes no file.
 
-    What failed is fetched again when the source next lists or changes it (`sync --baseline` compares at once). A file
-    whose deletion was held back, and every file of a forgotten set, stays where it is, and is no longer updated or
-    deleted; if the source lists it again, it is adopted without a transfer.
+    Headwater fetches a forgotten failure again when the source next lists or changes it, or at once with `sync
+    --baseline`. It no longer updates or deletes a file whose deletion was held back, nor the files of a forgotten set.
+    If the source lists such a file again, Headwater adopts it without a transfer.
     """
     if bool(names) == bool(uris or failed or held_back):
         raise click.UsageError("name URIs, or --failed, or --held-back, or else --set NAME")
@@ -103,13 +102,11 @@ def forget(
 @click.argument("sets", metavar="[SET]...", nargs=-1)
 @json_option
 def allow_deletions(place: str, sets: tuple[str, ...], as_json: bool) -> Exit:
-    """Let the source whose catalog is at PLACE delete what it holds back, once.
+    """Let the source at PLACE delete what it holds back, once: in these SETs, or in all.
 
-    PLACE is as for `status`: a state folder, a configuration (.toml), a catalog's file, the output of `publish`, a
-    folder that `serve` publishes, or a cluster's URL. Without SET, it is all sets that hold deletions back.
-
-    A source at work looks within some seconds; `publish` when it runs next; who announces to a push set sends the
-    deletions again. The consent ends with the scan that has recorded the deletions, and after an hour.
+    PLACE is as for `status`. A running source acts within seconds, `publish` at its next run. For a set without a
+    folder, the announcer must send the deletions again. The consent ends with the scan that records the deletions, or
+    after an hour.
     """
     with listening() as listener, existing(CatalogArgument(state_of(place)), listener) as catalog:
         opened = {state.name for state in catalog.sets() if state.opened_at is not None}

@@ -41,19 +41,22 @@ from headwater.source.hubs_and_tokens import LOOPBACK, HubConfig, NotifyConfig
 
 
 @click.group(invoke_without_command=True)
-@option("--listen HOST:PORT", "Address to listen on; port 0: any free one.  [default: 127.0.0.1:8080]", name="address")
+@option("--listen HOST:PORT", "The address to listen on; port 0: any.  [default: 127.0.0.1:8080]", name="address")
 @option(
     "--state DIR",
-    "Where subscriptions and what is to be delivered are kept.  [default: $XDG_STATE_HOME/headwater/hub, or else"
-    " ~/.local/state/headwater/hub]",
+    "Folder for subscriptions and pending deliveries."
+    "  [default: $XDG_STATE_HOME/headwater/hub, or else ~/.local/state/headwater/hub]",
     FOLDER,
 )
-@option("--base-url URL", "URL of the hub for publishers and subscribers.  [default: http://HOST:PORT/]")
-@option("--token TOKEN", "Trust publishers with this token (better by --token-file); without one, topics are asked.")
-@option("--token-file FILE", "The same, one token a line.", FILE)
+@option("--base-url URL", "The URL of the hub for publishers and subscribers.  [default: http://HOST:PORT/]")
+@option(
+    "--token TOKEN",
+    "Accept payloads of publishers with this token; else the hub fetches the topic. Better: --token-file.",
+)
+@option("--token-file FILE", "A file of such tokens, one a line.", FILE)
 @option(
     "--allow-private [ADDRESS]",
-    "Allow private and loopback callbacks and topics: all, or this address or network (may be repeated).",
+    "Allow private and loopback callbacks and topics: all, or this address or network (repeatable).",
     name="private",
     is_flag=False,
     flag_value="all",
@@ -61,27 +64,27 @@ from headwater.source.hubs_and_tokens import LOOPBACK, HubConfig, NotifyConfig
 )
 @option(
     "--trust-proxy ADDRESS",
-    "Trust X-Forwarded-For of the proxy at this address or network (may be repeated).",
+    "Trust X-Forwarded-For of the proxy at this address or network (repeatable).",
     name="proxies",
     multiple=True,
 )
-@option("--lease-bounds MIN..MAX", "Seconds that a subscription may last.  [default: 300..2678400]")
+@option("--lease-bounds MIN..MAX", "Shortest and longest subscription, in seconds.  [default: 300..2678400]")
 @option(
     "--signature",
-    "Digest of signatures.  [default: sha256]",
+    "Digest that signs deliveries.  [default: sha256]",
     click.Choice(["sha1", "sha256", "sha384", "sha512"]),
     default="sha256",
 )
 @option("--ca FILE", "Also trust these CA certificates (PEM).", FILE, name="authorities")
-@option("-q, --quiet", "No access log.")
+@option("-q, --quiet", "Write no access log.")
 @log_format_option
 @json_when_listening_option
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> Exit | None:
-    """Take subscriptions (WebSub) and deliver to each what is published, until it is received.
+    """Run a WebSub hub: take subscriptions, and deliver each notification until the subscriber has it.
 
-    Publishers hand in a payload, as ResourceSync notifications are sent, or say which topic has changed. What was
-    accepted survives a crash. Ends at SIGTERM (status 0) or Ctrl-C (130).
+    Publishers send a payload, as ResourceSync notifications do, or name a topic that changed. Accepted payloads survive
+    a crash. The hub ends at SIGTERM (status 0) or Ctrl-C (130).
     """
     if context.invoked_subcommand is not None:
         context.obj = options
@@ -111,13 +114,19 @@ def command(context: click.Context, /, **options: Any) -> Exit | None:
     return Exit.INTERRUPTED if ended.ended_by is signal.SIGINT else Exit.DONE
 
 
-@command.command("status", short_help="Show subscriptions, topics and what is still to be delivered.")
+@command.command("status", short_help="Show subscriptions, topics and pending deliveries.")
 @option("--state DIR", "The hub's state folder.", FOLDER)
-@option("--topics N", "Topics to show.  [default: 20]", click.IntRange(0, 10_000), name="limit", default=20)
+@option(
+    "--topics N",
+    "Maximum number of topics to show.  [default: 20]",
+    click.IntRange(0, 10_000),
+    name="limit",
+    default=20,
+)
 @json_option
 @click.pass_context
 def status(context: click.Context, state: Path | None, limit: int, as_json: bool) -> Exit:
-    """Show how a hub stands, whether it runs or not."""
+    """Show subscriptions, topics and pending deliveries of a hub, whether it runs or not."""
     folder = state or (context.obj or {}).get("state") or default_state()
     if not (folder / HUB_FILE).exists():
         raise UsageFault("no hub has worked in this folder", where=str(folder), advice="Name its folder with --state.")

@@ -56,8 +56,8 @@ CHANGES = "/changes"
 
 
 _sending = options(
-    option("--to URL", "Announce to the server at URL, instead of recording here; needs a token."),
-    option("--token TOKEN", "With --to: the token of the set; better by HEADWATER_TOKEN.", envvar="HEADWATER_TOKEN"),
+    option("--to URL", "Send the records to the server at URL; needs a token."),
+    option("--token TOKEN", "With --to: the token of the set; better: HEADWATER_TOKEN.", envvar="HEADWATER_TOKEN"),
     ca_option,
     proxy_option,
 )
@@ -129,17 +129,17 @@ def blocks(file: Any) -> Iterator[bytes]:
 
 _push_target_options = options(
     json_option,
-    option("--set NAME", "The push set; needed unless --to names it.", name="set_name"),
+    option("--set NAME", "The set that takes the records, unless --to names it.", name="set_name"),
     option(
         "--config FILE",
-        "The source's configuration, instead of --state to --resource-root.",
+        "The configuration of the source, instead of the next four options.",
         click.Path(exists=True, dir_okay=False, path_type=Path),
     ),
-    option("--state DIR", "The state folder with the catalog; it is locked.", FOLDER),
+    option("--state DIR", "The state folder with the catalog. The command locks it.", FOLDER),
     catalog_option,
-    option("--url-prefix URL", "The URL that contains the paths in records."),
+    option("--url-prefix URL", "The URL that contains the relative paths in records."),
     option("--resource-root DIR", "The folder that contains the absolute paths in records."),
-    option("--load", "Fill a new set: no changes are logged, and the set is opened at the end."),
+    option("--load", "Fill a new set without recording changes, and open it at the end."),
     option("--keep-loading", "With --load: do not open the set yet."),
     option("--dry-run", "Show what would be refused; record nothing."),
 )
@@ -212,22 +212,22 @@ _DOCUMENT_OCTETS = 64 << 20
 
 @click.group(name="ingest")
 def command() -> None:
-    """Take records into a set that has no folder: events as lines of JSON, or documents of the DIT-ES protocol.
+    """Record resources of a set without a folder, from events (lines of JSON) or DIT-ES documents.
 
-    A running server locks the state folder: then announce by HTTP (--to), or let the server follow the index.
+    A running server locks the state folder: then send the records to it (--to), or let it follow the index.
     """
 
 
-@command.command(name="events", short_help="Take events, one JSON object a line.")
+@command.command(name="events", short_help="Record events, one JSON object a line.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
-@option("--key KEY", "Repeated with the same key, the same lines are taken only once.")
+@option("--key KEY", "Record the same lines only once, however often this key is used.")
 @_sending
 @_push_target_options
 def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: Any) -> Exit:
-    """Take events, one JSON object a line, from FILEs (also gzip) or standard input (-).
+    """Record events, one JSON object a line, from FILEs (also gzip) or standard input (-).
 
-    With --to the command announces them to the server at URL, in batches that are retried for up to five minutes each.
-    After that, or an interruption, it prints a --key: the same command with this key resumes where it stopped.
+    With --to, the command sends them to the server at URL in batches, and retries each for up to five minutes. If it
+    fails or is interrupted, it prints a --key: the same command with this key continues.
 
     Exit statuses: 0 done; 2 usage, or the server refuses; 3 the server does not answer; 4 done, but some lines were
     refused; 6 fault of our own store.
@@ -261,20 +261,20 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     return _told(as_json, total.of_events, _words(total, verdict=verdict), total.rejected)
 
 
-@command.command(name="dit", short_help="Take documents of the DIT-ES protocol, from an index or a file.")
+@command.command(name="dit", short_help="Record documents of the DIT-ES protocol, from an index or a file.")
 @click.argument("source", metavar="INDEX-URL|FILE|-")
 @option(
     "--resource-set NAME",
-    "The set's name in the documents (may be repeated); * for any.  [default: its name]",
+    "The set's name in the documents (repeatable); * for any.  [default: its name]",
     name="resource_sets",
     multiple=True,
 )
-@option("--once", "Read what is there now, then end; the default for a file.")
+@option("--once", "Read what is there, then end (default for a file).")
 @option("--follow SECONDS", "Poll at this interval, until Ctrl-C.  [default: 1]", Duration(0.1))
 @option("--audit", "Compare the whole index with the set, repair differences, and end.")
 @option(
     "--max-delete SHARE",
-    "With --audit: hold deletions back when more than this share of the set left the index.",
+    "With --audit: hold back deletions of more than this share of the set.",
     Share(),
     default="20%",
     show_default=True,
@@ -291,16 +291,15 @@ def dit(
     as_json: bool,
     **options: Any,
 ) -> Exit:
-    """Take documents of the DIT-ES protocol from an index that a harvester writes, or from a FILE of exported ones.
+    """Record documents of the DIT-ES protocol from an index that a harvester writes, or from an exported FILE.
 
-    INDEX-URL is like http://host:9200/omtd-resourcesync (also https, and a user:password@; prefer credentials in
-    HEADWATER_INDEX_USER, _PASSWORD, _API_KEY). The index is only read. For a new set its resources are loaded first;
-    from then on every document is taken once, however often the command is ended and started again. With --to, the
-    documents of a FILE are sent to the server at URL, in batches that are retried for up to five minutes each.
+    INDEX-URL is like http://host:9200/omtd-resourcesync. Give credentials in HEADWATER_INDEX_USER and _PASSWORD, or in
+    _API_KEY. Headwater only reads the index. It fills a new set first; then it records every document once, however
+    often you restart the command. With --to, it sends the documents of a FILE to the server at URL, as `ingest events`
+    does.
 
     Exit statuses: 0 done; 2 usage, or the server refuses; 3 invalid answers of the index, or no answer of the server; 4
-    done, but some documents were refused or deletions held back; 6 fault of our own store, or the index does not
-    answer.
+    done, but documents were refused or deletions held back; 6 fault of our own store, or no answer of the index.
     """
     if (once or audit) and follow is not None:
         raise UsageFault("--follow excludes --once and --audit")

@@ -312,16 +312,16 @@ _LARGEST_BODY = 1 << 40  # the reader's own limits come first; the transport onl
 @click.command(name="inspect")
 @click.argument("target")
 @json_option
-@option("--ndjson", "Write one line of JSON for each entry; warnings go to standard error.", name="as_lines")
-@option("--all", "Show every entry, not only the first 20.", name="show_all")
-@option("--base URI", "The document's own URI, to resolve relative ones in a file.")
+@option("--ndjson", "Write a line of JSON for each entry; warnings go to standard error.", name="as_lines")
+@option("--all", "Show all entries, not only 20.", name="show_all")
+@option("--base URI", "The URI of the document, to resolve relative URIs of a file.")
 @source_options
 def command(target: str, as_json: bool, as_lines: bool, show_all: bool, base: str | None, **wanted: Any) -> Exit:
-    """Read the document or package at TARGET (a URL, a file, or - for standard input) and show what is in it.
+    """Show what is in the document or package at TARGET: a URL, a file, or - for standard input.
 
-    It shows kind, version, attributes, links and entries, and warns of the faults that the reader could read past, with
-    the rule's id. Documents may be gzip. Entries are not held in memory: a list of a million entries is no problem.
-    Of a package (the ZIP files of dumps) it shows the manifest and the members, and verifies each by its entry.
+    For a document it shows kind, version, attributes, links and entries, with a warning and the rule for each fault. A
+    document may be gzip, and of any length. For a package (a ZIP file of a dump) it shows the manifest and verifies
+    every member.
     """
     if as_json and as_lines:
         raise click.UsageError("--json and --ndjson exclude each other")

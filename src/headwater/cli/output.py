@@ -38,7 +38,7 @@ STANDARD = "-"
 
 JSON_BEGUN = "headwater.json begun"
 
-json_option = option("--json", "Write the result as JSON on standard output.", name="as_json")
+json_option = option("--json", "Write the result as JSON to standard output.", name="as_json")
 
 
 def printable(text: str) -> str:

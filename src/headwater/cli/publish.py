@@ -70,28 +70,28 @@ _HEADINGS = {"files": "What is published", "dump": "What is offered besides", "r
 @config_argument
 @option("--files DIR", "The folder to publish.", click.Path(path_type=Path))
 @option("--copy DEST", "Publish the copy that `headwater sync` keeps in DEST; run it after each sync.", FOLDER)
-@option("--dataset PATH", "Publish the RDF dataset of a file, of the RDF files of a folder, or of a copy.", EXISTING)
-@option("--to OUT", "The folder that a web server serves.", FOLDER)
+@option("--dataset PATH", "Publish an RDF dataset: a file, the RDF files of a folder, or a copy.", EXISTING)
+@option("--to OUT", "The output folder, which a web server serves.", FOLDER)
 @option("--base-url URL", "The URL at which the web server serves that folder.")
 @option(
     "--set NAME",
-    "The name of the set; with --copy, the only set of DEST to publish.  [default: files or dataset]",
+    "The name of the set; with --copy, publish only this set.  [default: files or dataset]",
     name="set_name",
 )
-@option("--state DIR", "Where the catalog is stored.  [default: OUT/.headwater]", FOLDER)
+@option("--state DIR", "Folder for catalog and state.  [default: OUT/.headwater]", FOLDER)
 @catalog_option
 @describes_a_set
 @option(
     "--resources",
-    "Place the files as hard links (if possible), as copies, or not at all.  [default: link]",
+    "Place files as hard links where possible, as copies, or not at all.  [default: link]",
     click.Choice(["link", "copy", "none"]),
 )
-@option("--resource-base URL", "Where another server serves the files (with --resources none).")
+@option("--resource-base URL", "With --resources none: the URL at which another server has the files.")
 @profile_option
-@option("--watch", "Keep running and publish changes, until SIGTERM or Ctrl-C.")
-@option("--log-format", "Form of the log of --watch.  [default: text]", click.Choice(["text", "json"]))
-@option("--forget", "Begin dumps, patches and archives anew, and remove what they show of the past.")
-@option("--dry-run", "Show what would change, first the files that become public or cease to be; write nothing.")
+@option("--watch", "Keep running and publish changes until SIGTERM or Ctrl-C.")
+@option("--log-format", "With --watch: format of the log.  [default: text]", click.Choice(["text", "json"]))
+@option("--forget", "Begin dumps, patches and archives anew, and remove past content from them.")
+@option("--dry-run", "Show what would change, and which files would become public or private; write nothing.")
 @option("-q, --quiet", "Print nothing unless something is wrong, also with --watch.")
 @json_option
 def command(
@@ -104,17 +104,16 @@ def command(
     as_json: bool,
     **given: Any,
 ) -> Exit:
-    """Publish a folder as static files, with the documents by which others keep copies of it.
+    """Publish a folder as static files, with the ResourceSync documents that let others copy it.
 
-    Run it again after changes, or use --watch: only what changed is read and written. The web server must not serve the
-    state folder; most web servers leave out names that begin with a dot, but make sure.
+    Run it again after changes, or use --watch: it reads and writes only what changed. The web server must never serve
+    the state folder: check that it refuses names that begin with a dot.
 
-    With a CONFIG file (as for `serve`) all its sets are published: into the folder `to` of the file, or into the
-    configured storage, for servers that run `headwater serve CONFIG --no-publish`. Options that do not describe a set
-    have priority over the file.
+    With a CONFIG file (as for `serve`) it publishes all sets of the file into the folder `to` of the file. Without
+    `to`, it publishes for servers that run `headwater serve CONFIG --no-publish`. Options override the file.
 
-    Exit statuses: 0 done; 2 usage; 3 what a dataset is made of cannot be read, or is empty; 4 done, but deletions were
-    held back or files could not be read; 6 fault of our own store; 130 ended by Ctrl-C.
+    Exit statuses: 0 done; 2 usage; 3 a dataset cannot be read, or is empty; 4 done, but deletions are held back or
+    files cannot be read; 6 fault of our own store; 130 ended by Ctrl-C.
     """
     told = {name: value for name, value in given.items() if value not in (None, ())}
     if "copy" in told and watch:

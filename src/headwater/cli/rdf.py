@@ -63,15 +63,15 @@ _PIECE = 1 << 20
 file_type = click.Path(exists=True, dir_okay=False, allow_dash=True)
 output_option = option(
     "-o, --output FILE",
-    "Write to FILE when complete, compressed if it ends in .gz.  [default: standard output]",
+    "Write the complete result to FILE, compressed if it ends in .gz.  [default: standard output]",
     click.Path(dir_okay=False, allow_dash=True),
     default=STANDARD,
 )
-lenient_option = option("--lenient", "Skip malformed lines of patches, and count them.")
+lenient_option = option("--lenient", "Skip and count malformed lines of patches.")
 
 reads_rdf = options(
     option("--syntax", "The syntax of the files.  [default: by the suffix, or N-Quads]", click.Choice(SYNTAX_NAMES)),
-    option("--base IRI", "What relative IRIs are resolved against; without it they are refused."),
+    option("--base IRI", "Resolve relative IRIs against this IRI; without it they are refused."),
     json_option,
 )
 """How files are read."""
@@ -82,12 +82,12 @@ def names_blank_nodes(default: str) -> Callable[[Command], Command]:
     return options(
         option(
             "--blank-nodes",
-            "What becomes of blank nodes: stable IRIs (with --genid), the labels of RDFC-1.0, or the labels they have.",
+            "Refuse blank nodes, make them IRIs (with --genid), or label them by RDFC-1.0 or as they are.",
             click.Choice(["refuse", "iris", "canonical", "keep"]),
             default=default,
             show_default=True,
         ),
-        option("--genid PREFIX", "What the IRIs begin with: https://HOST/.well-known/genid/ of your host."),
+        option("--genid PREFIX", "Start of these IRIs: https://HOST/.well-known/genid/ of your host."),
     )
 
 
@@ -196,11 +196,10 @@ def deliver(result: Path, output: str) -> None:
 
 @click.group("rdf")
 def command() -> None:
-    """Handle RDF datasets, and the patches between them (N-Quads Unified Diff), as files.
+    """Convert, compare, patch and check RDF datasets in files (patches: N-Quads Unified Diff).
 
-    Files are N-Quads, N-Triples, Turtle, TriG, RDF/XML or JSON-LD, of any size, and may be gzip; - is standard
-    input. What a command writes appears when it is complete: on an error there is nothing on standard output, and no
-    file is touched.
+    Files are N-Quads, N-Triples, Turtle, TriG, RDF/XML or JSON-LD, of any size, and may be gzip; - is standard input. A
+    command writes its result only when it is complete. After an error it has written nothing.
     """
 
 
@@ -234,15 +233,15 @@ def _recorded(place: Path, name: str) -> tuple[DatasetFolder, DatasetState, list
 
 @command.command("dump", short_help="Write the RDF of a copy as one N-Quads file.")
 @dest_argument
-@option("--set NAME", "Of this set of the copy (may be repeated).", name="names", multiple=True)
+@option("--set NAME", "Only this set of the copy (repeatable).", name="names", multiple=True)
 @output_option
 @names_blank_nodes("canonical")
 @json_option
 def dump(dest: Path, names: tuple[str, ...], output: str, as_json: bool, **options: Any) -> Exit:
-    """Write what all RDF documents of the copy DEST say as canonical N-Quads; changes nothing.
+    """Write what all RDF documents of the copy DEST say as canonical N-Quads; change nothing.
 
-    A document is one by its media type, as the source states it, or else by the suffix of its name. Relative IRIs are
-    resolved against its URI, and its blank nodes are its own. Resources of other kinds, and patches, are passed over.
+    Headwater knows RDF documents by the media type that the source lists, or else by the suffix. It resolves relative
+    IRIs against the document's URI, and keeps the blank nodes of each document apart.
     """
     treated = _rdf_options(options)
     state = CopyStateReader(dest)
@@ -285,12 +284,13 @@ _place = click.argument("place", metavar="STATE", type=EXISTING)
 @click.argument("name", metavar="SET")
 @json_option
 def replay(place: Path, name: str, as_json: bool) -> Exit:
-    """Execute all patches of the dataset SET on nothing, and compare what comes out with the dataset.
+    """Apply all patches of the dataset SET to nothing, and compare the result with the dataset.
 
-    STATE is the state folder of a source, or its configuration (.toml). The command only reads, also beside a server.
+    STATE is the state folder of a source, or its configuration (.toml). The command only reads; a server may run
+    meanwhile.
 
-    Exit statuses: 0 the patches lead to the dataset; 1 they do not, or one is lost or damaged; 2 usage; 6 fault of our
-    own store.
+    Exit statuses: 0 the patches lead to the dataset; 1 they do not, or a patch is lost or damaged; 2 usage; 6 fault of
+    our own store.
     """
     folder, state, patches = _recorded(place, name)
     problem = None
@@ -310,16 +310,16 @@ def replay(place: Path, name: str, as_json: bool) -> Exit:
     return Exit.DONE if problem is None else Exit.FINDINGS
 
 
-@command.command("restart", short_help="Let the patches of a published dataset begin anew.")
+@command.command("restart", short_help="Begin the patches of a published dataset anew.")
 @_place
 @click.argument("name", metavar="SET")
-@option("--dry-run", "Only show what would be dropped.")
+@option("--dry-run", "Show what would be dropped; change nothing.")
 @json_option
 def restart(place: Path, name: str, dry_run: bool, as_json: bool) -> Exit:
-    """Have the Change Lists of the dataset SET begin anew, with one patch that adds all of it, and drop those before.
+    """Begin the Change Lists of the dataset SET anew, with one patch that adds everything; drop earlier patches.
 
-    The server that publishes STATE, or else the next `headwater publish`, does it. Destinations find a gap, and load
-    the dataset once more. It is the way out when patches are lost, and the only one by which old ones are ever dropped.
+    The server that publishes STATE, or else the next `headwater publish`, does it. Copies find a gap and load the
+    dataset again. Use it when patches are lost, or to drop old ones.
 
     Exit statuses: 0 done; 2 usage; 6 fault of our own store.
     """
@@ -343,7 +343,7 @@ _NO_LINES = "no line of what was given as patch begins with + or -: nothing is c
 @names_blank_nodes("canonical")
 @reads_rdf
 def canonical(files: Sequence[str], output: str, as_json: bool, **options: Any) -> Exit:
-    """Write the dataset of all FILEs as N-Quads, sorted by octets, each statement once."""
+    """Write the dataset of all FILEs as canonical N-Quads: sorted by bytes, each statement once."""
     with result_for(output, as_json=as_json) as scratch:
         found = _made_canonical(files, scratch, options)
     return _tell(asdict(found), "", as_json=as_json)
@@ -359,7 +359,7 @@ def _made_canonical(files: Sequence[str], scratch: Path, options: dict[str, Any]
 @names_blank_nodes("canonical")
 @reads_rdf
 def hash_of(files: Sequence[str], as_json: bool, **options: Any) -> Exit:
-    """Print the SHA-256 of what `rdf canonical` writes: the same for equal datasets, in whatever syntax and order."""
+    """Print the SHA-256 of what `rdf canonical` writes: equal datasets have equal hashes, in any syntax and order."""
     with scratch_folder() as scratch:
         found = _made_canonical(files, scratch, options)
     show_result(asdict(found), found.sha256, as_json=as_json)
@@ -373,10 +373,10 @@ def hash_of(files: Sequence[str], as_json: bool, **options: Any) -> Exit:
 @names_blank_nodes("refuse")
 @reads_rdf
 def diff(old: str, new: str, output: str, as_json: bool, **options: Any) -> Exit:
-    """Write the patch (N-Quads Unified Diff) that makes the dataset OLD the dataset NEW.
+    """Write the patch (N-Quads Unified Diff) from the dataset OLD to the dataset NEW.
 
-    It removes first and adds then, each in the order of octets. Blank nodes are refused unless they become IRIs or keep
-    their labels: a patch cannot name them (NQUD-A6). Files that are canonical already are compared as they are.
+    It removes first and then adds, each sorted by bytes. A patch cannot name blank nodes (NQUD-A6): they are refused,
+    unless --blank-nodes makes them IRIs or keeps their labels.
     """
     with result_for(output, as_json=as_json) as scratch:
         first, second = rdf_inputs([old, new], scratch, options)
@@ -393,9 +393,9 @@ def diff(old: str, new: str, output: str, as_json: bool, **options: Any) -> Exit
 @lenient_option
 @reads_rdf
 def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, lenient: bool, **options: Any) -> Exit:
-    """Write what PATCHes, one after the other, make of the dataset BASE (/dev/null: of nothing).
+    """Apply PATCHes in this order to the dataset BASE (/dev/null: to nothing), and write canonical N-Quads.
 
-    What comes of it is canonical N-Quads. Labels of blank nodes are taken to mean the same nodes in all files.
+    The same label of a blank node means the same node in all files.
     """
     with result_for(output, as_json=as_json) as scratch:
         if [dataset, *patches].count(STANDARD) > 1:
@@ -429,7 +429,7 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
 @lenient_option
 @json_option
 def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
-    """Write the patch that undoes PATCH, where each of its lines had an effect."""
+    """Write the patch that undoes PATCH, if each of its lines had an effect."""
     with result_for(output, as_json=as_json) as scratch:
         (path,) = local_files([patch], scratch)
         with (scratch / "result").open("xb") as file:
@@ -443,20 +443,20 @@ def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
 @lenient_option
 @json_option
 def compose(patches: Sequence[str], output: str, lenient: bool, as_json: bool) -> Exit:
-    """Write one patch that has the effect of all PATCHes, one after the other."""
+    """Write one patch with the effect of all PATCHes in this order."""
     with result_for(output, as_json=as_json) as scratch, (scratch / "result").open("xb") as file:
         found = write_composed(local_files(patches, scratch), file, scratch=scratch, strict=not lenient)
     return _tell_patch(found, as_json=as_json)
 
 
-@command.command("check", short_help="Say what is wrong with a dataset or a patch.")
+@command.command("check", short_help="Show what is wrong with a dataset or a patch.")
 @click.argument("file", type=file_type)
 @option("--patch", "The file is a patch.  [default: by the suffix .nqud]", name="is_patch")
 @reads_rdf
 def check(file: str, is_patch: bool, as_json: bool, **options: Any) -> Exit:
-    """Say what is wrong with FILE, with line numbers; changes nothing.
+    """Show what is wrong with FILE, with line numbers; change nothing.
 
-    Problems are what makes it be refused; warnings what is read, but may not mean what was meant.
+    Problems make Headwater refuse the file. Warnings do not, but may not say what you meant.
 
     Exit statuses: 0 no problem; 1 problems; 2 usage.
     """
@@ -486,9 +486,9 @@ def check(file: str, is_patch: bool, as_json: bool, **options: Any) -> Exit:
 @output_option
 @reads_rdf
 def convert(files: Sequence[str], to: str | None, output: str, as_json: bool, **options: Any) -> Exit:
-    """Write the dataset of all FILEs in another syntax: the same octets for the same dataset.
+    """Write the dataset of all FILEs in another syntax; equal datasets give equal bytes.
 
-    What was written is read again and compared. What a syntax cannot say is refused: named graphs in most, some
+    The command reads the result again and compares it. It refuses what a syntax cannot say: named graphs in most, some
     predicates in RDF/XML. Blank nodes get the labels of RDFC-1.0.
     """
     wanted = NAMES[to] if to is not None else syntax_of(None, output)
@@ -509,19 +509,19 @@ _SETS_SHOWN = 10
 @click.argument("query", metavar="QUERY")
 @option(
     "--as",
-    "Form of rows and answers; triples (CONSTRUCT, DESCRIBE) are N-Triples.",
+    "Format of rows and answers; triples (CONSTRUCT, DESCRIBE) are N-Triples.",
     click.Choice(("tsv", "csv", "json", "xml")),
     name="form",
     default="tsv",
     show_default=True,
 )
-@option("--positions", "With the graph of positions, which is none of the dataset.")
+@option("--positions", "Also query the graph in which `sync` keeps its progress.")
 def query(store: Path, query: str, form: str, positions: bool) -> Exit:
-    """Print what the SPARQL query QUERY (or @FILE; - for standard input) finds in STORE.
+    """Print the answer to the SPARQL query QUERY (or @FILE; - for standard input) from STORE.
 
-    STORE is what `headwater sync --store DIR` keeps for a set: DIR/SET. The command only reads, and sees the state
-    after the last change. The graph in which `sync` notes how far the store is does not count as part of the dataset;
-    a query sees it if it names it with FROM, or with --positions.
+    STORE is the store of a set that `headwater sync --store DIR` keeps: DIR/SET. The command only reads, and sees the
+    last complete change. It leaves out the graph in which `sync` keeps its progress, unless you ask for it
+    (--positions).
 
     Exit statuses: 0 done; 2 usage, or no query; 6 fault of the store.
     """

@@ -69,47 +69,46 @@ _HEADINGS = {
 @config_argument
 @option("--files DIR", "The folder to publish.", click.Path(exists=True, file_okay=False, path_type=Path))
 @option("--copy DEST", "Publish the copy that `headwater sync` keeps in DEST, as it changes.", FOLDER)
-@option("--dataset PATH", "Publish the RDF dataset of a file, of the RDF files of a folder, or of a copy.", EXISTING)
+@option("--dataset PATH", "Publish an RDF dataset: a file, the RDF files of a folder, or a copy.", EXISTING)
 @option(
     "--set NAME",
-    "The name of the set; with --copy, the only set of DEST to publish.  [default: files or dataset]",
+    "The name of the set; with --copy, publish only this set.  [default: files or dataset]",
     name="set_name",
 )
-@option("--title TEXT", "The set's title on the home page.")
+@option("--title TEXT", "The title of the set on the home page.")
 @describes_a_set
 @option(
-    "--versions [KEEP[,OCTETS]]",
-    'Also keep past states and serve them by Memento: "30 days" (also without a value), "1 year, 20 GB", "all".',
+    "--versions [KEEP[,SIZE]]",
+    'Also keep past states and serve them by Memento: "30 days" (default), "1 year, 20 GB", "all".',
     HowLongKept(),
     is_flag=False,
     flag_value="30 days",
 )
-@option("--rescan SECONDS", "Seconds between full scans.  [default: 300]", Duration(0.1))
-@option("--host ADDRESS", "Address to listen on.  [default: 127.0.0.1]")
-@option("--port N", "Port to listen on; 0: any free one.  [default: 8000]", click.IntRange(0, 65535))
-@option("--base-url URL", "URL by which clients reach this server.  [default: http://HOST:PORT]")
+@option("--rescan SECONDS", "Time between full scans.  [default: 300]", Duration(0.1))
+@option("--host ADDRESS", "The address to listen on.  [default: 127.0.0.1]")
+@option("--port N", "The port to listen on; 0: any.  [default: 8000]", click.IntRange(0, 65535))
+@option("--base-url URL", "The URL at which clients reach this server.  [default: http://HOST:PORT]")
 @option(
     "--state DIR",
-    "Where catalog and documents are kept.  [default: a folder for each folder and set below"
+    "Folder for catalog and documents.  [default: a folder for each folder and set below"
     " $XDG_STATE_HOME/headwater, or else ~/.local/state/headwater]",
     FOLDER,
 )
 @catalog_option
 @profile_option
 @option("--hub", "Also run a WebSub hub at the next port, for subscribers on this machine.", name="with_hub")
-@option("-q, --quiet", "No access log.")
+@option("-q, --quiet", "Write no access log.")
 @log_format_option
-@option("--log-file FILE", "Append the log to FILE, and open it anew when it was rotated.  [default: standard error]")
-@option("--metrics", "Publish metrics for Prometheus at /metrics, to everybody.", default=None)
-@option("--no-publish", "Only serve what `headwater publish CONFIG --watch` publishes; any number may run.")
+@option("--log-file FILE", "Append the log to FILE; reopen it after rotation.  [default: standard error]")
+@option("--metrics", "Publish Prometheus metrics at /metrics, for everybody.", default=None)
+@option("--no-publish", "Only serve what `headwater publish CONFIG --watch` publishes, in any number of processes.")
 @option("--workers N", "Number of serving processes.  [default: 1]", click.IntRange(1, 64), default=1)
 @json_when_listening_option
 def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub: bool, **options: Any) -> Exit:
-    """Serve folders as ResourceSync sets, follow their changes, and answer until SIGTERM (status 0) or Ctrl-C (130).
+    """Serve folders as ResourceSync sets and follow their changes, until SIGTERM (status 0) or Ctrl-C (130).
 
-    Give one folder with --files, a copy with --copy, an RDF dataset with --dataset, or a CONFIG file in TOML with
-    several sets; a set there may also be a push set, whose records are announced. Until the first publication is
-    complete, requests get 503 and Retry-After; after a restart they get what was last published.
+    Name one folder (--files), one copy (--copy), one RDF dataset (--dataset), or a CONFIG file with several sets. Until
+    the first publication is complete, requests get 503 and Retry-After. After a restart they get the last publication.
     """
     config = configured(options)
     if config.to is not None:

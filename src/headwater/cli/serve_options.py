@@ -131,12 +131,12 @@ def own_url(host: str, url: str) -> str:
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 def check_config(config: Path, as_json: bool) -> Exit:
-    """Say what `serve` and `publish` would refuse of the configuration CONFIG, and where it is.
+    """Show what `serve` and `publish` would refuse in the configuration CONFIG, and where.
 
-    Of each set that is wrong the first fault is told. Nothing is opened but CONFIG and files of tokens, and nothing is
-    changed. Folders and files that are not there are warnings: they may come.
+    The command opens only CONFIG and files of tokens, and changes nothing. It names the first fault of each set.
+    Missing folders and files are warnings: they may come later.
 
-    Exit statuses: 0 nothing would be refused; 2 usage, or something would be.
+    Exit statuses: 0 nothing would be refused; 2 usage, or something would be refused.
     """
     problems: list[UsageFault] = []
     warnings: list[str] = []

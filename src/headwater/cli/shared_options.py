@@ -50,13 +50,13 @@ def options(*given: Callable[[Any], Any]) -> Callable[[Command], Command]:
 
 
 _STORES = (
-    option("--sparql-query URL", "The address for queries, if it is another."),
+    option("--sparql-query URL", "The query URL of the endpoint, if it differs."),
     option(
         "--sparql-user NAME:PASSWORD",
-        "Sent to the endpoint's origin only (Basic); better by the variable or ~/.netrc.",
+        "Basic credentials for the endpoint; better: HEADWATER_SPARQL_USER or ~/.netrc.",
         envvar="HEADWATER_SPARQL_USER",
     ),
-    option("--dataset URI", "The file that is the RDF dataset (URI or file name), if the source does not tell."),
+    option("--dataset URI", "The file that is the RDF dataset (URI or file name), if the source does not say."),
 )
 
 
@@ -196,59 +196,57 @@ config_argument = click.argument("config", required=False, type=_CONFIG)
 dest_argument = click.argument("dest", type=COPY)
 profile_option = option(
     "--profile",
-    "Write ResourceSync 1.1, or both: clients of 1.0 then understand changes, too.  [default: 1.1]",
+    "Write ResourceSync 1.1, or both: then clients of 1.0 also understand changes.  [default: 1.1]",
     click.Choice(["1.1", "both"]),
 )
 catalog_option = option(
-    "--catalog PLACE", "A file, or a cluster as opensearch://HOST:9200/PREFIX.  [default: in the state folder]"
+    "--catalog PLACE", "Catalog: a file, or a cluster (opensearch://HOST:9200/PREFIX).  [default: in the state folder]"
 )
 
 log_format_option = option(
-    "--log-format", "Form of the log on standard error.  [default: text]", click.Choice(["text", "json"])
+    "--log-format", "Format of the log on standard error.  [default: text]", click.Choice(["text", "json"])
 )
 json_when_listening_option = option(
     "--json",
-    "Once it listens, write a line of JSON on standard output: event, url, address, state, pid.",
+    "Write a line of JSON to standard output when it listens: event, url, address, state, pid.",
     name="as_json",
 )
 
 describes_a_set = options(
-    option("--describedby URL", "URL of a document about the set."),
-    option("--include PATTERN", "Publish only what matches (may be repeated).", multiple=True),
-    option("--exclude PATTERN", "Leave out what matches (may be repeated).", multiple=True),
+    option("--describedby URL", "The URL of a document about the set."),
+    option("--include PATTERN", "Publish only files that match (repeatable).", multiple=True),
+    option("--exclude PATTERN", "Leave out files that match (repeatable).", multiple=True),
     option("--hidden", "Also publish files and folders whose names begin with a dot.", default=None),
     option(
         "--settle SECONDS",
-        "A file counts as finished when it has not changed for so long.  [default: 2]",
+        "Publish a file when it has not changed for this time.  [default: 2]",
         Duration(),
         name="settle_seconds",
     ),
     option(
         "--max-delete SHARE",
-        "Hold deletions of more than this share (and ten files), or of everything; 1 allows all.  [default: 20%]",
+        "Hold back deletions of more than this share and ten files, or of everything; 1: never.  [default: 20%]",
         Share(),
     ),
+    option("--hash NAME", "List this digest (repeatable).  [default: md5, sha-256]", name="hashes", multiple=True),
+    option("--dump", "Also offer packages of all resources (Resource Dump).", default=None),
     option(
-        "--hash NAME", "A digest to state (may be repeated).  [default: md5, sha-256]", name="hashes", multiple=True
-    ),
-    option("--dump", "Also offer packages of all resources (Resource Dump), beside the documents.", default=None),
-    option(
-        "--change-dump", "Also offer packages of all changes (Change Dump), kept in the state folder.", default=None
+        "--change-dump",
+        "Also offer packages of all changes (Change Dump); takes space in the state folder.",
+        default=None,
     ),
     option(
         "--patch",
-        "Also publish patches of JSON or N-Quads files (may be repeated); versions are kept.",
+        "Also publish patches of JSON or N-Quads files (repeatable); takes space in the state folder.",
         click.Choice(["json", "nquads"]),
         multiple=True,
     ),
     option(
         "--archive",
-        "Also keep past documents, and archives that list them: the Resource List once a day.",
+        "Also keep past documents in archives: Change Lists, and the Resource List once a day.",
         default=None,
     ),
-    option(
-        "--lenient", "With --dataset: leave out bad lines of N-Quads and N-Triples, and say how many.", default=None
-    ),
+    option("--lenient", "With --dataset: leave out bad lines of N-Quads and N-Triples, and count them.", default=None),
 )
 """What one set of resources is."""
 
@@ -264,14 +262,14 @@ class SectionedCommand(click.Command):
 
     def __init__(self, *args: Any, headings: Mapping[str, str], **attributes: Any) -> None:
         super().__init__(*args, **attributes)
-        self._headings = headings
+        self.headings = headings
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""
         sections: list[tuple[str, list[tuple[str, str]]]] = [("Options", [])]
         for parameter in self.get_params(ctx):
-            if parameter.name in self._headings:
-                sections.append((self._headings[parameter.name], []))
+            if parameter.name in self.headings:
+                sections.append((self.headings[parameter.name], []))
             elif "--help" in parameter.opts:
                 sections.append(("Help", []))
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
@@ -289,46 +287,52 @@ PASSWORD = "HEADWATER_PASSWORD"  # noqa: S105  the name of a variable
 _MOST_HEADER_OCTETS = 1 << 16
 
 ca_option = option("--ca FILE", "Also trust these CA certificates (PEM).", FILE)
-proxy_option = option("--proxy URL", "Send all requests by this proxy.  [default: HTTPS_PROXY, http_proxy, NO_PROXY]")
+proxy_option = option(
+    "--proxy URL", "Send all requests through this proxy.  [default: HTTPS_PROXY, http_proxy, NO_PROXY]"
+)
 _ASKING = (
     option(
         "--token TOKEN",
-        "A bearer token for URL's origin only; better by HEADWATER_TOKEN, which `ps` does not show.",
+        "Bearer token for URL's origin only; better: HEADWATER_TOKEN, which `ps` does not show.",
         envvar="HEADWATER_TOKEN",
     ),
     option(
         "--user NAME[:PASSWORD]",
-        "For URL's origin only (Basic); better by HEADWATER_PASSWORD or ~/.netrc.",
+        "Basic credentials for URL's origin only; better: HEADWATER_PASSWORD or ~/.netrc.",
         envvar="HEADWATER_USER",
     ),
     option(
         "--header 'NAME: VALUE'",
-        "A header for URL's origin only, or @FILE with one a line (may be repeated).",
+        "Header for URL's origin only, or @FILE with one a line (repeatable).",
         name="headers",
         multiple=True,
     ),
-    option("--cert FILE", "A client certificate (PEM), shown to URL's origin only.", FILE),
-    option("--key FILE", "Its key, if that is not in the same file.", FILE),
+    option("--cert FILE", "Client certificate (PEM) for URL's origin only.", FILE),
+    option("--key FILE", "Key of the certificate, if another file has it.", FILE),
     ca_option,
     proxy_option,
 )
 _PACE = (
-    option("--concurrency N", "Requests in flight.", click.IntRange(1, 256), default=64, show_default=True),
-    option("--rate N", "At most N requests a second.", click.FloatRange(min=0, min_open=True)),
     option(
-        "--bwlimit RATE", "Octets a second of all transfers together: 2M, 500k; a number alone is KiB.", Bandwidth()
+        "--concurrency N",
+        "Maximum number of requests at a time.",
+        click.IntRange(1, 256),
+        default=64,
+        show_default=True,
     ),
+    option("--rate N", "Maximum number of requests a second.", click.FloatRange(min=0, min_open=True)),
+    option("--bwlimit RATE", "Maximum bytes a second of all transfers: 2M, 500k; a plain number is KiB.", Bandwidth()),
     option(
         "--timeout SECONDS",
-        "A request fails after so long without data.",
+        "Fail a request after this time without data.",
         WholeSeconds(1),
         name="stall_seconds",
         default=30,
         show_default=True,
     ),
     option(
-        "--deadline TIME",
-        "End after so long (2h, 90min) with status 3; a later run goes on.",
+        "--deadline SECONDS",
+        "Stop after this time (2h, 90min) with status 3; the next run continues.",
         Duration(0.1),
         name="deadline_seconds",
     ),

@@ -34,42 +34,40 @@ from headwater.source.leadership import StateLock
 
 
 @click.command()
-@option("--resources N", "Number of resources at first.  [default: 1000]", click.IntRange(0))
+@option("--resources N", "Number of resources at the start.  [default: 1000]", click.IntRange(0))
 @option("--rate R", "Changes a second of simulated time.  [default: 1]", click.FloatRange(0))
-@option("--mix SHARES", "What the changes are.  [default: created=1,updated=8,deleted=1]")
-@option("--seed S", "The seed of all resources and changes.  [default: 0]", int)
-@option("--size OCTETS", "Length of all resources, or a range: 1-8191.  [default: 4096]", name="sizes")
-@option("--hash NAME", "A digest to state (may be repeated).  [default: md5]", name="hashes", multiple=True)
-@option("--suffix END", "End of names (may be repeated).  [default: pdf]", name="suffixes", multiple=True)
-@option("--set NAME", "Name of a set (may be repeated).  [default: files]", name="sets", multiple=True)
+@option("--mix SHARES", "Shares of the kinds of changes.  [default: created=1,updated=8,deleted=1]")
+@option("--seed S", "Seed of all resources and changes.  [default: 0]", int)
+@option("--size SIZES", "Length of every resource, or a range: 1-8191.  [default: 4096]", name="sizes")
+@option("--hash NAME", "List this digest (repeatable).  [default: md5]", name="hashes", multiple=True)
+@option("--suffix END", "End of the names (repeatable).  [default: pdf]", name="suffixes", multiple=True)
+@option("--set NAME", "Name of a set (repeatable).  [default: files]", name="sets", multiple=True)
 @option("--sets N", "Number of sets, named p0001 and so on.", click.IntRange(1, 100_000), name="set_count")
-@option("--dump", "Also offer packages with the octets of all resources (Resource Dump).")
-@option("--preset", "As large and busy as a real source.", click.Choice(["arxiv", "dbpedia", "core"]))
-@option("--scale X", "With --preset: a factor for its size.  [default: 1]", float)
-@option("--warp X", "Simulated time runs so many times as fast; max: as fast as possible.  [default: 1]")
-@option("--start TIME", "When simulated time begins, as 2026-01-01T00:00:00Z.  [default: now]")
-@option("--changes N", "Stop changing after so many changes.", click.IntRange(0))
-@option(
-    "--duration SECONDS", "Stop changing after so many seconds of simulated time.", click.FloatRange(0), name="seconds"
-)
+@option("--dump", "Also offer packages of all resources (Resource Dump).")
+@option("--preset", "Use the size and the changes of a real source.", click.Choice(["arxiv", "dbpedia", "core"]))
+@option("--scale X", "With --preset: multiply its size.  [default: 1]", float)
+@option("--warp X", "Speed of simulated time; max: as fast as possible.  [default: 1]")
+@option("--start TIME", "Start of simulated time (2026-01-01T00:00:00Z).  [default: now]")
+@option("--changes N", "Stop changing after this number of changes.", click.IntRange(0))
+@option("--duration SECONDS", "Stop changing after this simulated time.", click.FloatRange(0), name="seconds")
 @option(
     "--state DIR",
-    "Where catalog and documents are kept, to continue later.  [default: a temporary folder]",
+    "Folder for catalog and documents, to continue later.  [default: a temporary folder]",
     click.Path(path_type=Path),
 )
 @catalog_option
 @option("--no-serve", "Only fill the catalog; publish and serve nothing.")
-@option("--host ADDRESS", "Address to listen on.", default="127.0.0.1", show_default=True)
-@option("--port N", "Port; 0: any free one.", click.IntRange(0, 65535), default=8000, show_default=True)
-@option("--base-url URL", "URL by which clients reach this server.  [default: http://HOST:PORT]")
-@option("-q, --quiet", "No access log.")
+@option("--host ADDRESS", "The address to listen on.", default="127.0.0.1", show_default=True)
+@option("--port N", "The port to listen on; 0: any.", click.IntRange(0, 65535), default=8000, show_default=True)
+@option("--base-url URL", "The URL at which clients reach this server.  [default: http://HOST:PORT]")
+@option("-q, --quiet", "Write no access log.")
 @log_format_option
 @json_option
 def command(state: Path | None, catalog: str | None, no_serve: bool, as_json: bool, **options: Any) -> Exit:
-    """Simulate a source: N resources with true hashes, R changes a second, all of it from a seed.
+    """Simulate a source: synthetic resources with true hashes that change at a given rate, all from one seed.
 
-    Resources are not stored: their octets are generated on request. Without --no-serve the source is published and
-    served until SIGTERM (status 0) or Ctrl-C (130). Options have priority over the preset.
+    Resources take no space: their bytes are computed on request. The source runs until SIGTERM (status 0) or Ctrl-C
+    (130). Options override the preset.
     """
     with ExitStack() as held:
         bars = held.enter_context(ExitStack())

@@ -148,15 +148,15 @@ _LEFT = frozenset({"set", "phase", "place", "state"})
 
 @click.command(name="status")
 @click.argument("places", metavar="PLACE...", nargs=-1, required=True)
-@option("--set NAME", "Only this set (may be repeated).", name="names", multiple=True)
+@option("--set NAME", "Show only this set (repeatable).", name="names", multiple=True)
 @option("--watch SECONDS", "Repeat at this interval, until Ctrl-C.", Duration(0.1))
 @option(
     "--max-age SECONDS",
-    "Exit status 1 if the last run without fault, or the last complete look at a set, is older (10m, 24h, 1d).",
+    "End with status 1 if the last run without fault, or the last scan of a set, is older (10m, 24h).",
     Duration(),
 )
-@option("--records FORM", "Write a line for each resource that the copies hold.", click.Choice(["json", "csv"]))
-@option("--metrics", "Print figures for Prometheus, for the textfile collector of its node exporter.")
+@option("--records FORM", "Write a line for each resource of the copies.", click.Choice(["json", "csv"]))
+@option("--metrics", "Write metrics for the textfile collector of Prometheus's node exporter.")
 @json_option
 def command(
     places: tuple[str, ...],
@@ -167,24 +167,20 @@ def command(
     metrics: bool,
     as_json: bool,
 ) -> int:
-    """Show the state of the source whose catalog is at PLACE, of the copy in the folder PLACE, or of a hub.
+    """Show the state of a source, a copy or a hub at PLACE; only read, also while a server or a run uses it.
 
-    For a source: what each set has, how much of it is published, and how long anything has been waiting. PLACE is a
-    catalog's file, a state folder, the output of `publish`, a folder that `serve` publishes, a configuration (.toml),
-    or a cluster's URL. The exit status is 0; 4 when deletions are held back, files cannot be read, an RDF dataset
-    cannot be brought up to date, or a copy that is published cannot be read; 6 when there is no room to write; with
-    --max-age, 1 when a set was not looked at for longer, as when nobody publishes any more.
+    PLACE is a copy's folder, a state folder, a catalog's file, the output of `publish`, or a folder that `serve`
+    publishes. It may also be a configuration (.toml) or a cluster's URL. With --watch and --json, each look writes one
+    line.
 
-    For a copy: how far each set has come, the last run, what failed and what is held back; with --push its
-    subscriptions, when their leases end, and whether push is at work. The exit status is that with
-    which a run would end as things are: 0 all is well, 3 the source could not be read, 4 something failed or is held
-    back, 5 no run has finished, 6 the copy cannot be written, as on a full disk.
+    Exit statuses for a source: 0 all is well; 1 a scan is older than --max-age; 4 deletions are held back, or files, an
+    RDF dataset or a published copy cannot be read; 6 no room to write.
 
-    Of several places one table is shown, with the gravest exit status of all: the first of 6, 3, 5, 2 (nothing is
-    there), 4 and 1.
+    Exit statuses for a copy: 0 all is well; 1 the last run without fault is older than --max-age; 3 the source cannot
+    be read; 4 something failed or is held back; 5 no run has finished; 6 the copy cannot be written.
 
-    The command only reads PLACE, also while a server or a run uses it. With --watch and --json, it writes one line each
-    time.
+    For several places it shows one table. The exit status is the first of 6, 3, 5, 2 (nothing is there), 4 and 1 that
+    occurs.
     """
     if metrics and (as_json or watch is not None or records is not None):
         raise click.UsageError("--metrics excludes --json, --watch and --records")

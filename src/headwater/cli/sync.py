@@ -109,95 +109,98 @@ _HEADINGS = {
 @option("--dry-run", "Show what would be done; write nothing.")
 @option("--delete/--no-delete", "Delete what the source has deleted.", default=True, show_default=True)
 @option(
-    "--max-delete SHARE", "Allow deleting this share of the copy.  [default: 20%, or ten files; never all]", Share()
+    "--max-delete SHARE",
+    "Delete up to this share of the copy, such as 34%.  [default: 20%, or ten files; never all]",
+    Share(),
 )
 @option(
     "--max-update SHARE",
-    "Allow overwriting this share of the copy.  [default: all, but 20%, or ten files, that become empty]",
+    "Overwrite up to this share of the copy.  [default: all; with empty files 20%, or ten files]",
     Share(),
 )
 @option("--backup-dir DIR", "Keep replaced and deleted files in DIR, outside DEST.", click.Path(file_okay=False))
-@option("--set NAME", "Only this set (may be repeated).", name="sets", multiple=True)
-@option("--include PATTERN", "Only what matches (may be repeated).", multiple=True)
-@option("--exclude PATTERN", "Leave out what matches (may be repeated).", multiple=True)
+@option("--set NAME", "Copy only this set (repeatable).", name="sets", multiple=True)
+@option("--include PATTERN", "Copy only resources that match (repeatable).", multiple=True)
+@option("--exclude PATTERN", "Leave out resources that match (repeatable).", multiple=True)
 @option(
-    "--include-type TYPE", "Only resources of this media type (may be repeated).", name="include_types", multiple=True
+    "--include-type TYPE", "Copy only resources of this media type (repeatable).", name="include_types", multiple=True
 )
-@option("--exclude-type TYPE", "Leave out this media type (may be repeated).", name="exclude_types", multiple=True)
+@option(
+    "--exclude-type TYPE", "Leave out resources of this media type (repeatable).", name="exclude_types", multiple=True
+)
 @option(
     "--include-link RELATION",
-    "Only resources with a link of this relation (may be repeated).",
+    "Copy only resources with a link of this relation (repeatable).",
     name="include_links",
     multiple=True,
 )
-@option("--max-length OCTETS", "Leave out resources with a greater listed length (500MB).", Octets())
+@option("--max-length SIZE", "Leave out resources whose listed length is greater (500MB).", Octets())
 @option("--since TIME", "Leave out resources last modified before TIME (2026-11-12T10:00:00Z, or a date).")
-@option("--only-described", "Copy only resources with a metadata record, and these records (describedby, describes).")
-@option("--with-metadata", "Also copy the metadata records of what is copied, each before its content.")
-@option("--base URI", "The URI prefix to remove for file names (first run only).")
-@option("--allow-host HOST", "Also fetch from this host.", name="allow_hosts", multiple=True)
+@option("--only-described", "Copy only resources that have a metadata record, and these records.")
+@option("--with-metadata", "Also copy the metadata records of copied resources, each before its resource.")
+@option("--base URI", "Remove this URI prefix from file names (first run only).")
+@option("--allow-host HOST", "Also fetch from this host (repeatable).", name="allow_hosts", multiple=True)
 @option("--any-host", "Fetch from every host that the source lists.")
-@option("--skip-host HOST", "Leave out what is on this host.", name="skip_hosts", multiple=True)
+@option("--skip-host HOST", "Leave out resources on this host (repeatable).", name="skip_hosts", multiple=True)
 @option("--sitemap", "Use a plain Sitemap as a Resource List.")
+@option("--at TIME", "Copy the source as it was at TIME into a new DEST. A date means its end, in UTC.")
+@option("--baseline", "Compare with the whole Resource List, even if the changes suffice.")
+@option("--accept-reset", "Accept that the source was set back: follow its lists again, within --max-delete.")
+@option("--moved", "Accept URL as the new address of this copy's source.")
+@option("--repair", "Hash every file of the copy, and fetch missing and altered files again.")
 @option(
-    "--at TIME",
-    "Copy the source as it was at TIME into a new DEST (2026-11-12T10:00:00Z; a date: the end of that day in UTC).",
-)
-@option("--baseline", "Compare with the whole Resource List, even if changes would suffice.")
-@option("--accept-reset", "The source was set back: return the copy to what its lists say, within --max-delete.")
-@option("--moved", "The source of the copy in DEST has moved to URL.")
-@option("--repair", "Hash every file of the copy, and fetch again what is missing or changed.")
-@option(
-    "--max-size OCTETS",
-    "Maximum size of a resource without a listed length (500MB).  [default: 16 GiB]",
+    "--max-size SIZE",
+    "Maximum size of a resource whose length is not listed (500MB).  [default: 16 GiB]",
     Octets(1),
     name="largest",
 )
 @option(
-    "--keep-free OCTETS",
-    "End the run before less is free on the disk (0: use all).  [default: 1 GiB, or 5% of a small disk]",
+    "--keep-free SIZE",
+    "Stop before the disk has less free space; 0: use all.  [default: 1 GiB, or 5% of a small disk]",
     Octets(),
 )
-@option("--max-total OCTETS", "End the run before the copy has more octets.", Octets(1))
+@option("--max-total SIZE", "Stop before the copy is larger than this.", Octets(1))
 @option(
     "--prefer",
-    "Fetch by single requests (lists), by packages where possible (dumps), or the quickest way.  [default: auto]",
+    "Fetch single files (lists), packages (dumps), or whichever is quicker.  [default: auto]",
     click.Choice(["auto", "lists", "dumps"]),
 )
 @option(
     "--prefer-type TYPE",
-    "Copy the alternate of this media type instead (may be repeated, in order of preference).",
+    "Copy the alternate of this media type instead (repeatable, in order of preference).",
     name="prefer_types",
     multiple=True,
 )
-@option("--mirrors", "Ask the listed mirrors before the source.  [default: on]", click.Choice(["on", "off"]))
-@option("--trust-mirrors", "Use mirrors even without a listed hash or length.")
-@option("--trust-lastmod", "Ask nothing where a list has the same lastmod as before, and neither hash nor length.")
-@option("--accept-html", "Accept a page of HTML in place of another type that has no listed hash or length.")
+@option("--mirrors", "Try the listed mirrors before the source.  [default: on]", click.Choice(["on", "off"]))
+@option("--trust-mirrors", "Use mirrors even where no hash or length is listed.")
+@option("--trust-lastmod", "Skip a resource without hash and length if its listed lastmod is the same as before.")
+@option("--accept-html", "Accept HTML in place of another media type where no hash or length is listed.")
 @option(
     "--patches",
-    "Fetch updates as patches where these are smaller; all: an RDF dataset also the first time.  [default: on]",
+    "Fetch updates as patches where these are smaller; all: also the first load of a dataset.  [default: on]",
     click.Choice(["on", "off", "all"]),
 )
 @store_options
 @source_options
-@option("--follow SECONDS", "Keep running, and poll this often (60, 5min).", Duration(0.1))
+@option("--follow SECONDS", "Keep running, and poll at this interval (60, 5min).", Duration(0.1))
 @option("--longest SECONDS", "With --follow: the longest interval between polls while nothing changes.", Duration(0.1))
-@option("--push", "With --follow: subscribe to notifications, apply them at once, and poll seldom.")
-@option("--callback-url URL", "With --push: URL by which hubs reach the listener, if it is not its address.")
-@option("--listen HOST:PORT", "With --push: address to listen on; port 0: any.  [default: a port of 127.0.0.1]")
-@option("--also URL DEST", "With --push: another source and its copy (may be repeated).", (str, FOLDER), multiple=True)
+@option("--push", "With --follow: subscribe to notifications, apply them at once, and rarely poll.")
+@option("--callback-url URL", "With --push: the URL at which hubs reach the listener, if it is not its address.")
+@option("--listen HOST:PORT", "With --push: the address to listen on; port 0: any.  [default: a port of 127.0.0.1]")
+@option(
+    "--also URL DEST", "With --push: also follow this source into this DEST (repeatable).", (str, FOLDER), multiple=True
+)
 @option("-q, --quiet", "Print nothing unless something is wrong.")
-@option("-v, --verbose", "Print a line for each created, adopted, updated, deleted or failed resource.")
+@option("-v, --verbose", "Print a line for each resource that is created, adopted, updated, deleted or failed.")
 @option(
     "--changes FILE",
-    "Append a line of JSON (of CSV, if FILE ends in .csv) to FILE for each resource that was dealt with.",
+    "Append a line of JSON (CSV if FILE ends in .csv) to FILE for each resource dealt with.",
     click.Path(path_type=Path, dir_okay=False),
     name="changes_file",
 )
 @option(
     "--exec COMMAND",
-    "After changes, run COMMAND without a shell; it reads the report as JSON on standard input.",
+    "Run COMMAND after changes, without a shell; it reads the report as JSON on standard input.",
     name="hook_command",
 )
 @json_option
@@ -217,10 +220,10 @@ def command(
     as_json: bool,
     **wanted: Any,
 ) -> int:
-    """Copy the source behind URL into the folder DEST, verified, and keep it current.
+    """Copy the source at URL into the folder DEST, verify every file, and keep the copy current.
 
-    URL may be a host, a Source Description, a Capability List, any other ResourceSync document, or a page that links to
-    one. The first run copies everything, later runs what has changed; run it again after any interruption.
+    URL may be a host, any ResourceSync document, or a page that links to one. The first run copies everything; later
+    runs copy what changed. After an interruption, run the same command again.
     """
     if longest is not None and longest < (follow or longest + 1):
         raise click.UsageError("--longest goes with --follow, and is not shorter")

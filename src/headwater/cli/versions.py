@@ -31,28 +31,26 @@ _WEEK_SECONDS = 604_800.0
 @option(
     "--prune", "Remove versions that nothing needs and that are old or too many.", name="action", flag_value="prune"
 )
-@option("--dry-run", "With --prune: only show what would be removed.")
+@option("--dry-run", "With --prune: show what would be removed; change nothing.")
 @option(
     "--max-age SECONDS",
-    "With --prune: keep what was used within this time.  [default: versions_seconds of CONFIG, or a week]",
+    "With --prune: keep versions used within this time.  [default: versions_seconds of CONFIG, or a week]",
     Duration(),
 )
 @option(
-    "--max-octets OCTETS",
-    "With --prune: keep so many octets, the newest.  [default: versions_octets of CONFIG, or no bound]",
+    "--max-octets SIZE",
+    "With --prune: keep the newest versions up to this size.  [default: versions_octets of CONFIG, or all]",
     Octets(),
 )
 @option("--catalog CATALOG", "With --prune: a file or a cluster's URL.  [default: that of CONFIG, or the one in STATE]")
 @json_option
 def command(place: Path, action: str | None, catalog: str | None, dry_run: bool, as_json: bool, **kept: Any) -> Exit:
-    """Show how many versions (octets of changes) are kept.
+    """Show how many versions of resources are kept, and their size; with --json, list each.
 
-    STATE is a state folder, the output of `publish`, or a configuration (.toml).
+    STATE is a state folder, the output of `publish`, or a configuration (.toml). A server may run meanwhile. Headwater
+    never removes versions that published documents still need, or that were used within the last hour.
 
-    What a published document needs is never removed: changes whose packages are not complete. Nor is what was used
-    within the last hour. The command may run beside a server. With --json alone, every version is listed.
-
-    Exit statuses: 0 done; 1 --verify has found damaged versions; 2 usage; 6 fault of our own store.
+    Exit statuses: 0 done; 1 --verify found damaged versions; 2 usage; 6 fault of our own store.
     """
     given = dry_run or any(value is not None for value in (catalog, *kept.values()))
     if given and action != "prune":

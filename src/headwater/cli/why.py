@@ -15,13 +15,13 @@ from headwater.sync.copied_resource import copied_resource
 @click.argument("asked", metavar="PATH|URI")
 @json_option
 def command(place: str, asked: str, as_json: bool) -> Exit:
-    """Tell of one resource whether the source at PLACE lists it, or the copy in PLACE has it, and if not, why.
+    """Show whether the source at PLACE lists a resource, or the copy in PLACE has it, and if not, why.
 
-    PLACE is as for `status`. The rules (patterns, links, names with a dot) are those of a configuration (.toml): by any
-    other PLACE of a source only what is listed is known. The resource is named by its URI, or by the path of its file,
-    also relative to the folder of its set. Nothing is written, and no request is made.
+    Name the resource by its URI, or by the path of its file. PLACE is as for `status`. Name a source by its
+    configuration (.toml) if it has one: other places do not have its patterns. The command writes nothing and sends no
+    request.
 
-    Exit statuses: 0 it is listed, or here; 1 it is not; 2 usage; 6 the state cannot be read.
+    Exit statuses: 0 listed, or in the copy; 1 not; 2 usage; 6 the state cannot be read.
     """
     if (copy := copy_at(place)) is not None:
         found = copied_resource(copy, asked)
