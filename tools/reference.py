@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tools import commands_page, messages_page
+from tools import commands_page, configuration_page, messages_page
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
-PAGES: dict[str, Callable[[], str]] = {"commands.md": commands_page.render, "messages.md": messages_page.render}
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": commands_page.render,
+    "configuration.md": configuration_page.render,
+    "messages.md": messages_page.render,
+}
 
 
 def main() -> None:

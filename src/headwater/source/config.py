@@ -1,7 +1,7 @@
 """The configuration of a source: one record for the command line and the TOML file, and the reading of that file.
 
 A set is a folder, is filled by push, is the copy of a destination, or is an RDF dataset; what belongs to one kind is
-refused of another (`docs/configuration.md`). Unknown keys of a file are refused with their path, so that a misspelt key
+refused of another (`keys.txt`). Unknown keys of a file are refused with their path, so that a misspelt key
 never passes for a default.
 """
 

@@ -1,6 +1,6 @@
 """Access tokens, compared in constant time and never kept in clear; the `[notify]` and `[hub]` tables of a source.
 
-`[notify]` says which hubs are told, and how; `[hub]` how a hub works, and where: see `docs/configuration.md` and
+`[notify]` says which hubs are told, and how; `[hub]` how a hub works, and where: see `keys.txt` and
 `docs/hub.md`.
 """
 
