@@ -38,12 +38,12 @@ FIELDS = {
     "refreshed_at", "last_look_at", "entries_octets", "segments", "open_segment", "change_dump", "resource_dump",
     "archive",
 }  # fmt: skip
-"""Stable: docs/operations.md promises them."""
+"""Stable: docs/reference/outputs.md promises them."""
 SUMS = {
     "catalog", "time", "catalog_octets", "free_octets", "resources", "lag_seconds", "pages_lag_seconds",
     "waiting", "unpaired", "sets",
 }  # fmt: skip
-MANUAL = Path(__file__).parents[2] / "docs" / "operations.md"
+MANUAL = Path(__file__).parents[2] / "docs" / "reference" / "outputs.md"
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from headwater.source.source import Source
 from tests.support.serving import Process, face, request
 from tests.support.waiting import until
 
-MANUAL = Path(__file__).parents[2] / "docs" / "operations.md"
+MANUAL = Path(__file__).parents[2] / "docs" / "reference" / "outputs.md"
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\+Inf|-?[0-9.e+-]+)')
 
 

@@ -1,6 +1,6 @@
 """The log of a server on standard error, as text or as lines of JSON: requests, events, notices, faults.
 
-Every line of JSON has the keys of `LogLine`, whatever it is about (docs/operations.md).
+Every line of JSON has the keys of `LogLine`, whatever it is about (docs/reference/outputs.md).
 """
 
 from __future__ import annotations

@@ -349,7 +349,7 @@ def _show_figures(report: dict[str, Any]) -> None:
                 rows.append(("set_waiting", of, int(each.name in one["waiting"])))
         for name, of, value in rows:
             found.setdefault(f"headwater_{name}", []).append((of, gauge(value)))
-    text = "As docs/operations.md says."
+    text = "As docs/reference/outputs.md says."
     click.echo(exposition(Family(name, "gauge", text, samples) for name, samples in found.items()), nl=False)
 
 
@@ -376,7 +376,7 @@ def _told_as_json(report: dict[str, Any], watch: float | None, *, as_json: bool)
 
 
 def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) -> dict[str, Any]:
-    """What the manual promises as JSON (docs/operations.md)."""
+    """What the manual promises as JSON (docs/reference/outputs.md)."""
     now = dt.datetime.now(dt.UTC)
     sets, problems = set_statuses(catalog, now, names), set_problems(catalog, names)
     pairs = sorted((name, one) for name, one in unpaired(catalog).items() if not names or name in names)

@@ -1,0 +1,65 @@
+"""The page of what the program writes for programs names every key: of JSON, of the lines of changes and of the log."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headwater.cli.changes_file import COLUMNS
+from headwater.cli.server_log import LogLine
+from headwater.notify.hub.store import HubCounts
+from headwater.publish.status import ArchiveStatus, ChangeDumpStatus, OpenSegment, ResourceDumpStatus, SourceSetStatus
+from headwater.source.set_health import SetHealth
+from headwater.sync import copy_status, explore, reports
+from headwater.sync.copied_resource import ResourceStatus
+from headwater.sync.export import ExportReport
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "outputs.md"
+STRUCTS: dict[str, tuple[type[msgspec.Struct], ...]] = {
+    "Sync": (
+        *(reports.SyncReport, reports.SetReport, reports.FailedTransfer, reports.PlannedAction),
+        *(reports.TransferWay, reports.StoreReport, reports.DatasetReport, reports.UnverifiedVersion),
+    ),
+    "Lines of changes": (reports.CopyRecord,),
+    "Audit": (reports.AuditReport, reports.SetAudit, reports.Finding, reports.StoreAudit, ExportReport),
+    "Status of a copy": (copy_status.CopyStatus, copy_status.RunStatus),
+    "Status of a source": (SourceSetStatus, OpenSegment, ResourceDumpStatus, ChangeDumpStatus, ArchiveStatus),
+    "Why": (ResourceStatus,),
+    "Explore and inspect": (
+        *(explore.ExploreReport, explore.ExploreNode, explore.ResourceReport, explore.ListedState),
+        *(explore.LinkStatement, explore.HeldFile),
+    ),
+    "Other commands": (HubCounts, copy_status.Forgotten),
+    "Log lines": (LogLine,),
+}
+"""What each section tells of; keys that stand in another section already need not be repeated in that of a copy."""
+INWARD = {"error"}
+"""Of a source's health, what `/health` never tells: it may name paths and hosts."""
+
+
+def names_in(section: str) -> set[str]:
+    """What a section has as code."""
+    text = PAGE.read_text("utf-8").partition(f"## {section}\n")[2].partition("\n## ")[0]
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+@pytest.mark.parametrize("section", STRUCTS)
+def test_a_section_names_every_key(section: str) -> None:
+    keys = {one.encode_name for kind in STRUCTS[section] for one in msgspec.structs.fields(kind)}
+    assert sorted(keys - names_in(section)) == []
+
+
+def test_the_status_of_a_set_of_a_copy_is_told() -> None:
+    kinds = (copy_status.SetStatus, copy_status.FailedResource, copy_status.HeldBackDeletion)
+    keys = {one.encode_name for kind in kinds for one in msgspec.structs.fields(kind)}
+    assert sorted(keys - names_in("Status of a copy") - names_in("Sync")) == []
+
+
+def test_the_health_of_a_set_is_told() -> None:
+    keys = {one.encode_name for one in msgspec.structs.fields(SetHealth)}
+    assert sorted(keys - names_in("Health") - INWARD) == []
+
+
+def test_the_columns_of_changes_are_told() -> None:
+    assert set(COLUMNS) <= names_in("Lines of changes")
