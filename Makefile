@@ -6,13 +6,14 @@
 #   make lint              format, lint, types, the rooms' import contract
 #   make bench             ratios against peers and limits (ARGS='--quick', ARGS='--write')
 #   make docs              write the pages that come from the program
+#   make man               write the man pages to build/man
 #   make pins              write requirements/*.txt anew (needs uv)
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 FILES ?=
 
-.PHONY: demo test test-long test-all lint format bench docs pins clean
+.PHONY: demo test test-long test-all lint format bench docs man pins clean
 .DEFAULT_GOAL := demo
 
 demo:
@@ -53,6 +54,10 @@ docs:
 	@$(PYTHON) tools/environment.py test
 	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.library
+
+man:
+	@$(PYTHON) tools/environment.py test
+	$(BIN)/python -m tools.man_pages
 
 pins:
 	tools/pin.sh
