@@ -1,13 +1,17 @@
 """The page of what the program writes for programs names every key: of JSON, of the lines of changes and of the log."""
 
+import json
 import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from headwater.cli import run
 from headwater.cli.changes_file import COLUMNS
 from headwater.cli.server_log import LogLine
+from headwater.errors import Exit
+from headwater.ingest.push.submission import Account
 from headwater.notify.hub.store import HubCounts
 from headwater.publish.status import ArchiveStatus, ChangeDumpStatus, OpenSegment, ResourceDumpStatus, SourceSetStatus
 from headwater.source.set_health import SetHealth
@@ -59,6 +63,18 @@ def test_the_status_of_a_set_of_a_copy_is_told() -> None:
 def test_the_health_of_a_set_is_told() -> None:
     keys = {one.encode_name for one in msgspec.structs.fields(SetHealth)}
     assert sorted(keys - names_in("Health") - INWARD) == []
+
+
+def test_the_counts_of_records_are_told() -> None:
+    assert {*Account().of_events, *Account().of_documents} <= names_in("Other commands")
+
+
+def test_the_counts_of_a_scan_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a").write_text("a")
+    to = ("--files", str(tmp_path / "files"), "--to", str(tmp_path / "out"), "--base-url", "http://x.example")
+    assert run(["publish", *to, "--json"]) == Exit.DONE
+    assert json.loads(capsys.readouterr().out).keys() <= names_in("Other commands")
 
 
 def test_the_columns_of_changes_are_told() -> None:
