@@ -76,8 +76,8 @@ so does `man` (`make man`). [Exit statuses and messages](messages.md) have a pag
 | `TMPDIR` | the folder of temporary files |
 | `XDG_STATE_HOME` | the folder of states, in place of `~/.local/state` |
 
-Headwater compares a `PATTERN` with the path of a file below the top of its set. Upper and lower case differ. An
-exclusion always wins.
+Headwater compares a `PATTERN` with the path of a file below the top of its set. Upper and lower case differ. A
+pattern that matches a folder matches everything in it. An exclusion always wins.
 
 | pattern | matches |
 |---|---|

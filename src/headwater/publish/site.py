@@ -80,13 +80,10 @@ class BadSite(UsageFault):
 
 
 class SetOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How one set is presented and how eagerly its documents follow the catalog: keys of its configuration.
+    """How one set is published, and how soon its documents follow the catalog: keys of its configuration.
 
-    What each key means is in `source/keys.txt`. A page is rendered again after `refresh_changes` events on it, or
-    `refresh_seconds` after the first, or after `renew_seconds`, so that its `at` (and with it the changes that a new
-    destination must replay) does not grow old. After `rotation_seconds` all pages are rendered anew and the open Change
-    List closed at their `at` (DIT-28, DIT-A1). None stands for never. Those from `description` on are said of an RDF
-    dataset in its description.
+    What each key means is in `source/keys.txt`; None stands for never. `rotation_seconds` renders all pages and closes
+    the open Change List at their `at` (DIT-28, DIT-A1). Those from `description` on describe an RDF dataset.
     """
 
     name: str = DEFAULT_SET

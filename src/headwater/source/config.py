@@ -1,8 +1,7 @@
 """The configuration of a source: one record for the command line and the TOML file, and the reading of that file.
 
-A set is a folder, is filled by push, is the copy of a destination, or is an RDF dataset; what belongs to one kind is
-refused of another (`keys.txt`). Unknown keys of a file are refused with their path, so that a misspelt key
-never passes for a default.
+A set is a folder, is filled by push, is a copy, or is an RDF dataset. Headwater refuses keys of another kind, and
+unknown keys with their path, so that a misspelt key is never taken for a default. `keys.txt` says what each key means.
 """
 
 from __future__ import annotations
@@ -265,10 +264,9 @@ _DEFAULTS: Final = {one.name: one.default for one in msgspec.structs.fields(SetC
 
 
 class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"sets": "set"}):
-    """A whole source. `base_url` None: the address that the server listens on. Paths are as given, or absolute.
+    """A whole source; what each key means is in `keys.txt`. Paths are as given, or absolute.
 
-    With `to` it is a static tree in that folder, where files are placed as `resources` says. `configuration` is the
-    file that it was read from, and no key of it.
+    `base_url` None is the address that the server listens on. `configuration` is the file itself, and no key of it.
     """
 
     state: str
