@@ -31,7 +31,7 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 4_356,
-    "cli": 6_408,
+    "cli": 6_407,
     "datasets": 392,
     "files": 1_341,
     "http": 5_026,
@@ -40,10 +40,10 @@ LINES = {
     "packages": 1_172,
     "patches": 434,
     "processes": 296,
-    "publish": 5_709,
+    "publish": 5_706,
     "rdf": 2_144,
     "simulate": 822,
-    "source": 5_395,
+    "source": 5_393,
     "spec": 3_648,
     "storage": 1_949,
     "sync": 16_513,
