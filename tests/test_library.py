@@ -154,16 +154,15 @@ def test_importing_the_library_imports_nothing_else() -> None:
 def test_the_reference_of_the_library_is_what_the_library_says() -> None:
     told = {name for names in library.CHAPTERS.values() for name in names}
     assert told == {*headwater.__all__} - {"__version__"}
-    assert library.PAGE.read_text("utf-8") == library.render(), "docs/library.md is out of date: make docs"
+    assert library.PAGE.read_text("utf-8") == library.render(), "docs/reference/library.md is out of date: make docs"
 
 
 def test_every_name_on_the_page_can_be_imported() -> None:
     page = library.PAGE.read_text("utf-8")
-    types = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    types += [row.split(" | ")[1] for row in page.splitlines() if row.startswith("| `") and row.count(" | ") > 2]
+    types = re.findall(r"```python\n(.*?)```", page.removesuffix(library.ASYNCIO), re.DOTALL)
     types += re.findall(r"^- `([^`]*)`:", page, re.MULTILINE)
     types = [re.sub(r"'[^']*'", "", one) for one in types]  # values of a literal
-    named = {name for text in types for name in re.findall(r"(?<![.\w])[A-Z][A-Za-z]*\b(?!\.)", text)}
+    named = {name for text in types for name in re.findall(r"(?<![.\w])[A-Z][a-z][A-Za-z]*\b(?!\.)", text)}
     named |= {name for text in re.findall(r"[Rr]aises? `?([A-Z]\w+)", page) for name in [text]}
     others = {"Any", "Callable", "Iterable", "Iterator", "Literal", "Mapping", "Path", "None", "True", "False"}
     assert {"DocumentFault", "ReadLimits", "Finding", "WriteRefused"} <= named
@@ -184,17 +183,18 @@ def test_every_phase_of_progress_is_told() -> None:
 
 def test_every_option_says_what_it_is() -> None:
     table = library.fields("SyncOptions", headwater.SyncOptions)
-    assert [row for row in table.splitlines() if row.startswith("| `") and row.endswith("|  |")] == []
+    told = re.findall(r"^\| `(\w+)` \| \S", table, re.MULTILINE)
+    assert told == [*headwater.SyncOptions.__struct_fields__]
 
 
 def cancellable() -> Callable[[str, str], Coroutine[Any, Any, headwater.SyncReport]]:
-    """The function `copy` of the manual."""
-    manual = (library.PAGE.parent / "manual.md").read_text("utf-8")
-    (block,) = (block for block in re.findall(r"```python\n(.*?)```", manual, re.DOTALL) if "asyncio" in block)
+    """The function `copy` of the page."""
+    page = library.PAGE.read_text("utf-8")
+    (block,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "asyncio" in block)
     tree = ast.parse(block)
     del tree.body[-1]
     names: dict[str, Any] = {}
-    exec(compile(tree, "manual.md", "exec"), names)
+    exec(compile(tree, "library.md", "exec"), names)
     return names["copy"]  # type: ignore[no-any-return]
 
 

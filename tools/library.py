@@ -1,4 +1,4 @@
-"""Writes docs/library.md from the library itself: every name of `import headwater`, its signature, fields and meaning.
+"""Writes docs/reference/library.md from the library itself: each name of `import headwater`, and what it means.
 
 `make docs` writes it; a test fails when the page and the library differ.
 """
@@ -21,7 +21,7 @@ import headwater
 from headwater.cli.sync import command as sync_command
 from headwater.progress import PHASES
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "library.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "library.md"
 
 CHAPTERS = {
     "Copy a source": (
@@ -52,10 +52,6 @@ CHAPTERS = {
 """Every exported name, in the order in which the page tells of them."""
 
 
-_REPORTS = ("SyncReport", "SetReport", "CopyStatus", "AuditReport", "SetAudit", "ExploreReport")
-NOTES = dict.fromkeys(_REPORTS, "What the fields mean: [output for programs](destination.md#output-for-programs).")
-"""What is said of a name besides its own words."""
-
 ALIASES = {
     "Listener": "A function that takes a `Progress` or a `Notice`, as `listener=` of the functions above:\n"
     "`Callable[[Progress | Notice], None]`. What it raises ends the job.",
@@ -65,7 +61,48 @@ ALIASES = {
 }
 """What is said of names that are types of others."""
 
+INTRODUCTION = """Generated from the library by `make docs`; do not edit.
+
+Import every name from `headwater`. Everything is typed (`py.typed`). [Feed an index](../how-to/feed-an-index.md) has
+examples. [Outputs](outputs.md) says what the fields of reports mean.
+
+Reports and entries are `msgspec` records. `one.to_dict()` gives what `json.dumps` takes, with the keys of `--json`.
+`msgspec.structs.replace(one, path=…)` gives a changed copy.
+
+Run `headwater serve` beside your own server: the library has no ASGI or WSGI application.
+"""
+ASYNCIO = """## In an asyncio program
+
+Run the function in a thread. To cancel it, pass `stopped`: when it returns true, transfers stop at once. The next call
+continues.
+
+```python
+import asyncio
+import contextlib
+import threading
+
+import headwater
+
+
+async def copy(url: str, folder: str) -> headwater.SyncReport:
+    stop = threading.Event()
+    work = asyncio.create_task(asyncio.to_thread(headwater.sync_folder, url, folder, stopped=stop.is_set))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        stop.set()
+        with contextlib.suppress(headwater.HeadwaterError):
+            await work
+        raise
+
+
+print(asyncio.run(copy("http://127.0.0.1:8000/", "library-copy")).exit_status)
+```
+"""
+"""Whose function the tests run."""
 _NOT_TOLD = ("self", "now", "transport")
+_SAID_ONCE = ("to_dict",)
+"""Methods of many, which the introduction describes."""
 
 
 def main() -> None:
@@ -74,23 +111,13 @@ def main() -> None:
 
 def render() -> str:
     """The whole page."""
-    parts = [
-        "# The library\n",
-        "Generated from the library by `make docs`; do not edit. Examples, which the tests run, are in the\n"
-        "[manual](manual.md#the-library). Everything is typed (`py.typed`), and loaded when it is first used.\n"
-        "Parameters that only tests and services of our own need (`now`, `transport`, `hints`) are left out. Every\n"
-        "name on this page can be imported from `headwater`. Reports and entries are records of `msgspec`: with\n"
-        "`one.to_dict()` there is what `json.dumps` takes, with `msgspec.structs.replace(one, path=…)` another one.\n"
-        "There is no application (ASGI, WSGI) of a source to be mounted in a server of your own: run\n"
-        "`headwater serve` beside it.\n",
-    ]
-    parts.append(" · ".join(f"[{title}](#{anchor(title)})" for title in CHAPTERS) + "\n")
+    parts = ["# Python library\n", INTRODUCTION]
     for title, names in CHAPTERS.items():
         parts.append(f"## {title}\n")
         parts += [section(name) for name in names]
         if title == "Progress and notes":
             parts.append(phases())
-    return "\n".join(parts)
+    return "\n".join([*parts, ASYNCIO])
 
 
 def anchor(title: str) -> str:
@@ -106,10 +133,9 @@ def section(name: str) -> str:
         return f"### {name}\n\n```python\n{signature(name, thing)}\n```\n\n{doc(thing)}\n"
     parts = [f"### {name}\n", doc(thing) + "\n"]
     if issubclass(thing, Enum):
-        parts.append(", ".join(f"`{one.name}` ({one.value})" for one in thing) + "\n")
+        parts += ["```python", *textwrap.wrap(", ".join(value(one) for one in thing), 100), "```\n"]
     elif issubclass(thing, msgspec.Struct):
         parts.append(fields(name, thing))
-        parts.append(f"{NOTES[name]}\n" if name in NOTES else "")
     elif not issubclass(thing, Exception):
         parts.append(f"```python\n{signature(name, thing.__init__)}\n```\n")
     parts.append(members(thing))
@@ -172,20 +198,26 @@ def parameter(one: inspect.Parameter, annotation: str) -> str:
     return f"{text} = {shown}"
 
 
+def value(one: Enum) -> str:
+    """A value of an enumeration, with what stands for it where the name does not tell."""
+    return one.name if one.value == one.name.lower().replace("_", "-") else f"{one.name} = {one.value!r}"
+
+
 def fields(name: str, thing: type[msgspec.Struct]) -> str:
-    """A table of a record's fields: type, default, meaning."""
+    """A record's fields as the source has them, and a table of those whose name does not tell all."""
     meanings = said_of_fields(thing)
     if name == "SyncOptions":
         meanings = {one: meanings.get(one) or said_by_the_command(one) for one in thing.__struct_fields__}
-    rows = []
+    rows, lines = [], []
     ours = [one for one in reversed(thing.__mro__) if one.__module__.startswith("headwater.")]
     kinds = {name: kind for one in ours for name, kind in annotations_of(one).items()}
     for one in msgspec.structs.fields(thing):
-        default = "" if one.required else f"`{default_of(one)}`"
-        kind = outside(kinds[one.name])
-        kind = re.sub(r"Annotated\[(\w+), Meta\(.*?\)\]", r"\1", kind)  # what it may be is said by the command
-        rows.append(f"| `{one.name}` | `{escaped(kind)}` | {default} | {escaped(meanings.get(one.name, ''))} |")
-    return "\n".join(["| field | type | default | |", "|---|---|---|---|", *rows, ""])
+        kind = re.sub(r"Annotated\[(\w+), Meta\(.*?\)\]", r"\1", outside(kinds[one.name]))  # the command tells bounds
+        lines.append(f"{one.name}: {kind}" + ("" if one.required else f" = {default_of(one)}"))
+        if meanings.get(one.name):
+            rows.append(f"| `{one.name}` | {escaped(meanings[one.name])} |")
+    table = ["| field | meaning |", "|---|---|", *rows, ""] if rows else []
+    return "\n".join(["```python", *lines, "```\n", *table])
 
 
 def default_of(field: Any) -> str:
@@ -224,7 +256,7 @@ def members(thing: type) -> str:
     rows = []
     for name, one in inspect.getmembers(thing):
         home = next((kind for kind in thing.__mro__ if name in vars(kind)), object)
-        if name.startswith("_") or not home.__module__.startswith("headwater."):
+        if name.startswith("_") or name in _SAID_ONCE or not home.__module__.startswith("headwater."):
             continue
         if isinstance(one, property):
             rows.append(f"- `{name}`: {first(one)}")

@@ -17,7 +17,7 @@ _TEXT: Final = (get_data("headwater", "messages.txt") or b"").decode()
 
 
 class Exit(IntEnum):
-    """Exit statuses, the same for all commands (documented in the manual)."""
+    """Exit statuses, the same for all commands."""
 
     DONE = 0
     FINDINGS = 1
@@ -31,7 +31,7 @@ class Exit(IntEnum):
 
 
 class KnownMessage(NamedTuple):
-    """One error or notice: its code, who must act, what has happened, and what to do."""
+    """One error or notice: its code, who must act, what has happened, what to do, and why, where that is not clear."""
 
     code: str
     who: str
@@ -40,6 +40,7 @@ class KnownMessage(NamedTuple):
     rule: str | None = None
     exit_status: int | None = None
     http_status: int | None = None
+    why: str = ""
 
     @property
     def is_notice(self) -> bool:
@@ -56,10 +57,9 @@ def message(code: str) -> KnownMessage:
 def messages() -> dict[str, KnownMessage]:
     """All of them, by their codes."""
     found: dict[str, KnownMessage] = {}
-    _, _, table = _TEXT.partition("\n----\n")
-    for block in re.split(r"\n+(?=\S)", table.strip()):
-        head, _, rest = block.partition("\n  what: ")
-        what, _, advice = rest.partition("\n  do: ")
+    for block in re.split(r"\n+(?=\S)", _TEXT.partition("\n----\n")[2].strip()):
+        head, *fields = re.split(r"\n  (?=[a-z]+: )", block)
+        said = {name: " ".join(text.split()) for name, _, text in (one.partition(": ") for one in fields)}
         code, who, *more = head.split()
         options = dict(one.split("=") for one in more)
         if code in found:
@@ -67,20 +67,21 @@ def messages() -> dict[str, KnownMessage]:
         found[code] = KnownMessage(
             code,
             who,
-            " ".join(what.split()),
-            " ".join(advice.split()),
+            said["what"],
+            said["do"],
             options.get("rule"),
             int(options.get("exit", 0)) or None,
             int(options.get("http", 0)) or None,
+            said.get("why", ""),
         )
     return found
 
 
 class HeadwaterError(Exception):
-    """What Headwater raises: `what` happened, `where`, what to do: `todo`. Raised as this class itself, it is a bug.
+    """Base of all errors: `what` happened, `where`, and what to do, `todo`. Itself, it is a bug in Headwater.
 
-    `code` is the same for all of a kind, `rule` that of the standard where one is broken, else None; a command ends
-    with `exit_status`. As text it is one line of all but `todo`.
+    `code` is stable; `rule` is the broken rule of the standard, or None; a command ends with `exit_status`. As text it
+    is one line without `todo`.
     """
 
     code: ClassVar[str] = "HW-000"
@@ -114,28 +115,28 @@ class HeadwaterError(Exception):
 
 
 class UsageFault(HeadwaterError):
-    """The call is invalid: the user must change it."""
+    """The call is invalid: correct it."""
 
     code = "HW-USE-01"
     exit_status = Exit.USAGE
 
 
 class SourceFault(HeadwaterError):
-    """The source is unreachable, is not ResourceSync, or sends broken or hostile documents."""
+    """The source is unreachable, is not ResourceSync, or sends broken documents."""
 
     code = "HW-SRC-01"
     exit_status = Exit.SOURCE
 
 
 class Undetermined(HeadwaterError):
-    """No verdict is possible: the source changed while it was read, or there is nothing to compare with."""
+    """No verdict is possible: the source changed, or nothing can be compared."""
 
     code = "HW-UND-01"
     exit_status = Exit.UNDETERMINED
 
 
 class StoreFault(HeadwaterError):
-    """Our own store failed: disk full, no permission, locked by another process, written by a newer version."""
+    """A fault on your side: disk full, no permission, locked, or written by a newer version."""
 
     code = "HW-STO-01"
     exit_status = Exit.STORE
@@ -164,7 +165,7 @@ def as_fault(error: Exception) -> HeadwaterError:
 
 
 class Interrupted(HeadwaterError):
-    """The run was interrupted; the next run finishes what is incomplete."""
+    """The run was interrupted; the next run continues."""
 
     code = "HW-INT-01"
     exit_status = Exit.INTERRUPTED

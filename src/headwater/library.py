@@ -19,13 +19,13 @@ Placing = Literal["link", "copy", "none"]
 """How files get into the output: as hard links (copies where the system allows no links), as copies, or not at all."""
 
 
-_ADVICE = "Correct the call; docs/library.md lists the parameters."
+_ADVICE = "Correct the call; docs/reference/library.md lists the parameters."
 
 
 class PublishReport(ToDict, msgspec.Struct, frozen=True, kw_only=True):
-    """What publishing a folder did: resources held and changed, documents written and kept, deletions held back.
+    """What publishing did: resources, documents, and why deletions are held back.
 
-    `exit_status` is that of the command: 4 where deletions were held back, or files could not be read or were changing.
+    `exit_status` is that of the command: 4 where deletions wait, or files could not be read or were changing.
     """
 
     source_description: str
@@ -58,15 +58,13 @@ def publish_folder(  # noqa: PLR0913 - a public function whose options are keywo
     change_dump: bool = False,
     listener: Listener = silent,
 ) -> PublishReport:
-    """Publish the folder `files` as static files below `to`, which a web server shows at `base_url`.
+    """Publish the folder `files` as static files below `to`, which your web server shows at `base_url`.
 
-    Call it again after changes: only what changed is read and written. Other sets below `to` stay. `describedby` is the
-    URL of a document about the set. `state` is the folder of the catalog, instead of `.headwater` below `to`; the web
-    server must not serve it. With `resources="none"` only documents are written, and `resource_base` is the URL at
-    which another server has the files. With `dump` and `change_dump` there are packages of all resources and of all
-    changes as well. When all resources have vanished, or more than the share `max_delete` and more than a few, their
-    deletion is held back and reported. Raises `UsageFault` for an invalid argument and `StoreFault` when the state or
-    the output cannot be written.
+    **The web server must not serve `state`**, the folder of the catalog (default: `.headwater` below `to`). Call this
+    again after changes: it reads and writes only what changed. `describedby` is the URL of a document about the set.
+    With `resources="none"` it writes only documents; `resource_base` is the URL of the files elsewhere. `dump` and
+    `change_dump` add packages. When all files vanished, or more than the share `max_delete`, it holds the deletions
+    back and reports them: the files stay public. Raises UsageFault, and StoreFault when it cannot write.
     """
     from headwater.source.config import OUTPUT_STATE, SetConfig, SourceConfig
     from headwater.source.source import Source
@@ -117,11 +115,10 @@ def publish_folder(  # noqa: PLR0913 - a public function whose options are keywo
 def write_file(
     path: str | os.PathLike[str], document: Document, entries: Iterable[Entry], profile: Profile = Profile.V11
 ) -> int:
-    """Write a document as the file `path`, whole or not at all; returns its length in octets.
+    """Write a document as the file `path`, whole or not at all; returns its length in bytes.
 
-    It is written under a temporary name and renamed: `path` is the old or the new document as a whole, also when the
-    document is refused, when the disk is full, and after a power loss. Raises `UsageFault` for what breaks a MUST of
-    the standard and `StoreFault` when the file cannot be written.
+    After any failure, also a power loss, `path` is the old or the new document. Raises UsageFault for what breaks a
+    MUST of the standard, and StoreFault when it cannot write.
     """
     from headwater.storage.durable import replace_file
     from headwater.storage.folder_store import TEMPORARY

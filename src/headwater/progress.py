@@ -5,17 +5,17 @@ from collections.abc import Callable
 import msgspec
 
 PHASES = {
-    "sets": "copying, exploring: sets dealt with",
-    "reading sets": "copying: Capability Lists read, of those that the source names",
+    "sets": "copying, exploring: sets done",
+    "reading sets": "copying: Capability Lists read of the source",
     "listing": "copying, proving: entries of a Resource List read",
     "reading changes": "copying, proving: Change Lists read",
-    "transferring": "copying: resources dealt with, of those planned, with the octets of their content",
+    "transferring": "copying: resources done, of those planned, with their bytes",
     "deleting": "copying: files deleted",
     "hashing": "proving, repairing: files hashed",
     "look": "publishing: files looked at",
-    "read": "publishing: files read, with their octets",
+    "read": "publishing: files read, with their bytes",
     "pages": "publishing: documents of the Resource List written",
-    "packing": "publishing: resources or changes packed, of those of one dump package or page",
+    "packing": "publishing: resources or changes packed, of one package or page",
     "documents": "ingesting: documents of an index read",
     "lines": "ingesting: lines of a file sent",
 }
@@ -23,10 +23,7 @@ PHASES = {
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far one phase of a long job has got: `done` of `total` units (`total` None: not known yet).
-
-    docs/library.md lists the values of `phase`; `octets` is of content, where that is counted.
-    """
+    """How far one phase of a long job is: `done` of `total` units (None: unknown), and bytes of content."""
 
     phase: str
     done: int
@@ -35,13 +32,13 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """Something a person should know that does not stop the work: `rule` is a rule id or an error code."""
+    """Something to know that does not stop the work; `rule` is a rule id or an error code."""
 
     rule: str
     message: str
     where: str | None = None
     set_name: str | None = None
-    """The set of resources that it is about, where a source has several."""
+    """The set, where a source has several."""
 
 
 Listener = Callable[[Progress | Notice], None]

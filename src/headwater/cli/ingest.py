@@ -325,7 +325,7 @@ def dit(
             repaired = f"repaired {found.repaired:,}, of these {found.deleted:,} deleted"
             words = f"{found.resources:,} resources in the index; {repaired}"
             if held_back:
-                words += f"\n  deletions held back: {held_back}\n  do: check the index first"
+                words += f"\n  deletions held back: {held_back}\n  do: Check the index, then allow the deletions."
             return _told(as_json, {**counts, "held_back": held_back}, words, held_back is not None)
         if once:
             follower.read_to_end()

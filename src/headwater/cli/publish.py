@@ -265,7 +265,7 @@ def _told(worked: SetResult, count: int, where: str, seconds: float) -> str:
         f"  {human_seconds(seconds)}" + (f", {looked / seconds:,.0f} files/s" if seconds >= _MEASURABLE else ""),
     ]
     if scanned.held_back:
-        lines.append(f"  deletions held back: {scanned.held_back}\n  do: check the folder first")
+        lines.append(f"  deletions held back: {scanned.held_back}\n  do: Check the folder, then allow the deletions.")
     return "\n".join(lines)
 
 

@@ -209,7 +209,7 @@ _WOULD_DO = (
 )
 _SEEN = (
     "[, {unchanged} unchanged][, {failed} failed][, {refused} refused][, {skipped} skipped][, {left_out} left out]"
-    "[, {held_back} held back][, {newer_than_listed} newer than listed][, incomplete{incomplete}]"
+    "[, {held_back} held back][, {newer_than_listed} newer than the source's list][, incomplete{incomplete}]"
 )
 _NOT_TAKEN = "  not by {name} ({why})"
 _WOULD_TAKE = "  would fetch by {name}: [{packages:package} of {octets:octets}, ]{why}"

@@ -31,7 +31,7 @@ def configured(options: dict[str, Any]) -> SourceConfig:
     path = given.pop("config", None)
     if path is not None:
         if clash := [name for name in _ONE_SET if name in given]:
-            raise UsageFault(f"{_option(clash[0])} and CONFIG exclude each other: set it in the file")
+            raise UsageFault(f"{_option(clash[0])} and CONFIG exclude each other", advice="Set it in the file.")
         whole = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
         return read_config(path, whole)
     if not any(kind in given for kind in _BESIDES):

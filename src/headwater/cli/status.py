@@ -123,7 +123,7 @@ _PUSH = (
 _SUBSCRIPTION = "{channel} at {hub}: {state}[, lease until {lease_ends}][; {fault}]: {topic}"
 _WRONG = (
     "[, {held_back:file} held back until you consent][, {failed:resource} failed][, {refused:entry} refused]"
-    "[, {newer:file} newer than listed]"
+    "[, {newer:file} newer than the source's list]"
 )
 _VERDICTS = {
     0: "nothing failed, nothing is held back",

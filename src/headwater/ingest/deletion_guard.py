@@ -122,7 +122,7 @@ class DeletionHold(msgspec.Struct, frozen=True):
         if self.reason is HoldReason.ROOT_MISSING:  # nobody knows what is in it: consent does not help
             return told
         consent = f"--max-delete {consent_for(self.vanished, self.held)}"
-        return f"{told}; `headwater allow-deletions` allows that once, {consent} in every run"
+        return f"{told}. To withdraw them: `headwater allow-deletions` allows that once, {consent} in every run"
 
 
 class DeletionsHeld(StoreFault):

@@ -330,7 +330,7 @@ def check_url(text: str) -> str:
         advice = "Start the URL with http:// or https://."
         raise BadSite(f"not an http(s) URL: {text[:200]!r}", advice=advice)
     if not parts.hostname or parts.fragment or "@" in parts.netloc:
-        raise BadSite(f"not an absolute http(s) URL without credentials and fragment: {text[:200]!r}")
+        raise BadSite(f"a URL has a host, but no user name and no fragment: {text[:200]!r}")
     return text
 
 

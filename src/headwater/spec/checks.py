@@ -36,7 +36,7 @@ _TABLE: Final = str.maketrans(_REFERENCES)
 
 
 class WriteRefused(UsageFault):
-    """What was to be written breaks a rule of the standard; Headwater never publishes that."""
+    """The document would break a rule of the standard."""
 
     code = "HW-WRT-01"
 

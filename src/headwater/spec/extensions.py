@@ -23,7 +23,7 @@ _number = re.compile("[0-9]{1,18}", re.ASCII).fullmatch
 
 
 class DumpLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on packages made on demand: resources and octets (not compressed) of one, requests at a time."""
+    """Limits of packages made for a request: resources, uncompressed bytes, requests at a time."""
 
     resources: int
     octets: int

@@ -13,11 +13,10 @@ DOCUMENT_OCTETS = 52_428_800
 
 
 class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one reading. Far wider than RS-LIM-01 where real sources break it, narrow where only attacks go.
+    """Limits of one reading.
 
-    `ratio` binds the growth by decompression once `ratio_octets` have come out: real lists shrink 5 to 60 times.
-    `token_octets` bounds one tag, comment or other piece of markup; `attribute_length` the attributes of one element
-    together, in characters. `barren_octets`: how much may pass without an entry, so that what never ends ends soon.
+    `ratio`: growth by decompression, once `ratio_octets` have come out. `token_octets`: one tag or comment.
+    `attribute_length`: characters of all attributes of an element. `barren_octets`: how much may pass without an entry.
     """
 
     octets: int = 2 << 30
@@ -80,7 +79,7 @@ class Need(Enum):
 
 
 class Kind(Enum):
-    """Every kind of document that Headwater knows, core, archives and notifications."""
+    """Every kind of document that Headwater knows."""
 
     SOURCE_DESCRIPTION = "source-description"
     SOURCE_DESCRIPTION_INDEX = "source-description-index"

@@ -29,11 +29,10 @@ _WIDEST_SPAN: Final = 1 << 16
 
 
 class Reader:
-    """A push parser for one document: `feed` octets as they come, `close` at the end.
+    """A push parser for one document: `feed` bytes as they come, then `close`.
 
-    Entries come out in document order and are not kept. A fault ends the reading: `feed` first returns the entries that
-    were complete before it, the next call of `feed` or `close` raises it. `base_uri` is the document's own final URI,
-    against which relative ones are resolved (AMB-07). gzip is recognised (AMB-14).
+    It keeps no entries. At a fault, `feed` first returns the complete entries before it; the next call raises it.
+    `base_uri` is the document's own URI, against which relative ones are resolved. It recognises gzip.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class Reader:
     # -- what a caller sees -------------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> list[Entry]:
-        """Take octets; return the entries that are now complete. Raises DocumentFault for what came before."""
+        """Take bytes; return the entries now complete. Raises DocumentFault for what came before."""
         if self._fault is not None:
             raise self._fault
         with self._guarded():
@@ -76,7 +75,7 @@ class Reader:
         return self._handed_out()
 
     def close(self) -> list[Entry]:
-        """Say that the document is at its end; return the last entries. Raises DocumentFault if it is not complete."""
+        """End the document; return the last entries. Raises DocumentFault if it is not complete."""
         if not self._closed and self._fault is None:
             with self._guarded():
                 for block in self._inflater.finish():
@@ -96,12 +95,12 @@ class Reader:
 
     @property
     def document(self) -> Document | None:
-        """The document's head: known with the first entry where the root's `rs:md` comes first, final after `close`."""
+        """The document's head, final after `close`."""
         return self._builder.document
 
     @property
     def warnings(self) -> tuple[Warned, ...]:
-        """Faults that the reader could read past, so far."""
+        """Faults that the reader tolerated so far."""
         return self._warnings.all()
 
     @property
@@ -111,17 +110,17 @@ class Reader:
 
     @property
     def skipped_count(self) -> int:
-        """Entries that had to be skipped because they have no `loc`, or two values for one attribute (DST-F5)."""
+        """Entries without `loc`, or with two values for one attribute."""
         return self._builder.skipped_count
 
     @property
     def octet_count(self) -> int:
-        """Octets read so far, uncompressed."""
+        """Uncompressed bytes read so far."""
         return self._octets
 
     @property
     def version(self) -> str | None:
-        """`1.1` where the document can be of no other version, else None (RS-VER-20)."""
+        """`1.1` where the document can have no other version, else None."""
         document = self._builder.document
         if self._builder.saw_datetime:
             return "1.1"
@@ -220,7 +219,7 @@ class Reader:
 
 
 class Reading:
-    """A document read from chunks: iterate for the entries, once, then look at `document` and `warnings`."""
+    """A document read in chunks: iterate once for the entries, then look at `document` and `warnings`."""
 
     def __init__(self, chunks: Iterable[bytes], reader: Reader) -> None:
         self.reader = reader
@@ -233,22 +232,22 @@ class Reading:
 
     @property
     def document(self) -> Document | None:
-        """The document's head, final when the entries are exhausted."""
+        """The document's head, final after the last entry."""
         return self.reader.document
 
     @property
     def warnings(self) -> tuple[Warned, ...]:
-        """Faults that the reader could read past, so far."""
+        """Faults that the reader tolerated so far."""
         return self.reader.warnings
 
 
 def read_document(chunks: Iterable[bytes], base_uri: str | None = None, limits: ReadLimits | None = None) -> Reading:
-    """Read a document as its octets arrive. Iterating raises DocumentFault after the entries before the fault."""
+    """Read a document as its bytes arrive. Iterating raises DocumentFault after the entries before the fault."""
     return Reading(chunks, Reader(base_uri, limits))
 
 
 class WholeReading(Reading):
-    """A document that was read to its end: iterate for the entries as often as you like; `entries` is their list."""
+    """A document read to its end: iterate as often as you like; `entries` is the list."""
 
     def __init__(self, reader: Reader, document: Document, entries: list[Entry]) -> None:
         super().__init__((), reader)
@@ -265,7 +264,7 @@ class WholeReading(Reading):
 
 
 def read_bytes(data: bytes, base_uri: str | None = None, limits: ReadLimits | None = None) -> WholeReading:
-    """Read a whole document at once. Raises DocumentFault when any of it cannot be read."""
+    """Read a whole document. Raises DocumentFault when any of it cannot be read."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise UsageFault(f"a document is octets, not of type {type(data).__name__}", advice="Encode it: UTF-8.")
     reader = Reader(base_uri, limits)

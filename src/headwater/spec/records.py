@@ -20,7 +20,7 @@ from headwater.spec.times import Coarse
 
 
 class Digest(msgspec.Struct, frozen=True, gc=False):
-    """One digest: the algorithm's lower-case IANA name and lower-case hex of the right length."""
+    """One digest: the lower-case IANA name of the algorithm, and lower-case hex."""
 
     algorithm: str
     hex: str
@@ -107,7 +107,7 @@ class ToDict:
 
 
 class ChangeKind(Enum):
-    """The nature of a change (RS-MD-02)."""
+    """The kind of a change."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -115,7 +115,7 @@ class ChangeKind(Enum):
 
 
 class Link(ToDict, msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """One `rs:ln`: `rel` leads to `href`; the other attributes are about the related resource (RS-LN-01…06)."""
+    """One `rs:ln`: `rel` leads to `href`; the other attributes describe the related resource."""
 
     rel: str
     href: str
@@ -131,18 +131,16 @@ class Link(ToDict, msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_def
 
     @property
     def digests(self) -> tuple[Digest, ...]:
-        """The digests that `hash` states and that can be read."""
+        """The readable digests of `hash`."""
         return parse_hash(self.hash).digests if self.hash else ()
 
 
 class Entry(ToDict, msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """One `url` or `sitemap`: `loc` and what the document says about it.
+    """One `url` or `sitemap`: `loc`, and what the document says about it.
 
-    The fields are the attributes of the standard: `loc`, `lastmod`, `changefreq`, `capability`, `change`, `datetime`,
-    `at`, `completed`, `from_`, `until`, `encoding`, `hash`, `length`, `path`, `type`, `links`, and `extra` for those of
-    other namespaces. `loc` is absolute when the reader knew the document's own URI; it is otherwise as written. `hash`
-    is the attribute's text, for reading and for writing: digests with blanks between them, each as `str(digest)` says
-    it; `digests` are the same, read. Raises UsageFault when `loc`, `hash` or `length` is of another type.
+    The fields are attributes of the standard; `extra` has those of other namespaces. `loc` is absolute when the reader
+    knew the document's URI. `hash` is the text, digests with spaces between them; `digests` are the same, read. Raises
+    UsageFault when `loc`, `hash` or `length` has a wrong type.
     """
 
     loc: str
@@ -173,7 +171,7 @@ class Entry(ToDict, msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
 
     @property
     def digests(self) -> tuple[Digest, ...]:
-        """The digests that `hash` states and that can be read, in document order."""
+        """The readable digests of `hash`, in order."""
         return parse_hash(self.hash).digests if self.hash else ()
 
     def link(self, rel: str) -> Link | None:
@@ -182,7 +180,7 @@ class Entry(ToDict, msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
 
 
 class AbsenceReason(Enum):
-    """Why a package that was made on demand does not hold a resource that was asked for (docs/extensions.md)."""
+    """Why a requested resource is not in a package."""
 
     GONE = "gone"
     """There is no such resource any more."""
@@ -201,10 +199,7 @@ class AbsenceReason(Enum):
 
 
 class AbsentResource(msgspec.Struct, frozen=True, gc=False):
-    """One `absent` of a manifest: a resource that was asked for and is not in the package.
-
-    `reason` None: one that the reader does not know.
-    """
+    """A requested resource that is not in the package; `reason` None: one unknown to the reader."""
 
     uri: str
     reason: AbsenceReason | None = None
@@ -213,8 +208,8 @@ class AbsentResource(msgspec.Struct, frozen=True, gc=False):
 class Document(ToDict, msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The head of a document: its kind, its root `rs:md` and `rs:ln`.
 
-    `capability` is the attribute as written (None for a plain Sitemap, AMB-02); `kind` is what we take it for.
-    `absent` are what a manifest of ours names as not in the package, known when the document has been read to its end.
+    `capability` is as written, None for a plain Sitemap; `kind` is how Headwater reads it. `absent`: what a manifest
+    names as not in the package, known after the last entry.
     """
 
     kind: Kind
@@ -228,12 +223,12 @@ class Document(ToDict, msgspec.Struct, frozen=True, gc=False, kw_only=True, omit
     absent: tuple[AbsentResource, ...] = ()
 
     def link(self, rel: str) -> Link | None:
-        """The first root link with relation `rel` (AMB-43)."""
+        """The first root link with relation `rel`."""
         return next((link for link in self.links if link.rel == rel), None)
 
     @property
     def called(self) -> str:
-        """What it is, with its article; of a kind that is unknown the capability as written."""
+        """The kind in words, with an article; an unknown capability as written."""
         if self.kind in (Kind.UNKNOWN, Kind.UNKNOWN_INDEX):
             return f"a document of the unknown capability {self.capability!r:.100}"
         return f"a {RULES[self.kind].title}"

@@ -20,7 +20,7 @@ from headwater.spec.times import parse_datetime
 
 
 class DocumentFault(SourceFault):
-    """A document cannot be read (any further). `line` counts from 1; None where lines mean nothing."""
+    """A document cannot be read to its end. `line` counts from 1; None where there are no lines."""
 
     code = "HW-DOC-01"
 
@@ -224,7 +224,7 @@ _KINDS: Final = 200  # messages are constants of our code, so this is never reac
 
 
 class Warned(msgspec.Struct, frozen=True):
-    """A warning: the rule that was broken, what was done about it, how often, and the first few texts concerned."""
+    """A warning: the broken rule, what was done, how often, and the first few texts."""
 
     rule: str
     message: str

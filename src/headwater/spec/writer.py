@@ -21,7 +21,7 @@ _BLOCK: Final = 512  # entries; about 150 KiB
 
 
 class Profile(Enum):
-    """The versions of ResourceSync whose readers a source writes for (AMB-19)."""
+    """The versions of ResourceSync whose readers a source writes for."""
 
     V11 = "1.1"
     BOTH = "both"
@@ -29,9 +29,9 @@ class Profile(Enum):
 
 
 class DocumentWriter:
-    """One document: `head`, then `entries` as often as needed, then `tail`.
+    """One document: `head`, `entries` as often as needed, `tail`.
 
-    Raises WriteRefused (with the rule) for what a conforming document cannot have, as soon as it is found.
+    Raises WriteRefused, with the rule, for what a conforming document cannot have.
     """
 
     def __init__(self, document: Document, profile: Profile = Profile.V11) -> None:
@@ -51,7 +51,7 @@ class DocumentWriter:
 
     @property
     def long_uri_count(self) -> int:
-        """How many `loc` are longer than the 2,047 characters that sitemaps.org allows (RS-DOC-19)."""
+        """`loc` with more than the 2,047 characters that sitemaps.org allows."""
         return self._pen.long_uri_count
 
     def head(self) -> bytes:
@@ -98,7 +98,7 @@ class DocumentWriter:
 
 
 def write_document(document: Document, entries: Iterable[Entry], profile: Profile = Profile.V11) -> Iterator[bytes]:
-    """The whole document in blocks. Raises WriteRefused, possibly after some blocks: place none before the last."""
+    """The document in blocks. Raises WriteRefused, perhaps after some blocks: use none before the last."""
     writer = DocumentWriter(document, profile)
     yield writer.head()
     remaining = iter(entries)

@@ -41,9 +41,9 @@ _MOST = 1_000
 
 
 class FailedResource(msgspec.Struct, frozen=True, kw_only=True):
-    """One transfer that failed. `waits_until`: the source asked, by `Retry-After`, not to be asked again before.
+    """A failed transfer; `waits_until`: the time before which the source asked for no request.
 
-    `follow_at`: when a service that follows tries it again; a run of its own tries whatever does not wait.
+    `follow_at`: when a following service tries again. A single run tries at once.
     """
 
     uri: str
@@ -56,7 +56,7 @@ class FailedResource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldBackDeletion(msgspec.Struct, frozen=True, kw_only=True):
-    """One deletion that was held back; `deleted_at` is what the source says of it, if it says anything."""
+    """A deletion that waits for consent; `deleted_at` as the source says, if it does."""
 
     uri: str
     path: str
@@ -64,12 +64,10 @@ class HeldBackDeletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
-    """How one set stands. `position` is a time of the source; ages are in seconds, by the local clock.
+    """The state of one set; `position` is a time of the source, ages are seconds by your clock.
 
-    `sound_at`: when a run last brought it up to date without any fault; `unsound_since`: since when runs do not.
-    `newer_than_listed`: how many files no list has confirmed (DST-5.3).
-    `refusals` says what of the lists is refused, or cannot be read, and why; `refused` is how many that are.
-    `last`: the report of the last run, `exit_status`: what a run would end with as things stand.
+    `sound_at`: the last run without fault; `unsound_since`: when faults began. `newer_than_listed`: files that no list
+    confirms. `refusals`: why entries are refused. `last`: the report of the last run. `exit_status`: that of a run now.
     """
 
     name: str
@@ -89,7 +87,7 @@ class SetStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     newer_than_listed: int
     held_back: int
     held_updates: int
-    """How many of these are updates; the others are deletions."""
+    """Updates among them; the others are deletions."""
 
     refusals: tuple[str, ...]
     failures: tuple[FailedResource, ...]
@@ -100,7 +98,7 @@ class SetStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The last run that has ended; `fault`: what it came to nothing by or could not read, since when, how often."""
+    """The last finished run; `fault`: why it failed as a whole, since when, how often."""
 
     began_at: dt.datetime
     ended_at: dt.datetime
@@ -111,16 +109,15 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopyStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a copy; what `headwater status --json` writes.
+    """The state of a copy, as `headwater status --json` writes it.
 
-    `running`: whether a run is at work now, None if unknown. `partial_files` are the parts of interrupted transfers
-    that can be resumed, and those in progress.
+    `running`: whether a run is at work, None if unknown. `partial_files`: transfers in progress, or to be resumed.
     """
 
     source: str | None
     destination: str
     as_of: dt.datetime | None
-    """Of a copy of the past: its moment."""
+    """The time of a copy of the past."""
 
     time: dt.datetime
     running: bool | None
@@ -130,10 +127,10 @@ class CopyStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     partial_files: int
     partial_octets: int
     free_octets: int
-    """What is left on the disk of the copy."""
+    """Bytes free on the disk of the copy."""
 
     is_read_only: bool
-    """Whether that disk can only be read."""
+    """Whether this disk is read-only."""
 
     failed: int
     refused: int
@@ -149,12 +146,10 @@ def copy_status(
     max_age: float | None = None,
     now: Callable[[], dt.datetime] = utcnow,
 ) -> CopyStatus:
-    """The state of the copy in `destination`, or only of these sets; changes nothing, also while a run is at work.
+    """The state of the copy in `destination`, or of the sets `wanted`; changes nothing, also during a run.
 
-    With `max_age`, the exit status is FINDINGS when all is well but some set had no run without fault for longer than
-    so many seconds.
-
-    Raises UsageFault, and StoreFault where the state cannot be read.
+    With `max_age`, the status is FINDINGS if a set had no run without fault for more seconds. Raises UsageFault, and
+    StoreFault where the state cannot be read.
     """
     root = Path(os.path.abspath(destination))
     moment = now()
@@ -199,10 +194,9 @@ _CHUNK = 2_000
 
 
 def copy_records(destination: Path | str) -> Iterator[CopyRecord]:
-    """What the copy in `destination` holds, by set and URI; changes nothing, also while a run is at work.
+    """What the copy in `destination` holds, by set and URI; changes nothing, also during a run.
 
-    Each thousand or two are of one moment: what changes meanwhile comes as it was or as it is. Raises UsageFault, and
-    StoreFault where the state cannot be read, when the first is asked for.
+    Records that change meanwhile come in the old or the new state. The first step raises UsageFault or StoreFault.
     """
     root = Path(os.path.abspath(destination))
     with readable_state(DestinationFolder(root)) as database:

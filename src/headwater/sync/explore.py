@@ -55,7 +55,7 @@ class ExploreWarning(msgspec.Struct, frozen=True):
 
 
 class ExploreNode(ToDict, msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One document of the source, and what it leads to."""
+    """One document of the source, and those below it."""
 
     uri: str
     title: str
@@ -66,13 +66,13 @@ class ExploreNode(ToDict, msgspec.Struct, kw_only=True, omit_defaults=True):
     octets: int | None = None
     resource_octets: int | None = None
     package_octets: int | None = None
-    """Of a dump: the listed lengths of its packages together."""
+    """Bytes of a dump's packages, as listed."""
 
     contents: str | None = None
-    """Of a package: where a copy of its manifest is."""
+    """Where a package's manifest is."""
 
     limits: DumpLimits | None = None
-    """Of packages on demand: how much may be asked for."""
+    """How much one request for a package may ask for."""
 
     at: str | None = None
     completed: str | None = None
@@ -85,7 +85,7 @@ class ExploreNode(ToDict, msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class ExploreReport(ToDict, msgspec.Struct, kw_only=True):
-    """What was found. `exit_status` 1: something cannot be read."""
+    """What was found; `exit_status` 1: something cannot be read."""
 
     source: str
     sets: int
@@ -103,11 +103,10 @@ def explore(
     listener: Listener = silent,
     transport: Transport | None = None,
 ) -> ExploreReport:
-    """Walk what the source behind `url` offers, downwards.
+    """Read the documents of the source at `url`, from the top down; never resources.
 
-    Opened are of sets the first `most`, of an index the first `parts`; of a dump as many packages are shown. Reads
-    documents as streams, never resources. Raises SourceFault when there is no ResourceSync, and UsageFault when a set
-    that is wanted is not there.
+    It opens the first `most` sets, and the first `parts` of an index. Raises SourceFault when there is no ResourceSync,
+    and UsageFault when a wanted set does not exist.
     """
     options = given_options(options)
     url = starting_uri(url)
@@ -145,12 +144,10 @@ _TOLD = (
 
 
 class SourceChanges:
-    """The changes that the Change Lists of the source behind `url` state, without a copy: iterate, once, for entries.
+    """The changes in the Change Lists of the source at `url`, without a copy: iterate once, for entries.
 
-    They come set by set, in the order of the lists. `since` is a time, after which changes count, or the `position` of
-    an earlier iteration that came to its end; None: all that are stated. Of `options` those count that are about sets,
-    hosts and requests. Iterating raises Undetermined where the lists do not reach back so far, or do not read on from
-    there (DST-C10), and SourceFault where something cannot be read.
+    `since` is a time, or the `position` of an earlier complete iteration; None: all. `options` apply to sets, hosts and
+    requests. Iterating raises Undetermined where the lists do not reach back so far, and SourceFault.
     """
 
     def __init__(
@@ -176,7 +173,7 @@ class SourceChanges:
 
     @property
     def position(self) -> str:
-        """How far iterations have come: what another one takes as `since`."""
+        """Where this iteration ended: give it as `since` next time."""
         return msgspec.json.encode(self._known).decode()
 
     def __iter__(self) -> Iterator[Entry]:

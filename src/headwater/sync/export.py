@@ -42,7 +42,7 @@ _BAGIT = "BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
 
 
 class ExportReport(ToDict, msgspec.Struct, kw_only=True):
-    """What was exported or restored of a copy, and which files were left out because they are not as recorded."""
+    """What was exported or restored; `findings` are files left out, because they are not as recorded."""
 
     time: dt.datetime | None = None
     version: str = __version__
@@ -62,7 +62,7 @@ class _File(ExpectedFile, frozen=True, gc=False):
 def export_manifest(
     destination: Path | str, write: Callable[[bytes], object], *, listener: Listener = silent
 ) -> ExportReport:
-    """Write a line for each file of the copy in `destination`: `sha256sum -c` reads them in that folder.
+    """Write a line for each file of the copy in `destination`, as `sha256sum -c` reads them there.
 
     Raises UsageFault where there is no copy, and StoreFault where it cannot be read.
     """
@@ -75,10 +75,9 @@ def export_manifest(
 
 
 def export_bag(destination: Path | str, bag: Path | str, *, listener: Listener = silent) -> ExportReport:
-    """Copy the files of the copy in `destination` into a bag, a folder that is new or empty; `bagit.txt` comes last.
+    """Copy the files of the copy in `destination` into a bag, a new or empty folder; `bagit.txt` comes last.
 
-    Raises UsageFault where there is no copy, or something in the folder, and StoreFault where the copy cannot be read
-    or the bag not be written.
+    Raises UsageFault (no copy, or a folder that is not empty) and StoreFault.
     """
     report = ExportReport(destination=os.path.abspath(destination))
     with _held(report) as held, _new_folder(bag) as root:
@@ -117,11 +116,10 @@ class _Told(msgspec.Struct, frozen=True):
 def restore(
     destination: Path | str, to: Path | str, at: str, changes: Path | str, *, listener: Listener = silent
 ) -> ExportReport:
-    """Copy the files that the copy in `destination` had at a time into a folder that is new or empty.
+    """Copy the files that the copy in `destination` had at a time into a new or empty folder.
 
-    Times are those of this machine. Files that it has still are taken from there, others from where runs with
-    `backup_dir` have kept them: `changes` is the file of `--changes` of all these runs, as lines of JSON. Raises
-    UsageFault and StoreFault.
+    `at` is a time of this machine. `changes` is the file of `--changes` (JSON lines) of all runs, which kept old files
+    with `backup_dir`. Raises UsageFault and StoreFault.
     """
     report, undone = ExportReport(destination=os.path.abspath(destination)), dict[str, _Told]()
     moment = from_microseconds(moment_of(at))

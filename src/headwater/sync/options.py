@@ -130,155 +130,152 @@ def selection(include: tuple[str, ...], exclude: tuple[str, ...]) -> Selection:
 
 
 class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to synchronise. The defaults are what the command does without options.
+    """How to synchronise; the defaults are those of the command.
 
     Raises UsageFault for a value that the command would refuse.
     """
 
     sets: tuple[str, ...] = ()
-    """Names or Capability List URIs of the sets wanted; empty: all."""
+    """Names or Capability List URIs of the sets to copy; empty: all."""
 
     delete: bool = True
     max_delete: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """The share of the copy (0 to 1) that may be deleted; None: the limit of DST-B4."""
+    """The largest share of the copy (0 to 1) that a run may delete; None: the default limit."""
 
     max_update: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """The share of the copy (0 to 1) that may be overwritten; None: so much may become empty as may be deleted."""
+    """The largest share of the copy (0 to 1) that a run may overwrite; None: only emptied files count."""
 
     dry_run: bool = False
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     include_types: tuple[str, ...] = ()
     exclude_types: tuple[str, ...] = ()
-    """Only, or not, what is listed with one of these media types (`application/pdf`, `image/*`)."""
+    """Leave out these media types (`application/pdf`, `image/*`)."""
 
     include_links: tuple[str, ...] = ()
     """Only what is listed with a link of one of these relations."""
 
     max_length: Annotated[int, Meta(ge=0)] | None = None
-    """Leave out what is listed with more octets."""
+    """Leave out what is listed with more bytes."""
 
     since: str | None = None
-    """Leave out what is listed as last modified before this time, a W3C Datetime: of a day its begin, in UTC."""
+    """Leave out what was last modified before this W3C Datetime; of a day, its beginning in UTC."""
 
     concurrency: Annotated[int, Meta(ge=1, le=256)] = 64
     rate: Annotated[float, Meta(gt=0)] | None = None
     bwlimit: Annotated[int, Meta(gt=0)] | None = None
-    """Limit of octets a second, over all transfers together."""
+    """Bytes a second, over all transfers together."""
 
     base: str | None = None
     allow_hosts: tuple[str, ...] = ()
     any_host: bool = False
     skip_hosts: tuple[str, ...] = ()
-    """Hosts to leave out: a choice, not a refusal (DST-S12)."""
+    """Leave out these hosts."""
 
     sitemap: bool = False
     at: str | None = None
-    """Copy the source as it was at this time, a W3C Datetime: of a day its end, in UTC."""
+    """Copy the source as it was at this W3C Datetime; of a day, its end in UTC."""
 
     baseline: bool = False
-    """Do a baseline even if an increment would suffice."""
+    """Compare with the Resource List, even if the changes suffice."""
 
     accept_reset: bool = False
-    """The source was set back: let its Resource List decide, whatever its `at`, over all that changes did (DST-C10)."""
+    """The source was set back: its Resource List overrides all earlier changes."""
 
     moved: bool = False
-    """The source of the copy has moved to this address (DST-F10)."""
+    """The source of the copy has moved to this address."""
 
     repair: bool = False
-    """Hash every file of the copy first, and fetch again what is missing or different."""
+    """Hash every file first, and fetch again what is missing or different."""
 
     backup_dir: str | None = None
-    """Keep what is replaced or deleted in this folder, in one subfolder for each run that does so."""
+    """Keep replaced and deleted files here, in a subfolder for each run."""
 
     largest: Annotated[int, Meta(ge=1)] = 16 << 30
-    """Maximum octets of a resource whose list states no length."""
+    """Most bytes of a resource without listed length."""
 
     keep_free: Annotated[int, Meta(ge=0)] | None = None
-    """Octets that stay free on the disk of the copy; None: 1 GiB, on a small disk a twentieth of it."""
+    """Bytes to leave free on the disk; None: 1 GiB, or a twentieth of a small disk."""
 
     max_total: Annotated[int, Meta(ge=1)] | None = None
-    """Maximum octets of all files of the copy together."""
+    """Most bytes of all files of the copy."""
 
     stall_seconds: Annotated[int, Meta(ge=1)] = 30
-    """Time-out: seconds without data after which a request fails."""
+    """Seconds without data after which a request fails."""
 
     deadline_seconds: Annotated[float, Meta(gt=0)] | None = None
-    """How long the run may take; then it ends with a fault (status 3), what was done holds, and the next goes on."""
+    """Seconds after which the run ends with status 3; the next run continues."""
 
     retries: Annotated[int, Meta(ge=0)] = 2
-    """How often a temporary fault is retried before the resource is remembered as failed."""
+    """How often a temporary fault is retried in a run."""
 
     authorization: str | None = None
-    """Value of an `Authorization` header for the origin of the address, and for no other; so are the next five."""
+    """`Authorization` header for the origin of the address only, as are all credentials."""
 
     user: str | None = None
     password: str | None = None
-    """User name and password (Basic, RFC 7617), instead of `authorization`."""
+    """With `user`: Basic authentication (RFC 7617)."""
 
     headers: tuple[tuple[str, str], ...] = ()
-    """Further headers, each as name and value."""
+    """More headers, as pairs of name and value."""
 
     cert: str | None = None
     key: str | None = None
-    """Files of a client certificate and its key (PEM); without `key` both are in `cert`."""
+    """The key of `cert` (PEM), unless `cert` has it."""
 
     netrc: bool = True
     """Without other credentials, use the file that `NETRC` names, or ~/.netrc."""
 
     ca: str | None = None
-    """A file of certificate authorities (PEM) that are trusted in addition to the machine's."""
+    """A file of certificate authorities (PEM) to trust, besides the system's."""
 
     proxy: str | None = None
-    """The URI of a proxy for all requests, instead of those of the environment."""
+    """The URI of a proxy for all requests, instead of the environment's."""
 
     prefer: Literal["auto", "lists", "dumps"] = "auto"
-    """How resources are fetched: the quickest way, by single requests alone, or by packages wherever there are any of
-    which more than a little is wanted."""
+    """Fetch by the quickest way, by single requests only, or by packages where possible."""
 
     mirrors: Literal["on", "off"] = "on"
-    """Whether the mirrors of a resource are asked, by their `pri`, before the resource itself (DST-S2)."""
+    """Whether to ask mirrors first, by their `pri`."""
 
     trust_mirrors: bool = False
-    """Ask mirrors also for resources whose list states neither hash nor length."""
+    """Ask mirrors also for resources without listed hash and length."""
 
     trust_lastmod: bool = False
-    """Ask nothing about a resource whose list states neither hash nor length, and the `lastmod` that it had before."""
+    """Do not ask about a resource with the same `lastmod` and neither listed hash nor length."""
 
     accept_html: bool = False
-    """Take a page of HTML that comes in place of XML, JSON, RDF, PDF, an image or an archive of which neither hash nor
-    length is listed; else it is a failure (AMB-94)."""
+    """Accept HTML where another type is listed without hash and length; otherwise it is a failure."""
 
     prefer_types: tuple[str, ...] = ()
-    """Media types, in order of preference, of alternates that are copied in place of the resource itself (DST-S3)."""
+    """Media types, best first, of alternates to copy instead of the resource."""
 
     patches: Literal["on", "off", "all"] = "on"
-    """Whether updates are done by patches, where the source has some that are fewer octets (DST-S1); `all`: a dataset
-    is made from all of them also the first time (TIM-A6)."""
+    """Whether to update by patches where that is shorter; `all`: also build a new dataset from patches."""
 
     only_described: bool = False
-    """Copy only resources that a metadata record describes, and these records (RS-DST-16)."""
+    """Copy only resources with a metadata record, and these records."""
 
     with_metadata: bool = False
-    """Copy the metadata records of what is chosen whatever the patterns say, each before what it describes (DST-S5)."""
+    """Copy the metadata records of chosen resources, whatever the patterns say."""
 
     store: str | None = None
-    """A folder in which an embedded triplestore for each set follows its RDF dataset."""
+    """A folder for embedded triplestores that follow the RDF dataset of each set."""
 
     sparql: str | None = None
-    """The address for updates of a SPARQL 1.1 endpoint that follows the RDF datasets …"""
+    """The update address of a SPARQL 1.1 endpoint that follows the RDF datasets."""
 
     sparql_query: str | None = None
-    """… and its address for queries, where that is another."""
+    """Its query address, if different."""
 
     sparql_authorization: str | None = None
-    """Value of an `Authorization` header for the origin of `sparql`, and for no other."""
+    """`Authorization` header for the origin of `sparql` only."""
 
     dataset: str | None = None
-    """The URI or file name of the RDF dataset, where the source does not tell which file it is."""
+    """The URI or file name of the RDF dataset, if the source does not mark it."""
 
     patient: bool = False
-    """Retry each failure at a time of its own, as `--follow` does (DST-F6)."""
+    """Retry each failure at its own time, as `--follow` does."""
 
     def __post_init__(self) -> None:
         for field in _fields(type(self)):  # a list where a tuple is meant becomes one
@@ -314,7 +311,7 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def choice(self) -> Choice:
-        """Which resources are let in."""
+        """Which resources are chosen."""
         hosts = (self.allow_hosts, self.any_host, self.skip_hosts)
         by_metadata = (self.only_described, self.with_metadata)
         kinds, others = (tuple(map(essence_of, one)) for one in (self.include_types, self.exclude_types))
@@ -334,7 +331,7 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
 SECRETS = frozenset({"authorization", "password", "headers", "proxy", "sparql_authorization"})
 """Options whose values are never shown."""
 
-_ADVICE = "Correct the call; docs/library.md lists every option, its type and what it may be."
+_ADVICE = "Correct the call; docs/reference/library.md lists every option and its type."
 
 
 def given_options(options: SyncOptions | None) -> SyncOptions:

@@ -28,8 +28,7 @@ def stated_links(kept: str | None) -> tuple[Link, ...]:
 
 
 class CopyRecord(ToDict, msgspec.Struct, frozen=True, kw_only=True):
-    """One resource that a copy holds: `path` is relative to the copy, `hash` (`algorithm:hex`) and `length` are of the
-    file as it was placed, the rest is as the source states it."""
+    """A resource in a copy; `path` is relative, `hash` (`algorithm:hex`) and `length` are of the file as placed."""
 
     uri: str
     path: str
@@ -45,11 +44,10 @@ class CopyRecord(ToDict, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """One resource of a run: `action` is created, adopted, updated, deleted or failed.
+    """One resource of a run; `action`: created, adopted, updated, deleted or failed.
 
-    `path` is relative to the copy, `octets` what was transferred, `reason` why it failed, or that an earlier run did.
-    The rest is of the file that was placed or deleted, or of what is listed and failed: `hash` as `algorithm:hex`, the
-    others as the source states them. Of what a killed run has placed only hash and length are known.
+    `path` is relative to the copy, `octets` the bytes transferred, `reason` why it failed. The rest describes the file:
+    `hash` as `algorithm:hex`, the others as the source lists them. After a kill only hash and length are known.
     """
 
     action: str
@@ -58,10 +56,10 @@ class Done(msgspec.Struct, frozen=True):
     octets: int = 0
     reason: str = ""
     set_name: str = ""
-    """The set of resources that it belongs to."""
+    """The set of the resource."""
 
     kept: str | None = None
-    """Where the file is kept that was replaced or deleted (`backup_dir`), and its hash, as the copy had recorded it."""
+    """Where `backup_dir` keeps the replaced or deleted file, and its hash."""
 
     old_hash: str | None = None
     hash: str | None = None
@@ -70,7 +68,7 @@ class Done(msgspec.Struct, frozen=True):
     lastmod: dt.datetime | None = None
     links: tuple[Link, ...] = ()
     source: str = ""
-    """The address of the source, as the run was given it."""
+    """The address of the source."""
 
 
 def with_stated(done: Done, type_: str | None, lastmod: int | None, links: str | None) -> Done:
@@ -124,7 +122,7 @@ class PlannedAction(ToDict, msgspec.Struct, frozen=True):
 
 
 class FailedTransfer(ToDict, msgspec.Struct, frozen=True):
-    """One remembered failure. `waits_until`: the source asked, by `Retry-After`, not to be asked again before."""
+    """A remembered failure; `waits_until`: the time before which the source asked for no request."""
 
     uri: str
     reason: str
@@ -133,7 +131,7 @@ class FailedTransfer(ToDict, msgspec.Struct, frozen=True):
 
 
 class UnverifiedVersion(msgspec.Struct, frozen=True):
-    """An earlier state that no hash has verified: it is what a version said of itself (RFC 7089)."""
+    """An earlier state that only its server vouches for (RFC 7089)."""
 
     uri: str
     version: str
@@ -141,7 +139,7 @@ class UnverifiedVersion(msgspec.Struct, frozen=True):
 
 
 class TransferWay(msgspec.Struct, kw_only=True):
-    """A way to the octets of resources beside single requests, whether it was taken, why, and what came of it."""
+    """A way of fetching several resources at once, whether it was taken, why, and its result."""
 
     way: str
     """`Resource Dump`, `Change Dump` or `on demand`."""
@@ -151,19 +149,19 @@ class TransferWay(msgspec.Struct, kw_only=True):
     packages: int = 0
     requests: int = 0
     resources: int = 0
-    """Resources that it has brought."""
+    """Resources that it brought."""
 
     octets: int = 0
-    """Octets of its packages."""
+    """Bytes of its packages."""
 
     fault: str | None = None
 
 
 class StoreReport(msgspec.Struct, kw_only=True):
-    """What became of one triplestore that follows a dataset."""
+    """The result for one triplestore."""
 
     store: str
-    """Its folder or its address."""
+    """Its folder or address."""
 
     done: str = "unchanged"
     """`unchanged`, `loaded`, `patched` or `failed`."""
@@ -174,7 +172,7 @@ class StoreReport(msgspec.Struct, kw_only=True):
 
 
 class DatasetReport(msgspec.Struct, kw_only=True):
-    """The RDF dataset of a set: its canonical N-Quads, and the stores that follow it."""
+    """The RDF dataset of a set in canonical N-Quads, and the stores that follow it."""
 
     uri: str
     sha256: str | None = None
@@ -183,14 +181,14 @@ class DatasetReport(msgspec.Struct, kw_only=True):
 
 
 class SetReport(ToDict, msgspec.Struct, kw_only=True):
-    """What a run did for one set. Counts are of resources; `position` and `at` are source times."""
+    """What a run did for one set: counts of resources; `position` and `at` are times of the source."""
 
     name: str
     folder: str
     capability_list: str | None = None
     process: str = "none"
     baseline_by: str = "Resource List"
-    """What a baseline went by: a `Resource Dump` where there is no Resource List."""
+    """`Resource Dump` where there is no Resource List."""
 
     created: int = 0
     updated: int = 0
@@ -205,16 +203,16 @@ class SetReport(ToDict, msgspec.Struct, kw_only=True):
     adopted: int = 0
     octets: int = 0
     to_fetch_octets: int = 0
-    """In a dry run, the octets of what would be created or updated, as far as the lists state lengths."""
+    """Bytes that a dry run would fetch, as listed."""
 
     to_fetch_unmeasured: int = 0
-    """In a dry run, how many of these have no stated length."""
+    """Resources without listed length among them."""
 
     from_mirrors: int = 0
-    """Resources that mirrors have sent."""
+    """Resources from mirrors."""
 
     patched: int = 0
-    """Updates that were done by patches, and how many octets fewer that was than to fetch them whole."""
+    """Updates by patches, and the bytes saved."""
 
     octets_saved: int = 0
     ways: list[TransferWay] = []
@@ -226,18 +224,18 @@ class SetReport(ToDict, msgspec.Struct, kw_only=True):
     fault: str | None = None
     failures: list[FailedTransfer] = []
     unverified: int = 0
-    """Of a copy of the past: earlier states that no hash has verified."""
+    """Earlier states without a hash, in a copy of the past."""
 
     unverified_versions: list[UnverifiedVersion] = []
     dataset: DatasetReport | None = None
-    """Where a triplestore follows the RDF dataset of the set."""
+    """If a triplestore follows the set."""
 
     plan: list[PlannedAction] = []
     plan_is_cut: bool = False
     exit_status: int = Exit.DONE
 
     def way(self, name: str, why: str, *, taken: bool = True) -> TransferWay:
-        """The way of this name, to be counted on: each is told once, and as taken where one transfer took it."""
+        """The way of this name, added if new."""
         way = next((one for one in self.ways if one.way == name), None)
         if way is None:
             self.ways.append(way := TransferWay(way=name, why=why, taken=taken))
@@ -247,31 +245,31 @@ class SetReport(ToDict, msgspec.Struct, kw_only=True):
 
 
 class SyncReport(ToDict, msgspec.Struct, kw_only=True):
-    """What a run did. `exit_status` is that of the command."""
+    """What a run did; `exit_status` is that of the command."""
 
     source: str
     destination: str
     as_of: str | None = None
-    """Of a copy of the past: its moment."""
+    """The time of a copy of the past."""
 
     dry_run: bool = False
     sets: list[SetReport] = []
     faults: list[str] = []
     backup: str | None = None
-    """The folder in which this run has kept what it replaced or deleted, and how many files."""
+    """The folder with what this run replaced or deleted, and the number of files."""
 
     backed_up: int = 0
     requests: int = 0
     document_octets: int = 0
     seconds: float = 0.0
     retry_after_seconds: float | None = None
-    """How long the source asks not to be polled, by a document's `Retry-After` (DST-C6)."""
+    """How long the source asks you to wait (`Retry-After`)."""
 
     max_age_seconds: float | None = None
-    """How long the polled documents stay fresh by their `Cache-Control` (DST-C6)."""
+    """How long the documents stay fresh (`Cache-Control`)."""
 
     untold: str | None = None
-    """A mark while there are changes, of this run or of earlier ones, that no command of `--exec` has received."""
+    """A mark while the command of `--exec` has not yet received all changes."""
 
     exit_status: int = Exit.DONE
 
@@ -281,7 +279,7 @@ class SyncReport(ToDict, msgspec.Struct, kw_only=True):
 
     @property
     def takes_nothing(self) -> bool:
-        """Whether something was listed, and all of it left out by the user's filters."""
+        """Whether the filters left out everything."""
         others = ("held", "failed", "refused", "skipped")
         return self.total("left_out") > 0 and not (any(map(self.total, others)) or any(one.plan for one in self.sets))
 
@@ -307,12 +305,10 @@ IN_SYNC, NOT_IN_SYNC, UNDETERMINED = "in sync", "not in sync", "undetermined"
 
 
 class Finding(ToDict, msgspec.Struct, frozen=True):
-    """One discrepancy: a file that is missing, differs or cannot be read, or one that no list has.
+    """A file or folder that is missing, differs, cannot be read, or is in no list.
 
-    A folder that cannot be read is a finding too: whether there are files in it that no list has is unknown.
-    `expected` and `found` are digests, `algorithm:hex`: of the source's list, or else of the copy's own record.
-    Whoever hears of each file of an audit hears of those that are `same` as well: `found` has the digests, with blanks
-    between them, that are as expected, `proof` is `same_by_hash`, `same_by_record` or `same_by_time`.
+    `expected` and `found` are digests, `algorithm:hex`. A listener of `each` also gets files that are `same`: `found`
+    has their verified digests, `proof` is `same_by_hash`, `same_by_record` or `same_by_time`.
     """
 
     verdict: str
@@ -326,7 +322,7 @@ class Finding(ToDict, msgspec.Struct, frozen=True):
 
 
 class StoreAudit(msgspec.Struct, kw_only=True):
-    """The verdict on one triplestore: the number of statements and the SHA-256 of canonical N-Quads, here and there."""
+    """The verdict on one triplestore: statements, and SHA-256 of canonical N-Quads, in both places."""
 
     store: str
     verdict: str
@@ -340,7 +336,7 @@ class StoreAudit(msgspec.Struct, kw_only=True):
 
 
 class SetAudit(ToDict, msgspec.Struct, kw_only=True):
-    """The audit of one set: counts of resources, and what is not the same."""
+    """The audit of one set: counts of resources, and what differs."""
 
     name: str
     folder: str
@@ -349,16 +345,16 @@ class SetAudit(ToDict, msgspec.Struct, kw_only=True):
     """The sum of the next three."""
 
     same_by_hash: int = 0
-    """Proved by what the source lists, or sends: a hash, the content of a dataset."""
+    """By the source's hash or content."""
 
     same_by_record: int = 0
-    """No hash is listed: the file is the one that was placed, by its recorded hash; length and time are as listed."""
+    """Without listed hash: by the hash of the file as placed, and the listed length and time."""
 
     same_by_time: int = 0
-    """Neither hash is there: length and time alone are as listed."""
+    """Without any hash: by length and time."""
 
     algorithms: dict[str, int] = {}
-    """How many of these files were compared by a digest of each algorithm."""
+    """Files compared, by digest algorithm."""
 
     missing: int = 0
     extra: int = 0
@@ -367,30 +363,30 @@ class SetAudit(ToDict, msgspec.Struct, kw_only=True):
     unverifiable: int = 0
     changed_during_audit: int = 0
     behind: int = 0
-    """Not as listed yet, because the source has changed them after the position of the last run: no finding."""
+    """Changed at the source after the last run; not a finding."""
 
     held_back: int = 0
-    """Deleted, or overwritten by what is empty, at the source, and held here until somebody consents."""
+    """Waits for your consent."""
 
     refused: int = 0
     skipped: int = 0
     left_out: int = 0
     contradicted: int = 0
-    """Resources that the Resource List has otherwise than changes of before its `at`, or changes out of order tell."""
+    """Resources about which the source's lists conflict."""
 
     told_no_more: int = 0
-    """Resources that the copy has as a change after the Resource List's `at` told, which no list tells any more."""
+    """Resources with a newer change that no list has any more."""
 
     verdict: str = UNDETERMINED
     reason: str | None = None
     findings: list[Finding] = []
     findings_are_cut: bool = False
     stores: list[StoreAudit] = []
-    """The triplestores that follow the dataset of the set, where the user names some."""
+    """The triplestores that you named."""
 
 
 class AuditReport(ToDict, msgspec.Struct, kw_only=True):
-    """The audit of a copy. `verdict`: `in sync`, `not in sync` or `undetermined`."""
+    """The audit of a copy; `verdict`: `in sync`, `not in sync` or `undetermined`."""
 
     time: dt.datetime | None = None
     """When it began."""
@@ -401,13 +397,13 @@ class AuditReport(ToDict, msgspec.Struct, kw_only=True):
     source: str
     destination: str
     local: bool = False
-    """Whether it is compared with the copy's own record alone: what was placed, and not what the source lists."""
+    """Whether it compares with the copy's own record alone."""
 
     as_of: str | None = None
-    """The moment that it is compared with; None: the present."""
+    """The time compared with; None: now."""
 
     copy_as_of: str | None = None
-    """The moment that the copy itself is of; None: it follows the source."""
+    """The time of the copy itself; None: it follows the source."""
 
     verdict: str = UNDETERMINED
     sets: list[SetAudit] = []

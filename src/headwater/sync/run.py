@@ -92,21 +92,17 @@ def sync(
     batch_size: int = 500,
     stopped: Callable[[], bool] | None = None,
 ) -> SyncReport:
-    """Bring the copy in `destination` up to date with the source behind `url`.
+    """Bring the copy in `destination` up to date with the source at `url`. After a kill, call it again: it continues.
 
-    Faults of the source and failed transfers are in the report (`exit_status`). A fault that leaves nothing to report
-    raises a HeadwaterError: no ResourceSync there (SourceFault), an invalid call (UsageFault), our own disk or another
-    run on the same folder (StoreFault). After a call that was killed, or `stopped` (which ends it with Interrupted),
-    the next call continues.
+    The report has failed transfers and most faults of the source (`exit_status`). Raises SourceFault (no ResourceSync),
+    UsageFault, StoreFault (your disk, or another run on the folder), and Interrupted when `stopped` returns true.
 
-    `each` is called for every resource created, adopted, updated, deleted or failed, in the thread of the call. When it
-    returns, the resource counts as told: what an index makes of it has to be kept by then (committed), not when the
-    call ends. What a killed call has placed and not told, the next one with `each` tells, some of it twice. What `each`
-    raises ends the call; that resource is told again. A source that moves changes URIs and no path, and nothing is told
-    of it: know files by `path`.
+    `each` is called, in the same thread, for each resource created, adopted, updated, deleted or failed. Commit your
+    own work before it returns: Headwater then counts the resource as told. After a kill or an exception in `each`, the
+    next call tells the rest, and may repeat some. Know files by `path`: when a source moves, URIs change and nothing is
+    told.
 
-    `each_batch` is called instead with a list of up to `batch_size` of them, which count as told together when it
-    returns: what it raises ends the call, and all of them are told again.
+    `each_batch` is called instead with lists of up to `batch_size`, each counted as told together.
     """
     task = SyncTask(
         url=url, destination=destination, options=given_options(options), listener=listener, each=each, stopped=stopped

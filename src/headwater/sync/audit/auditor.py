@@ -49,19 +49,14 @@ def audit(
     transport: Transport | None = None,
     now: Callable[[], dt.datetime] = utcnow,
 ) -> AuditReport:
-    """Compare the copy in `destination` with what the source behind `url` lists; changes nothing anywhere.
+    """Compare the copy in `destination` with the lists of the source at `url`; changes nothing.
 
-    Every file is hashed, and compared with the source's hash, or where none is listed with the copy's own record of
-    what was placed; the counts say what each was proved by.
+    It hashes every file, and compares with the listed hash, or without one with the copy's own record. With
+    `options.at` it compares with the source at that time. Without `url` it asks no source, and compares with the
+    record. `each` gets every file: first those that are the same, then the findings of the set.
 
-    With `options.at` it is compared with what the source was at that time. Without a `url` no source is asked: every
-    file that the copy holds is compared with the digest that the copy has recorded of what was placed.
-
-    `each` hears of every file: first of those that are the same, in the end of the findings of its set.
-
-    Raises UsageFault when there is no such folder or the options are invalid, SourceFault when the source cannot be
-    read at all, StoreFault when the copy cannot be read, and Undetermined when there is no Resource List to compare
-    with.
+    Raises UsageFault, SourceFault when the source cannot be read, StoreFault when the copy cannot be read, and
+    Undetermined when there is no Resource List.
     """
     options = given_options(options)
     began, began_at = time.monotonic(), now()

@@ -266,7 +266,7 @@ class ResourceTransfer:
         modified, reason = fetched.headers.get("last-modified"), verdict.reason
         is_newer = verdict.judgement is Judgement.NEWER
         if is_newer:
-            reason = f"newer than listed, and no list tells of it yet: {content.digest}, of {modified}"
+            reason = f"newer than the source's list: {content.digest}, of {modified}"
         is_confirmed = is_newer and work.reason == reason
         if verdict.judgement is not Judgement.GOOD and (not is_confirmed or self._replaces_verified(work)):
             self._tree.discard(content.name)
