@@ -22,7 +22,7 @@ STATUSES = {
 }
 OTHER_STATUSES = {
     143: "Ended by SIGTERM; safe. Servers and `--follow` end with 0.",
-    141: "The program that reads the output has ended.",
+    141: "The reader of the output has ended.",
 }
 KINDS = {
     "usage": "Usage errors (status 2)",
