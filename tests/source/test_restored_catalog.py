@@ -24,7 +24,7 @@ def test_another_base_url_is_told(tmp_path: Path) -> None:
             source.run_once()
         told = [one.message for one in world.events if isinstance(one, Notice) and one.rule == "HW-PUB-17"]
         assert len(told) == count
-        assert all("the base URL of the source, or of its resources, is another one" in one for one in told)
+        assert all("the base URL of the source, or of its resources, has changed" in one for one in told)
 
 
 @pytest.mark.parametrize("is_older", [True, False], ids=["an older copy", "none"])

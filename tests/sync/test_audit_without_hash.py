@@ -104,7 +104,7 @@ def test_damage_is_a_difference_by_our_own_record(
     assert (one.verdict, one.same_by_record, one.different) == ("not in sync", 4, 1)
     (finding,) = one.findings
     assert finding.path == "f1.txt"
-    if finding.reason != "another length or time than is listed":
+    if finding.reason != "length or time differs from the list":
         assert finding.reason == "not the file that was placed"
         assert finding.expected is not None
         assert finding.found is not None

@@ -75,7 +75,7 @@ def test_an_address_that_leads_to_nothing_is_told_when_its_host_is_taken(
     (notice,) = [one for one in ran.notices if one.rule == "DST-A2"]
     assert (ran.status, tree(dest)) == (DONE, ALL)
     assert notice.where == f"{source.base}/.well-known/resourcesync"
-    assert notice.message == f"{source.base}/collections/42 leads to nothing: what its host offers is taken"
+    assert notice.message == f"{source.base}/collections/42 leads to nothing: Headwater asks its host"
 
 
 @pytest.mark.parametrize("path", ["/", "/set/capabilitylist.xml", "/set/resourcelist.xml", "/.well-known/resourcesync"])

@@ -118,7 +118,7 @@ def test_an_audit_of_a_source_leaves_evidence_too(source: Source, site: Site, de
         (["http://127.0.0.1:1/"], "URL and DEST, or by --local DEST alone"),
         ([], "URL and DEST, or by --local DEST alone"),
         (["--local", "NONE"], "there is no such folder"),
-        (["--local", "EMPTY"], "this folder is no copy"),
+        (["--local", "EMPTY"], "this folder is not a copy"),
         (["--local", "COPY", "--at", "2020-01-01"], "its own record is of the present"),
         (["--local", "COPY", "--evidence", "COPY/evidence"], "lies in the copy"),
         (["--local", "COPY", "--set", "other"], "no set other"),

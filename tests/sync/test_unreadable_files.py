@@ -46,7 +46,7 @@ def test_a_file_that_cannot_be_read_is_not_called_missing(
     one = report.sets[0]
     assert (report.verdict, report.exit_status) == ("undetermined", UNDETERMINED)
     assert (one.same, one.missing, one.unreadable) == (4, 0, 1)
-    assert one.reason == "nobody can say whether all is as listed: 1 unreadable"
+    assert one.reason == "it is uncertain whether all is as listed: 1 unreadable"
     found = one.findings[0]
     assert (found.verdict, found.path, found.reason) == ("unreadable", "f1.txt", os.strerror(error))
 

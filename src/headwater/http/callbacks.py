@@ -57,14 +57,14 @@ class CallbackApplication:
         if (
             not self._subscriber.has_all_copies.is_set()
         ):  # 410 would end subscriptions of copies that are not taken up yet
-            return responses.text(503, "the process starts: come again", _HEAD + line(b"retry-after", b"1"))
+            return responses.text(503, "the process is starting: try again", _HEAD + line(b"retry-after", b"1"))
         token = scope["raw_path"].rpartition(b"/")[2].decode("latin-1")
         if scope["method"] == "GET":
             told = await self._subscriber.verify(token, read_intent(scope.get("query_string", b"")))
             return responses.data(told.status, told.body, b"text/plain; charset=utf-8", _HEAD)
         if scope["method"] == "POST":
             return await self._delivered(token, scope, receive)
-        return responses.text(405, "only GET and POST are understood here", line(b"allow", b"GET, POST") + _HEAD)
+        return responses.text(405, "this address accepts only GET and POST", line(b"allow", b"GET, POST") + _HEAD)
 
     async def _delivered(self, token: str, scope: Scope, receive: Receive) -> Response:
         if self._subscriber.is_gone(token):
@@ -125,7 +125,7 @@ class HubAddresses:
         """Why an address is not connected to; None: it is."""
         if level_of(address) <= self._bound or address in self._allowed:
             return None
-        return f"{address} is further inside than the source is: --allow-host with the hub's host allows it"
+        return f"{address} is a private address, and the source's is not: --allow-host with the hub's host allows it"
 
     def look(self) -> bool:
         """Look up what is not known yet; whether everything is by now."""

@@ -195,7 +195,7 @@ class DumpEndpoint:
         try:
             scope = request.scope
             if scope.get("http_version") == "1.0":
-                raise DumpRefused("a package is sent by HTTP/1.1 alone", code=OLD_PROTOCOL)
+                raise DumpRefused("packages need HTTP/1.1", code=OLD_PROTOCOL)
             kind = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
             if kind != _JSON:
                 sent = kind[:100].decode("latin-1") or "?"
@@ -222,7 +222,7 @@ class DumpEndpoint:
         has_share = self._places.held(client) >= self._share
         if has_share or not self._places.has_room:
             whose = "for this client" if has_share else "at this moment"
-            raise DumpRefused(f"as many packages as may be are being made {whose}", code=TOO_MANY_DUMPS)
+            raise DumpRefused(f"the server already makes as many packages as it may {whose}", code=TOO_MANY_DUMPS)
 
     async def _made(self, name: str, body: bytes, limits: DumpLimits, client: str) -> Response:
         self._places.take(client, 1)
@@ -251,8 +251,8 @@ class DumpEndpoint:
         states: StatesOf = functools.partial(present_states, catalog, name)
         if at is not None:
             if self._past is None or not self._has_past(name):
-                what = "at is asked for, and the set does not keep what its resources were"
-                raise DumpRefused(what, advice="Leave at out: only a set with versions can tell of the past.")
+                what = "this set keeps no earlier versions, so it cannot answer `at`"
+                raise DumpRefused(what, advice="Remove `at`: only a set with versions has past states.")
             states, contents = functools.partial(self._past.at, name, to_microseconds(at)), self._past
             settings = SetSettings(name=name)  # links that are added belong to resources as they are
         links = AddedLinks(site, settings, catalog)
@@ -285,7 +285,7 @@ class DumpEndpoint:
 
 def _check_time(name: str, moment: dt.datetime) -> None:
     if moment.timestamp() > time.time():
-        raise DumpRefused(f"{name} lies in the future", advice="Give a moment that is over by the clock of the source.")
+        raise DumpRefused(f"{name} lies in the future", advice="Give a time before now, by the source's clock.")
 
 
 def _set_of(request: HttpRequest) -> str:

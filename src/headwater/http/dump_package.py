@@ -72,7 +72,7 @@ class PackageRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         except ValueError:
             moment, forgiven = None, ()
         if moment is None or forgiven or "T" not in text:
-            raise DumpRefused(f"{name} is no complete W3C Datetime with a zone: {text[:100]!r}")
+            raise DumpRefused(f"{name} is not a complete W3C Datetime with a zone: {text[:100]!r}")
         return moment
 
 
@@ -90,9 +90,9 @@ def read_request(body: bytes, most: int) -> PackageRequest:
         raise DumpRefused(f"not a request for a package: {words}") from cause
     given = 3 - (asked.uris, asked.since, asked.page).count(None)
     if given != 1:
-        raise DumpRefused(f"one of uris, since and page is asked for, not {given}")
+        raise DumpRefused(f"give one of uris, since and page, not {given}")
     if asked.at is not None and asked.uris is None:
-        raise DumpRefused("at stands beside uris alone")
+        raise DumpRefused("`at` needs `uris`")
     if asked.uris is not None:
         _check_uris(asked.uris, most)
     return asked
@@ -227,7 +227,7 @@ class Package:
         uris = [absolute_uri(uri, self._prefix) for uri in (*selection.uris, *selection.deleted)]
         reserved = sum(map(_absent_octets, uris))
         if reserved > DOCUMENT_OCTETS // 2:
-            raise DumpRefused("the URIs that are asked for are too long for one manifest", code=TOO_MUCH)
+            raise DumpRefused("the requested URIs are too long for one manifest", code=TOO_MUCH)
         self._builder = PackageBuilder(
             most_entries=len(uris),
             most_octets=octets,

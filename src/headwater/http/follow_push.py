@@ -340,7 +340,7 @@ class PushedCopy:
             self._notice(f"push is not at work: the source is polled every {seconds:g} s", self._task.url, "HW-PSH-01")
         elif self._without_channel:
             names = ", ".join(sorted(self._without_channel)[:5])
-            what = f"the source offers no notifications for {names}: it is polled every {seconds:g} s"
+            what = f"the source offers no notifications for {names}: Headwater polls it every {seconds:g} s"
             self._notice(what, self._task.url, "RS-CH-05")
         self._was_pushed = is_pushed
         if self._subscribed is not None:

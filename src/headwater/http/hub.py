@@ -76,7 +76,7 @@ class HubEndpoint:
         if header(scope, b"authorization") is not None:
             is_trusted = token is not None and self._tokens.accepts(token)
             if not is_trusted:
-                return _refused(401, "this token is not known", _CHALLENGE)
+                return _refused(401, "unknown token", _CHALLENGE)
         peer = str((scope.get("client") or ("", 0))[0])
         sender = _Sender(client_network(peer), is_trusted, is_allowed=_is_allowed(self._hub, scope, peer))
         if sender.is_bounded and not self._under_way.take(sender.client, 1):
@@ -212,10 +212,10 @@ class HubApplication:
                 return await self._endpoint.answer(scope, receive)
             if method in ("GET", "HEAD"):
                 return responses.text(200, _ABOUT, _NO_STORE)
-            return responses.text(405, "only GET and POST are understood here", line(b"allow", b"GET, HEAD, POST"))
+            return responses.text(405, "this address accepts only GET and POST", line(b"allow", b"GET, HEAD, POST"))
         if path in (b"/health", b"/metrics"):
             if method not in ("GET", "HEAD"):
-                return responses.text(405, "only GET is understood here", line(b"allow", b"GET, HEAD"))
+                return responses.text(405, "this address accepts only GET", line(b"allow", b"GET, HEAD"))
             counts = await asyncio.to_thread(self._hub.store.counts)
             if path == b"/metrics":
                 return responses.data(200, self._metrics(counts), CONTENT_TYPE, _NO_STORE)

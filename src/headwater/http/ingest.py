@@ -38,28 +38,28 @@ def _refusal(status: int, what: str, advice: str, head: Head = b"") -> Callable[
     return lambda: responses.error(UsageFault(what, advice=advice, code="HW-SRV-14"), status, head=head)
 
 
-_BUSY = _refusal(503, "too much is being announced at this moment", _AGAIN, _SOON)
-_SET_IS_BUSY = _refusal(429, "too many requests announce to this set at this moment", _AGAIN, _SOON)
+_BUSY = _refusal(503, "too many records are arriving now", _AGAIN, _SOON)
+_SET_IS_BUSY = _refusal(429, "too many requests for this set are running", _AGAIN, _SOON)
 _NO_TARGET = _refusal(
     404,
-    "there is no such set, or it takes nothing of this kind",
+    "there is no such set, or it accepts no records of this kind",
     'Announce events to /SET/changes of a set with `feed = "events"` or `feed = "dit"` in the configuration, DIT-ES'
     ' documents to /ingest/dit where a set has `feed = "dit"`.',
 )
 _NO_TOKEN_CONFIGURED = _refusal(
     403,
-    "nobody may announce: no token is configured",
+    "this set accepts no records: it has no token",
     "Give the set a `token`, `token_file` or `token_env` in the configuration, and start the server again.",
 )
 _NO_TOKEN = _refusal(
     401,
-    "who announces needs a bearer token",
+    "sending records needs a bearer token",
     "Send the header `Authorization: Bearer TOKEN`, once, with the token that the configuration has for the set.",
     line(b"www-authenticate", b'Bearer realm="headwater"'),
 )
 _UNKNOWN_TOKEN = _refusal(
     401,
-    "this token is not known",
+    "unknown token",
     "Send one of the tokens that the configuration has for the set; a server reads them when it starts.",
     line(b"www-authenticate", b'Bearer realm="headwater", error="invalid_token"'),
 )
@@ -198,7 +198,7 @@ class IngestEndpoint:
 
         def route(resource_set: str | None) -> Feed:
             if resource_set is None and len(mine) > 1:
-                what = "a document without resource_set, and several sets that it could be for"
+                what = "the document has no resource_set, and several sets could be meant"
                 raise UsageFault(what, code="HW-ING-48")
             takers = mine if resource_set is None else [one for one in targets if resource_set in one.resource_sets]
             if not takers:
@@ -253,7 +253,7 @@ class IngestEndpoint:
         except HeadwaterError as fault:
             return self._failed(fault, await self._in_thread(lambda: submission.body))
         except TimeoutError:
-            return self._failed(UsageFault("the body has not come in time", code="HW-SRV-05"), submission.body)
+            return self._failed(UsageFault("the body did not arrive in time", code="HW-SRV-05"), submission.body)
         status = 207 if submission.counts.rejected else 200
         return responses.data(status, body, b"application/json", line(b"cache-control", b"no-store"))
 
@@ -281,7 +281,7 @@ def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def _load_is_over(feed: Feed) -> WrongPhase:
-    return WrongPhase("the set is open: its first load is over", where=feed.name)
+    return WrongPhase("the set is open: its first load has ended", where=feed.name)
 
 
 def _open(feed: Feed) -> None:

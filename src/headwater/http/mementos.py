@@ -196,8 +196,8 @@ _ALL_US = 1 << 62
 _VARY = line(b"vary", b"accept-datetime")
 _GONE = {
     Keeping.DELETED: "the resource was deleted at that time",
-    Keeping.LOST: "the resource had another state at that time, whose octets could not be kept",
-    Keeping.KEPT: "the octets of this state are no longer kept",
+    Keeping.LOST: "the resource had another state at that time, but its content could not be kept",
+    Keeping.KEPT: "the content of this state is no longer kept",
 }
 _Answer = Callable[[HttpRequest, History, Addresses, str], Response]
 """Answers for the states of one resource; of a memento, with the 20 digits of its time."""
@@ -250,7 +250,7 @@ class VersionEndpoint(msgspec.Struct, frozen=True):
         else:
             second = _microseconds(asked[:64].decode("latin-1").strip(), "%a, %d %b %Y %H:%M:%S GMT")
             if second is None:
-                said = "Accept-Datetime is no date as HTTP writes it; right is: Tue, 20 Mar 2001 20:35:00 GMT"
+                said = "Accept-Datetime is not an HTTP date, such as Tue, 20 Mar 2001 20:35:00 GMT"
                 return responses.text(400, said, _VARY)
             until_us = second + SECOND - 1  # the last microsecond of that second (RFC 7089 2.1.1.1)
             current = history.until(uri, until_us)
@@ -269,7 +269,7 @@ class VersionEndpoint(msgspec.Struct, frozen=True):
         if query:
             from_us = _time_from(query.removeprefix(b"from=").decode("latin-1")) if query.startswith(b"from=") else None
             if from_us is None:
-                return responses.text(400, "a page of a TimeMap is asked for by ?from= and 20 digits")
+                return responses.text(400, "a page of a TimeMap needs ?from= and 20 digits")
         assert from_us is not None
         first, last = kept_after(history, uri, -_ALL_US), kept_until(history, uri, _ALL_US)
         if first is None or last is None:

@@ -199,16 +199,16 @@ SET_FIGURES: Final = (
     ("last_seq", "last_seq", "Number of the newest change."),
     ("published_seq", "published_seq", "Newest change that the published Change Lists have."),
     ("pages", "pages", "Documents of the Resource List."),
-    ("stale_pages", "pages_stale", "Those of them that newer changes have touched."),
+    ("stale_pages", "pages_stale", "Documents of the Resource List that newer changes have made stale."),
     ("changes_lag_seconds", "changes_lag_seconds", "How long the oldest unpublished change has been waiting."),
     ("pages_lag_seconds", "pages_lag_seconds", "How long the oldest stale page has been waiting."),
     ("last_refresh_timestamp_seconds", "refreshed_at", "When pages were rendered last; 0 for never."),
     ("last_look_timestamp_seconds", "last_look_at", "When the origin of the set was last looked at; 0 for never."),
-    ("ahead_seconds", "", "How far times of changes lie ahead of the clock, which was set back."),
+    ("ahead_seconds", "", "How far times of changes are ahead of the clock, after it was set back."),
     ("ready", "", "1 when the set's documents are served, or it waits for its first records."),
     ("waiting", "", "1 while a push set waits for its first records."),
     ("publications_total", "", "Passes that have published changes since the server was started."),
-    ("failures", "", "Attempts that have failed in a row; 0 when well."),
+    ("failures", "", "Failed attempts in a row; 0 when all is well."),
     ("held_back", "", "1 while deletions of the set are held back."),
     ("unreadable_files", "", "Files that cannot be read at present."),
     ("scans_total", "", "Full scans of the set's folder."),
@@ -217,16 +217,16 @@ SET_FIGURES: Final = (
 
 _REQUESTS: Final = (
     ("headwater_requests_total", "Requests that were answered."),
-    ("headwater_response_octets_total", "Octets of bodies that were sent."),
-    (_CUT_SHORT, "Answers that were cut short, by us or by their readers."),
-    (_FAULTS, "Faults of our own store while requests were answered."),
-    (_LINES, "Lines and documents that were announced by HTTP, by what became of them."),
+    ("headwater_response_octets_total", "Bytes of bodies that were sent."),
+    (_CUT_SHORT, "Answers cut short, by the server or the client."),
+    (_FAULTS, "Faults of the server's store while it answered requests."),
+    (_LINES, "Lines and documents received by HTTP, by result."),
 )
 
 _HUBS: Final = (
-    ("waiting", "waiting_changes", "gauge", "Visible changes that the hub has not taken."),
-    ("failures", "failures", "gauge", "Requests to the hub that have failed in a row; 0 when well."),
-    ("sent", "sent_total", "counter", "Notifications that the hub has taken."),
+    ("waiting", "waiting_changes", "gauge", "Visible changes that the hub has not accepted."),
+    ("failures", "failures", "gauge", "Failed requests to the hub in a row; 0 when all is well."),
+    ("sent", "sent_total", "counter", "Notifications that the hub has accepted."),
 )
 
 

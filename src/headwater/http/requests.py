@@ -145,10 +145,10 @@ async def read_body(
                 if octets > most:
                     return RequestRefusal(413, f"a body has {most:,} octets at most")
                 if not has_room(len(blocks[-1])):
-                    return RequestRefusal(503, "too many bodies are under way: come again in some seconds")
+                    return RequestRefusal(503, "too many bodies are arriving: try again in some seconds")
                 timeout.reschedule(began + seconds(octets))
     except TimeoutError:
-        return RequestRefusal(408, "the body has not come in time")
+        return RequestRefusal(408, "the body did not arrive in time")
     if stated is not None and octets != int(stated):
         return RequestRefusal(400, "the body was cut off")
     return b"".join(blocks)

@@ -238,8 +238,8 @@ async def look_up(access: SourceAccess, set_name: str, relative: str) -> Resourc
 KEPT = 50_000
 """Headers of so many files are kept; an entry takes about 1,000 octets."""
 
-_CHANGED = "the file is not the one that was copied; it is sent when the copy is as its source lists it"
-_NOT_THERE = "the file is not there; the lists name it until a scan has recorded its deletion, which may be held back"
+_CHANGED = "the file differs from the copied one; the server sends it when the copy matches its source again"
+_NOT_THERE = "the file is gone; the lists name it until a scan has recorded its deletion, which may wait for consent"
 """What a handler can be sure of: it may be one process of several, and knows of no scan."""
 
 _CACHE = line(b"cache-control", BRIEF)
@@ -357,9 +357,9 @@ class FileHandler:
         if fault.errno in GONE:
             return responses.text(404, _NOT_THERE, self._own_links(set_name, relative))
         if fault.errno in (errno.EACCES, errno.EPERM):
-            return responses.text(403, "the resource cannot be read at present")
+            return responses.text(403, "the resource cannot be read now")
         self._on_fault(fault)
-        return responses.text(503, "the resource cannot be read at present", line(b"retry-after", b"10"))
+        return responses.text(503, "the resource cannot be read now", line(b"retry-after", b"10"))
 
 
 def _representation(

@@ -35,7 +35,7 @@ _NO_FILE = re.compile(rb"(?:\A|/)\.{0,2}(?:/|\Z)|\0")
 _ENCODED_SLASH = re.compile(rb"%2[fF]")
 _SET, _PATH = "/{set}/", "{path}"
 _PARAMETERS = {"{number}": "[0-9]{5,9}", "{part}": "[0-9]{3,9}", "{digest}": "[0-9a-f]{16}", "{name}": "[^/]+"}
-_NOTHING = "nothing is here; start at /.well-known/resourcesync"
+_NOTHING = "there is nothing here; start at /.well-known/resourcesync"
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):

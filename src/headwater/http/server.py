@@ -44,15 +44,15 @@ def check_head(headers: Iterable[tuple[bytes, bytes]], version: str) -> None:
     HTTP/0.9, and what calls itself HTTP/2 in a head of HTTP/1, is not spoken.
     """
     if version not in ("1.1", "1.0"):
-        raise ValueError("this version of HTTP is not spoken here")
+        raise ValueError("this server does not support this version of HTTP")
     count = 0
     for name, value in headers:
         if name == b"host":
             count += 1
             if _HOST.fullmatch(value) is None:
-                raise ValueError("Host names no host")
+                raise ValueError("the Host header names no host")
         elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-            raise ValueError("this transfer coding is not known here")
+            raise ValueError("this server does not support this transfer coding")
     if count > 1 or (count == 0 and version == "1.1"):
         raise ValueError("not one Host")
 
@@ -148,7 +148,7 @@ class AddressInUse(StoreFault):
 
 _RIGHTS = "Take a port from 1024 on: the system keeps those below for programs with more rights."
 
-_NOT_OURS = "Give an address that this machine has, 127.0.0.1 for itself alone, or 0.0.0.0 (::) for all that it has."
+_NOT_OURS = "Give an address of this machine: 127.0.0.1 for local use only, 0.0.0.0 (or ::) for all its addresses."
 
 
 def listen(host: str, port: int) -> socket.socket:

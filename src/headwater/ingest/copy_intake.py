@@ -273,5 +273,5 @@ def chosen(sets: Iterable[CopiedSet], wanted: str | None, name: str, position: C
         return None
     if len(held) > 1:
         names = ", ".join(islice(by_name, 5))
-        raise StoreFault(f"the copy holds several sets ({names} …), and none is named {name!r}", code="HW-CPY-03")
+        raise StoreFault(f"the copy holds several sets ({names} …), but none is named {name!r}", code="HW-CPY-03")
     return held[0]

@@ -99,7 +99,7 @@ class PathInput(DatasetInput):
         found = []
         for path, uri, syntax, _state in self._files():
             if syntax is None:
-                what = "the name does not tell the syntax of RDF"
+                what = "the file name has no suffix of RDF"
                 raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=_SYNTAX)
             found.append(RdfInput(path, syntax, resolve(self._base, uri) if self._base and uri else self._base))
         return found
@@ -187,7 +187,7 @@ class StoreInput(DatasetInput):
             try:  # the lock by which a store belongs to one process: nobody may write while it is read
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as cause:
-                what = "another process has the store open"
+                what = "another process uses the store"
                 advice = "Have that process answer SPARQL, and set `sparql` to its address."
                 raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=advice) from cause
             dump_store(self._path, target)
@@ -257,12 +257,12 @@ class CopiedInput(DatasetInput):
         file, dataset = self._found()
         path, seen = self.copy / os.fsdecode(file.path), self._stat(file)
         if file.unconfirmed:
-            raise SourceFault("no list confirms the dataset of the copy yet", code="HW-DAT-03", where=str(path))
+            raise SourceFault("no list confirms the copy's dataset yet", code="HW-DAT-03", where=str(path))
         if (seen.st_size, seen.st_mtime_ns) != (file.size, file.mtime_ns):
             raise InputChanged("the dataset of the copy is not as it was placed", where=str(path))
         self.origin = origin_of(file)
         if leads_home([self.origin], self._base_url):
-            raise SourceFault("the dataset of the copy came from here", code="HW-DAT-03", where=self.origin.href)
+            raise SourceFault("the copy's dataset came from this source", code="HW-DAT-03", where=self.origin.href)
         return [RdfInput(path, dataset.syntax, dataset.uri, str(path))]
 
     def _found(self) -> tuple[CopiedFile, RdfFile]:
@@ -288,7 +288,7 @@ class CopiedInput(DatasetInput):
         sets = [one for one in copied_sets(t) if self._below in (b".", os.fsencode(one.folder or "."))]
         if len(sets) != 1:
             told = ", ".join(one.folder or "." for one in copied_sets(t))[:200]
-            what = "this is no folder of a set of the copy" if not sets else "the copy has several sets"
+            what = "this folder is not a set of the copy" if not sets else "the copy has several sets"
             raise SourceFault(what, code="HW-DAT-03", where=self.where, advice=f"Name the folder of one set: {told}.")
         return files_after(t, sets[0].id, "", _AT_ONCE)
 

@@ -167,7 +167,7 @@ class HttpConnection(asyncio.Protocol):
             _HEAD_OCTETS + self._bounds.max_octets
         ):  # words of 1xx without end, extensions of chunks
             self.is_usable = False
-            self._end(HttpFailure("the answer has no end", is_final=True))
+            self._end(HttpFailure("the answer does not end", is_final=True))
 
     def _end(self, answer: HttpAnswer | HttpFailure | None) -> None:
         if self._answer is not None and not self._answer.done():
@@ -202,7 +202,7 @@ class HttpConnection(asyncio.Protocol):
         if self._octets > self._bounds.max_octets:
             self._give_up(f"the body has more than {self._bounds.max_octets:,} octets")
         if not self._bounds.has_room(len(body)):
-            self._failure = HttpFailure("too many answers come at this moment")
+            self._failure = HttpFailure("too many answers are arriving")
             raise ValueError
         self._body.append(body)
 

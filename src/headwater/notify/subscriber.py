@@ -96,7 +96,7 @@ _SPREAD_SECONDS: Final = 1.0
 """Over so long what has waited for a hub is asked for, once it answers."""
 
 _LONGEST_SLEEP: Final = 3_600.0
-_FULL: Final = DeliveryAnswer(503, fault="too much waits to be applied")
+_FULL: Final = DeliveryAnswer(503, fault="too many deliveries wait to be applied")
 
 
 class Subscriber:
@@ -225,7 +225,7 @@ class Subscriber:
         return told
 
     def _doubt(self, copy: SubscribedCopy, held: Subscription, told: DeliveryAnswer) -> None:
-        self._faulty(copy, held, f"a delivery was not taken: {told.fault}")
+        self._faulty(copy, held, f"Headwater refused a delivery: {told.fault}")
         if told.is_doubtful:
             copy.needs_poll = True
             copy.on_news()
@@ -359,7 +359,7 @@ class Subscriber:
             copy.topics[held.channel] = TopicState()
         else:  # also a denial that has held for long enough
             if held.state is SubscriptionState.ACTIVE:
-                copy.tell("the lease has ended, and the hub has not renewed it", held.hub)
+                copy.tell("the lease has ended, and the hub did not renew it", held.hub)
             await self._drop(copy, held)
             copy.topics[held.channel] = TopicState()
             copy.on_news()

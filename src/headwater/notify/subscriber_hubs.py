@@ -94,7 +94,7 @@ class DeliveryAnswer(NamedTuple):
     is_doubtful: bool = False
 
 
-GONE: Final = DeliveryAnswer(410, fault="nobody has this callback")
+GONE: Final = DeliveryAnswer(410, fault="this callback does not exist")
 _UNSIGNED: Final = {
     SignatureVerdict.MISSING: "it is not signed",
     SignatureVerdict.UNKNOWN: "its signature is of no known method",

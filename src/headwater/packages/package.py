@@ -67,7 +67,7 @@ class PackageFile:
         self._manifest = manifest
         self._declared = {MANIFEST}
         if directory.leading:
-            self._tell("DST-P6", f"{directory.leading:,} octets come before the first member", MANIFEST)
+            self._tell("DST-P6", f"{directory.leading:,} bytes come before the first member", MANIFEST)
 
     @property
     def document(self) -> Document | None:

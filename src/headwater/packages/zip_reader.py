@@ -254,7 +254,7 @@ def _check_rest(member: ZipMember, rest: bytes, *, has_descriptor: bool) -> None
             if is_large or max(facts) <= zf.MOST_32
         )
     if not is_right:
-        raise BadPackage(f"behind {shown(member.name)} lie octets that belong to no member")
+        raise BadPackage(f"behind {shown(member.name)} are bytes that belong to no member")
 
 
 # the central directory, which says where they are
@@ -398,7 +398,7 @@ def _no_end(file: BinaryIO, tail: bytes) -> BadPackage:
         return BadPackage("there are octets after the end of the package, or its end is cut off")
     if begin == zf.LOCAL_SIGNATURE:
         return CutPackage("the package has no end: it was cut off")
-    return NotPackage("this is no ZIP file")
+    return NotPackage("this is not a ZIP file")
 
 
 def _read_end64(file: BinaryIO, at: int) -> _End | None:

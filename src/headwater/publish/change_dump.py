@@ -149,7 +149,7 @@ def pack_changes(packing: Packing, settings: SetSettings, *, at_once: bool, stop
             state = msgspec.structs.replace(before, packages=(*before.final, one), packed_at=context.clock())
             names = change_package_names(name, one.segment, one.hash)
         else:  # begin anew after a change whose octets cannot be had (RS-CDM-10)
-            text = f"the octets of change {change.seq:,} cannot be had: Change Dumps begin anew after it"
+            text = f"the content of change {change.seq:,} is missing: Change Dumps begin anew after it"
             context.listener(Notice("HW-PUB-13", text, f"{name}: {change.uri[:200]}"))
             state = ChangeDumpState(first=change.seq + 1, from_=change.at + MICROSECOND)
     documented = document_content.change_dump(context.site, name, state)

@@ -74,15 +74,15 @@ class HistoryReset(NamedTuple):
                 return snapshot
             why = "the catalog is new and knows nothing of what was published; was it lost?"
         elif publication.open.name and publication.is_moved(self.context.site, state.name):
-            why = "the base URL of the source, or of its resources, is another one"
+            why = "the base URL of the source, or of its resources, has changed"
         elif self._is_newer(state, publication):
-            why = "the catalog knows less than was published; was an older copy of it restored?"
+            why = "the catalog lacks published changes; was an older copy of it restored?"
         elif is_asked:
-            why = "that was asked for"
+            why = "you asked for it"
         else:
             return snapshot
         self.context.may_write()
-        text = f"Change Lists of the set {state.name!r} begin anew, and copies compare all they have: {why}"
+        text = f"Change Lists of the set {state.name!r} begin anew, so copies compare all their files: {why}"
         self.context.listener(Notice("HW-PUB-17", text, set_name=state.name))
         self.context.catalog.note(state.name, encode_publication(self._reset(state.name, publication)))
         return self.context.catalog.snapshot_of(state.name)

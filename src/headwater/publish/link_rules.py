@@ -93,7 +93,7 @@ def variants_of(texts: tuple[str, ...]) -> tuple[Variant, ...]:
         if _type(text):
             suffixes = [one[1:] for one in mimetypes.MimeTypes().guess_all_extensions(text)]
             if not suffixes:
-                raise _bad_rule(f"no suffix is known of the media type {text}", advice="Name the suffix instead.")
+                raise _bad_rule(f"no suffix is known for the media type {text}", advice="Name the suffix instead.")
             made = [Variant(one, text) for one in sorted(suffixes)]
         elif _suffix(text):
             made = [Variant(text)]
@@ -322,7 +322,7 @@ def _check_pattern(pattern: str, rel: str) -> None:
     plain = _HOLE.sub("", pattern)
     scheme = pattern.partition(":")[0].lower()
     if scheme in _LOCAL or (rel == "duplicate" and scheme not in _MIRRORS and is_absolute(plain)):
-        raise _bad_rule(f"href of {rel} has the scheme {scheme}, which nobody can fetch", rule="RS-REL-01")
+        raise _bad_rule(f"href of {rel} has the scheme {scheme}, which cannot be fetched", rule="RS-REL-01")
     is_odd = "{" in scheme or not plain.isascii() or not plain.isprintable() or " " in plain or '"' in plain
     if not is_absolute(plain) or is_odd:
         raise _bad_rule(f"href of {rel} is no absolute URL: {pattern[:200]!r}", rule="RS-LN-01")

@@ -359,7 +359,7 @@ class Publisher:
             try:
                 self._context.store.delete(name)
             except CannotWrite as fault:
-                text = f"a document that nothing names any more cannot be removed: {fault.what}"
+                text = f"an outdated document cannot be removed: {fault.what}"
                 self._context.listener(Notice(fault.code, text, fault.where))
             else:
                 removed.append(name)

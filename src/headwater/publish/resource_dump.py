@@ -141,7 +141,7 @@ def pack_resources(packing: Packing, settings: SetSettings, *, stop: Callable[[]
         if is_much and needs_consent(packed.left_out, ours):
             if name not in packing.held_back:
                 packing.held_back.add(name)
-                text = f"the Resource Dump stays as it is: {packed.left_out:,} resources of one page cannot be had"
+                text = f"the Resource Dump stays as it is: {packed.left_out:,} resources of one page cannot be read"
                 context.listener(Notice("HW-PUB-14", text, set_name=name))
             return NOTHING_PACKED
         packing.held_back.discard(name)

@@ -178,7 +178,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             check_url(self.describedby)
         names = [settings.name for settings in self.sets]
         if doubled := next((name for name, count in Counter(names).items() if count > 1), None):
-            raise BadSite(f"two sets are named {doubled!r}", advice="Give every set a name of its own.")
+            raise BadSite(f"two sets are named {doubled!r}", advice="Give each set a different name.")
         for name in names:
             if len(escape(self.resource_prefix(name))) > URI_PREFIX_OCTETS:
                 raise BadSite(
@@ -325,7 +325,7 @@ def check_url(text: str) -> str:
     except ValueError as cause:
         raise BadSite(f"not a URL: {text[:200]!r}") from cause
     if not _URL_TEXT.match(text) or _UNFIT_IN_URL.search(text) or not port_fits:
-        raise BadSite(f"not a URL: {text[:200]!r}", advice="Percent-encode what is not plain ASCII.")
+        raise BadSite(f"not a URL: {text[:200]!r}", advice="Percent-encode characters that are not plain ASCII.")
     if parts.scheme not in {"http", "https"}:
         advice = "Start the URL with http:// or https://."
         raise BadSite(f"not an http(s) URL: {text[:200]!r}", advice=advice)

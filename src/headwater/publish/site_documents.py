@@ -184,7 +184,7 @@ class SiteDocuments:
             return False
         is_here = publication.base_url in ("", self._site.base_url)  # an older version has not noted it
         if not is_here and self._keep_others:
-            text = f"the set {state.name!r} was published for another base URL: it is no longer named"
+            text = f"the set {state.name!r} was published for another base URL: Headwater no longer lists it"
             self._context.listener(Notice("HW-PUB-11", text))
         return is_here
 

@@ -152,7 +152,7 @@ def _canonical_pieces(
         yield number, one, block, blanks
     for one, signature in seen:
         if _signature(one.path) != signature:
-            raise Undetermined("the file changes while it is read", code="HW-RDF-06", where=one.where)
+            raise Undetermined("the file changes while Headwater reads it", code="HW-RDF-06", where=one.where)
 
 
 def _pieces(
@@ -334,7 +334,7 @@ def write_small_syntax(dataset: Path, target: Path, syntax: Syntax) -> None:
             raise ValueError(_ANOTHER)
 
 
-_ANOTHER = "it is another dataset when it is read again"
+_ANOTHER = "a second reading gave another dataset"
 
 
 def _serialise(dataset: Path, target: Path, syntax: Syntax) -> None:
@@ -414,7 +414,7 @@ class CanonicalHasher:
         if (path.stat().st_size if octets is None else len(octets)) > self._most:
             raise RdfTooCostly(f"the document has more than {self._most:,} octets", where=uri)
         if not self._left:
-            raise RdfTooCostly("too many documents before it took too long to be canonicalised", where=uri)
+            raise RdfTooCostly("too many earlier documents took too long", where=uri)
         job = (str(path), octets, syntax.name, uri, self._most)
         try:
             digest, fault = self._process.do(job, self._seconds)

@@ -58,7 +58,7 @@ def check_dataset(one: RdfInput) -> RdfFindings:
     except BadRdf as error:
         notes.fault(error)
     if not notes.statements and not notes.problems:
-        what = "there is no statement: nothing is there, or nothing that has become an IRI (a context of JSON-LD lacks)"
+        what = "there is no statement: the file is empty, or JSON-LD without a context"
         notes.note("HW-DAT-04", what, None, fails=False)
     if blanks:
         notes.note("NQUD-A6", "there are blank nodes: patches cannot name them", None, fails=False)

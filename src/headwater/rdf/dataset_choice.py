@@ -65,7 +65,7 @@ def chosen_dataset(files: Sequence[RdfFile], wanted: str | None) -> RdfFile | No
     if not files:
         return None
     told = ", ".join(one.uri for one in files[:_MOST_SHOWN]) + (" …" if len(files) > _MOST_SHOWN else "")
-    raise NoSingleDataset(f"which file is the dataset is not told: {told:.2000}", rule="TIM-A5")
+    raise NoSingleDataset(f"no file is marked as the dataset: {told:.2000}", rule="TIM-A5")
 
 
 def is_named(uri: str) -> bool:

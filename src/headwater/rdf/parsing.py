@@ -74,7 +74,7 @@ def in_utf8(parts: Iterable[bytes], where: str) -> Iterator[bytes]:
         with suppress(LookupError):
             name = codecs.lookup(name).name
     if not _ENCODINGS.fullmatch(name):
-        raise BadRdf(f"the XML document is written in {name}, which is not read: give it in UTF-8", where=where)
+        raise BadRdf(f"the XML document is written in {name}: Headwater does not read it; use UTF-8", where=where)
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(name)(), translate=True)
     try:
         text = decoder.decode(head).removeprefix("\ufeff")
@@ -104,7 +104,7 @@ def with_canonical_literals(parts: Iterable[bytes], where: str) -> Iterator[byte
         if not literals.is_open:
             yield literals.raw()
             yield from left
-        raise BadRdf(f"this is no XML: {ErrorString(error.code)}", where=where, line=error.lineno) from error
+        raise BadRdf(f"this is not XML: {ErrorString(error.code)}", where=where, line=error.lineno) from error
 
 
 class _Literals:

@@ -130,7 +130,7 @@ def read_mix(text: str) -> Mix:
             raise ValueError(text)
     except ValueError as cause:
         advice = "Give shares such as created=1,updated=8,deleted=1."
-        raise BadSimulation(f"no mix of changes: {text[:80]!r}", advice=advice) from cause
+        raise BadSimulation(f"not a mix of changes: {text[:80]!r}", advice=advice) from cause
     return {kind: shares[kind] for kind in ChangeKind if shares.get(kind)}
 
 

@@ -98,7 +98,7 @@ class SimulatedSet:
         for held in self._catalog.resources(self.name, limit=1) if state.count else ():
             version, lastmod = read_version(held.memo), held.metadata.lastmod
             if lastmod is None or self.resources.metadata(self._number(held.uri), version, lastmod) != held.metadata:
-                raise OtherSimulation(f"a resource of another making: {held.uri[:200]!r}", where=self.name)
+                raise OtherSimulation(f"a resource of another simulation: {held.uri[:200]!r}", where=self.name)
         if state.opened_at is None:
             batch = self._catalog.load_batch
             for number in range(state.count, self._initial, batch):
@@ -117,7 +117,7 @@ class SimulatedSet:
         done = 0
         while rows := self._catalog.changes(self.name, done, BATCH):
             if rows[0].seq != done + 1:
-                raise OtherSimulation("the log of changes has no beginning any more", where=self.name)
+                raise OtherSimulation("the beginning of the change log is gone", where=self.name)
             for row in rows:
                 population.apply(row.change, self._number(row.uri))
             done = rows[-1].seq
@@ -129,7 +129,7 @@ class SimulatedSet:
     def _number(self, uri: str) -> int:
         number = self.resources.number(uri)
         if number is None:
-            raise OtherSimulation(f"a resource of another making: {uri[:200]!r}", where=self.name)
+            raise OtherSimulation(f"a resource of another simulation: {uri[:200]!r}", where=self.name)
         return number
 
     def step(self, count: int, mix: Mix, now: dt.datetime) -> int:

@@ -127,7 +127,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if isinstance(self.versions, str):
             kept = self.kept_versions
             if kept is None or max(kept.seconds or 0, kept.octets or 0) >= 1 << 62:
-                raise BadConfiguration(f"versions says not how long: {self.versions[:80]!r} (as in '1 year, 20 GB')")
+                raise BadConfiguration(f"versions gives no time: {self.versions[:80]!r} (as in '1 year, 20 GB')")
         for key, is_on in (
             ("dump", self.dump),
             ("change_dump", self.change_dump),
@@ -135,7 +135,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             ("versions", self.versions),
         ):
             if is_on and self.root is None:
-                raise BadPushConfig(f"{key} needs the octets of the resources, by files or resource_root")
+                raise BadPushConfig(f"{key} needs the resources' files: set files or resource_root")
             if is_on and self.canonical_hash == "instead":
                 raise BadPushConfig(f'{key} needs the digests that canonical_hash = "instead" leaves out')
 
@@ -256,7 +256,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             return None
         value = environment.get(name, "").strip()
         if not value or not value.isprintable() or not value.isascii():
-            raise BadToken("the environment variable holds nothing that could be sent as Authorization", where=name)
+            raise BadToken("the environment variable holds no valid Authorization header", where=name)
         return value
 
 
@@ -317,9 +317,9 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for one in self.sets:
             variants, root = self.place_of(one) and one.variants, not one.resource_base and one.resource_root
             unfit += [
-                (one.name, "versions", one.versions, "past states are served by TimeGates, which files are not"),
-                (one.name, "variants", variants, "a file cannot be chosen by `Accept`"),
-                (one.name, "resource_root", root, "files of a push set are not placed in it"),
+                (one.name, "versions", one.versions, "past states need a server"),
+                (one.name, "variants", variants, "choosing by `Accept` needs a server"),
+                (one.name, "resource_root", root, "it cannot hold files of a set filled by records"),
             ]
         for name, key, value, why in unfit:
             if value:
@@ -347,7 +347,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """The site at the configured base URL, or else at `base_url`. Raises BadSite."""
         base = self.base_url or base_url
         if base is None:
-            raise BadConfiguration("no base URL: URIs of resources need one", advice="Set base_url.")
+            raise BadConfiguration("no base URL: URIs of resources need it", advice="Set base_url.")
         return Site(
             base_url=base,
             sets=tuple(one.settings(base.rstrip("/"), self) for one in self.sets),

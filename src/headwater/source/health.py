@@ -125,7 +125,7 @@ def report(source: ServableSource) -> tuple[int, bytes]:
             seconds = (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(since)).total_seconds()
             failing |= {one["name"]} if not 0 <= seconds < FAILING_SECONDS else set()
     if not source.has_room():
-        told = {**told, "error": "no room is left on a disk of the source", "error_code": StoreFault.code}
+        told = {**told, "error": "a disk of the source is full", "error_code": StoreFault.code}
     troubled = any(one["held_back"] or one["unreadable_files"] or one["lost_versions"] for one in sets)
     well = ready and "error" not in told and not failing and not troubled
     body = {**told, "ready": ready, "well": well, "base_url": source.site.base_url, "sets": sets}

@@ -79,7 +79,7 @@ class TokenOptions(msgspec.Struct, frozen=True, kw_only=True):
                 what = f"the file of tokens cannot be read: {reason}"
                 raise BadToken(what, where=file, advice=_FILE_ADVICE) from cause
             if not found:
-                raise BadToken("the file of tokens is empty, and is to have one", where=file, advice=_FILE_ADVICE)
+                raise BadToken("the file of tokens is empty", where=file, advice=_FILE_ADVICE)
             texts += found
         if variable is not None:
             if not (value := environment.get(variable, "").strip()):

@@ -39,7 +39,7 @@ class StateUnusable(StoreFault):
 def make_state(folder: Path) -> None:
     """Make sure of the state folder, and that whoever publishes a folder above leaves it out. Raises StateUnusable."""
     if (folder / FOLDER / STATE).is_file():
-        advice = "Name a folder of its own with --state: in a copy it would be an extra file, and keep `sync` out."
+        advice = "Name another folder with --state: inside a copy it would disturb `sync` and audits."
         raise StateUnusable("the folder is a copy that `headwater sync` keeps", where=str(folder), advice=advice)
     try:
         folder.mkdir(parents=True, exist_ok=True)

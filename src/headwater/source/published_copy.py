@@ -70,10 +70,10 @@ BATCH = 2_000
 class Omission(Enum):
     """Why a file of a copy is not published: the code of the notice, and the reason."""
 
-    LOOP = ("HW-CPY-11", "it came from ourselves")
-    CHANGED = ("HW-CPY-12", "the file is missing, or is not the one that was placed")
-    UNCONFIRMED = ("HW-CPY-13", "no list of the origin confirms the octets so far")
-    UNUSABLE = ("HW-CPY-14", "no resource of ours can have this name")
+    LOOP = ("HW-CPY-11", "it came from this same source")
+    CHANGED = ("HW-CPY-12", "the file is missing or was changed")
+    UNCONFIRMED = ("HW-CPY-13", "no list of the origin confirms the content so far")
+    UNUSABLE = ("HW-CPY-14", "no resource can have this name")
 
 
 class PublishedCopy(Intake, ChangeRecorder):
@@ -123,7 +123,7 @@ class PublishedCopy(Intake, ChangeRecorder):
         return Looked(
             at=at,
             is_changed=scanned.opened or now.last_seq != seen.last_seq,
-            held_back="the copy's baseline has not ended" if self._is_partial else None,
+            held_back="the copy is not complete yet" if self._is_partial else None,
             scanned=scanned,
         )
 
@@ -140,7 +140,7 @@ class PublishedCopy(Intake, ChangeRecorder):
         if placed:
             self._tree.settle(root)
         if left:
-            text = f"{left:,} files of the copy are not as they were placed: they are not put into the tree"
+            text = f"{left:,} files of the copy were changed or are missing: they are not published"
             self._context.listener(Notice("HW-CPY-12", f"{self.name}: {text}", os.fsdecode(root)))
             looked.scanned.warnings["HW-CPY-12"] = left
         return placed
@@ -212,7 +212,7 @@ class PublishedCopy(Intake, ChangeRecorder):
         if is_whole and seen.count:
             self._delete_missing(state, copied)
         elif not is_whole and not self._is_partial and self.catalog.state(self.name).count > held:
-            text = f"{self.name}: the copy is being made anew; deletions wait for the end of its baseline"
+            text = f"{self.name}: the copy is being made anew; deletions wait until it is complete"
             self._context.listener(Notice("HW-CPY-15", text))
         self._is_partial = not is_whole
         if copied is not None:
@@ -288,7 +288,7 @@ class PublishedCopy(Intake, ChangeRecorder):
     def _leave_out(self, why: Omission, example: str) -> None:
         code, reason = why.value
         if code not in self._remarks:
-            text = f"{self.name}: a file of the copy is left out, and so may be others: {reason}"
+            text = f"{self.name}: Headwater leaves out a file of the copy, and perhaps others: {reason}"
             self._context.listener(Notice(code, text, example[:300]))
         self._remarks[code] = self._remarks.get(code, 0) + 1
 

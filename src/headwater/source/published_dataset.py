@@ -111,7 +111,7 @@ class PublishedDataset(Intake):
     @property
     def phase(self) -> str:
         """What health says while nothing fails."""
-        return "waiting until the dataset is at rest" if self._is_unsettled else "following"
+        return "waiting until nobody writes to the dataset" if self._is_unsettled else "following"
 
     @property
     def state(self) -> DatasetState | None:
@@ -279,7 +279,7 @@ class PublishedDataset(Intake):
         self._take(None, new, [])
         self._at = self._context.clock()  # a Resource List of before that change would leave a gap to the Change List
         note.unlink(missing_ok=True)
-        self._context.listener(Notice("HW-DAT-13", f"{self.name}: its patches begin anew from nothing"))
+        self._context.listener(Notice("HW-DAT-13", f"{self.name}: its patches begin again from nothing"))
         return True
 
     def _read(self) -> tuple[DatasetSummary, bytes | None]:

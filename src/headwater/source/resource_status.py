@@ -173,9 +173,9 @@ def _left_out(folder: Folder, relative: bytes) -> Notice:
     if (rule := selection.refusal(relative)) is not None:
         return Notice("excluded", rule)
     if not PathFilter(folder.root, Selection(marks=map(os.fsdecode, selection.marks))).takes(relative):
-        return Notice("excluded", "a folder that it is in has a mark of exclude_folders_with")
+        return Notice("excluded", "a folder above it has a mark of exclude_folders_with")
     if not PathFilter(folder.root, folder.selection, folder.avoid).takes(relative):
-        return Notice("HW-ING-15", "it lies where this source, or another command, keeps what is its own")
+        return Notice("HW-ING-15", "it is in the state or output of a Headwater command")
     parts = (part for part in [*reversed([*above(relative)]), relative])
     gone = next((one for one in parts if not os.path.lexists(os.path.join(folder.root, one))), None)
     return Notice("missing" if gone else "unknown", f"{os.fsdecode(gone or relative)} is {'not ' if gone else ''}there")

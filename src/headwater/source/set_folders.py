@@ -105,7 +105,7 @@ class UnknownHash(UsageFault):
     code: ClassVar[str] = "HW-OWN-04"
 
 
-_OF_A_TREE = "Name the folder that it was made of; the output itself is shown by any web server."
+_OF_A_TREE = "Name the folder that it was made from. Any web server can show the output itself."
 
 
 def scan_settings(config: SetConfig, site: Site, whole: SourceConfig) -> Folder:
@@ -187,7 +187,7 @@ def refuse_overlap_of_copies(config: SourceConfig) -> None:
         if copy == out or copy in out.parents or out in copy.parents:
             raise FolderOverlap("the copy and the output lie in each other", where=config.to)
     if (out / FOLDER / STATE).is_file():
-        advice = "Name a folder of its own with --to; --copy publishes a copy."
+        advice = "Name another folder with --to; --copy publishes a copy."
         raise FolderOverlap("the output is a copy that `headwater sync` keeps", where=config.to, advice=advice)
 
 
@@ -199,7 +199,7 @@ def refuse_overlap_of_datasets(config: SourceConfig) -> None:
         made_of = one.dataset or one.oxigraph
         path = os.path.join(os.path.realpath(made_of or os.devnull), "")
         if any(path.startswith(other) or other.startswith(path) for other in folders):
-            raise FolderOverlap("what the dataset is made of overlaps with the state or the output", where=made_of)
+            raise FolderOverlap("the dataset's files overlap with the state or the output", where=made_of)
 
 
 def _refuse_state(root: bytes, ours: Sequence[bytes], where: str) -> None:

@@ -178,7 +178,7 @@ class Source(ConfiguredSource):
         name, whole = config.name, self.config
         left = Path(whole.to or os.devnull, name, "resources")
         if whole.place_of(config) is None and left.is_dir():
-            text = "what an earlier run placed stays, and is no longer kept current"
+            text = "files of an earlier run stay public, and are no longer updated"
             self._listener(Notice("HW-PUB-12", text, str(left)))
         worked = self._round(config)
         for _page in range(len(self.catalog.pages(name)) + 2):
@@ -218,7 +218,7 @@ class Source(ConfiguredSource):
         """Keep all sets current until `stop`, by the tasks of one scheduler, while we lead (decision 028)."""
         if closed := self.push_sets.closed:
             more = f" and {len(closed) - _EXAMPLES:,} more" if len(closed) > _EXAMPLES else ""
-            text = f"without a token nobody can announce to {', '.join(closed[:_EXAMPLES])}{more}"
+            text = f"without a token, nobody can send records to {', '.join(closed[:_EXAMPLES])}{more}"
             self._listener(Notice("HW-CFG-11", text))
         self.leadership.whenever(self._begin, self._end)
 

@@ -53,7 +53,7 @@ def write_web_server_files(config: SourceConfig, site: Site, catalog: Catalog, l
     assert config.to is not None
     path, folder = unquote_to_bytes(site.base_path).decode("utf-8", "replace"), str(Path(config.to).absolute())
     if not _PLAIN(path) or not _PLAIN(folder):
-        text = "no files for web servers are written: such a path would have to be put into them by hand"
+        text = "Headwater writes no files for web servers: such a path needs a configuration by hand"
         listener(Notice("HW-PUB-18", text, folder if _PLAIN(path) else site.base_url))
         return []
     rules, there = list[TypeRule](), {one.name for one in catalog.sets()}

@@ -218,7 +218,7 @@ _ANNOUNCED: Final = {
 def check_types(record: Document | Entry) -> None:
     """Raise WriteRefused when a field holds something of another type than its own."""
     if not isinstance(record, msgspec.Struct):
-        raise WriteRefused(f"this is no entry: {record!r:.200}")
+        raise WriteRefused(f"this is not an entry: {record!r:.200}")
     for field in msgspec.structs.fields(record):
         value = getattr(record, field.name)
         try:

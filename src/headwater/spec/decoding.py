@@ -303,7 +303,7 @@ class Utf8Input:
         first = self._candidates[0]
         self.encoding = fitting[0] if fitting else first
         if self.encoding != first:
-            self._warnings.warn("AMB-96", f"octets that are not {first} were read as {self.encoding}")
+            self._warnings.warn("AMB-96", f"bytes that are not {first} were read as {self.encoding}")
         self._passes = self.encoding == _UTF8
         self._decoder = None if self._passes else _decoder(self.encoding)
 

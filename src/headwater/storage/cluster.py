@@ -26,9 +26,7 @@ try:
     from elastic_transport import ConnectionError as NoConnection
     from elastic_transport import ConnectionTimeout, HttpHeaders, NodeConfig, NodePool, TlsError, Urllib3HttpNode
 except ImportError as cause:  # pragma: no cover - the tests have it
-    raise UsageFault(
-        "a search cluster (a catalog, or an index that is read) needs elastic-transport", code="HW-CLU-07"
-    ) from cause
+    raise UsageFault("a search cluster needs elastic-transport", code="HW-CLU-07") from cause
 
 # Faults, said to the person who must act
 
@@ -401,14 +399,14 @@ def authorization(user: str | None, password: str, api_key: str | None) -> str |
             key = b64encode(key.encode()).decode()
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise UsageFault(
-                "the API key has characters that none has",
+                "the API key has impossible characters",
                 advice="Give the `encoded` value of the cluster's answer, or its `id` and `api_key` as id:api_key.",
             )
         return f"ApiKey {key}"
     if user is None:
         return None
     if ":" in user:
-        raise UsageFault("the name of a user has a colon, which no cluster understands", advice="Choose another user.")
+        raise UsageFault("a user name cannot have a colon", advice="Choose another user.")
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()  # UTF-8, as both engines read it
 
 

@@ -183,8 +183,8 @@ _DEFAULT_PORT = {"http": 80, "https": 443}
 class Refusal(Enum):
     """Why a URI is not fetched (DST-S12)."""
 
-    SCHEME = "only http and https are fetched"
-    USERINFO = "a URI with a user name or password is never fetched"
+    SCHEME = "Headwater fetches only http and https"
+    USERINFO = "Headwater never fetches a URI with a user name or password"
     HOST = "another host than the source's; --allow-host or --any-host allows it"
     MALFORMED = "not a URI that can be requested"
 
@@ -305,7 +305,7 @@ def advice_for(code: str, what: str, where: str | None) -> str:
     """What to do where the network's answer is `what`: that of the code, unless this is a special case."""
     usual = message(code).advice
     if where is not None and where.startswith("http://") and any(sign in what for sign in _TLS_PERHAPS):
-        return f"If the server speaks TLS alone, begin the address with https://. {usual}"
+        return f"If the server needs TLS, begin the address with https://. {usual}"
     return next((todo for sign, todo in _SPECIAL.items() if sign in what), usual)
 
 

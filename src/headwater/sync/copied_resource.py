@@ -95,7 +95,7 @@ def _status(t: Transaction, root: Path, row: SetRow, uri: str) -> ResourceStatus
         if doomed_at is not None:
             reasons["held back"] = "the source has deleted it; `headwater sync --max-delete` consents to that"
         if newer:
-            reasons["not confirmed"] = "it is newer than any list of the source tells"
+            reasons["not confirmed"] = "it is newer than the source's lists"
     found.reasons = [Notice(*one) for one in reasons.items()]
     return found
 
@@ -107,7 +107,7 @@ def _absent(t: Transaction, row: SetRow, uri: str, *, is_deleted: bool) -> tuple
     if (rule := selection(choice.include, choice.exclude).refusal(path, uri)) is not None or choice.skips(uri):
         return "filtered", rule or f"its host is left out (--skip-host {' '.join(choice.skip_hosts)})"
     if choice.by_links and t.one("SELECT 1 FROM listing WHERE set_id = ? AND uri = ?", (row.id, uri)):
-        return "filtered", "it is listed, and the choice by links (--only-described, --prefer-type) leaves it out"
+        return "filtered", "it is listed, but the choice by links (--only-described, --prefer-type) leaves it out"
     if is_deleted:
         return "deleted", "the source has deleted it"
     url = fact(t, "url") or row.offer.identity

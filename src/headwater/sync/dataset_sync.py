@@ -400,7 +400,7 @@ class DatasetSync:
             place = StorePosition(dataset.uri, state.sha256, state.quads, format_micros(dataset.changed_at))
             report = bring_up(store, held, kept, state, place, name=wanted.name)
             if self._is_altered(store, report, kept, state):
-                what = "the store does not hold the dataset that it says it has: the dataset is loaded anew"
+                what = "the store lacks the dataset that it records: Headwater loads it again"
                 self.context.documents.warn("DST-C10", what, wanted.name)
                 _load(store, kept, place, report)
             kept.keep_only(state.sha256)
@@ -504,7 +504,7 @@ def audit_stores(t: Transaction, row: SetRow, root: Path, options: SyncOptions) 
 
 
 _REASONS: Final = {
-    NORMALISED: "the store has other forms of some literals than were published",
+    NORMALISED: "the store changed the form of some literals",
     DIFFERENT: "`headwater sync --repair`, with the same store, loads it anew",
 }
 
@@ -514,7 +514,7 @@ def _audited(wanted: WantedStore, dataset: RdfFile, published: DatasetSummary, f
     try:
         with closing(wanted.opened(dataset.uri)) as store:
             if store.state().position is None:
-                told.verdict, told.reason = MISSING, "the dataset is not there as a whole"
+                told.verdict, told.reason = MISSING, "the dataset is incomplete"
                 return told
             told.verdict, held = compared(store, folder / "published", published.sha256, folder)
     except (StoreFault, SourceFault) as fault:

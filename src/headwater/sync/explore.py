@@ -167,7 +167,7 @@ class SourceChanges:
             try:
                 self._known = from_json(since, dict[str, Position])
             except msgspec.MsgspecError as cause:
-                raise UsageFault("since is no position that `changes` has given") from cause
+                raise UsageFault("`since` is no position of `changes`") from cause
         elif since is not None:
             self._begin = Position(time=micros(since) if isinstance(since, dt.datetime) else moment_of(since))
 
@@ -199,7 +199,7 @@ class SourceChanges:
         if reading.fault is not None:
             raise reading.fault
         if reading.outcome not in (ReadingOutcome.READ, ReadingOutcome.UNCHANGED):
-            what = f"the Change Lists do not tell all since then: {reading.reason}"
+            what = f"the Change Lists do not have all changes since then: {reading.reason}"
             raise Undetermined(what, code="HW-SYN-11", where=offer.changes_document, rule="DST-C4")
         with context.database.write() as t:  # nobody else works in this copy of nothing
             for change, loc, at, lastmod, length, hash_, kind, encoding, links in t.rows(_TOLD):

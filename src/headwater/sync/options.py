@@ -305,7 +305,7 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
             if one and other:
                 raise UsageFault(told, advice="Leave out one of the two options.")
         if self.sparql is None and (self.sparql_query or self.sparql_authorization):
-            raise UsageFault("a SPARQL endpoint is named by its address for updates", advice="Give it by --sparql.")
+            raise UsageFault("a SPARQL endpoint needs its address for updates", advice="Give it by --sparql.")
         if self.at is not None:
             moment_of(self.at)
 

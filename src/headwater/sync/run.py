@@ -289,12 +289,12 @@ def _run(task: SyncTask, transport: Transport, database: Database, lock: int | N
                 found = _sync_set(context, row, registry.scope_of(row.offer), moment, begins)
             report.sets.append(found)
     if begins and len(begins) == len(rows):
-        what = f"at {report.as_of} there was nothing yet: the source tells of times from"
+        what = f"at {report.as_of} there was nothing yet: the source's lists begin at"
         raise UsageFault(f"{what} {format_micros(min(begins))} on", code="HW-SYN-25", where=task.url)
     if report.takes_nothing:
         documents.warn("DST-S12", "the filters leave out all that is listed: nothing is copied", task.url)
     if _has_stores(options) and not any(one.dataset or one.fault for one in report.sets):
-        documents.warn("TIM-A5", "no set has an RDF dataset: no store follows anything", task.url)
+        documents.warn("TIM-A5", "no set has an RDF dataset: no store is used", task.url)
     registry.conclude()
     report.faults += registry.faults
     with database.read() as t:

@@ -373,12 +373,12 @@ def refused_entries(t: Transaction, set_id: int) -> RefusedEntries:
             allow, skip = (" ".join(f"--{verb}-host {name}" for name in names) for verb in ("allow", "skip"))
             told = (
                 f"{resources}: on {where}, where the source has no documents; {allow} fetches them, {skip} leaves them"
-                " out; until then nothing is deleted for being absent from a list"
+                " out; until then, absence from a list deletes nothing"
             )
         sentences.append(("DST-S12", told, example))
     if skipped:
         entries = f"{skipped:,} entries" if skipped != 1 else "1 entry"
-        told = f"{entries} cannot be used: the list is incomplete, and nothing is deleted by it"
+        told = f"{entries} cannot be used: the list is incomplete, so it deletes nothing"
         sentences.append(("DST-F5", told, None))
     return RefusedEntries(sum(count for count, _ in counts.values()), skipped, tuple(sentences))
 

@@ -36,7 +36,7 @@ progress, and counts as a failed try."""
 _STRONG_AFTER_MICROS = 60 * 1_000_000  # a Last-Modified so long before Date is a strong validator
 _BLOCK = 1 << 20
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})\Z", re.IGNORECASE)
-MISFIT = FetchFailure(FailureKind.PROTOCOL, "the server sends another part than was asked for", passing=True)
+MISFIT = FetchFailure(FailureKind.PROTOCOL, "the server sent another part than requested", passing=True)
 """What came of a request for the rest of a body: another try asks for all of it."""
 
 _STRONG_TAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"\Z')
@@ -73,7 +73,7 @@ class PartialBody:
         try:
             found = os.fstat(descriptor)
             if (found.st_mode & 0o170000) != 0o100000 or found.st_nlink != 1 or found.st_size < self.octets:
-                raise FileNotFoundError(f"not the file that was left: {self.path}")
+                raise FileNotFoundError(f"the partial file was changed: {self.path}")
             os.ftruncate(descriptor, self.octets)
             os.lseek(descriptor, self.octets, os.SEEK_SET)
         except BaseException:

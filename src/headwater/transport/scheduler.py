@@ -92,7 +92,7 @@ _PATIENCE = 5  # so many times the longest wait that is waited for at once a hos
 _REFUSALS = 10  # so often at most, however short the waits are
 _MOST_REFUSALS = 200  # of a host that answers nothing else: then nothing more is asked of it for a while
 _OWN_REFUSALS = 3  # of one request beside others that are answered: from then on they are no wish of the host
-SILENT = FetchFailure(FailureKind.STALLED, "not requested: the host no longer answers, or only to refuse", passing=True)
+SILENT = FetchFailure(FailureKind.STALLED, "not requested: the host is silent, or refuses everything", passing=True)
 _MANY_HOSTS = 1024  # beyond this, what is known of hosts that are not in use is forgotten
 _SITE = re.compile(r"(https?)://(\[[^\]/?#]*\]|[^/?#:@]+)(?::(\d{1,5})?)?(?=[/?#]|\Z)", re.IGNORECASE)
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))

@@ -88,7 +88,7 @@ class EmbeddedStore:
             position = position_of({q.predicate.value: getattr(q.object, "value", str(q.object)) for q in found})
             if position is None and next(iter(store), None) is not None:
                 where = str(self._folder)
-                raise StoreFault("the store holds what no `sync` has loaded", code="HW-TRI-02", where=where)
+                raise StoreFault("the store has content that no `sync` loaded", code="HW-TRI-02", where=where)
         return StoreState(position)
 
     def count(self) -> int:

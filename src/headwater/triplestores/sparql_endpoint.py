@@ -101,7 +101,7 @@ class SparqlEndpoint:
         answer = self._transport.one(_post(self._update, "application/sparql-update", text, "*/*"))
         _check(answer)
         if b"<html" in answer.body[:1000].lower():
-            raise StoreFault("a page is answered to an update", code="HW-SPQ-04", where=self._update)
+            raise StoreFault("the answer to an update is a web page", code="HW-SPQ-04", where=self._update)
 
     def rows(self, query: str) -> Iterator[Row]:
         """The rows of a SELECT query, as they come; each term as in N-Triples, but perhaps in another form."""
@@ -133,7 +133,7 @@ class SparqlEndpoint:
 def _post(url: str, media_type: str, text: str, accept: str) -> Fetch:
     """A request that follows no redirect, so that credentials go to the endpoint alone."""
     headers = (("Content-Type", f"{media_type}; charset=utf-8"), ("Accept", accept))
-    no_redirect: Callable[[str], str] = lambda _target: "no redirect of an endpoint is followed"  # noqa: E731
+    no_redirect: Callable[[str], str] = lambda _target: "Headwater follows no redirect of an endpoint"  # noqa: E731
     return Fetch(url, headers, "POST", text.encode(), max_octets=1 << 62, objection=no_redirect)
 
 

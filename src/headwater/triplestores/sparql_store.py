@@ -194,7 +194,7 @@ class SparqlStore:
     def _check_noted(self, graphs: set[str]) -> None:
         """Raises StoreFault where graphs are not noted as this dataset's: they would be taken for another's."""
         if not graphs <= self._graphs():
-            raise self._undone("the graphs of the dataset are not noted after an update")
+            raise self._undone("the endpoint lacks the note of graphs after an update")
 
     def _check(self, graphs: set[str]) -> None:
         """Raises StoreFault where a graph belongs to another dataset, or holds something that nobody has noted."""
@@ -254,13 +254,13 @@ class SparqlStore:
         old = f"{self._without(_UNDER_WAY)};\n{self._without(_BATCH)}"
         self._update(f"{old};\n{self._with(_UNDER_WAY, under_way)};\n{more}")
         if self.state().under_way != under_way:
-            raise self._undone("what is under way is not noted after an update")
+            raise self._undone("the endpoint lacks the note of progress after an update")
 
     def _send(self, operation: str, batch: list[bytes], mark: str) -> None:
         data = as_data(operation, batch, self._default.encode()).decode()
         self._update(f"{data}{self._without(_BATCH)};\n{self._with(_BATCH, mark)}")
         if self.state().batch != mark:
-            raise self._undone("an update was answered as done, and is not")
+            raise self._undone("the endpoint confirmed an update that it did not make")
 
     def _send_batch(self, operation: str, batch: list[bytes], mark: str, done: int) -> int:
         """Send statements that follow on `done` others of this mark; how many there are by then.

@@ -39,7 +39,7 @@ class BatchVersions(msgspec.Struct, kw_only=True):
         for path, error, _digest in self.lost:
             warn(path, f"this file is not kept as a version: {why_not_kept(error)}")
         for digest in lost:
-            warn(digest.encode(), "the octets with this SHA-256 are not kept")
+            warn(digest.encode(), "the content with this SHA-256 is not kept")
         return {*lost, *(digest for _path, _error, digest in self.lost)}
 
 

@@ -349,7 +349,7 @@ class VersionIntake:
                 name, data = of, (self._aside / of).read_bytes()
             octets = data[int(start) : int(start) + one.octets]
             if len(octets) != one.octets:
-                raise OSError(errno.EIO, "octets that were set aside are not there")
+                raise OSError(errno.EIO, "content that was set aside is missing")
             yield bytes.fromhex(one.digest), now_us, one.octets, octets
 
     def remove(self, names: Iterable[str]) -> None:

@@ -67,7 +67,7 @@ def read_document(source: object, kind: str | None = None, stored_at: object = N
         inner = (one.values() if isinstance(one, dict) else one for one in level)
         level = [value for values in inner for value in values if isinstance(value, dict | list)]
     if level:
-        raise BadDocument("a document of too many levels")
+        raise BadDocument("the document has too many levels")
     remarks: list[str] = []
     name = source.get("resource_set")
     if name is not None and not isinstance(name, str):
@@ -100,7 +100,7 @@ def _change_document(
     source: dict[str, Any], name: str | None, location: Location, stored: dt.datetime | None, remarks: list[str]
 ) -> ChangeDocument:
     if (value := source.get("change")) is None:
-        raise BadDocument("a change document without change: created, updated or deleted", rule="DIT-06")
+        raise BadDocument("the change document lacks `change`: created, updated or deleted", rule="DIT-06")
     try:
         change = ChangeKind(str(value).strip().lower())
     except ValueError:
@@ -173,7 +173,7 @@ def _length(value: object, remarks: list[str]) -> int | None:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LONGEST_LENGTH:
         return value
-    remarks.append(f"length is no number of octets: {value!a:.40}")
+    remarks.append(f"length is not a number of bytes: {value!a:.40}")
     return None
 
 
@@ -192,7 +192,7 @@ def _digests(items: Iterable[str], remarks: list[str]) -> str | None:
         elif (other := _OTHER_DIGEST(item.lower())) and other[1] not in HEX_LENGTH:
             found.setdefault(other[1], other[0])
         else:
-            remarks.append(f"md5 is no digest: {item!a:.80}")
+            remarks.append(f"md5 is not a digest: {item!a:.80}")
     return " ".join(found.values()) or None
 
 
@@ -219,7 +219,7 @@ def _links(value: object, remarks: list[str]) -> tuple[UnresolvedLink, ...]:
         try:
             href = _location(item.get("href"))
         except BadDocument:
-            remarks.append(f"a link without href: {item!a:.80}")
+            remarks.append(f"this link has no href: {item!a:.80}")
             continue
         described, pri = _metadata(item, remarks), item.get("pri")
         link = Link(

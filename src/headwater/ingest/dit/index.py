@@ -121,7 +121,7 @@ class Index:
                 count, uuid = int(settings["number_of_shards"]), str(settings["uuid"])
             except (KeyError, TypeError, ValueError) as cause:
                 raise SourceFault(
-                    "the settings of an index say neither uuid nor shards", code="HW-ING-47", where=index
+                    "the settings of an index have neither uuid nor shards", code="HW-ING-47", where=index
                 ) from cause
             field, pause = _set_field(told), _seconds(settings.get("refresh_interval"))
             found += [Shard(index, uuid, number, field, pause) for number in range(count)]
@@ -179,11 +179,11 @@ class Index:
         answer = _decoded(text)
         hits = answer.get("hits")
         if answer.get("timed_out") or not isinstance(hits, dict) or not isinstance(hits.get("hits"), list):
-            raise SourceFault("a search that was not answered as a whole", code="HW-ING-47")
+            raise SourceFault("the server answered only a part of a search", code="HW-ING-47")
         found = []
         for hit in hits["hits"]:
             if not isinstance(hit, dict) or not isinstance(number := hit.get("_seq_no"), int):
-                raise SourceFault("a document without the number of its operation", code="HW-ING-47")
+                raise SourceFault("a document lacks the number of its operation", code="HW-ING-47")
             one = Unwrapper().push(hit)[0] if "_source" in hit else Wrapped(None)
             found.append(msgspec.structs.replace(one, number=number))
         return found
@@ -250,7 +250,7 @@ def index_credentials(environment: Mapping[str, str], texts: Iterable[str]) -> C
     servers = {place.nodes for place in places if place.credentials.password is None}
     if found != NOBODY and len(servers) > 1:
         raise UsageFault(
-            "HEADWATER_INDEX_USER, _PASSWORD and _API_KEY are for one server, and the indexes are on several",
+            "HEADWATER_INDEX_USER, _PASSWORD and _API_KEY fit one server, but the indexes are on several",
             code="HW-ING-46",
             advice="Write user:password@ into the addresses of the indexes, in a file that only the source may read.",
         )

@@ -94,9 +94,9 @@ class Fate(Enum):
     """What became of one document."""
 
     RECORDED = "recorded"
-    UNCHANGED = "says what is known already"
+    UNCHANGED = "repeats what is already known"
     DUPLICATE = "the same change was taken before"
-    SUPERSEDED = "something newer was taken before"
+    SUPERSEDED = "a newer document was taken before"
     MERGED = "documents of different locations are one resource (DIT-A9)"
     UNKNOWN = "the set does not hold the resource"
 

@@ -107,7 +107,7 @@ def _shallow(text: str) -> str:
                 start = token.end()
             depth -= 1
     if depth:
-        raise ValueError("brackets without their partners")
+        raise ValueError("unbalanced brackets")
     return "".join((*parts, text[start:]))
 
 
@@ -165,7 +165,7 @@ class Unwrapper:
         if not isinstance(value, dict) or (name := _action(value)) is None:
             return _found(value)
         if name == "delete":  # what has gone is told by a change document (DIT-02)
-            raise BadDocument("a bulk deletion says nothing of a resource; a deletion is a change document")
+            raise BadDocument("a bulk deletion is not supported: send a change document")
         self._action = value
         return []
 
@@ -177,7 +177,7 @@ class Unwrapper:
         """The end has come. Raises BadDocument when an action line has nothing to act on."""
         if self._action is not None:
             self._action = None
-            raise BadDocument("a bulk action without its document")
+            raise BadDocument("a bulk action lacks its document")
 
 
 def _found(value: object) -> list[Wrapped]:

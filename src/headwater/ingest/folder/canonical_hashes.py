@@ -47,7 +47,7 @@ class DocumentHashes:
             self._refused(path, fault.what)
             return metadata
         if digest == EMPTY_DATASET:
-            self._refused(path, "it says nothing, as many other files do")
+            self._refused(path, "it has no statements")
             return metadata
         if self._settings.replaces:
             metadata = msgspec.structs.replace(metadata, hash=None, length=None)

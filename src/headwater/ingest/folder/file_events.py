@@ -158,7 +158,7 @@ class EventBuilder:
             return one.path, self.folder.algorithms, place and os.path.join(place, path_of(one.uri)), one.rewritten
 
         def refused(path: bytes, why: str) -> None:
-            self.warn("HW-ING-24", f"it is stated without a canonical hash: {why}", path)
+            self.warn("HW-ING-24", f"it is published without a canonical hash: {why}", path)
 
         with ExitStack() as stack:
             if self.folder.canonical is not None:
@@ -249,7 +249,7 @@ class EventBuilder:
             result.unreadable.add(one.uri, 1)
             self.warn(*unreadable(one.path, os.strerror(error)))
         elif outcome == hashing.UNFINISHED:
-            text = "is being written: it is left as it is until it is closed, or has been at rest for a while"
+            text = "somebody is writing it: Headwater waits until it is closed, or unchanged for a while"
             self.warn("HW-ING-22", text, one.path)
         elif outcome == hashing.CHANGED:
             self.warn("HW-ING-22", "changed while it was read: it is read again", one.path)
@@ -259,7 +259,7 @@ class EventBuilder:
 
 def unreadable(path: bytes, error: str) -> tuple[str, str, bytes]:
     """The remark on a file or folder that cannot be looked at."""
-    return "HW-ING-20", f"cannot be read ({error}): what is published of it stays", path
+    return "HW-ING-20", f"cannot be read ({error}): its published state stays", path
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:

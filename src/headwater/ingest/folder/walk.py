@@ -289,12 +289,12 @@ class Walk:
         if stat.S_ISDIR(found.st_mode):
             return False
         if is_reserved(os.path.basename(path)):
-            text = "the name .headwater, in any spelling, is for the state of Headwater commands: left out"
+            text = "left out: the name .headwater, in any spelling, is for the state of Headwater commands"
             self._warn("HW-ING-15", text, path)
             return True
         if path not in self._avoid and (found.st_dev, found.st_ino) not in self._own:
             return False
-        text = "a file that this source needs itself (configuration, tokens, catalog) is left out"
+        text = "left out: the source itself needs this file (configuration, tokens, catalog)"
         self._warn("HW-ING-17", text, path)
         return True
 
@@ -344,7 +344,7 @@ class Walk:
                 if real is None:
                     return
                 if any(frame.path == real for frame in frames) or links > LINK_DEPTH:
-                    text = "a link that leads back into the folders above it is not followed"
+                    text = "Headwater does not follow a link to a folder above it"
                     self._warn("HW-ING-12", text, path)
                     return
                 if self._is_ours(real):
@@ -412,7 +412,7 @@ class Walk:
 
     def _failed(self, uri: str, path: bytes, cause: OSError) -> Iterator[UnreadableEntry]:
         if cause.errno == errno.ELOOP:
-            self._warn("HW-ING-12", "a link that leads to itself is not followed", path)
+            self._warn("HW-ING-12", "Headwater does not follow a link that leads to itself", path)
         elif cause.errno not in _GONE:
             yield UnreadableEntry(uri, path, cause.strerror or str(cause))
 

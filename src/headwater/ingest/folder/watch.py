@@ -57,7 +57,7 @@ def hints(
     """
     base = os.path.realpath(root)
     if not _HAS_INOTIFY:
-        raise CannotWatch("this system has no inotify: the folder is scanned now and then", where=os.fsdecode(root))
+        raise CannotWatch("no inotify here: Headwater scans the folder at intervals", where=os.fsdecode(root))
     identity, hinted_at, seconds = _identity(root), 0.0, 0.0  # the first says that watching has begun
     is_first = True
     try:
@@ -169,7 +169,7 @@ class FolderWatch:
 
     def _take(self, number: int, mask: int, name: bytes, found: set[bytes]) -> None:
         if mask & _OVERFLOW:
-            what = "there were more changes at once than the system keeps: the folder is watched anew"
+            what = "there were more changes than the system can report: Headwater watches the folder again"
             raise CannotWatch(what, where=os.fsdecode(self._base))
         above = self._paths.get(number)
         if above is None:  # told before its watch was ended

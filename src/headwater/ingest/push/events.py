@@ -89,7 +89,7 @@ def read_announcement(line: bytes, locations: Locations) -> tuple[ChangeKind | N
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
         raise BadEvent(_complaint(str(cause))[:300]) from cause
     if (told.uri is None) == (told.path is None):
-        raise BadEvent("one of uri and path names the resource")
+        raise BadEvent("name the resource by either uri or path")
     uri = locations.url(told.uri) if told.uri is not None else locations.relative_path(told.path or "")
     if told.change is ChangeKind.DELETED:
         return told.change, Draft(uri=uri, metadata=None, statements=())

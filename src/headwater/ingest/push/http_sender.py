@@ -31,7 +31,7 @@ _PAUSES: Final = Backoff(first=1.0, longest=30.0)
 """… after these pauses, unless the server names another one."""
 ANSWER_SECONDS: Final = 120
 _SMALL: Final = 1_024
-_CERTIFICATE: Final = "Name the server as its certificate does; the file of an authority of your own by --ca."
+_CERTIFICATE: Final = "Use the server's name as in its certificate. For your own authority, add --ca FILE."
 _AGAIN: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _UNDER_WAY: Final = b"HW-ING-53"
 
@@ -79,9 +79,9 @@ class Sender:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise UsageFault("not the address of a server", code="HW-ING-57", where=url[:200])
         if not token.isascii() or not token.isprintable() or not token or " " in token:
-            raise UsageFault("the token is none", advice="Give the token of the set by --token or HEADWATER_TOKEN.")
+            raise UsageFault("this is not a token", advice="Give the token of the set by --token or HEADWATER_TOKEN.")
         if proxy is not None and urlsplit(proxy if "://" in proxy else f"http://{proxy}").scheme != "http":
-            raise UsageFault("what is announced goes by a proxy that is named as http://HOST:PORT")
+            raise UsageFault("records need a proxy named as http://HOST:PORT")
         self._transport: Transport | None = None
         self._number = 0
 
@@ -97,7 +97,7 @@ class Sender:
             results = from_json(reply.body, _Answer).results
             taken = [msgspec.structs.replace(one, line=lines[one.line - 1].number) for one in results]
         except (msgspec.DecodeError, IndexError) as cause:
-            raise Unanswered("the answer is none of a server for announcements", where=self.server.url) from cause
+            raise Unanswered("the answer is not that of a Headwater server", where=self.server.url) from cause
         too_long = [refusal(one.number, LineTooLong("the line is too long")) for one in lines if one.text is None]
         return sorted(taken + too_long, key=lambda one: one.line)
 
@@ -133,7 +133,7 @@ class Sender:
             asked = reply.retry_after_seconds
             wait = _PAUSES.seconds(failures, random.random()) if asked is None else asked
             if time.monotonic() + wait > until:
-                raise Unanswered(f"a batch was not taken: {said}", where=where)
+                raise Unanswered(f"the server did not accept a batch: {said}", where=where)
             self.listener(Notice(Unanswered.code, f"{said}; trying again in {wait:.0f} s", where))
             self.close()  # the next try is by another connection, which remembers nothing of this one
             self.sleep(wait)

@@ -64,9 +64,9 @@ class Locations:
         uri = self.link(text)
         parts = split(text.strip())
         if (parts.scheme or "").lower() not in ("http", "https"):
-            what = "is neither http nor https, which no destination fetches"
+            what = "is neither http nor https, so nobody can fetch it"
         elif not is_connectable(parts.scheme or "", parts.authority or ""):
-            what = "has a host or port that nobody can connect to"
+            what = "has an impossible host or port"
         else:
             return uri
         raise BadLocation(f"an address that {what}: {text[:200]!a}", rule="DST-S12")
@@ -95,7 +95,7 @@ class Locations:
         """The catalog's URI of a file below the root."""
         _check(text)
         if self._root is None:
-            raise BadLocation("an absolute path, and no resource_root that it could be below", rule="DIT-A10")
+            raise BadLocation("an absolute path needs the set's resource_root", rule="DIT-A10")
         segments, count = _segments(text), len(self._root)
         _refuse_names(segments, text)
         if not text.startswith("/") or segments[:count] != self._root or len(segments) <= count:
@@ -112,7 +112,7 @@ class Locations:
         except UnicodeEncodeError as cause:
             raise BadLocation(f"a path that is no text: {text[:200]!a}", rule="DIT-A10") from cause
         if not self.prefix:
-            raise BadLocation("a path, and no URL prefix that it could be below", rule="DIT-07")
+            raise BadLocation("a path needs a URL prefix", rule="DIT-07")
         if not relative.strip("/"):
             raise BadLocation("a path that names nothing", rule="DIT-A10")
         return relative if _is_canonical(relative) else self.prefix + relative

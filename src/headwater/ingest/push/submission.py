@@ -53,7 +53,7 @@ class Lines:
         for block in _sent(self._inflater.finish()):
             yield from self._take(block)
         if self._inflater.has_trailing:
-            raise UsageFault("something other than gzip follows the gzip form", code="HW-ING-55")
+            raise UsageFault("other data follows the gzip data", code="HW-ING-55")
         if self._rest or self._too_long:
             yield from self._line(bytes(self._rest))
 

@@ -118,7 +118,7 @@ class Hub:
             objections = await self._client.objections_to([request.callback], asker)
             for callback, objection in objections.items():  # no word of ours could reach it (WS-H-17)
                 self._context.on_topic_fault(callback, objection.text)
-                why = f"{objection.public_text}, and this hub asks no such address"
+                why = f"{objection.public_text}, and this hub calls no such address"
                 return RequestRefusal(403, f"hub.callback cannot be used: {why}")
             now = monotonic_unix_time()
             self.verifications.add(await self._writer.write(lambda tx: self.store.ask(tx, request, now, asker)))
@@ -177,7 +177,7 @@ class Hub:
                 return RequestRefusal(403, found.public_text or found.text)
             if tries < _TRIES - 1:
                 await asyncio.sleep(_TRY_SECONDS)
-        return RequestRefusal(403, "the topic has other content than this: use a token, or hand in what it has")
+        return RequestRefusal(403, "the topic has other content: use a token, or send the topic's content")
 
     async def _distribute(self, payload: Payload, *, once: bool) -> None:
         now = monotonic_unix_time()

@@ -111,7 +111,7 @@ def lease_bounds(text: str) -> tuple[int, int]:
     """The least and the greatest lease of `300..864000`. Raises UsageFault."""
     least, dots, most = text.partition("..")
     if not (dots and least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most) <= 10**9):
-        raise UsageFault(f"no bounds of a lease: {text!r}", code="HW-HUB-01")
+        raise UsageFault(f"not the bounds of a lease: {text!r}", code="HW-HUB-01")
     return int(least), int(most)
 
 
@@ -332,7 +332,7 @@ def objection_to_url(url: str) -> str | None:
     if "@" in parts.authority:
         return "it has a user or a password"
     if not uris.is_connectable(parts.scheme or "", parts.authority):
-        return "its host or port cannot be connected to"
+        return "its host or port is impossible"
     return None
 
 

@@ -74,7 +74,7 @@ async def fetch_topic(
             return judge(answer)
         target = uris.resolve(url, answer.headers["location"])
         if why := objection_to_redirect(url, target):
-            return TopicFault(f"the topic redirects to where nobody can follow: {why}")
+            return TopicFault(f"the topic redirects to an address that cannot be used: {why}")
         url = target
     return TopicFault("the topic redirects too often")
 

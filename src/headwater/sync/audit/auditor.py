@@ -129,14 +129,14 @@ class _Audit:
         report.sets += self._not_offered([row for row in gone if row.id in meant], found)
         report.requests = self.documents.requests
         for where, what in found.detours.items():
-            self.documents.warn("DST-F4", f"{what}; another way was taken, which may not lead to all sets", where)
+            self.documents.warn("DST-F4", f"{what}; Headwater took another way, which may not lead to all sets", where)
         judge_copy(report, whole=not found.faults and not found.detours)
         return report
 
     def _by_record(self, report: AuditReport, known: list[SetRow], source: str | None) -> AuditReport:
         """Compare with what the copy has recorded of the files that it has placed."""
         if not known or self.moment is not None:
-            what = "its own record is of the present" if known else "this folder is no copy"
+            what = "its own record is of the present" if known else "this folder is not a copy"
             raise UsageFault(what, code="HW-SYN-20", where=str(self.root))
         report.source, report.local = source or "", True
         for row in pick(known, self.options.sets, str(self.root)) if self.options.sets else known:
@@ -158,7 +158,7 @@ class _Audit:
             skip_hosts=(*chosen.skip_hosts, *options.skip_hosts),
         )
         if self.moment is not None and chosen.by_links:
-            what = "what was chosen by metadata or by media types is compared with the present alone"
+            what = "a choice by metadata or media types can only be compared with the present"
             raise UsageFault(what, where=str(self.root), advice="Leave out --at.")
         scope = offered_scope(self.documents.moved, (self.url or "", final), chosen, row.offer)
         lists = DumpLists(self.documents)

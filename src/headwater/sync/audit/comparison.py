@@ -356,7 +356,7 @@ class SetComparison:
             self._doubts.append(evidence.lack())
         if filled.doubtful:
             which = "1 resource was" if filled.doubtful == 1 else f"{filled.doubtful:,} resources were"
-            self._doubts.append(f"no list tells whether {which} there at {self._result.at}, and in which state")
+            self._doubts.append(f"no list says whether {which} there at {self._result.at}, and in which state")
 
     def _paths(self, t: Transaction) -> PathConflicts:
         """The names of the set: with the base that it has, was asked for, that fits the files, or of a first run."""

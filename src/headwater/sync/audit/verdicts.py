@@ -120,9 +120,9 @@ def difference(verdict: str, expected: ExpectedFile, found: FoundFile | None) ->
     listed = digests_of(expected.hash)
     held = {digest.algorithm: str(digest) for digest in digests_of(found.digests)}
     other = [one for one in listed or digests_of(expected.digest) if held.get(one.algorithm, str(one)) != str(one)]
-    reason = "another length or time than is listed"
+    reason = "length or time differs from the list"
     if expected.undone and not listed:
-        reason = "its last change was not done, and no hash that can be computed is listed"
+        reason = "its last change is missing here, and the list has no usable hash"
     elif other:
         reason = "" if listed else "not the file that was placed"
     return reason, *((str(other[0]), held[other[0].algorithm]) if other else (None, None))
@@ -167,13 +167,13 @@ def judge_set(result: SetAudit, doubts: list[str]) -> None:
     elif certain > 0:
         result.verdict = NOT_IN_SYNC
         if certain == result.held_back:
-            result.reason = "something is held back until somebody consents; nothing else is wrong"
+            result.reason = "only deletions or updates wait for consent"
     elif uncertain:
-        result.reason = f"nobody can say whether all is as listed: {', '.join(uncertain)}"
+        result.reason = f"it is uncertain whether all is as listed: {', '.join(uncertain)}"
     elif result.changed_during_audit:
         result.reason = "the source changed during the audit"
     elif result.unverifiable and not (result.same or result.behind):
-        result.reason = "nothing is there by which any file could be compared"
+        result.reason = "no file can be compared"
     else:
         result.verdict = IN_SYNC
         if result.unverifiable:

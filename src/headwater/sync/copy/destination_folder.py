@@ -213,7 +213,7 @@ def readable_state(home: DestinationFolder) -> Iterator[Database]:
 
 def _is_copy(home: DestinationFolder) -> None:
     if not (home.folder / "state.sqlite").is_file():
-        raise UsageFault("this folder is no copy", code="HW-SYN-20", where=str(home.root))
+        raise UsageFault("this folder is not a copy", code="HW-SYN-20", where=str(home.root))
 
 
 @contextlib.contextmanager

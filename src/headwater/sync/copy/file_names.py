@@ -46,7 +46,7 @@ def base_folder(text: str) -> str:
         raise UsageFault(
             "a base must be an absolute http or https URI, without query and fragment",
             where=text,
-            advice="Give the URI of the folder below which the resources lie, as https://example.org/files/.",
+            advice="Give the URI of the folder above the resources, such as https://example.org/files/.",
         )
     return normalise(text if text.endswith("/") else f"{text}/")
 

@@ -30,7 +30,7 @@ from headwater.files.folder_marks import STATE_FOLDER, leads_inside
 _OPEN_FOLDERS = 200
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LEADS_OUT = "the path leads out of the copy, or into its state: something else has changed the state"
+_LEADS_OUT = "the path leads out of the copy, or into its state: another program changed the state"
 _PROBE = "folds-\u00e9"
 _NO_NAME = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
 _IN_THE_WAY = _NO_NAME | {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP}

@@ -34,7 +34,7 @@ def shortfall(promised: IndexedList, document: Document, parts: Sequence[Indexed
         return WrongDocument("the archived list is open", where=own.uri, rule="RS-ARC-26")
     is_late = own.from_ is None or promised.from_ is None or own.from_ > promised.from_
     if is_late or (own.until is not None and promised.until is not None and own.until < promised.until):
-        return WrongDocument("the archived list tells of less than its archive says", where=own.uri, rule="RS-ARC-27")
+        return WrongDocument("the archived list covers less than its archive says", where=own.uri, rule="RS-ARC-27")
     if document.kind is not Kind.CHANGE_LIST_INDEX or promised.from_ is None or promised.until is None:
         return None
     if ToldPeriods.of_lists(parts).hole(promised.from_ - 1, promised.until - 1) is not None:
@@ -170,7 +170,7 @@ def _read(
     consumer = _Entries(uri)
     read = documents.read(uri, consumer, objection=objection)
     if not isinstance(read, DocumentRead):
-        raise Unreachable("what is offered is not there", where=uri, rule="DST-F1")
+        raise Unreachable("the offered document is missing", where=uri, rule="DST-F1")
     found = RULES[read.document.kind].capability
     if found != capability:
         wrong = _ArchivedDocument if found is not None and capability == f"{found}-archive" else WrongDocument

@@ -168,7 +168,7 @@ class ChangeListReader:
         """Read the document behind `uri`, list or index, of which an index says `part`; False when another way must be
         tried."""
         self._visited.add(uri)
-        found = self._fetch(uri, "the Change List is gone" if part is None else f"{uri} is in the index, and missing")
+        found = self._fetch(uri, "the Change List is gone" if part is None else f"{uri} is in the index, but missing")
         if found is None:
             if part is not None:
                 self._visited.discard(uri)  # who comes by it again has not read it
@@ -246,7 +246,7 @@ class ChangeListReader:
     def _broken(self, uri: str, fault: SourceFault) -> bool:
         return self._end(ReadingOutcome.BROKEN, f"{uri}: {fault.what}", fault)
 
-    def _gap(self, earliest: int | None, reason: str = "the oldest Change List begins after the position") -> bool:
+    def _gap(self, earliest: int | None, reason: str = "the oldest Change List begins after the last run") -> bool:
         self._reading.earliest = earliest
         return self._end(ReadingOutcome.GAP, reason)
 
@@ -308,7 +308,7 @@ class ChangeListReader:
         reading, reach, done_until = self._reading, self._reading.position.reach, self._start.done_until
         chosen = touching(parts, -NEVER if done_until is None else done_until, NEVER)
         earliest = min((part.from_ for part in parts if part.from_ is not None), default=from_)
-        left_out = "the Change Lists leave out changes after the position"
+        left_out = "the Change Lists lack changes after the last run"
         if leaves_gap(chosen, from_, reach):
             return self._gap(earliest, left_out)
         reading.outcome = ReadingOutcome.READ
@@ -382,7 +382,7 @@ class ChangeListReader:
             odd = "1 change has" if order.odd_count == 1 else f"{order.odd_count:,} changes have"
             self._documents.warn("DST-C9", f"{odd} a time that cannot be right", answer.final)
         if until is not None and not is_closed:
-            self._documents.warn("DST-C7", "`until` lies in the future, or before what the list tells", answer.final)
+            self._documents.warn("DST-C7", "`until` is in the future, or before the list's changes", answer.final)
         if staged.rows:
             with self._database.write() as t:
                 staged.mark(t, intervals, set(pending))

@@ -314,9 +314,9 @@ class Break(Enum):
 
     EARLIER = "the Change List begins earlier than before"
     LATER = "a Change List begins later than it did"
-    REWRITTEN = "what was read of the Change List is not there any more"
-    LAST = "the Change Lists do not have the changes any more that were done last"
-    FALLEN = "the times of the Change List fall"
+    REWRITTEN = "earlier entries of the Change List are gone"
+    LAST = "the Change Lists no longer have the last changes of this copy"
+    FALLEN = "the times in the Change List go back"
 
 
 class ChangeListFingerprint:

@@ -274,7 +274,7 @@ class ResourceListReader(msgspec.Struct, frozen=True):
         stated = {one for one in times if one is not None}
         claimed = claims[1:] if None not in claims[1:] else claims  # the index itself is of no resource
         if len(stated) > 1:
-            documents.warn("AMB-95", "index and components state different `at`: the earliest counts", index.uri)
+            documents.warn("AMB-95", "index and components have different `at`: the earliest counts", index.uri)
         return self._finish(
             ResourceListRead(
                 uri=index.uri,
@@ -314,7 +314,7 @@ class ResourceListReader(msgspec.Struct, frozen=True):
             if doubled:
                 what = "1 entry lists a URI" if doubled == 1 else f"{doubled:,} entries list URIs"
                 self.context.documents.warn(
-                    "AMB-89", f"{what} that a later one lists again, which counts", snapshot.uri
+                    "AMB-89", f"{what} that a later entry repeats: the later one counts", snapshot.uri
                 )
                 t.run(
                     "DELETE FROM temp.listed WHERE EXISTS"

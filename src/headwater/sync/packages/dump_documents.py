@@ -110,7 +110,7 @@ def fetch_package(
         other = f"its {digest.algorithm} is {found}, listed is {digest.hex}"
     if other:
         remove_package(path)
-        raise OtherPackage(f"a package is not the one listed: {other}", where=uri, rule="DST-P1")
+        raise OtherPackage(f"a package differs from the list: {other}", where=uri, rule="DST-P1")
     return path
 
 

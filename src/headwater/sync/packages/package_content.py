@@ -118,7 +118,7 @@ class PackageContent:
             missing, undeclared = package.missing_count, len(package.undeclared())
             if missing or undeclared:
                 said = f"{missing:,} members that its manifest names are missing, {undeclared:,} are in no entry of it"
-                warn("DST-P4", f"a package is not what its manifest says: {said}", listed.loc)
+                warn("DST-P4", f"a package differs from its manifest: {said}", listed.loc)
 
     def _read_manifest(self, uris: EntryFilter) -> None:
         octets = 0
@@ -174,7 +174,7 @@ class PackageContent:
         if block.works:
             yield block
         if self._unverifiable and self._listed is not None and strongest_of(self._listed.hash) is None:
-            said = f"neither {self._unverifiable:,} resources nor their package have a hash: its CRCs verify them"
+            said = f"neither {self._unverifiable:,} resources nor their package have a hash: only CRCs verify them"
             self._warn("DST-P1", said, self._listed.loc)
 
     def _file(self, work: Work, largest: int) -> MemberFile | None:

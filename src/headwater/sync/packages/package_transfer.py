@@ -226,7 +226,7 @@ class PackageTransfer:
         try:
             packages, _ = read_whole(self._context.documents, uri, _DUMPS[kind], self._scope.objection)
         except SourceFault as fault:
-            self._warn(fault.rule or fault.code, f"a dump is passed over: {fault.what}", fault.where or uri)
+            self._warn(fault.rule or fault.code, f"Headwater skips a dump: {fault.what}", fault.where or uri)
             return None
         lengths = [package.length for package in packages if package.length is not None]
         groups: list[tuple[list[Entry], int | None, Demand]] = []

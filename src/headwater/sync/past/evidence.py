@@ -336,7 +336,7 @@ class Evidence:
             self._cannot_read("a list", uri, fault)
             return
         if not isinstance(read, ResourceListRead):
-            context.documents.warn("DST-A7", "this is no Resource List that can be read: it is passed over", uri)
+            context.documents.warn("DST-A7", "Headwater skips this document: it is not a readable Resource List", uri)
             return
         self.skipped += read.skipped
         with context.database.write() as t:
@@ -375,7 +375,7 @@ class Evidence:
             self._cannot_read("a Change List", uri, fault)
             return []
         if not isinstance(answer, DocumentRead):
-            documents.warn("DST-C5", "a Change List that is named is not there", uri)
+            documents.warn("DST-C5", "a listed Change List is missing", uri)
             self.unread.append(uri)
         elif answer.document.kind is Kind.CHANGE_LIST_INDEX and depth < DEEPEST_INDEX:
             return staged.parts

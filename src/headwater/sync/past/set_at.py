@@ -136,9 +136,9 @@ class _VersionApplier(Applier):
         at = format_micros(self._evidence.moment)
         doubt = None
         if row.state == UNKNOWN:
-            doubt = f"no list tells whether it was there at {at}"
+            doubt = f"no list says whether it was there at {at}"
         elif row.state == EXISTED:
-            doubt = f"no list tells in which state it was at {at}"
+            doubt = f"no list says in which state it was at {at}"
         asked_at = moment = self._evidence.moment
         if row.has_rested and self._evidence.coverage.tells(second_before(moment), moment):
             asked_at = second_before(moment)
@@ -166,7 +166,7 @@ def mark_copy(t: Transaction, moment: int, where: str) -> None:
     """Remember of which moment the copy is. Raises UsageFault where it is of the present, or of another."""
     known = fact(t, AS_OF)
     if known is None and t.one(_IN_USE) is not None:
-        what = f"the folder is a copy that follows the source, and is not turned into one of {format_micros(moment)}"
+        what = f"the folder is a copy that follows the source, not one of {format_micros(moment)}"
         raise UsageFault(what, code="HW-SYN-26", where=where)
     if known is not None and int(known) != moment:
         what = f"the folder is a copy of {format_micros(int(known))}, not of {format_micros(moment)}"

@@ -34,9 +34,7 @@ _SITEMAPS = (Kind.SITEMAP, Kind.SITEMAP_INDEX)
 _DESCRIPTIONS = (Kind.SOURCE_DESCRIPTION, Kind.SOURCE_DESCRIPTION_INDEX)
 
 _CAPABILITY_LIST = "capabilitylist"
-_BROKEN_SETS = (
-    "`headwater inspect` of this address says what is wrong with it; the operator of the source has to mend it."
-)
+_BROKEN_SETS = "`headwater inspect URL` shows what is wrong. The source's operator must fix it."
 
 
 class DiscoveredSets(msgspec.Struct, kw_only=True):
@@ -164,7 +162,7 @@ class Discovery:
         for place in chain(own, (origin + WELL_KNOWN,), self._robots_sitemaps(origin)):
             if (probe := self._look(place)) is not None:
                 if not is_whole and place not in own and probe.document is not None:  # it may be more than was meant
-                    self.documents.warn("DST-A2", f"{url} leads to nothing: what its host offers is taken", probe.uri)
+                    self.documents.warn("DST-A2", f"{url} leads to nothing: Headwater asks its host", probe.uri)
                 yield probe
         if not url.endswith("/") or (self._faults and all(isinstance(fault, Unreachable) for fault in self._faults)):
             return  # or nobody answers there at all
@@ -266,7 +264,7 @@ class Discovery:
                 if uri not in unread:
                     yield from (msgspec.structs.replace(one, name=name) for one in self._listed_at(uri, above[uri]))
                 elif self._entry(uri) is not None:
-                    self.found.faults.append((uri, "it is no Capability List any more"))
+                    self.found.faults.append((uri, "it is no longer a Capability List"))
             return
         if own is not None:
             yield from self._offer(own, description.uri)
@@ -306,7 +304,7 @@ class Discovery:
                     self._visited.discard(form)
                     listed.setdefault(form, (entry.loc, above.uri))
         if too_many:
-            self.documents.warn("RS-SD-05", "more sets than the limit; the others are not read", above.final)
+            self.documents.warn("RS-SD-05", "more sets than the limit; the others stay unread", above.final)
         return listed
 
     def _sets_of(self, listed: Mapping[str, tuple[str, str]], depth: int = 0) -> Iterator[Offer]:
@@ -391,7 +389,7 @@ class Discovery:
                 break
             above = target.document
         if "up" not in {link.rel for link in document.links}:
-            self.documents.warn("RS-NAV-01", "no `up` link: the document is used alone", probe.final)
+            self.documents.warn("RS-NAV-01", "no `up` link: Headwater uses only this document", probe.final)
         index = document.link("index")
         uri = index.href if index is not None else probe.uri
         if (capability := RULES[document.kind].capability) in UNITED:

@@ -216,7 +216,7 @@ class SetRegistry:
         for where, what in found.faults:
             self._unreadable("DST-A6", f"a set cannot be read: {what}", where)
         for where, what in found.detours.items():
-            self._unreadable("DST-F4", f"{what}; another way was taken, which may not lead to all sets", where)
+            self._unreadable("DST-F4", f"{what}; Headwater took another way, which may not lead to all sets", where)
         matches = self._matches(found, before)
         with self.database.write() as t:
             rows = rows_of(t, self.documents, self._known, found, matches)

@@ -190,11 +190,11 @@ class Patching:
             if came.refused:
                 raise PatchRefused(came.refused)
             if self._is_any_vain:
-                raise PatchRefused("another one was of no use")
+                raise PatchRefused("another patch failed")
             of_dataset = _are_of_dataset(attempt.steps)
             octets = (self._apply_to_dataset if of_dataset else self._apply)(work, attempt, paths, wanted)
             if work.length not in (None, octets):
-                raise PatchRefused("it leads to something else")
+                raise PatchRefused("its result is wrong")
         except (PatchRefused, OSError) as cause:
             self._is_any_vain = self._is_any_vain or not came.refused
             self._tree.discard(work.name)
@@ -220,7 +220,7 @@ class Patching:
         except BadRdf as cause:
             raise PatchRefused(cause.what) from cause
         if wanted != f"sha-256:{made.sha256}" and not _file_has(target, wanted):
-            raise PatchRefused("it leads to something else")
+            raise PatchRefused("its result is wrong")
         return made.octets
 
     def _apply(self, work: Work, attempt: PatchAttempt, patches: Sequence[Path], wanted: str) -> int:
@@ -236,7 +236,7 @@ class Patching:
         for path in patches:
             content = json_patch.apply(content, path.read_bytes())
         if not _has(content, wanted):
-            raise PatchRefused("it leads to something else")
+            raise PatchRefused("its result is wrong")
         return self._tree.write(work.name, content, None)[0]
 
 

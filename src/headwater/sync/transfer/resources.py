@@ -236,10 +236,10 @@ class ResourceTransfer:
             result = self._patching.result(work, attempt, fetched)
         except PatchRefused as cause:
             if attempt.base is None:
-                self._note(work, "TIM-A6", f"the dataset is fetched, not made from its changes: {cause!s:.300}")
+                self._note(work, "TIM-A6", f"Headwater fetches the dataset instead of its changes: {cause!s:.300}")
             else:
                 why = f" ({cause!s:.200})" if is_of_dataset(attempt.steps[0].type) else ""
-                self._note(work, "DST-S1", f"a patch was of no use{why}: the resource is fetched whole")
+                self._note(work, "DST-S1", f"a patch failed{why}: Headwater fetches the whole resource")
             self._results.again(work, work.attempts[1:], self._round + 1, work.reason or "")
             return
         if result is None:

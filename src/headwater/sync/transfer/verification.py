@@ -200,7 +200,7 @@ def decode_file(
         for piece in pieces:
             octets += len(piece)
             if octets > most or (octets > _RATIO_OCTETS and octets > _RATIO * coded.tell()):
-                raise CannotDecode("it grows beyond all measure")
+                raise CannotDecode("it expands too much")
             if room is not None:
                 room.check(len(piece), octets)
             hasher.update(piece)

@@ -267,7 +267,7 @@ class Applier:
             return n, patches_from_nothing(hash_, known_at, changes, held.scope.objection)
         except (PatchRefused, SourceFault) as cause:
             what = cause.what if isinstance(cause, SourceFault) else str(cause)
-            held.warn("TIM-A6", f"the dataset is fetched, not made from its changes: {what:.300}", uri)
+            held.warn("TIM-A6", f"Headwater fetches the dataset instead of its changes: {what:.300}", uri)
             return None
 
     def _by_packages(self) -> None:
@@ -432,7 +432,7 @@ class Applier:
             for key, uri, path, _, digest, size, *stated in batch:
                 other = others.get(key)
                 if has_reserved(path):  # of a version that did not know the name for one
-                    told = "a deleted resource has a reserved name: it is held no more, and the file is left"
+                    told = "a deleted resource has a reserved name: Headwater leaves the file"
                     self._set.warn("DST-P3", told, printable_path(path))
                 elif other is None or not tree.respell(path, other[1]):
                     tree.remove(path)
@@ -470,7 +470,7 @@ class Applier:
             return
         told = f"{deletions:,} deletions are" if deletions != 1 else "1 deletion is"
         if refused:
-            told += " held back: entries are refused, and may name what seems deleted"
+            told += " held back: refused entries may name these files"
         else:
             with_others = f"with {earlier:,} since the lists were read, " if earlier else ""
             told += f" held back until you consent ({with_others}of {self._held_before:,} held)"

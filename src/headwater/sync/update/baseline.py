@@ -129,7 +129,7 @@ class Baseline:
         self._set.look_for_move()
         is_anew, is_accepted = self._set.rescoped or self.decides, self._run.options.accept_reset
         if self.decides and not is_accepted and not self._is_usable(snapshot):
-            what = f"the {snapshot.title} of {format_micros(snapshot.at)} is older than what changes had told"
+            what = f"the {snapshot.title} of {format_micros(snapshot.at)} is older than known changes"
             raise Undetermined(what, code="HW-SYN-11", where=snapshot.uri, rule="DST-C10")
         if self._set.choice.by_links:
             at, types = None if is_anew or self._set.move is not None else snapshot.at, self._run.options.prefer_types

@@ -75,7 +75,7 @@ class SetContext:
         found = [] if self.compared is None else [(n,) for n, _ in contradicted(t, self.compared)]
         if found:
             t.many("UPDATE temp.changed SET pending = 1, asked = 'changed' WHERE n = ?", found)
-            what = f"the Resource List does not have {len(found):,} changes of before its `at`: the source is asked"
+            what = f"the Resource List does not have {len(found):,} changes from before its `at`: asking the source"
             self.warn("AMB-25", what, self.offer.baseline_document)
         ask_for_old_deletions(t, set_id)
         keep_links(t, set_id)
