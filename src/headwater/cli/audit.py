@@ -90,7 +90,7 @@ def command(
     options = SyncOptions(**with_sparql_user(given_options(wanted)))
     copy = local or dest
     if copy is None or (local is None) == (url is None) or (dest is None) != (url is None):
-        raise click.UsageError("the copy is named by URL and DEST, or by --local DEST alone")
+        raise click.UsageError("name the copy by URL and DEST, or by --local DEST alone")
     gc.freeze()  # as `sync` does
     gc.set_threshold(50_000, 20, 20)
     with listening(quiet=quiet) as listener, terminated():  # datasets have large temporary files

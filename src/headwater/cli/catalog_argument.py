@@ -95,7 +95,7 @@ class CatalogArgument:
         found = tree or (state.parent if is_tree(bytes(state.parent)) else state / DOCUMENTS)
         if not is_state(bytes(state)) or catalog_elsewhere(state) is not None or not found.is_dir():
             advice = "Name the configuration, the state folder, or the output of `publish`; a static tree by --to OUT."
-            raise UsageFault("where the documents of the sets are is not known", where=self.place, advice=advice)
+            raise UsageFault("the place of the sets' documents is unknown", where=self.place, advice=advice)
         return state, found
 
     @property

@@ -33,7 +33,7 @@ def retry(copy: Path, uris: tuple[str, ...], as_json: bool) -> Exit:
         source = fact(t, "url")
     run = f"`headwater sync {printable(source or 'URL')} {printable(str(copy))}`, with the options that you always give"
     words = f"{counted(due, 'failure')} due: {run}, tries again"
-    show_result({"due": due}, words if due else "nothing failed: there is nothing to be tried again", as_json=as_json)
+    show_result({"due": due}, words if due else "nothing failed: there is nothing to try again", as_json=as_json)
     return Exit.DONE
 
 

@@ -71,7 +71,7 @@ def output_faults(output: str) -> Iterator[None]:
         where: str | None = output
         name, advice = "the output", "Name a file in a folder that is there, has room, and may be written."
         if output == STANDARD:
-            name, where, advice = "standard output", None, "Make room where it goes to."
+            name, where, advice = "standard output", None, "Free space where it is written."
         raise StoreFault(f"{name} cannot be written: {cause.strerror}", where=where, advice=advice) from cause
 
 

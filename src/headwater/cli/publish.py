@@ -128,7 +128,7 @@ def command(
     else:
         source = configured({"config": config, **told})
         if source.base_url is None:
-            what = "no base_url: publishing alone does not know where the server will be"
+            what = "no base_url: `publish` cannot know the address of your web server"
             raise UsageFault(what, advice="Set base_url in the file.")
     if log_format is not None:
         source = msgspec.structs.replace(source, log_format=log_format)

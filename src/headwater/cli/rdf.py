@@ -97,7 +97,7 @@ def _rdf_options(options: dict[str, Any]) -> RdfOptions:
     if (treated is BlankNodes.REPLACED) is not (genid is not None):
         raise UsageFault("--blank-nodes iris and --genid belong together", advice="Give both.")
     if genid is not None and not is_iri(genid):
-        raise UsageFault(f"{genid!r} is no IRI", advice="Give https://HOST/.well-known/genid/ of a host of yours.")
+        raise UsageFault(f"{genid!r} is not an IRI", advice="Give https://HOST/.well-known/genid/ of a host of yours.")
     return RdfOptions(treated, genid)
 
 
@@ -168,7 +168,7 @@ def rdf_inputs(names: Sequence[str], scratch: Path, options: dict[str, Any]) -> 
         if found is None and (name == STANDARD or not Path(name).suffix.removesuffix(".gz")):
             found = N_QUADS
         if found is None:
-            what = "what RDF syntax this is does not follow from its name"
+            what = "the file name has no suffix of RDF"
             raise UsageFault(what, where=name, advice=f"Name it with --syntax: {', '.join(SYNTAX_NAMES)}.")
         inputs.append(RdfInput(path, found, base, name="standard input" if name == STANDARD else name))
     return inputs
@@ -493,7 +493,7 @@ def convert(files: Sequence[str], to: str | None, output: str, as_json: bool, **
     """
     wanted = NAMES[to] if to is not None else syntax_of(None, output)
     if wanted is None:
-        raise UsageFault("nothing says in which syntax to write", advice="Name it with --to.")
+        raise UsageFault("the syntax to write is unknown", advice="Name it with --to.")
     with result_for(output, as_json=as_json) as scratch:
         inputs = rdf_inputs(files, scratch, options)
         found = write_syntax(inputs, scratch / "result", wanted, scratch=scratch)

@@ -75,7 +75,7 @@ def sets_of(given: dict[str, Any], keys: Iterable[str], *, waits: bool = False) 
     if not names:
         more = ", or name the set with --set: it is then waited for" if waits else ""
         advice = f"Run `headwater sync URL DEST` first{more}."
-        raise UsageFault("this folder holds no copy so far", where=str(place), advice=advice)
+        raise UsageFault("there is no copy in this folder yet", where=str(place), advice=advice)
     return [{"name": ours, "copy": str(place), "copy_set": theirs, **told} for ours, theirs in names.items()]
 
 

@@ -74,7 +74,7 @@ def command(state: Path | None, catalog: str | None, no_serve: bool, as_json: bo
         listener = bars.enter_context(listening())
         world, course = _settings(options)
         if no_serve and state is None and catalog is None:
-            raise UsageFault("--no-serve would keep nothing", advice="Add --state DIR or --catalog CATALOG.")
+            raise UsageFault("--no-serve alone would keep nothing", advice="Add --state DIR or --catalog CATALOG.")
         if no_serve and course.warp is None and course.last is None and course.rate:
             raise UsageFault("--no-serve with --warp max would never end", advice="Add --changes N or --duration S.")
         folder = state or Path(held.enter_context(tempfile.TemporaryDirectory(prefix="headwater-simulate-")))

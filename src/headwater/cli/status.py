@@ -59,7 +59,7 @@ def _show_copy(status: CopyStatus, push: PushStatus | None) -> None:
     now, run = status.time, status.last_run
     show(status, _COPY, source=status.source or "nothing yet")
     if run is None:
-        click.echo("last run: none has come to its end")
+        click.echo("last run: no run has finished yet")
     else:
         show(run, _LAST_RUN, ago=_ago(run.ended_at, now))
     telling, rest = sets_to_show(status.sets, _MOST_SETS, lambda one: one.exit_status or one.failed or one.held_back)
@@ -129,8 +129,8 @@ _VERDICTS = {
     0: "nothing failed, nothing is held back",
     1: "too old",
     3: "the source could not be read",
-    4: "something failed, is refused, held back or not confirmed",
-    5: "no run has come to its end",
+    4: "something failed, was refused, waits for consent, or is not confirmed",
+    5: "no run has finished yet",
     6: "the copy, or a store that follows it, could not be written",
 }
 

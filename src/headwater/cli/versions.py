@@ -118,7 +118,7 @@ def _catalog_of(place: Path, named: str | None) -> str:
         raise UsageFault(
             f"the catalog of this state folder is elsewhere: {elsewhere}",
             where=str(place),
-            advice="Nothing was removed, as only that catalog knows what is needed: name the configuration instead of"
+            advice="Nothing was removed: only that catalog knows what is needed. Name the configuration instead of"
             " the folder, or the catalog by --catalog.",
         )
     own = place / CATALOG

@@ -43,5 +43,5 @@ def command(place: str, asked: str, as_json: bool) -> Exit:
             for uri in getattr(one, f"{kind}s"):
                 show(None, "  {kind}: {uri}", kind=kind, uri=uri)
     if not found:
-        click.echo(f"{printable(asked)}: no set has it, or a folder in which it could be")
+        click.echo(f"{printable(asked)}: no set has it, and no folder of a set could hold it")
     return Exit.DONE if is_found else Exit.FINDINGS
