@@ -20,11 +20,11 @@ from headwater.errors import Exit
 from tests.support.program import run_here
 from tests.support.serving import Process, request
 from tests.support.waiting import until
-from tests.test_packaging import PACKAGING, Client, free_port, nginx, program
+from tests.test_packaging import GUIDE, PACKAGING, Client, free_port, nginx, program
 
 
 def test_the_manual_names_what_operators_are_given() -> None:
-    manual = (PACKAGING.parent / "docs" / "operations.md").read_text("utf-8")
+    manual = GUIDE.read_text("utf-8")
     listed = (PACKAGING / "README.md").read_text("utf-8")
     for name in ("nginx-serve.conf", RULES.name):
         assert name in manual

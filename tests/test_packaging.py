@@ -28,6 +28,8 @@ from tests.source.replay import Tree
 from tests.support.waiting import until
 
 PACKAGING = Path(__file__).parents[1] / "packaging"
+GUIDE = PACKAGING.parent / "docs" / "how-to" / "run-and-monitor-a-source.md"
+"""The page for those who run it."""
 UNITS = sorted((PACKAGING / "systemd").iterdir())
 LISTS = ("/files/resourcelist.xml", "/files/changelist.xml", "/files/capabilitylist.xml")
 
@@ -88,11 +90,11 @@ def test_units_that_read_files_say_how_they_get_the_right(name: str) -> None:
     """The manual has the same line for a file beside the unit; what is no comment any more is taken by systemd."""
     text = (PACKAGING / "systemd" / name).read_text("utf-8")
     (group,) = re.findall(r"^#(SupplementaryGroups=\w+)$", text, re.MULTILINE)
-    assert f"[Service]\n{group}\n" in (PACKAGING.parent / "docs" / "operations.md").read_text("utf-8")
+    assert f"[Service]\n{group}\n" in GUIDE.read_text("utf-8")
 
 
 def test_the_manual_names_every_file() -> None:
-    manual = (PACKAGING.parent / "docs" / "operations.md").read_text("utf-8")
+    manual = GUIDE.read_text("utf-8")
     listed = (PACKAGING / "README.md").read_text("utf-8")
     for unit in UNITS:
         assert unit.name in manual

@@ -1,6 +1,6 @@
 """Catalogs on real engines that talk TLS alone and want to know who asks: who gets in, with which rights, who does not.
 
-The roles are those that docs/operations.md gives: what is written there is what is tried here.
+The roles are those of docs/how-to/use-several-processes-or-a-cluster.md: what is written there is tried here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.test_engines import closed, names_itself, paused_and_resumed, stopped
 
 pytestmark = pytest.mark.long(75)
 
-MANUAL = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+MANUAL = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "use-several-processes-or-a-cluster.md"
 START = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)
 SECRET = "Tr0ub4dor"

@@ -1,7 +1,7 @@
 """Access tokens, compared in constant time and never kept in clear; the `[notify]` and `[hub]` tables of a source.
 
 `[notify]` says which hubs are told, and how; `[hub]` how a hub works, and where: see `keys.txt` and
-`docs/hub.md`.
+`docs/how-to/push-changes-through-a-hub.md`.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class BadHubConfig(UsageFault):
 
 
 class HubConfig(TokenOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a hub listens and keeps its state, whom it believes, and what it allows (`docs/hub.md`)."""
+    """Where a hub listens and keeps its state, whom it believes, and what it allows."""
 
     listen: str = "127.0.0.1:8080"
     base_url: str | None = None

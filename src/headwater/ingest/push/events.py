@@ -1,7 +1,7 @@
 """Events as lines of JSON: what `POST /S/changes` and `headwater ingest events` take, judged line by line and recorded.
 
 An announcement is our own format, so it is read strictly: an unknown field or a value that could not be published
-refuses the line (BadEvent) and says why. docs/ingest.md describes it.
+refuses the line (BadEvent) and says why. docs/how-to/publish-records-from-a-program.md describes it.
 """
 
 import datetime as dt
