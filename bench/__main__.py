@@ -16,6 +16,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from bench import charts
 from bench.rows import Row, rows_of
 
 ROOMS = (
@@ -40,7 +41,6 @@ ROOMS = (
     "versions",
 )
 COLUMNS = ("work", "ours", "against", "other", "ratio", "bar", "goal", "verdict", "note")
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- table: begin (written by `make bench ARGS=--write`) -->", "<!-- table: end -->"
 
 
@@ -48,7 +48,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench")
     parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"some of {', '.join(ROOMS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not how fast")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the tables into bench/results.md, and draw its charts"
+    )
     options = parser.parse_args()
     rows: list[Row] = []
     started = time.monotonic()
@@ -117,9 +119,10 @@ def machine() -> str:
 
 
 def write(report: str) -> None:
-    text = PAGE.read_text("utf-8")
+    text = charts.PAGE.read_text("utf-8")
     start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    PAGE.write_text(f"{text[:start]}\n\n{report}\n{text[end:]}", "utf-8")
+    charts.PAGE.write_text(f"{text[:start]}\n\n{report}\n{text[end:]}", "utf-8")
+    charts.main()
 
 
 if __name__ == "__main__":

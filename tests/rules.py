@@ -1,4 +1,4 @@
-"""What docs/rules.md says of tests, and which rules the tests themselves name, comments and docstrings aside."""
+"""What tests/rules.md says of tests, and which rules the tests themselves name, comments and docstrings aside."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
-PAGE = TESTS.parent / "docs" / "rules.md"
+PAGE = TESTS / "rules.md"
 _ROW = r"^\| ({family}-[^|]+) \|.*\| (?:`([\w/.]+)::(\w+)`(?:, `[\w/.]+::\w+`)*|(–[^|]*)) \|$"
 _NAMED = re.compile(r"`([\w/.]+\.py)::(\w+)`")
 

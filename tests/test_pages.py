@@ -6,9 +6,11 @@ import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
-from tools import prose
+from bench import charts
+from tools import pictures, prose, site
 
 from tests.support.pages import DOCS, ROOT, blocks, carry_out_page
 
@@ -73,14 +75,9 @@ def test_a_page_is_carried_out_from_top_to_bottom(tmp_path: Path, page: Path) ->
 @cache
 def anchors(page: Path) -> set[str]:
     """Those that a heading has, as the site and code hosts make them."""
-    counts: Counter[str] = Counter()
-    found = set()
+    seen = Counter[str]()
     text = re.sub(r"^ *```.*?^ *```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
-        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-        slug = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
-        found.add(slug if not counts[slug] else f"{slug}-{counts[slug]}")
-        counts[slug] += 1
+    found = {site.anchor(heading, seen) for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
     return found | set(re.findall(r'<a (?:id|name)="([^"]+)"', text)) | set(re.findall(r"\{ ?#([\w-]+) ?\}", text))
 
 
@@ -119,7 +116,7 @@ MOST_WORDS_OF_A_PAGE = 1_500
 LONG_SENTENCES = 0.03
 """The share of a page's sentences that may have more than 25 words; one may always be so long."""
 GENERATED = {"commands.md", "messages.md", "configuration.md", "library.md"}
-AS_THEY_ARE = {"architecture.md", "dependencies.md"}
+AS_THEY_ARE = {"dependencies.md"}
 """Pages that have not been written anew yet."""
 
 
@@ -136,3 +133,45 @@ def test_a_page_is_in_plain_english(page: Path) -> None:
     long = found.long_sentences()
     assert len(long) <= max(1, LONG_SENTENCES * len(found.sentences)), "\n".join(f"line {n}: {s}" for n, s in long)
     assert found.forbidden() == []
+
+
+# -- the site
+
+
+def test_the_menu_of_the_site_has_each_page_once() -> None:
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    menu = re.findall(r"^ +- (?:\w+: )?(\S+\.md)$", text[text.index("\nnav:") :], re.MULTILINE)
+    assert len(menu) == len(set(menu))
+    elsewhere = set(site.ELSEWHERE.values()) - {"index.md"}
+    there = {path.relative_to(DOCS).as_posix() for path in PAGES} | elsewhere | {"decisions/README.md"}
+    assert there <= set(menu), "pages that are not in mkdocs.yml"
+    assert set(menu) - there <= PLANNED, "pages of mkdocs.yml that are not there"
+
+
+# -- pictures
+
+DRAWN = {f"{name}.svg": draw().svg() for name, draw in pictures.DRAWINGS.items()}
+
+
+@pytest.mark.parametrize("name", sorted({path.name for path in pictures.PICTURES.iterdir()} | DRAWN.keys()))
+def test_a_picture_is_small_and_says_what_it_shows(name: str) -> None:
+    path = pictures.PICTURES / name
+    assert path.stat().st_size <= (20_000 if path.suffix == ".svg" else 150_000)
+    if path.suffix == ".svg":
+        text = path.read_text("utf-8")
+        root = ElementTree.fromstring(text)
+        assert root.findtext("{*}title")
+        assert root.findtext("{*}desc")
+        assert "prefers-color-scheme:dark" in text
+        drawn = {**DRAWN, **charts.drawn(charts.PAGE.read_text("utf-8"))}
+        assert drawn.get(name) == text, "make docs (a drawing), python -m bench.charts (a chart)"
+
+
+def test_the_short_table_of_results_is_from_the_long_one() -> None:
+    text = charts.PAGE.read_text("utf-8")
+    assert charts.page_with_short_table(text) == text, "python -m bench.charts"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_picture_on_a_page_has_a_text_that_stands_for_it(page: Path) -> None:
+    assert re.findall(r"!\[\s*\]\([^)]*\)|<img(?![^>]*\balt=\"[^\"])[^>]*>", page.read_text("utf-8")) == []

@@ -1,4 +1,4 @@
-"""The page of rules (docs/rules.md): each rule of ours has one row, and each row a test that is there, or a reason."""
+"""The page of rules (tests/rules.md): each rule of ours has one row, and each row a test that is there, or a reason."""
 
 from __future__ import annotations
 

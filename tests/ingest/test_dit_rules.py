@@ -1,4 +1,4 @@
-"""The rules of harvested records (docs/rules.md): all are there, and the tests that they name cover them."""
+"""The rules of harvested records (tests/rules.md): all are there, and the tests that they name cover them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
-RULES = TESTS.parent / "docs" / "rules.md"
+RULES = TESTS / "rules.md"
 KNOWN = {f"DIT-{number:02d}" for number in (*range(1, 11), *range(20, 30))} | {f"DIT-A{n}" for n in range(1, 22)}
 MUST = ("DIT-02", "DIT-20", "DIT-21", "DIT-22", "DIT-23", "DIT-24")
 

@@ -1,4 +1,4 @@
-"""Lenient reader: one row for each thing that is forgiven, with the rule that the warning names (docs/rules.md)."""
+"""Lenient reader: one row for each thing that is forgiven, with the rule that the warning names (tests/rules.md)."""
 
 # ruff: noqa: E501  tables are read across
 

@@ -1,6 +1,6 @@
 """Against the library `resync` 2.0.1: each reads what the other writes; it differs only where its known defects are.
 
-The numbers are those of docs/rules.md, "What published implementations get wrong".
+The numbers are those of tests/rules.md, "What published implementations get wrong".
 """
 
 # ruff: noqa: E501  tables are read across

@@ -1,1 +1,1 @@
-"""Real search engines for tests, benchmarks and CI, without docker: `python -m tools.engines` (docs/engines.md)."""
+"""Real search engines for tests and benchmarks, without docker: `python -m tools.engines` (docs/contribute/engines.md)."""

@@ -1,8 +1,8 @@
 """What a node is started with: its ports, its folder, its command and environment.
 
 There are two ways. As an operator's node it is started by its own script, with options for Java. As a test wants it, a
-start takes a quarter of the processor time (docs/engines.md): less is compiled, most classes come from an archive that
-an earlier start has left, and OpenSearch is bare of what no test asks for: most modules, the agent that watches what
+start takes a quarter of the processor time: less is compiled, most classes come from an archive that an earlier start
+has left, and OpenSearch is bare of what no test asks for: most modules, the agent that watches what
 its plugins may open, the script, which runs Java five times before it runs the engine. And its data lie in memory.
 """
 

@@ -2,7 +2,7 @@
 
 expat is the one authority on XML. In front of it a fast path takes runs of `url` elements of the usual shape where the
 result cannot differ (`reading/fast_entries`); behind it `reading/record_builder` turns events into records. What had to
-be forgiven is kept as warnings with rule ids (docs/rules.md); what cannot be forgiven is a `DocumentFault`.
+be forgiven is kept as warnings with rule ids (tests/rules.md); what cannot be forgiven is a `DocumentFault`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
