@@ -35,7 +35,7 @@ SPEED = {
     (
         "patch between two sorted datasets of 10,000,000 statements",
         "sort | comm",
-    ): "Compare RDF datasets of 10 million statements",
+    ): "Compare RDF files of 10 million lines",
     ("first load of 1,000,000 resources into OpenSearch", "bulk"): "Load a million resources into OpenSearch",
 }
 """Rows of the long table (work, other program) that the short one has, and what they are called there."""
@@ -47,7 +47,7 @@ MEMORY = {
     "memory of publisher and server together, 1,000,000 resources": ("Serve a million resources", 300),
     "memory, packing 20 GiB, 80 sparse files": ("Pack 20 GiB", 200),
     "memory, unpacking 20 GiB, 80 sparse files": ("Unpack 20 GiB", 200),
-    "memory of it, over all processes, 10,000,000 statements": ("Compare 10 million RDF statements", 200),
+    "memory of it, over all processes, 10,000,000 statements": ("Compare RDF files of 10 million lines", 200),
 }
 """Rows of the long table that say how much memory is used, what they are called, and the limit in MiB."""
 

@@ -183,7 +183,7 @@ def resource_set() -> Picture:
             62,
             "Resource List",
             "what is there",
-            ("1 to 50,000", "to 100,000", "to 120,000"),
+            ("50,000", "50,000", "20,000"),
             "a part is written again when it has changed",
         ),
         (
@@ -229,7 +229,7 @@ def sync_run() -> Picture:
     picture.text(24, 34, "One run of headwater sync", "title")
     steps = (
         ("1 Discover", "reads the", "Capability List", "of each set"),
-        ("2 Plan", "reads the Change", "List, or the whole", "Resource List"),
+        ("2 Plan", "reads what has", "changed, or the", "whole list"),
         ("3 Transfer", "fetches files,", "or packages if", "they cost less"),
         ("4 Verify", "compares length", "and hash with", "the list"),
         ("5 Place", "renames the file", "into the copy,", "or deletes one"),
@@ -296,7 +296,7 @@ def code_rooms() -> Picture:
     picture.text(24, 34, "The packages of src/headwater: imports point down only", "title")
     picture.box(24, 54, 470, 44, "plain", "cli", "one module for each command")
     picture.box(506, 54, 110, 44, "plain", "simulate", "a made-up source")
-    picture.box(628, 54, 108, 44, "plain", "library", "for your programs")
+    picture.box(628, 54, 108, 44, "plain", "library", "for programs")
     picture.rect(24, 116, 300, 216, "source")
     picture.text(174, 136, "SOURCE", "head middle")
     picture.box(40, 146, 268, 38, "plain", "http", "serves documents, files, packages")
@@ -348,7 +348,7 @@ def web_server() -> Picture:
     picture.box(24, 86, 130, 92, "plain", "Your export", "files of your", "repository", "$/srv/export")
     picture.box(204, 86, 150, 92, "source", "Headwater", "from cron", "or by a timer", "$headwater publish")
     picture.box(404, 66, 150, 62, "copy", "Output folder", "lists and files", "$/srv/out")
-    picture.box(404, 136, 150, 58, "warn", ".headwater", "the state: never serve it")
+    picture.box(404, 136, 150, 58, "warn", ".headwater", "state: never serve it")
     picture.box(604, 66, 132, 62, "plain", "Web server", "nginx, Apache, Caddy")
     picture.box(604, 206, 132, 62, "hub", "Harvesters", "any ResourceSync", "client")
     picture.arrow((154, 132), (202, 132))
