@@ -25,7 +25,7 @@ FORBIDDEN = (
         "untold",
         "unpaired",
     ),
-    *("unsound", "contradicted", "packages? on demand", "DIT-ES", "journeys?", "octets?"),
+    *("unsound", "contradicted", "DIT-ES", "journeys?", "octets?"),
     # riddles and stiff words
     *("what is to (?:be|go|come)", "as far as it tells", "so far as", "nothing of (?:it|them)", "come to nothing"),
     *(
