@@ -12,6 +12,7 @@ from headwater.cli.changes_file import COLUMNS
 from headwater.cli.server_log import LogLine
 from headwater.errors import Exit
 from headwater.ingest.push.submission import Account
+from headwater.notify import subscriber_store
 from headwater.notify.hub.store import HubCounts
 from headwater.publish.status import ArchiveStatus, ChangeDumpStatus, OpenSegment, ResourceDumpStatus, SourceSetStatus
 from headwater.source.set_health import SetHealth
@@ -27,7 +28,10 @@ STRUCTS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     ),
     "Lines of changes": (reports.CopyRecord,),
     "Audit": (reports.AuditReport, reports.SetAudit, reports.Finding, reports.StoreAudit, ExportReport),
-    "Status of a copy": (copy_status.CopyStatus, copy_status.RunStatus),
+    "Status of a copy": (
+        *(copy_status.CopyStatus, copy_status.RunStatus),
+        *(subscriber_store.PushStatus, subscriber_store.SubscriptionStatus, subscriber_store.ChannelStatus),
+    ),
     "Status of a source": (SourceSetStatus, OpenSegment, ResourceDumpStatus, ChangeDumpStatus, ArchiveStatus),
     "Why": (ResourceStatus,),
     "Explore and inspect": (
