@@ -124,7 +124,10 @@ def speed_chart(found: list[Result]) -> str:
         picture.text(LEFT - 12, y + 9, one.task, "label end")
         picture.text(LEFT - 12, y + 21, f"against {one.against}", "small end")
         picture.rect(start, y + 3, max(end - start, 2), 16, "bar" if one.ratio >= 1 else "bar slower", radius=2)
-        picture.text(max(end, x(1)) + 6 if one.ratio >= 1 else x(1) + 6, y + 15, f"{one.ratio:.2g}×", "small")
+        after = max(end, x(1))
+        if one.bar is not None and after < x(one.bar) < after + 40:
+            after = x(one.bar)
+        picture.text(after + 6, y + 15, f"{one.ratio:.2g}×", "small")
         if one.bar is not None:
             picture.line(x(one.bar), y, x(one.bar), y + 22, "least")
     picture.text(736, 34, "┃ the least that is asked for", "small end least-text")

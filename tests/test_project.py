@@ -90,7 +90,7 @@ def test_no_lock_file_with_addresses_is_tracked() -> None:
     assert not {path.name for path in tracked()} & {"uv.lock", "poetry.lock", "Pipfile.lock"}
 
 
-@pytest.mark.parametrize("name", ["build", "runtime", "test", "lint"])
+@pytest.mark.parametrize("name", ["build", "runtime", "test", "lint", "docs"])
 def test_requirements_are_pinned_and_hashed(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     assert "://" not in text

@@ -65,7 +65,7 @@ def _style() -> str:
         ".bar{fill:var(--source-edge)}.slower{fill:var(--plain-edge)}"
         ".least{stroke:var(--hub-edge);stroke-width:3}.least-text{fill:var(--hub-edge)}"
         ".public{fill:var(--warn-edge)}.maybe{fill:var(--warn);stroke:var(--warn-edge);stroke-dasharray:5 3}"
-        ".private{fill:var(--copy);stroke:var(--copy-edge)}"
+        ".on{fill:var(--ground)}.private{fill:var(--copy);stroke:var(--copy-edge)}"
     )
 
 
@@ -289,13 +289,13 @@ def code_rooms() -> Picture:
     picture = Picture(
         760,
         452,
-        "The packages of the code",
+        "The folders of the code",
         "Commands on top; below them source, destination and hub, which know each other by HTTP alone; below these,"
-        " shared packages. Imports point down only.",
+        " shared folders. Imports point down only.",
     )
-    picture.text(24, 34, "The packages of src/headwater: imports point down only", "title")
-    picture.box(24, 54, 470, 44, "plain", "cli", "one module for each command")
-    picture.box(506, 54, 110, 44, "plain", "simulate", "a made-up source")
+    picture.text(24, 34, "The folders of src/headwater: imports point down only", "title")
+    picture.box(24, 54, 458, 44, "plain", "cli", "one module for each command")
+    picture.box(494, 54, 122, 44, "plain", "simulate", "a made-up source")
     picture.box(628, 54, 108, 44, "plain", "library", "for programs")
     picture.rect(24, 116, 300, 216, "source")
     picture.text(174, 136, "SOURCE", "head middle")
@@ -349,14 +349,14 @@ def web_server() -> Picture:
     picture.box(204, 86, 150, 92, "source", "Headwater", "from cron", "or by a timer", "$headwater publish")
     picture.box(404, 66, 150, 62, "copy", "Output folder", "lists and files", "$/srv/out")
     picture.box(404, 136, 150, 58, "warn", ".headwater", "state: never serve it")
-    picture.box(604, 66, 132, 62, "plain", "Web server", "nginx, Apache, Caddy")
-    picture.box(604, 206, 132, 62, "hub", "Harvesters", "any ResourceSync", "client")
+    picture.box(590, 66, 146, 62, "plain", "Web server", "nginx, Apache, Caddy")
+    picture.box(590, 206, 146, 62, "hub", "Harvesters", "any ResourceSync", "client")
     picture.arrow((154, 132), (202, 132))
     picture.text(178, 124, "reads", "small middle")
     picture.arrow((354, 98), (402, 98))
     picture.text(378, 90, "writes", "small middle")
     picture.arrow((354, 164), (402, 164))
-    picture.arrow((554, 98), (602, 98))
+    picture.arrow((554, 98), (588, 98))
     picture.arrow((670, 128), (670, 204))
     picture.text(662, 170, "HTTPS", "small end")
     picture.text(
@@ -376,7 +376,7 @@ def withdrawal() -> Picture:
         " are removed. Copies elsewhere follow by themselves.",
     )
     picture.text(24, 34, "You withdraw a file: what is public, until when?", "title")
-    at = {"removed": 300, "run": 400, "dump": 530, "kept": 650}
+    at = {"removed": 300, "run": 400, "dump": 530, "kept": 650, "end": 736}
     heads = (
         ("removed", "you remove or", "exclude it"),
         ("run", "next run", "(serve: ≈ 2 s)"),
@@ -393,7 +393,7 @@ def withdrawal() -> Picture:
         ("Resource Dump", "run", "dump"),
         ("Its name in Change Lists", "kept", ""),
         ("Old content in Change Dumps,", "kept", ""),
-        ("Copies elsewhere", "run", "end"),
+        ("Copies elsewhere", "end", ""),
     )
     for n, (name, until, perhaps) in enumerate(rows):
         y = 100 + 40 * n
@@ -402,9 +402,8 @@ def withdrawal() -> Picture:
             picture.text(24, y + 31, "patches, archives", "label")
         picture.rect(236, y + 4, at[until] - 236, 18, "public", radius=3)
         if perhaps:
-            end = at.get(perhaps, 736)
-            picture.rect(at[until] + 1, y + 4, end - at[until] - 2, 18, "maybe", radius=3)
-    picture.text((at["run"] + 736) / 2, 100 + 40 * 5 + 17, "until each copy follows", "small middle")
+            picture.rect(at[until] + 1, y + 4, at[perhaps] - at[until] - 2, 18, "maybe", radius=3)
+    picture.text(568, 100 + 40 * 5 + 17, "until each copy follows", "small middle on")
     picture.rect(24, 352, 22, 12, "public", radius=2)
     picture.text(52, 362, "public", "small")
     picture.rect(110, 352, 22, 12, "maybe", radius=2)

@@ -12,7 +12,8 @@ for extra in test lint; do
     pin pyproject.toml --extra "$extra" --constraint requirements/runtime.txt --output-file "requirements/$extra.txt"
 done
 pin requirements/build.in --output-file requirements/build.txt
-pin requirements/docs.in --constraint requirements/runtime.txt --output-file requirements/docs.txt
+pin requirements/docs.in --constraint requirements/test.txt --constraint requirements/lint.txt \
+    --output-file requirements/docs.txt
 if grep --line-number --extended-regexp '://|^--(index|extra|find)' requirements/*.txt; then
     echo "requirements/*.txt must not hold an address" >&2
     exit 1

@@ -3,7 +3,7 @@
 MkDocs takes one folder of pages. Here it is put together: docs/ as it is, pages that lie elsewhere in the repository
 (rules, results, tests, changes), and other files to which pages link. Links are rewritten for it, and headings get the
 anchors that code hosts give them. MkDocs then checks each link and each anchor; a warning fails the build. `--draft`
-leaves out of the menu what has not been written.
+fills gaps of the menu, and only prints warnings.
 """
 
 from __future__ import annotations
@@ -36,6 +36,36 @@ STYLE = """\
 .md-typeset table:not([class]) td, .md-typeset table:not([class]) th { min-width: 4rem; }
 .md-typeset pre > code { font-size: .78em; }
 """
+FRAME_WORKER = """\
+// Pages that are opened from a folder may not start workers: a frame that nobody sees does the work of the search.
+if (location.protocol === "file:") {
+  window.IFrameWorker = window.Worker = class extends EventTarget {
+    constructor(url) {
+      super();
+      this.frame = document.createElement("iframe");
+      this.frame.hidden = true;
+      document.body.append(this.frame);
+      const inside = (this.inside = this.frame.contentWindow);
+      const load = (one) => new Promise((done, failed) => {
+        const script = inside.document.createElement("script");
+        script.onload = done;
+        script.onerror = failed;
+        script.src = one;
+        inside.document.body.append(script);
+      });
+      inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+      inside.importScripts = (...urls) => urls.reduce((done, one) => done.then(() => load(one)), Promise.resolve());
+      this.loaded = load(url);
+    }
+    postMessage(data) {
+      this.loaded.then(() => this.inside.dispatchEvent(new MessageEvent("message", { data })));
+    }
+    terminate() {
+      this.frame.remove();
+    }
+  };
+}
+"""
 FETCHED = re.compile(r"""(?:src|href)=["']?(?:https?:)?//[^"' >]+\.(?:js|css|woff2?)|@import|//unpkg|//fonts\.g""")
 
 
@@ -46,12 +76,21 @@ def main() -> int:
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.rmtree(SITE, ignore_errors=True)
     put_together()
-    config = ROOT / "mkdocs.yml"
     if draft := "--draft" in sys.argv[1:]:
-        config = without_what_is_not_written(config)
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(config)]
+        fill_gaps()
+    command = [sys.executable, "-m", "mkdocs", "build"]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
-    done = subprocess.run([*command, *(["--no-strict"] if draft else [])], cwd=ROOT, env=environment, check=False)
+    done = subprocess.run(
+        [*command, *(["--no-strict"] if draft else [])],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    said = [line for line in done.stdout.splitlines() if line.strip() and not line.startswith("INFO")]
+    print("\n".join(said), file=sys.stderr)
     if done.returncode == 0 and not draft and (found := fetched_by_a_browser()):
         print("a browser would fetch from elsewhere:", *found, sep="\n  ", file=sys.stderr)
         return 1
@@ -69,6 +108,7 @@ def put_together() -> None:
         if not (PAGES / place).exists() and (ROOT / name).exists():
             write(ROOT / name, place)
     (PAGES / "site.css").write_text(STYLE, "utf-8")
+    (PAGES / "iframe-worker.js").write_text(FRAME_WORKER, "utf-8")
 
 
 def write(page: Path, place: str) -> None:
@@ -121,17 +161,12 @@ def anchor(heading: str, seen: Counter[str]) -> str:
     return slug if seen[slug] == 1 else f"{slug}-{seen[slug] - 1}"
 
 
-def without_what_is_not_written(config: Path) -> Path:
-    """The settings without pages of the menu that are not there."""
-    kept = [
-        line
-        for line in config.read_text("utf-8").split("\n")
-        if (named := re.match(r" +- (?:\w+: )?(\S+\.md)$", line)) is None or (PAGES / named[1]).exists()
-    ]
-    draft = ROOT / "build" / "mkdocs-draft.yml"
-    text = "\n".join(kept).replace("docs_dir: build/", "docs_dir: ").replace("site_dir: build/", "site_dir: ")
-    draft.write_text(text, "utf-8")
-    return draft
+def fill_gaps() -> None:
+    """Write a page for each one of the menu that has not been written."""
+    for name in re.findall(r"^ +- (?:\w+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE):
+        if not (PAGES / name).exists():
+            (PAGES / name).parent.mkdir(parents=True, exist_ok=True)
+            (PAGES / name).write_text(f"# {Path(name).stem}\n\nNot written yet.\n", "utf-8")
 
 
 def fetched_by_a_browser() -> list[str]:
