@@ -48,11 +48,35 @@ GROUPS = (
 )
 """In the order in which they are told; a command's option is left to the first that has the very same."""
 
+HOW_TO = {
+    "sync": "copy-a-source",
+    "audit": "prove-a-copy",
+    "export": "prove-a-copy",
+    "restore": "copy-the-past",
+    "explore": "check-that-harvesters-can-read-you",
+    "inspect": "check-that-harvesters-can-read-you",
+    "publish": "publish-behind-a-web-server",
+    "serve": "run-and-monitor-a-source",
+    "hub": "push-changes-through-a-hub",
+    "ingest": "publish-records-from-a-program",
+    "status": "follow-many-sources",
+    "why": "something-went-wrong",
+    "allow-deletions": "handle-deletions-and-failures",
+    "retry": "handle-deletions-and-failures",
+    "forget": "handle-deletions-and-failures",
+    "catalog": "back-up-restore-and-move",
+    "versions": "offer-dumps-versions-and-archives",
+    "rdf": "publish-an-rdf-dataset",
+}
+"""The page of instructions that a command's section leads to."""
+NATURAL_BOUNDS = ("x>=0", "x>0", "0<=x<=65535")
+"""Bounds that go without saying."""
+
 INTRODUCTION = """\
 # Commands
 
 Generated from the program by `make docs`; do not edit. `headwater COMMAND --help` shows the same, and
-so does `man` (`make man`). [Exit statuses and messages](messages.md) have a page of their own.
+so does `man` (`make man`). [Exit statuses and messages](messages.md) have their own page.
 
 {commands}
 ## Values
@@ -141,10 +165,12 @@ def _records(path: tuple[str, ...], names: list[str]) -> Iterator[tuple[str, tup
 
 def _section(path: tuple[str, ...], shared: dict[Group, dict[str, tuple[str, str]]]) -> str:
     context = context_of(path)
-    usage = " ".join(context.command.collect_usage_pieces(context))
-    parts = [f"## headwater {' '.join(path)}\n", f"`headwater {' '.join(path)} {usage}`\n"]
+    usage = [one for one in context.command.collect_usage_pieces(context) if one != "[OPTIONS]"]
+    parts = [f"## headwater {' '.join(path)}\n", f"`{' '.join(('headwater', *path, *usage))}`\n"]
     told = description(context)
     parts += [f"{marked(one)}\n" for one in told if not one.startswith("Exit statuses")]
+    if (page := HOW_TO.get(" ".join(path))) is not None:
+        parts.append(f"See [{page.replace('-', ' ')}](../how-to/{page}.md).\n")
     if isinstance(context.command, click.Group):
         listed = ", ".join(f"[`{name}`](#headwater-{path[0]}-{name})" for name in context.command.commands)
         parts.append(f"Commands: {listed}.\n")
@@ -168,7 +194,7 @@ def _section(path: tuple[str, ...], shared: dict[Group, dict[str, tuple[str, str
         if group is not GROUPS[0]:
             missing = [shared[group][name][0].split(" ")[0] for name in shared[group] if name not in names]
             but = f" but {', '.join(f'`{one}`' for one in missing)}" if missing else ""
-            parts.append(f"Also all options of [{group.title}](#{group.title.lower().replace(' ', '-')}){but}.\n")
+            parts.append(f"Also the options of [{group.title}](#{group.title.lower().replace(' ', '-')}){but}.\n")
     parts += [f"{statuses_listed(marked(one))}\n" for one in told if one.startswith("Exit statuses")]
     return "\n".join(parts)
 
@@ -189,8 +215,8 @@ def sentence(text: str) -> str:
     """What an option does, and after it its default and its bounds, as sentences."""
     said, *values = re.split(r"\s+\[(?=[^\]]*\]\s*(?:\[|$))", text.strip())
     for value in "; ".join(one.strip().rstrip("]") for one in values).split("; "):
-        bounds = re.sub(r"^([\d.]+)<=x<=([\d.]+)$", r"From \1 to \2", value)
-        bounds = re.sub(r"^x>=(\d+)$", r"At least \1", re.sub(r"^x>(\d+)$", r"More than \1", bounds))
+        bounds = re.sub(r"^([\d.]+)<=x<=([\d.]+)$", r"From \1 to \2", "" if value in NATURAL_BOUNDS else value)
+        bounds = re.sub(r"^x>=(\d+)$", r"At least \1", bounds)
         said += f" {bounds[0].upper()}{bounds[1:]}." if bounds else ""
     return marked(said)
 

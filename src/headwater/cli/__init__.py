@@ -31,7 +31,7 @@ SUMMARIES = {
     "serve": "Publish folders over HTTP and follow their changes.",
     "check-config": "Show what is wrong with a configuration.",
     "hub": "Run a WebSub hub, which delivers notifications to subscribers.",
-    "ingest": "Record resources of a set without a folder: events, DIT-ES documents, an index.",
+    "ingest": "Record resources of a set without a folder: events, `dit` documents, an index.",
     "status": "Show the state of a source, a copy or a hub.",
     "why": "Show whether a resource is listed, or in a copy, and if not, why.",
     "allow-deletions": "Let a source delete, once, what it holds back.",

@@ -65,7 +65,7 @@ def command() -> None:
 @option("-o, --output FILE", "Write to FILE, compressed if it ends in .gz.  [default: standard output]", default="-")
 @option(
     "--format",
-    "A portable dump, or documents of the DIT-ES protocol.",
+    "A portable dump, or `dit` documents.",
     click.Choice(["dump", "dit"]),
     name="form",
     default="dump",
@@ -88,8 +88,8 @@ def export_sets(
     CATALOG is a catalog's file, a state folder, a configuration (.toml), or a cluster's URL. Stop what writes to it, or
     the command may end with status 5. FILE appears only when it is complete.
 
-    With --format dit, the command writes `resource` and `change` documents, one a line, for an index of the DIT-ES
-    protocol or for `headwater ingest dit`. They contain less than a dump.
+    With --format dit, the command writes `resource` and `change` documents, one a line, for the index of a harvester or
+    for `headwater ingest dit`. They contain less than a dump.
     """
     if output == "-" and (as_json or sys.stdout.isatty()):
         raise UsageFault("an export is not written to a terminal", advice="Name a file with -o FILE, or pipe it on.")

@@ -212,7 +212,7 @@ _DOCUMENT_OCTETS = 64 << 20
 
 @click.group(name="ingest")
 def command() -> None:
-    """Record resources of a set without a folder, from events (lines of JSON) or DIT-ES documents.
+    """Record resources of a set without a folder, from events (lines of JSON) or `dit` documents.
 
     A running server locks the state folder: then send the records to it (--to), or let it follow the index.
     """
@@ -261,7 +261,7 @@ def events(files: tuple[str, ...], key: str | None, as_json: bool, **options: An
     return _told(as_json, total.of_events, _words(total, verdict=verdict), total.rejected)
 
 
-@command.command(name="dit", short_help="Record documents of the DIT-ES protocol, from an index or a file.")
+@command.command(name="dit", short_help="Record `dit` documents of a harvester, from an index or a file.")
 @click.argument("source", metavar="INDEX-URL|FILE|-")
 @option(
     "--resource-set NAME",
@@ -291,7 +291,7 @@ def dit(
     as_json: bool,
     **options: Any,
 ) -> Exit:
-    """Record documents of the DIT-ES protocol from an index that a harvester writes, or from an exported FILE.
+    """Record `dit` documents from an index that a harvester writes, or from an exported FILE.
 
     INDEX-URL is like http://host:9200/omtd-resourcesync. Give credentials in HEADWATER_INDEX_USER and _PASSWORD, or in
     _API_KEY. Headwater only reads the index. It fills a new set first; then it records every document once, however
