@@ -50,8 +50,8 @@ def test_few_rules_have_no_test() -> None:
 
 
 def test_the_table_of_links_has_each_relation_and_names_tests_that_are_there() -> None:
-    """docs/links.md: RS-REL-01 to RS-REL-12 and all others, with what is done of each."""
-    text = (TESTS.parent / "docs" / "links.md").read_text("utf-8")
+    """tests/links.md: RS-REL-01 to RS-REL-12 and all others, with what is done of each."""
+    text = (TESTS / "links.md").read_text("utf-8")
     assert re.findall(r"^\|[^|]*\((RS-REL-\d+)\)", text, re.MULTILINE) == [
         f"RS-REL-{number:02d}" for number in (*range(1, 13), 14)
     ]

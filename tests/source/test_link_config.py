@@ -1,4 +1,4 @@
-"""Rules for links in the configuration: what docs/links.md shows is read, and what is wrong is told with its place."""
+"""Rules for links in the configuration: what the page on links shows is read, and what is wrong is told with its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwater.publish.link_rules import DescribedRule, LinkRules, UrlRule
 from headwater.source.config import SourceConfig, read_config
 from headwater.source.configured_source import open_catalog
 
-PAGE = Path(__file__).parents[2] / "docs" / "links.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "link-resources.md"
 
 
 def config_of(folder: Path, set_lines: str) -> SourceConfig:
@@ -25,14 +25,14 @@ def config_of(folder: Path, set_lines: str) -> SourceConfig:
 
 
 def test_each_example_of_the_page_is_read(tmp_path: Path) -> None:
-    blocks = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    blocks = re.findall(r"```toml\n(\[\[set\]\].*?)```", PAGE.read_text(), re.DOTALL)
     rules = [config_of(tmp_path, block).sets[0].settings().links for block in blocks]
-    assert all(one != LinkRules() for one in rules)
-    assert rules[0].urls == (
+    assert [number for number, one in enumerate(rules) if one == LinkRules()] == [5]  # media types
+    assert rules[2].urls == (
         UrlRule(rel="duplicate", href="https://mirror.example/data/{path}", pri=1),
         UrlRule(rel="duplicate", href="https://mirror.example.org/{path}", pri=2),
     )
-    assert rules[2].described[0] == DescribedRule(
+    assert rules[0].described[0] == DescribedRule(
         content="{stem}.pdf", record="{stem}.xml", profile="http://purl.org/dc/terms/"
     )
 

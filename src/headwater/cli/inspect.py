@@ -30,7 +30,7 @@ from headwater.sync.connection import Unreachable
 from headwater.sync.options import SyncOptions
 
 # views of a document: text for people, one JSON object, or a line of JSON an entry. A view takes entries as they come
-# and keeps at most the few that it shows; docs/inspect.md is its contract.
+# and keeps at most the few that it shows; docs/reference/outputs.md is its contract.
 
 _SHOWN = 20
 """Entries that people see without `--all`."""
