@@ -1,4 +1,4 @@
-"""Rules for links in the configuration: what the page on them shows is read, and what is wrong is told with its place."""
+"""Rules for links in the configuration: each example of the page is read, and what is wrong is told with its place."""
 
 from __future__ import annotations
 
