@@ -87,7 +87,7 @@ so does `man` (`make man`). [Exit statuses and messages](messages.md) have their
 | `SIZE` | bytes, or `500MB`, `20GB`, `1.5GiB` |
 | `SHARE` | `34%` or `0.34` |
 | `TIME` | `2026-11-12T10:00:00Z`, or a date |
-| `PLACE`, `CATALOG`, `STATE` | what the command's text says; a source is best named by its configuration (`.toml`) |
+| `PLACE`, `CATALOG`, `STATE` | as the command says; for a source, best its configuration (`.toml`) |
 
 | variable | for |
 |---|---|
