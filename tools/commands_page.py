@@ -222,9 +222,9 @@ def sentence(text: str) -> str:
 
 
 def marked(text: str) -> str:
-    """A text in which options are marked as code."""
+    """A text in which options, variables and the file of credentials are marked as code."""
     pieces = re.split(r"(`[^`]*`)", text)
-    return "".join(
-        one if one.startswith("`") else re.sub(r"(?<![\w-])--[a-z][a-z-]*", lambda found: f"`{found[0]}`", one)
-        for one in pieces
-    )
+    return "".join(one if one.startswith("`") else _CODE.sub(lambda found: f"`{found[0]}`", one) for one in pieces)
+
+
+_CODE = re.compile(r"(?<![\w-])--[a-z][a-z-]*|\bHEADWATER_[A-Z_]+|~/\.[\w./]*\w")
