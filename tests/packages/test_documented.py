@@ -1,4 +1,4 @@
-"""docs/security.md lists every bad package with what is said of it."""
+"""bad_packages.md lists every bad package with what is said of it."""
 
 import re
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from headwater.packages.faults import BadPackage
 from headwater.packages.package import read_package
 from tests.packages.bad_packages import BAD
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+PAGE = Path(__file__).with_name("bad_packages.md")
 
 
 def said(read: Callable[[], str]) -> str:

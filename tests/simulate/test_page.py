@@ -1,4 +1,4 @@
-"""The tables of docs/simulate.md against the program."""
+"""The tables of docs/reference/simulated-sources.md are what the program says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from headwater.cli.simulate import command
 from headwater.simulate.resources import PRESETS
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "simulate.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "simulated-sources.md"
 
 
 def test_the_page_names_every_preset_with_its_numbers() -> None:

@@ -1,4 +1,4 @@
-"""RDF documents whose octets vary, verified by the hash of their canonical N-Quads (docs/extensions.md)."""
+"""RDF documents whose octets vary are verified by a hash of N-Quads (docs/reference/addresses-and-additions.md)."""
 
 from __future__ import annotations
 

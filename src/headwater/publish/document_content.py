@@ -86,8 +86,8 @@ def _source_description(site: Site, published: Iterable[str], links: tuple[Link,
 def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> tuple[Document, list[Entry]]:
     """The Capability List of a set: exactly one entry for each capability (RS-CAP-05), no `lastmod` (RS-CAP-10).
 
-    Packages made on demand are offered by a root link (docs/extensions.md); a channel of notifications has a link to
-    each of its hubs (RS-CH-05).
+    Packages made on demand are offered by a root link (docs/reference/addresses-and-additions.md); a channel of
+    notifications has a link to each of its hubs (RS-CH-05).
     """
     up = Link(rel="up", href=site.url(source_description_name(site, settings.name)))
     entries = [

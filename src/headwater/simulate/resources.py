@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 # settings: the first record says what there is. Who goes on with a simulation says the same again, or its octets would
-# not be those that are listed. The second says what happens to it, and may be another one each time. docs/simulate.md
-# names where the numbers of the presets come from.
+# not be those that are listed. The second says what happens to it, and may be another one each time.
+# docs/reference/simulated-sources.md names where the numbers of the presets come from.
 
 LAST_YEAR: Final = 9_000
 """Simulated time stands still when it comes to this year, because no document could say more."""

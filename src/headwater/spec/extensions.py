@@ -1,8 +1,9 @@
 """What Headwater adds to ResourceSync documents in its own namespace: packages made on demand, canonical hashes.
 
 A Capability List has a root link to the address that makes them, with their limits as attributes; foreign readers
-ignore links whose relation they do not know (docs/extensions.md, docs/decisions/031-dumps-on-demand.md). An entry of an
-RDF document may have the hash of what it says (docs/decisions/062-hashes-of-canonical-n-quads.md).
+ignore links whose relation they do not know (docs/reference/addresses-and-additions.md,
+docs/decisions/031-dumps-on-demand.md). An entry of an RDF document may have the hash of what it says
+(docs/decisions/062-hashes-of-canonical-n-quads.md).
 """
 
 import re

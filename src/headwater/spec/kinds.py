@@ -38,7 +38,7 @@ SITEMAP: Final = "http://www.sitemaps.org/schemas/sitemap/0.9"
 RS: Final = "http://www.openarchives.org/rs/terms/"
 XML: Final = "http://www.w3.org/XML/1998/namespace"
 HEADWATER: Final = "urn:uuid:5409b1f3-7628-44aa-9add-d44fd627bfb7"
-"""What Headwater adds to ResourceSync documents (docs/extensions.md). A name only: nothing is to be fetched there."""
+"""The namespace of what Headwater adds to ResourceSync (docs/reference/addresses-and-additions.md): only a name."""
 
 DUMP: Final = f"{HEADWATER}#dump"
 """The relation of the address that makes packages on demand: an absolute URI, as RS-LN-01 asks of one of our own."""

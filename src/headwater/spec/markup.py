@@ -160,7 +160,7 @@ class MarkupWriter:
 
 
 def _absent(resources: Sequence[AbsentResource]) -> str:
-    """What a package made on demand lacks, in elements of our own namespace (docs/extensions.md)."""
+    """What a package made on demand lacks, in elements of our namespace (docs/reference/addresses-and-additions.md)."""
     texts = []
     for one in resources:
         if one.reason is None:

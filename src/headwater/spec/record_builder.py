@@ -283,7 +283,7 @@ class RecordBuilder:
             self._skip_unknown(name)
 
     def _take_absent(self, attributes: Attributes) -> None:
-        """One resource that a package made on demand does not hold (docs/extensions.md)."""
+        """One resource that a package made on demand does not hold (docs/reference/addresses-and-additions.md)."""
         found = dict(zip(attributes[::2], attributes[1::2], strict=True))
         self._skip_below = self.depth
         uri = found.get("uri", "").strip(_SPACE)

@@ -2,7 +2,7 @@
 
 What is expected is the Resource List as of its `at` with all later changes, or what the lists tell of a moment. Only
 documents are fetched. What has changed meanwhile is no finding. RDF documents of which only the hash of what they say
-is listed are read and hashed for it (docs/extensions.md).
+is listed are read and hashed for it (docs/reference/addresses-and-additions.md).
 """
 
 import errno

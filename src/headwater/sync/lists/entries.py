@@ -181,7 +181,7 @@ def links_of(kept: str | None, relation: str) -> list[Link]:
 
 
 def canonical_hash_of(kept: str | None) -> str | None:
-    """The SHA-256 of canonical N-Quads that is stated among the attributes that were kept (docs/extensions.md)."""
+    """The SHA-256 of canonical N-Quads among the kept attributes (docs/reference/addresses-and-additions.md)."""
     return canonical_digest(_extra_from(kept)) if kept and CANONICAL in kept else None
 
 
