@@ -44,7 +44,7 @@ LINES = {
     "rdf": 2_144,
     "simulate": 822,
     "source": 5_393,
-    "spec": 3_641,
+    "spec": 3_642,
     "storage": 1_947,
     "sync": 16_484,
     "top": 1_404,
