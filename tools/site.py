@@ -33,7 +33,10 @@ ELSEWHERE = {
 STYLE = """\
 .md-typeset img { display: block; margin: 1em auto; max-width: 100%; height: auto; }
 .md-typeset table:not([class]) { font-size: .68rem; }
-.md-typeset table:not([class]) td, .md-typeset table:not([class]) th { min-width: 4rem; }
+.md-typeset table:not([class]) td, .md-typeset table:not([class]) th { min-width: 3rem; padding: .5em .7em; }
+.md-typeset table code { word-break: normal; overflow-wrap: anywhere; }
+.md-typeset h1 { font-weight: 500; color: inherit; }
+.md-typeset h2 { font-weight: 400; }
 .md-typeset pre > code { font-size: .78em; }
 """
 FRAME_WORKER = """\
