@@ -78,6 +78,7 @@ def section(one: KnownMessage, told: dict[str, str]) -> str:
     status = f" (status {int(exit_status_of(one))})" if one.exit_status is not None else ""
     why = f" {one.why}" if one.why else ""
     advice = re.sub(r"\bdocs/([\w/-]+)\.md", linked, _AGAIN.sub("", one.advice))
+    advice = re.sub(r"\bHW-[A-Z]+-\d\d\b", lambda found: f"[{found[0]}](#{found[0].lower()})", advice)
     if len(advice) > 60 and told.setdefault(advice, one.code) != one.code:
         advice = f"See [{told[advice]}](#{told[advice].lower()})."
     return f"### {one.code}\n\n**{one.what}**{status}{why}\n\n{advice}\n"

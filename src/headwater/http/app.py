@@ -86,7 +86,7 @@ def home_page(source: ServableSource) -> bytes:
 <link rel="alternate" type="application/xml" title="Source Description" href="{escape(site.url(SOURCE_DESCRIPTION))}">
 <style>{_STYLE}</style></head><body><main>
 <h1>{title}</h1>
-<p>{about}Keep a copy of it in step: <code>headwater sync {escape(site.base_url)} DIR</code></p>
+<p>{about}Copy this source, and keep the copy current: <code>headwater sync {escape(site.base_url)} DIR</code></p>
 <table><thead><tr><th scope="col">Set of resources</th><th scope="col" class="n">Resources</th>
 <th scope="col">Complete until (UTC)</th><th scope="col">Documents</th></tr></thead><tbody>{rows}</tbody></table>
 </main><footer><a href="{escape(site.url(SOURCE_DESCRIPTION))}">Source Description</a> ·
@@ -287,7 +287,7 @@ async def _home(request: HttpRequest) -> Response:
 
 
 async def _no_metrics(_request: HttpRequest) -> Response:
-    return responses.text(404, "metrics are not switched on here")
+    return responses.text(404, "metrics are off here")
 
 
 _OWN_ROUTES = (
@@ -298,5 +298,5 @@ _OWN_ROUTES = (
 
 def _not_allowed(methods: Iterable[str]) -> Response:
     listed = tuple(methods)
-    text = f"only {', '.join(listed[:-1])} and {listed[-1]} are" if len(listed) > 1 else f"only {listed[0]} is"
-    return responses.text(405, f"{text} understood here", line(b"allow", ", ".join(listed).encode("ascii")))
+    text = f"{', '.join(listed[:-1])} and {listed[-1]}" if len(listed) > 1 else listed[0]
+    return responses.text(405, f"this address accepts only {text}", line(b"allow", ", ".join(listed).encode("ascii")))
