@@ -65,7 +65,7 @@ def test_prefixes_that_a_literal_does_not_use_make_no_other_dataset(tmp_path: Pa
 
 
 NO_LITERALS = [
-    ('<d:p rdf:parseType="Literal"><b></d:p>', "line 1: this is no XML"),
+    ('<d:p rdf:parseType="Literal"><b></d:p>', "line 1: this is not XML"),
     ('<d:p rdf:parseType="Literal"><x:b/></d:p>', "prefix"),
     ('<d:p rdf:parseType="Literal" rdf:resource="urn:x"><b/></d:p>', "[Uu]nexpected"),
     ('<rdf:Description rdf:parseType="Literal"/>', "Invalid"),

@@ -91,10 +91,10 @@ def test_a_dataset_is_kept_current_by_its_patches(source: Source, dest: Path) ->
 
 WRONG = [
     ("broken", b"+<http://example.org/a> <http://example.org/p> .\n", "line 1"),
-    ("of another state", diff(STATES[3], STATES[0]), "something else"),
+    ("of another state", diff(STATES[3], STATES[0]), "result is wrong"),
     ("twice the one before", diff(set(), STATES[0]), ""),
     ("not UTF-8", b'+<http://example.org/a> <http://example.org/p> "\xff" .\n', "UTF-8"),
-    ("nothing at all", b"", "something else"),
+    ("nothing at all", b"", "result is wrong"),
     ("truncated gzip", gzip.compress(diff(STATES[0], STATES[1]))[:-9], "gzip"),
 ]
 

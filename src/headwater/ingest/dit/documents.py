@@ -100,7 +100,7 @@ def _change_document(
     source: dict[str, Any], name: str | None, location: Location, stored: dt.datetime | None, remarks: list[str]
 ) -> ChangeDocument:
     if (value := source.get("change")) is None:
-        raise BadDocument("the change document lacks `change`: created, updated or deleted", rule="DIT-06")
+        raise BadDocument("a change document without change: created, updated or deleted", rule="DIT-06")
     try:
         change = ChangeKind(str(value).strip().lower())
     except ValueError:
