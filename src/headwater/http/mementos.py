@@ -250,7 +250,7 @@ class VersionEndpoint(msgspec.Struct, frozen=True):
         else:
             second = _microseconds(asked[:64].decode("latin-1").strip(), "%a, %d %b %Y %H:%M:%S GMT")
             if second is None:
-                said = "Accept-Datetime is not an HTTP date, such as Tue, 20 Mar 2001 20:35:00 GMT"
+                said = "Accept-Datetime is not an HTTP date; right is: Tue, 20 Mar 2001 20:35:00 GMT"
                 return responses.text(400, said, _VARY)
             until_us = second + SECOND - 1  # the last microsecond of that second (RFC 7089 2.1.1.1)
             current = history.until(uri, until_us)

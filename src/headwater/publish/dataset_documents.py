@@ -116,7 +116,7 @@ def description(site: Site, settings: SetSettings, state: DatasetState, at: dt.d
 def _left_out(count: int) -> dict[str, Any] | None:
     if not count:
         return None
-    words = f"{count} statements could not be read, and are left out"
+    words = f"{count} statements of what the dataset is made of could not be read, and are left out"
     return {"@type": "dcterms:ProvenanceStatement", "rdfs:label": _text(words, "en")}
 
 

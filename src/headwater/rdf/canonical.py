@@ -414,7 +414,7 @@ class CanonicalHasher:
         if (path.stat().st_size if octets is None else len(octets)) > self._most:
             raise RdfTooCostly(f"the document has more than {self._most:,} octets", where=uri)
         if not self._left:
-            raise RdfTooCostly("too many earlier documents took too long", where=uri)
+            raise RdfTooCostly("too many documents before it took too long", where=uri)
         job = (str(path), octets, syntax.name, uri, self._most)
         try:
             digest, fault = self._process.do(job, self._seconds)

@@ -319,7 +319,7 @@ def _said_of_line(error: SyntaxError, line: bytes, syntax_format: RdfFormat) -> 
     if syntax_format == RdfFormat.N_TRIPLES:
         with suppress(SyntaxError):
             if list(parse(line, RdfFormat.N_QUADS)):
-                return "N-Triples has no graph names: use N-Quads (.nq)"
+                return "a graph name, which N-Triples does not have: use N-Quads (.nq)"
     return _said(error)
 
 

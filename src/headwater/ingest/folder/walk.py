@@ -344,7 +344,7 @@ class Walk:
                 if real is None:
                     return
                 if any(frame.path == real for frame in frames) or links > LINK_DEPTH:
-                    text = "Headwater does not follow a link to a folder above it"
+                    text = "a link to a folder above it: Headwater does not follow it"
                     self._warn("HW-ING-12", text, path)
                     return
                 if self._is_ours(real):
@@ -412,7 +412,7 @@ class Walk:
 
     def _failed(self, uri: str, path: bytes, cause: OSError) -> Iterator[UnreadableEntry]:
         if cause.errno == errno.ELOOP:
-            self._warn("HW-ING-12", "Headwater does not follow a link that leads to itself", path)
+            self._warn("HW-ING-12", "a link that leads to itself: Headwater does not follow it", path)
         elif cause.errno not in _GONE:
             yield UnreadableEntry(uri, path, cause.strerror or str(cause))
 
