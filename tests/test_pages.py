@@ -116,8 +116,6 @@ MOST_WORDS_OF_A_PAGE = 1_500
 LONG_SENTENCES = 0.03
 """The share of a page's sentences that may have more than 25 words; one may always be so long."""
 GENERATED = {"commands.md", "messages.md", "configuration.md", "library.md"}
-AS_THEY_ARE = {"dependencies.md"}
-"""Pages that have not been written anew yet."""
 
 
 def test_the_pages_have_no_more_words_than_a_reader_has_time_for() -> None:
@@ -125,7 +123,7 @@ def test_the_pages_have_no_more_words_than_a_reader_has_time_for() -> None:
     assert words <= MOST_WORDS, f"{words:,} words"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in AS_THEY_ARE], ids=named)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_a_page_is_in_plain_english(page: Path) -> None:
     found = prose.Page(page)
     if page.name not in GENERATED:
