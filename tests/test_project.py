@@ -41,7 +41,7 @@ LINES = {
     "patches": 434,
     "processes": 296,
     "publish": 5_706,
-    "rdf": 2_144,
+    "rdf": 2_177,
     "simulate": 822,
     "source": 5_393,
     "spec": 3_642,

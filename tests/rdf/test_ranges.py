@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +22,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("ranges")
 
 
+def in_this_process(function: Any, settings: Any, jobs: Iterable[tuple[None, Any]]) -> Iterator[tuple[None, Any]]:
+    compare = function(settings)
+    for item, job in jobs:
+        yield item, compare(job)
+
+
 @given(STATEMENTS, STATEMENTS, st.integers(1, 300))
 def test_a_patch_is_the_difference_however_files_are_cut(
     folder: Path, old: list[bytes], new: list[bytes], octets: int
@@ -27,7 +35,8 @@ def test_a_patch_is_the_difference_however_files_are_cut(
     (folder / "old").write_bytes(b"".join(old))
     (folder / "new").write_bytes(b"".join(new))
     with pytest.MonkeyPatch.context() as patched, (folder / "patch").open("wb") as target:
-        patched.setattr(unified_diff, "_PIECE", octets)
+        patched.setattr(unified_diff, "_RANGE", octets)
+        patched.setattr(unified_diff, "in_processes", in_this_process)
         found = write_patch(folder / "old", folder / "new", target)
     less, more = sorted(set(old) - set(new)), sorted(set(new) - set(old))
     assert found == PatchSummary(len(less), len(more))

@@ -226,15 +226,6 @@ class NotCanonical(Exception):
         self.path = path
 
 
-def checked_blocks(path: Path, blocks: Iterable[bytes], *, keeps_blanks: bool) -> Generator[bytes]:
-    """The blocks of lines of a file, each looked at by a process before it comes. Raises NotCanonical at the first with
-    a line that is not canonical, or has blank nodes where these are not kept."""
-    for block, sound in in_processes(canonical_checker, keeps_blanks, ((one, (one,)) for one in blocks)):
-        if not sound:
-            raise NotCanonical(path)
-        yield block
-
-
 def canonical_checker(keeps_blanks: bool) -> Callable[[Any], bool]:  # noqa: FBT001 - the settings of a process
     """What a process does that looks at pieces of files: whether each line is canonical, and has no blank nodes unless
     these are kept."""
@@ -257,7 +248,7 @@ def plain_blocks(file: BinaryIO, octets: int) -> Generator[bytes]:
 
 def in_processes(
     function: Callable[[Any], Callable[[Any], Any]], settings: Any, jobs: Iterable[tuple[T, Any]]
-) -> Iterator[tuple[T, Any]]:
+) -> Generator[tuple[T, Any]]:
     """What `function(settings)` makes of each job, in order; one job alone is done in this process."""
     source = iter(jobs)
     first, second = next(source, None), next(source, None)

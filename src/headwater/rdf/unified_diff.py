@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from headwater.rdf.canonical import (
     NotCanonical,
     RdfOptions,
     canonical_checker,
-    checked_blocks,
+    in_processes,
     plain_blocks,
     write_blocks,
     write_canonical,
@@ -122,9 +122,14 @@ def _other(line: bytes, number: int, where: str) -> PatchLine | None:
     return PatchLine(_SIGNS[sign], statement, number)
 
 
-# the difference of two canonical files, read side by side
+# the difference of two canonical files, cut at the same lines into ranges that processes compare
 
-_PIECE = 1 << 20
+_RANGE = 4 << 20
+_Range = tuple[int, int]
+_Job = tuple[_Range, _Range, bytes, bytes]
+"""A range of each file, and between which lines theirs are."""
+_Difference = tuple[int | None, int, bytes, int, bytes]
+"""Which file is not canonical, if one is; removals and additions as lines of a patch, each after their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,60 +145,110 @@ def write_patch(old: Path, new: Path, target: BinaryIO) -> PatchSummary:
 
     Labels of blank nodes count. Additions wait in a temporary file.
     """
-    with old.open("rb") as first, new.open("rb") as second:
-        return _write_patch(_lines_of(first), _lines_of(second), target, lambda _lines: None)
+    return _write_patch((old, new), target, (False, False))
 
 
 def _write_patch(
-    old: Iterator[list[bytes]], new: Iterator[list[bytes]], target: BinaryIO, check: Callable[[bytes], None]
+    paths: tuple[Path, Path], target: BinaryIO, checked: tuple[bool, bool], *, keeps_blanks: bool = True
 ) -> PatchSummary:
-    """The same of lines in order, in blocks; `check` is called with those that are added before these are written."""
+    """The same of sorted files. Raises NotCanonical for one of those that are checked."""
     removed = added = 0
-    with tempfile.SpooledTemporaryFile(_PIECE * 16) as additions:
-        for had, has in _aligned(old, new):
-            if had == has:
-                continue
-            held, less = set(had), list[bytes]()
-            more = [line for line in has if line not in held]
-            check(b"".join(more))
-            if len(has) - len(more) < len(had):
-                less = sorted(held.difference(has))
-            for lines, sign, file in ((less, b"-", target), (more, b"+", additions)):
-                if lines:
-                    file.write(sign + sign.join(lines))
-            removed += len(less)
-            added += len(more)
+    settings = (*map(str, paths), checked, keeps_blanks)
+    with paths[0].open("rb") as old, paths[1].open("rb") as new, tempfile.SpooledTemporaryFile(_RANGE * 4) as additions:
+        jobs = ((None, job) for job in _common_ranges(old, new))
+        with closing(in_processes(range_comparer, settings, jobs)) as answers:
+            for _none, (fault, fewer, less, further, more) in answers:
+                if fault is not None:
+                    raise NotCanonical(paths[fault])
+                target.write(less)
+                additions.write(more)
+                removed += fewer
+                added += further
         additions.seek(0)
-        shutil.copyfileobj(additions, target, _PIECE)
+        shutil.copyfileobj(additions, target, _RANGE)
     return PatchSummary(removed, added)
 
 
-def _lines_of(file: BinaryIO) -> Iterator[list[bytes]]:
-    return (block.splitlines(keepends=True) for block in plain_blocks(file, _PIECE))
+def _common_ranges(old: BinaryIO, new: BinaryIO) -> Iterator[_Job]:
+    """Ranges of two sorted files, together the whole of both, that begin at the same lines."""
+    files, places, last = (old, new), [0, 0], b""
+    while True:
+        ahead = [_line_at(file, place + _RANGE) for file, place in zip(files, places, strict=True)]
+        line = min((line for _place, line in ahead if line), default=b"")
+        ends = [  # the file that has the line gets on, whatever order it is in
+            end if begun == line else _first_from(file, place, end, line)
+            for file, place, (end, begun) in zip(files, places, ahead, strict=True)
+        ]
+        yield (places[0], ends[0]), (places[1], ends[1]), last, line
+        if not line:
+            return
+        places, last = ends, line
 
 
-def _rising(path: Path, blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The lines of a file in blocks. Raises NotCanonical at the first that is not after the one before it."""
-    last = b""
-    for block in blocks:
-        lines = block.splitlines(keepends=True)
-        if not last < lines[0] or not all(map(lt, lines, lines[1:])):
-            raise NotCanonical(path)
-        last = lines[-1]
-        yield lines
+def _line_at(file: BinaryIO, place: int) -> tuple[int, bytes]:
+    """The first line that begins behind a place, and where; the end of the file has none."""
+    file.seek(place - 1)
+    file.readline(BOUNDS.line_octets)
+    return file.tell(), file.readline(BOUNDS.line_octets)
 
 
-def _aligned(old: Iterator[list[bytes]], new: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """The sorted lines of two files, cut at the same lines."""
-    before: list[bytes] = []
-    after: list[bytes] = []
-    while (before := before or next(old, [])) and (after := after or next(new, [])):
-        last = min(before[-1], after[-1])
-        to_old, to_new = bisect_right(before, last), bisect_right(after, last)
-        yield before[:to_old], after[:to_new]
-        before, after = before[to_old:], after[to_new:]
-    yield from ((lines, []) for lines in chain([before], old))
-    yield from (([], lines) for lines in chain([after], new))
+def _first_from(file: BinaryIO, low: int, high: int, line: bytes) -> int:
+    """Where the lines between two places begin that are not less than a line; the places begin lines."""
+    while low < high:
+        middle = (low + high) // 2
+        place, found = (low, b"") if middle == low else _line_at(file, middle)
+        if place >= high or not found:  # the rest is one line, or nothing begins in its second half
+            file.seek(low)
+            place, found = low, file.readline(BOUNDS.line_octets)
+            if found >= line:
+                return low
+            low += len(found)
+        elif found < line:
+            low = place + len(found)
+        else:
+            high = place
+    return low
+
+
+def range_comparer(settings: tuple[str, str, tuple[bool, bool], bool]) -> Callable[[_Job], _Difference]:
+    """What a process does that compares ranges of two files. It looks whether those that are `checked` are canonical;
+    of the new one's lines, those that the old one does not have."""
+    *paths, (checks_old, checks_new), keeps_blanks = settings
+    is_sound = canonical_checker(keeps_blanks)
+
+    def compare(job: _Job) -> _Difference:
+        *ranges, low, high = job
+        before, after = (_read(path, *where) for path, where in zip(paths, ranges, strict=True))
+        had, has = before.splitlines(keepends=True), after.splitlines(keepends=True)
+        if checks_old and not (_are_rising(had, low, high) and is_sound((before,))):
+            return 0, 0, b"", 0, b""
+        if before == after:
+            return None, 0, b"", 0, b""
+        held, less = set(had), list[bytes]()
+        more = [line for line in has if line not in held]
+        if checks_new and not (_are_rising(has, low, high) and is_sound((b"".join(more),))):
+            return 1, 0, b"", 0, b""
+        if len(has) - len(more) < len(had):
+            held.difference_update(has)
+            less = sorted(held)
+        return None, len(less), _signed(b"-", less), len(more), _signed(b"+", more)
+
+    return compare
+
+
+def _read(path: str, begin: int, end: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(begin)
+        return file.read(end - begin)
+
+
+def _are_rising(lines: list[bytes], low: bytes, high: bytes) -> bool:
+    """Whether lines are in order, each once, none before `low`, all before `high` (b"": the end of the file)."""
+    return not lines or (lines[0] >= low and (not high or lines[-1] < high) and all(map(lt, lines, lines[1:])))
+
+
+def _signed(sign: bytes, lines: list[bytes]) -> bytes:
+    return sign + sign.join(lines) if lines else b""
 
 
 def write_dataset_patch(
@@ -205,32 +260,19 @@ def write_dataset_patch(
     """
     if options.blank_nodes is BlankNodes.CANONICAL:
         options = replace(options, blank_nodes=BlankNodes.REFUSED)
-    keeps = options.blank_nodes is BlankNodes.KEPT
-    is_sound, plain = canonical_checker(keeps), {one.path for one in datasets if one.syntax is N_QUADS}
-
-    def check(added: bytes) -> None:
-        if new in plain and not is_sound((added,)):
-            raise NotCanonical(new)
-
+    keeps, plain = options.blank_nodes is BlankNodes.KEPT, {one.path for one in datasets if one.syntax is N_QUADS}
     with tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder:
         while True:
             old, new = (one.path if one.path in plain else Path(folder, str(n)) for n, one in enumerate(datasets))
             for one, path in zip(datasets, (old, new), strict=True):
                 if path not in plain and not path.exists():
                     write_canonical([one], path, scratch=Path(folder), options=options, durable=False)
-            with old.open("rb") as first, new.open("rb") as second:
-                blocks = plain_blocks(first, _PIECE)
-                if old in plain:  # what both have is looked at once
-                    blocks = checked_blocks(old, blocks, keeps_blanks=keeps)
-                try:
-                    with closing(blocks):
-                        return _write_patch(
-                            _rising(old, blocks), _rising(new, plain_blocks(second, _PIECE)), target, check
-                        )
-                except NotCanonical as fault:
-                    plain.discard(fault.path)
-                    target.seek(0)
-                    target.truncate()
+            try:
+                return _write_patch((old, new), target, (old in plain, new in plain), keeps_blanks=keeps)
+            except NotCanonical as fault:
+                plain.discard(fault.path)
+                target.seek(0)
+                target.truncate()
 
 
 # patches applied, inverted, composed: sorted, in bounded memory
@@ -292,7 +334,7 @@ def merge_patches(
     with (
         tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
         closing(PatchSteps(Path(folder), options.bounds)) as steps,
-        open(base or os.devnull, "rb", buffering=_PIECE) as held,
+        open(base or os.devnull, "rb", buffering=_OCTETS) as held,
     ):
         for path in patches:
             steps.add(path, strict=strict, blanks=options.blank_nodes is BlankNodes.KEPT)
@@ -378,7 +420,7 @@ def write_composed(
     removed = added = 0
     with (
         tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
-        tempfile.SpooledTemporaryFile(_PIECE, dir=folder) as additions,
+        tempfile.SpooledTemporaryFile(_OCTETS, dir=folder) as additions,
         closing(PatchSteps(Path(folder))) as steps,
     ):
         for path in patches:
@@ -391,5 +433,5 @@ def write_composed(
                 target.write(b"-" + statement)
                 removed += 1
         additions.seek(0)
-        shutil.copyfileobj(additions, target, _PIECE)
+        shutil.copyfileobj(additions, target, _OCTETS)
     return PatchSummary(removed, added)
