@@ -18,8 +18,6 @@ pytestmark = pytest.mark.long(60)
 
 FOLDERS = ("tutorial", "how-to", "reference", "explanation", "contribute")
 BESIDE = ("index.md", "architecture.md", "dependencies.md")
-CARRIED_OUT_BEFORE = ("manual.md", "push.md", "simulate.md")
-"""Pages of before that were always carried out, while they are there."""
 
 PLANNED = set(
     re.findall(
@@ -57,14 +55,13 @@ def new_pages() -> list[Path]:
 
 PAGES = new_pages()
 LIBRARY = DOCS / "reference" / "library.md"  # its examples are carried out by tests/test_library.py
-TO_CARRY_OUT = [*PAGES, *(path for name in CARRIED_OUT_BEFORE if (path := DOCS / name).exists())]
 
 
 def named(path: Path) -> str:
     return str(path.relative_to(DOCS).with_suffix(""))
 
 
-@pytest.mark.parametrize("page", [page for page in TO_CARRY_OUT if page != LIBRARY and blocks(page)], ids=named)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != LIBRARY and blocks(page)], ids=named)
 def test_a_page_is_carried_out_from_top_to_bottom(tmp_path: Path, page: Path) -> None:
     carry_out_page(page, tmp_path)
 
