@@ -46,7 +46,7 @@ LINES = {
     "source": 5_393,
     "spec": 3_642,
     "storage": 1_947,
-    "sync": 16_484,
+    "sync": 16_486,
     "top": 1_404,
     "transport": 2_065,
     "triplestores": 830,

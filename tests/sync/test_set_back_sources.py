@@ -1,9 +1,10 @@
 """A source that was set back, or has rewritten its Change Lists: a Resource List decides, or the run ends with 5.
 
-Change Lists are followed only while they read on from where the copy was: the same `from`, what was read before is
-still there unchanged and comes first, times do not fall. Whatever is otherwise means a baseline from the Resource List;
-without a usable one the run ends with 5 and says which sentence was broken. The hash decides for each resource, and a
-deletion is done only on the word of a list of kind 1 or of a complete Resource List.
+Headwater follows a Change List only while the list reads on from where the copy was. The list has the same `from`.
+What Headwater has read before is still there, unchanged and first. Times do not fall. Anything else leads to a
+baseline. Headwater compares the whole Resource List with the copy. If there is no usable Resource List, the run ends
+with status 5 and says which sentence was broken. The hash decides about content, and only two documents may delete.
+Headwater deletes a file if a Change List as in sentence 1 says so, or if a complete Resource List lacks it.
 
 DST-C10, DST-F12, DST-B2. What may never be: a wrong copy with status 0.
 """
@@ -26,12 +27,13 @@ TURN = 12.5
 """When the first list of an index closes: one change later than the first moment to which the source is set back."""
 
 
-def test_the_manual_says_the_three_sentences() -> None:
+def test_the_documentation_says_the_three_sentences() -> None:
     """In the words of the code, which are those above."""
-    manual = " ".join((Path(__file__).parents[2] / "docs/destination.md").read_text().split())
+    page = Path(__file__).parents[2] / "docs/explanation/how-a-copy-stays-true.md"
+    told = " ".join(page.read_text("utf-8").replace("**", "").split())
     assert __doc__ is not None
     for sentence in Invariant:
-        assert sentence.value in manual
+        assert sentence.value in told
         assert sentence.value in " ".join(__doc__.split())
 
 

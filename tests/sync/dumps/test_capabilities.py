@@ -1,4 +1,4 @@
-"""Which capabilities allow which process, over a source whose lists are hidden (destination.md, section 12)."""
+"""Which capabilities allow which process, over a source whose lists are hidden."""
 
 from __future__ import annotations
 

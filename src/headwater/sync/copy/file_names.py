@@ -1,8 +1,9 @@
 """File names: the relative path of a URI, unique, inside the folder, by a rule that can be reversed.
 
-The rule (docs/destination.md). A URI below the set's *base* takes the rest of its path, percent-decoded to octets, so
-that a served folder comes back under its own names. A URI elsewhere takes a folder named after its host (and port).
-What cannot be a file name, or would not be its own, takes the *escaped* name: the whole URI below `%uri/`.
+The rule (docs/decisions/006-names-of-copies.md). A URI below the set's *base* takes the rest of its path,
+percent-decoded to octets, so that a served folder comes back under its own names. A URI elsewhere takes a folder named
+after its host (and port). What cannot be a file name, or would not be its own, takes the *escaped* name: the whole URI
+below `%uri/`.
 
 Pure functions over text and octets. What depends on other URIs (two that decode alike, a file where a folder must be)
 is decided in `path_conflicts`, which then takes the escaped name.

@@ -2,8 +2,9 @@
 
 Folders are opened one by one, each relative to the one before and refusing links, so that whatever lies in the copy,
 a name leads nowhere else. A name that is empty, `.`, `..` or reserved is refused in any path, wherever it comes from.
-Durability (docs/destination.md): files are not synced one by one; `flush` makes everything placed so far survive a
-power loss. A backup folder keeps what a run replaces or deletes by its relative name; nothing in it is overwritten.
+Durability (docs/explanation/how-a-copy-stays-true.md): files are not synced one by one; `flush` makes everything placed
+so far survive a power loss. A backup folder keeps what a run replaces or deletes by its relative name; nothing in it is
+overwritten.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Held files: whether they are as recorded, how damage is recorded, and crash recovery of what a killed run has left.
 
 The table `intents` is the write-ahead log of files: which are about to be placed or removed. Files are not synced one
-by one: after a power loss, what was not flushed to disk is hashed again (docs/destination.md).
+by one: after a power loss, what was not flushed to disk is hashed again (docs/explanation/how-a-copy-stays-true.md).
 """
 
 import datetime as dt
@@ -147,7 +147,7 @@ class CrashRecovery(msgspec.Struct):
         """Note that a run begins. What an earlier one wrote is trusted unless the machine has been restarted since.
 
         Files are not synced one by one. As long as the machine has not gone down, the kernel has them; when it has,
-        those of runs that were never flushed are hashed again (docs/destination.md).
+        those of runs that were never flushed are hashed again (docs/explanation/how-a-copy-stays-true.md).
         """
         boot, now = boot_id(), micros(self.now()) or 0
         with self.database.read() as t:

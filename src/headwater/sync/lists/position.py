@@ -293,19 +293,19 @@ def is_gap(from_: int | None, since: int | None) -> bool:
 
 
 class Invariant(Enum):
-    """The three sentences by which a copy follows its source; the manual and the tests say them in the same words."""
+    """The three sentences by which a copy follows its source, as docs/explanation has them."""
 
     FOLLOWED = (
-        "Change Lists are followed only while they read on from where the copy was: the same `from`, what was read"
-        " before is still there unchanged and comes first, times do not fall."
+        "Headwater follows a Change List only while the list reads on from where the copy was. The list has the same"
+        " `from`. What Headwater has read before is still there, unchanged and first. Times do not fall."
     )
     BASELINE = (
-        "Whatever is otherwise means a baseline from the Resource List; without a usable one the run ends with 5 and"
-        " says which sentence was broken."
+        "Anything else leads to a baseline. Headwater compares the whole Resource List with the copy. If there is no"
+        " usable Resource List, the run ends with status 5 and says which sentence was broken."
     )
     WORD = (
-        "The hash decides for each resource, and a deletion is done only on the word of a list of kind 1 or of a"
-        " complete Resource List."
+        "The hash decides about content, and only two documents may delete. Headwater deletes a file if a Change List"
+        " as in sentence 1 says so, or if a complete Resource List lacks it."
     )
 
 
