@@ -12,49 +12,17 @@ import pytest
 from bench import charts
 from tools import pictures, prose, site
 
+from headwater.cli import COMMANDS
+from headwater.errors import message, messages
+from headwater.spec.records import HASHLIB
 from tests.support.pages import DOCS, ROOT, blocks, carry_out_page
 
 pytestmark = pytest.mark.long(60)
 
-FOLDERS = ("tutorial", "how-to", "reference", "explanation", "contribute")
-BESIDE = ("index.md", "architecture.md", "dependencies.md")
-
-PLANNED = set(
-    re.findall(
-        r"\S+",
-        """
-        index.md tutorial/first-copy.md
-        how-to/publish-behind-a-web-server.md how-to/keep-files-private.md
-        how-to/check-that-harvesters-can-read-you.md how-to/serve-old-harvesters-and-search-engines.md
-        how-to/link-resources.md how-to/offer-dumps-versions-and-archives.md
-        how-to/run-and-monitor-a-source.md how-to/back-up-restore-and-move.md how-to/upgrade.md
-        how-to/publish-records-from-a-program.md how-to/push-changes-through-a-hub.md how-to/republish-a-copy.md
-        how-to/use-several-processes-or-a-cluster.md
-        how-to/copy-a-source.md how-to/follow-many-sources.md how-to/handle-deletions-and-failures.md
-        how-to/prove-a-copy.md how-to/feed-an-index.md how-to/copy-the-past.md how-to/something-went-wrong.md
-        how-to/publish-an-rdf-dataset.md how-to/keep-a-triplestore-current.md
-        reference/commands.md reference/messages.md reference/configuration.md reference/library.md
-        reference/outputs.md reference/addresses-and-additions.md reference/glossary.md
-        reference/simulated-sources.md
-        explanation/how-headwater-works.md explanation/how-a-set-becomes-lists.md
-        explanation/how-a-copy-stays-true.md explanation/what-an-audit-proves.md explanation/how-push-works.md
-        explanation/how-rdf-datasets-are-exchanged.md explanation/security.md explanation/scale-and-limits.md
-        contribute/your-first-hour.md contribute/style.md contribute/release.md contribute/engines.md
-        """,
-    )
-)
-"""Pages that are being written: a link to one that is not there yet is none that leads nowhere."""
-
-PICTURES_TO_COME = True
-
-
-def new_pages() -> list[Path]:
-    found = [path for folder in FOLDERS for path in sorted((DOCS / folder).rglob("*.md"))]
-    return [*found, *(path for name in BESIDE if (path := DOCS / name).exists())]
-
-
-PAGES = new_pages()
+PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "decisions")
 LIBRARY = DOCS / "reference" / "library.md"  # its examples are carried out by tests/test_library.py
+BESIDE = [ROOT / name for name in site.ELSEWHERE]
+DECISIONS = sorted((DOCS / "decisions").glob("*.md"))
 
 
 def named(path: Path) -> str:
@@ -84,13 +52,8 @@ def links_of(page: Path) -> list[str]:
     return [*re.findall(r"\]\(<?([^)\s>]+)", text), *re.findall(r'(?:src|href|srcset)="([^"]+)"', text)]
 
 
-def is_to_come(target: Path) -> bool:
-    name = target.relative_to(DOCS).as_posix() if target.is_relative_to(DOCS) else ""
-    return name in PLANNED or (PICTURES_TO_COME and name.startswith("pictures/"))
-
-
 @pytest.mark.parametrize(
-    "page", [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))], ids=lambda page: page.stem
+    "page", [*PAGES, *sorted(set(BESIDE)), *DECISIONS], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     broken = []
@@ -99,10 +62,8 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
             continue
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page
-        if not target.exists():
-            broken += [] if is_to_come(target) else [link]
-        elif anchor and target.suffix == ".md" and anchor not in anchors(target):
-            broken += [] if is_to_come(target) and is_to_come(page) else [link]
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            broken.append(link)
     assert broken == []
 
 
@@ -138,9 +99,7 @@ def test_the_menu_of_the_site_has_each_page_once() -> None:
     menu = re.findall(r"^ +- (?:\w+: )?(\S+\.md)$", text[text.index("\nnav:") :], re.MULTILINE)
     assert len(menu) == len(set(menu))
     elsewhere = set(site.ELSEWHERE.values()) - {"index.md"}
-    there = {path.relative_to(DOCS).as_posix() for path in PAGES} | elsewhere | {"decisions/README.md"}
-    assert there <= set(menu), "pages that are not in mkdocs.yml"
-    assert set(menu) - there <= PLANNED, "pages of mkdocs.yml that are not there"
+    assert set(menu) == {path.relative_to(DOCS).as_posix() for path in PAGES} | elsewhere | {"decisions/README.md"}
 
 
 # -- pictures
@@ -169,3 +128,45 @@ def test_the_short_table_of_results_is_from_the_long_one() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_a_picture_on_a_page_has_a_text_that_stands_for_it(page: Path) -> None:
     assert re.findall(r"!\[\s*\]\([^)]*\)|<img(?![^>]*\balt=\"[^\"])[^>]*>", page.read_text("utf-8")) == []
+
+
+# -- what pages say of the program
+
+
+def test_every_code_in_the_source_is_in_the_table_and_none_is_there_for_nothing() -> None:
+    used: set[str] = set()
+    for path in (ROOT / "src" / "headwater").rglob("*.py"):
+        used |= set(re.findall(r"\b(?:HW-(?:[A-Z]+-)?\d+|RS-DOC-19|RS-DISC-05)\b", path.read_text("utf-8")))
+    assert used == set(messages())
+
+
+def test_the_advice_on_digests_names_those_that_there_are() -> None:
+    assert message("HW-OWN-04").advice == f"Use one of {', '.join(HASHLIB)}."
+
+
+def test_the_map_names_every_room_and_nothing_that_is_not_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    source = ROOT / "src" / "headwater"
+    for name in re.findall(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`", text):
+        assert (source / name).exists() or (ROOT / name).exists(), name
+    rooms = {path.name for path in source.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert rooms <= set(re.findall(r"[a-z]+", text))
+
+
+def test_the_readme_names_commands_that_exist() -> None:
+    text = "\n".join(block.text for block in blocks(ROOT / "README.md"))
+    assert set(re.findall(r"^headwater (\w+)", text, re.MULTILINE)) <= set(COMMANDS)
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"^make (\w+)", text, re.MULTILINE)) <= targets
+
+
+def test_each_proxy_of_a_source_in_the_documentation_speaks_http_1_1() -> None:
+    """nginx speaks 1.0 unless told otherwise, and a package on demand is then refused with 505."""
+    places = [
+        (page.name, place)
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        for place in re.findall(r"location /(?:sync/)? \{[^}]*\}", page.read_text("utf-8"))
+        if ":8000" in place
+    ]
+    assert places
+    assert [name for name, place in places if "proxy_http_version 1.1;" not in place] == []
