@@ -17,7 +17,7 @@ from headwater.errors import message, messages
 from headwater.spec.records import HASHLIB
 from tests.support.pages import DOCS, ROOT, blocks, carry_out_page
 
-pytestmark = pytest.mark.long(60)
+pytestmark = pytest.mark.long(150)
 
 PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "decisions")
 LIBRARY = DOCS / "reference" / "library.md"  # its examples are carried out by tests/test_library.py
