@@ -255,8 +255,7 @@ class CopiedSet(NamedTuple):
     name: str
     folder: str
     identity: str
-    is_whole: int
-    """Whether a baseline has come to its end."""
+    is_whole: int  # whether a baseline has come to its end
 
 
 class CopiedFile(NamedTuple):
@@ -279,8 +278,7 @@ class CopiedFile(NamedTuple):
     encoding: str | None
     links: str | None
     extra: str | None
-    unconfirmed: int
-    """Whether no list confirms these octets: newer than listed, or found after a killed run."""
+    unconfirmed: int  # whether no list confirms these octets: newer than listed, or found after a killed run
 
 
 class JournalEnd(msgspec.Struct, frozen=True):
@@ -289,8 +287,7 @@ class JournalEnd(msgspec.Struct, frozen=True):
     id: str
     last: int
     first: int
-    path: bytes | None = None
-    """The path of the newest entry."""
+    path: bytes | None = None  # the path of the newest entry
 
 
 class CopyStateReader:

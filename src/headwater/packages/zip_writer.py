@@ -146,8 +146,7 @@ class _Member(NamedTuple):
     crc: int
     packed: int
     plain: int
-    fields: bytes = b""
-    """What a local header and the record have in common, where it is the same in both."""
+    fields: bytes = b""  # what a local header and the record have in common, where it is the same in both
 
 
 class _Counted:

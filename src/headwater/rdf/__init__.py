@@ -81,22 +81,15 @@ def bad_rdf(fault: Fault, where: str) -> BadRdf:
 class RdfBounds:
     """Bounds on what is read."""
 
-    line_octets: int = 16 << 20
-    """Of one line, as the parser has it for one statement."""
-    octets: int = 1 << 42
-    """Of one file, inflated."""
+    line_octets: int = 16 << 20  # of one line, as the parser has it for one statement
+    octets: int = 1 << 42  # of one file, inflated
     gzip_members: int = 200_000
     """Of one file, where they have next to no content: no octet of empty ones comes out that would be counted."""
-    run_octets: int = 12 << 20
-    """Lines that are sorted in memory; more are sorted by sort(1)."""
-    blank_statements: int = 1_000_000
-    """Statements with blank nodes that are to be named: they are held in memory."""
-    blank_seconds: float = 60.0
-    """Time to name the blank nodes of a dataset; there are graphs that take for ever."""
-    parser_seconds: float = 60.0
-    """Time to parse a document, beside ten seconds for each million octets."""
-    parser_octets: int = 2 << 30
-    """Memory of a process that parses or names blank nodes."""
+    run_octets: int = 12 << 20  # lines that are sorted in memory; more are sorted by sort(1)
+    blank_statements: int = 1_000_000  # statements with blank nodes that are to be named: they are held in memory
+    blank_seconds: float = 60.0  # time to name the blank nodes of a dataset; there are graphs that take for ever
+    parser_seconds: float = 60.0  # time to parse a document, beside ten seconds for each million octets
+    parser_octets: int = 2 << 30  # memory of a process that parses or names blank nodes
 
 
 BOUNDS = RdfBounds()

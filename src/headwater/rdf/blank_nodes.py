@@ -30,14 +30,11 @@ _NAMING_GROWTH: Final = 48
 class BlankNodes(Enum):
     """What becomes of blank nodes (NQUD-A6)."""
 
-    REFUSED = "refuse"
-    """BlankNodesRefused is raised."""
+    REFUSED = "refuse"  # BlankNodesRefused is raised
     REPLACED = "iris"
     """By stable IRIs below a prefix, which change only where what is said of them changes (RDF 1.1 section 3.5)."""
-    CANONICAL = "canonical"
-    """They get the labels of RDFC-1.0: the same for the same dataset, but others after a change."""
-    KEPT = "keep"
-    """Their labels stay as they are: of one file in a syntax with labels."""
+    CANONICAL = "canonical"  # they get the labels of RDFC-1.0: the same for the same dataset, but others after a change
+    KEPT = "keep"  # their labels stay as they are: of one file in a syntax with labels
 
 
 class NamedLines:

@@ -32,17 +32,7 @@ from headwater.processes.pool import (
     processors,
     widen,
 )
-from headwater.rdf import (
-    BOUNDS,
-    PREFIXES,
-    BadRdf,
-    BlankNodesRefused,
-    Fault,
-    RdfBounds,
-    RdfTooCostly,
-    bad_rdf,
-    fault_of,
-)
+from headwater.rdf import BOUNDS, PREFIXES, BadRdf, BlankNodesRefused, Fault, RdfBounds, RdfTooCostly, bad_rdf, fault_of
 from headwater.rdf.blank_nodes import BlankNodes as BlankNodes
 from headwater.rdf.blank_nodes import NamedLines, bounded_forms
 from headwater.rdf.parsing import parsed_files, statements_of

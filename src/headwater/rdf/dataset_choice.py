@@ -28,9 +28,7 @@ class RdfFile(msgspec.Struct, frozen=True):
     path: bytes
     syntax: Syntax
     digest: str
-    flagged: bool = False
-    """Whether its entry says `isDataset`."""
-
+    flagged: bool = False  # whether its entry says `isDataset`
     changed_at: int | None = None
 
 

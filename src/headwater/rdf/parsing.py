@@ -22,14 +22,7 @@ from pyoxigraph import parse
 
 from headwater.processes.pool import JobEnded, LimitedProcess, limit_memory
 from headwater.rdf import BOUNDS, BadRdf, Fault, RdfBounds, RdfTooCostly, bad_rdf, fault_of
-from headwater.rdf.statements import (
-    OctetStream,
-    canonical_block,
-    canonical_quads,
-    line_blocks,
-    octets,
-    syntax_fault,
-)
+from headwater.rdf.statements import OctetStream, canonical_block, canonical_quads, line_blocks, octets, syntax_fault
 from headwater.rdf.syntaxes import N3, NAMES, RDF_XML, RdfInput
 
 LONGEST_DECLARATION: Final = 1000

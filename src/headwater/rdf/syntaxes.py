@@ -19,8 +19,7 @@ class Syntax:
     title: str
     media_types: tuple[str, ...]
     suffixes: tuple[str, ...]
-    is_lines: bool = False
-    """A statement a line: N-Quads and N-Triples."""
+    is_lines: bool = False  # a statement a line: N-Quads and N-Triples
 
     @property
     def media_type(self) -> str:
@@ -52,8 +51,7 @@ class RdfInput:
     path: Path
     syntax: Syntax
     base: str | None = None
-    name: str | None = None
-    """What messages call it, where that is not its path."""
+    name: str | None = None  # what messages call it, where that is not its path
 
     @property
     def where(self) -> str:

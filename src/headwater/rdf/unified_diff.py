@@ -35,14 +35,7 @@ from headwater.rdf.canonical import (
     write_blocks,
     write_canonical,
 )
-from headwater.rdf.statements import (
-    line_blocks,
-    octets,
-    parsed_lines,
-    refuse_blanks,
-    signed_end,
-    utf8_checked,
-)
+from headwater.rdf.statements import line_blocks, octets, parsed_lines, refuse_blanks, signed_end, utf8_checked
 from headwater.rdf.syntaxes import N_QUADS, RdfInput
 
 _SIGNS: Final = {b"+": "+", b"-": "-"}

@@ -36,8 +36,7 @@ class DumpOffer(msgspec.Struct, frozen=True, kw_only=True):
 
     href: str
     limits: DumpLimits
-    past: bool = False
-    """Whether resources can be asked for as they were at a moment."""
+    past: bool = False  # whether resources can be asked for as they were at a moment
 
 
 def dump_link(offer: DumpOffer) -> Link:

@@ -36,10 +36,7 @@ class Reader:
     """
 
     def __init__(
-        self,
-        base_uri: str | None = None,
-        limits: ReadLimits | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, base_uri: str | None = None, limits: ReadLimits | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
         """`headers`: those of the HTTP answer, names in lower case (AMB-96, AMB-98)."""
         self._limits = limits or ReadLimits()

@@ -141,11 +141,8 @@ class KeptState(msgspec.Struct, frozen=True):
     source_digest: str
     sha256: str
     quads: int
-    copy: str = ""
-    """The identity of the copy whose store it is."""
-
-    dataset: str = ""
-    """The URI of the dataset, by which a store may have it."""
+    copy: str = ""  # the identity of the copy whose store it is
+    dataset: str = ""  # the URI of the dataset, by which a store may have it
 
 
 def blank_nodes_of(dataset: RdfFile) -> BlankNodes:
@@ -259,8 +256,7 @@ class WantedStore(msgspec.Struct, frozen=True):
 
     name: str
     kept: Path
-    opened: Callable[[str], FollowingStore]
-    """Makes the store of the dataset with this URI."""
+    opened: Callable[[str], FollowingStore]  # makes the store of the dataset with this URI
 
 
 def wanted_stores(options: SyncOptions, set_name: str, root: Path) -> list[WantedStore]:

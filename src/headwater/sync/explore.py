@@ -359,9 +359,7 @@ class ListedState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one set lists of the resource: the Resource List, or the last change after it."""
 
     set: str
-    document: str
-    """The list that says so."""
-
+    document: str  # the list that says so
     lastmod: str | None = None
     length: int | None = None
     hash: str | None = None
@@ -370,8 +368,7 @@ class ListedState(msgspec.Struct, kw_only=True, omit_defaults=True):
     change: str | None = None
     datetime: str | None = None
     links: list[LinkStatement] = []
-    stated_elsewhere: list[LinkStatement] = []
-    """Links of other entries to the resource."""
+    stated_elsewhere: list[LinkStatement] = []  # links of other entries to the resource
 
 
 class HeldFile(msgspec.Struct, frozen=True):

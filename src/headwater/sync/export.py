@@ -55,8 +55,7 @@ class ExportReport(ToDict, msgspec.Struct, kw_only=True):
 
 
 class _File(ExpectedFile, frozen=True, gc=False):
-    where: bytes = b""
-    """Where it lies; `path` is its name in the copy."""
+    where: bytes = b""  # where it lies; `path` is its name in the copy
 
 
 def export_manifest(

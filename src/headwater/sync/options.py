@@ -51,9 +51,7 @@ class Choice(msgspec.Struct, frozen=True, array_like=True):
     allow_hosts: tuple[str, ...] = ()
     any_host: bool = False
     skip_hosts: tuple[str, ...] = ()
-    dialect: int = 1
-    """What patterns meant."""
-
+    dialect: int = 1  # what patterns meant
     prefer_types: tuple[str, ...] = ()
     only_described: bool = False
     with_metadata: bool = False

@@ -61,18 +61,12 @@ class SyncTask(msgspec.Struct, frozen=True, kw_only=True):
     destination: Path | str
     options: SyncOptions = SyncOptions()
     listener: Listener = silent
-    each: Callable[[Done], None] = ignored
-    """Hears of every resource that was dealt with."""
-
+    each: Callable[[Done], None] = ignored  # hears of every resource that was dealt with
     settle: Callable[[], None] = lambda: None
     """Called before what was done is recorded: whoever hears of it in batches hears of the rest."""
 
-    stopped: Callable[[], bool] | None = None
-    """Asked again and again, whether the run is to end with Interrupted."""
-
-    transport: Transport | None = None
-    """What sends the requests; None: one is made as the options say."""
-
+    stopped: Callable[[], bool] | None = None  # asked again and again, whether the run is to end with Interrupted
+    transport: Transport | None = None  # what sends the requests; None: one is made as the options say
     now: Callable[[], dt.datetime] = utcnow
     changed_documents: frozenset[str] = frozenset()
     """Documents that are said to have changed (RS-FN-05): a Capability List among them is read anew."""

@@ -139,12 +139,7 @@ def validators(transaction: Transaction, set_id: int, uri: str) -> Validators | 
 
 
 def keep_validators(
-    transaction: Transaction,
-    set_id: int,
-    uri: str,
-    etag: str | None,
-    modified: str | None,
-    moved_to: str | None = None,
+    transaction: Transaction, set_id: int, uri: str, etag: str | None, modified: str | None, moved_to: str | None = None
 ) -> None:
     """Remember that this state of a document has been dealt with; set 0 holds those of the source as a whole.
 
@@ -177,21 +172,16 @@ RESOURCE_DUMP, CHANGE_DUMP = "resourcedump", "changedump"
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """The offer of one set by a source: the URI of the document of each capability."""
 
-    identity: str
-    """The Capability List's URI; where there is none, the URI of the list itself."""
-
+    identity: str  # the Capability List's URI; where there is none, the URI of the list itself
     name: str
     capability_list: str | None = None
     description: str | None = None
     documents: dict[str, str] = {}
     """The URI of the document of each capability, by the capability as a Capability List names it."""
 
-    hubs: dict[str, tuple[str, ...]] = {}
-    """The hubs of channels, by their capability (RS-CH-05, RS-CH-06)."""
-
+    hubs: dict[str, tuple[str, ...]] = {}  # the hubs of channels, by their capability (RS-CH-05, RS-CH-06)
     is_sitemap: bool = False
-    on_demand: DumpOffer | None = None
-    """Where packages are made on demand, and within which limits."""
+    on_demand: DumpOffer | None = None  # where packages are made on demand, and within which limits
 
     @property
     def resource_list(self) -> str | None:
@@ -224,12 +214,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 class Move(msgspec.Struct, frozen=True):
     """A set's documents are elsewhere by now, and what is held of it is still to be taken along (DST-F10)."""
 
-    origin: Offer
-    """Where they were."""
-
-    said: bool = False
-    """Whether the user says so; else a permanent redirect, or what is listed there."""
-
+    origin: Offer  # where they were
+    said: bool = False  # whether the user says so; else a permanent redirect, or what is listed there
     guessed: float = 0.0
     """Where only names say so: the share of the held files that has to be listed there; else it is another set."""
 

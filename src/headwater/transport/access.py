@@ -40,11 +40,8 @@ class Level(IntEnum):
     """The network that an address belongs to: public, private, link-local or this machine."""
 
     PUBLIC = 0
-    PRIVATE = 1
-    """Not to be reached from everywhere: private networks, shared address space (RFC 6598), documentation."""
-
-    LOCAL = 2
-    """This machine or this link: loopback, link-local, unspecified, and what is no address of a host at all."""
+    PRIVATE = 1  # not to be reached from everywhere: private networks, shared address space (RFC 6598), documentation
+    LOCAL = 2  # this machine or this link: loopback, link-local, unspecified, and what is no address of a host at all
 
 
 @lru_cache(maxsize=1024)

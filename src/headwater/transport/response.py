@@ -226,8 +226,7 @@ _known_field = lru_cache(maxsize=1024)(_field)
 class ResponseReceiver:
     """Receives one answer after another: `begin`, the callbacks `line` and `body`, then `complete` or `discard`."""
 
-    delivering = False
-    """Part of the body has been handed on already, so that the fetch cannot be repeated unseen."""
+    delivering = False  # part of the body has been handed on already, so that the fetch cannot be repeated unseen
 
     def __init__(self) -> None:
         self.lines: deque[bytes] = deque(maxlen=MAX_HEAD_LINES)

@@ -180,21 +180,13 @@ class Host:
     usual_seconds: float = 0.0
     cut_at: float = float("-inf")
     cautious: bool = False
-    is_closing: bool = False
-    """Whether it has closed the connection of its last answer."""
-
+    is_closing: bool = False  # whether it has closed the connection of its last answer
     least_pause: float = 0.0
     pause: float = 0.0
-    refusals: int = 0
-    """Since its last other answer."""
-
-    losses: int = 0
-    """Requests in a row that nothing came of."""
-
+    refusals: int = 0  # since its last other answer
+    losses: int = 0  # requests in a row that nothing came of
     silent_since: float = 0.0
-    lost_at: float = 0.0
-    """When the first of them was sent, and the last was given up."""
-
+    lost_at: float = 0.0  # when the first of them was sent, and the last was given up
     active: int = 0
     resume_at: float = 0.0
     waiting: deque[ScheduledFetch] = field(default_factory=deque)
@@ -231,22 +223,17 @@ class ScheduledFetch:
 
     fetch: Fetch
     run: FetchBatch
-    apart: bool = False
-    """Whether it is a stream: it has a handle of its own and need not wait for a free one."""
-
+    apart: bool = False  # whether it is a stream: it has a handle of its own and need not wait for a free one
     uri: str = field(init=False)
     host: Host = field(init=False)
     site: str = ""
     tries: int = 1
     waited: float = 0.0
-    refusals: int = 0
-    """For how long, and how often, by the wish of its host, which uses up no try."""
-
+    refusals: int = 0  # for how long, and how often, by the wish of its host, which uses up no try
     hops: int = 0
     moved_to: str | None = None
     sent_at: float = 0.0
-    part: PartialBody | None = None
-    """What has come of the body; the next try asks for the rest."""
+    part: PartialBody | None = None  # what has come of the body; the next try asks for the rest
 
     def __post_init__(self) -> None:
         self.uri = self.fetch.uri

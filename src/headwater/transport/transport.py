@@ -21,14 +21,7 @@ from headwater.files.hashing import HASHERS
 from headwater.quantities import human_seconds
 from headwater.retry import retry_after_seconds
 from headwater.transport import scheduler as dispatch
-from headwater.transport.access import (
-    FIELD_NAME,
-    AddressGuard,
-    CaBundle,
-    SignInCredentials,
-    ca_bundle,
-    proxy_places,
-)
+from headwater.transport.access import FIELD_NAME, AddressGuard, CaBundle, SignInCredentials, ca_bundle, proxy_places
 from headwater.transport.curl_handles import (
     NOT_TAKEN,
     PAUSE,
@@ -57,8 +50,7 @@ class StreamBroken(SourceFault):
     """A streamed answer ended before its body was complete."""
 
     code = "HW-NET-01"
-    passing = True
-    """Whether another try may succeed."""
+    passing = True  # whether another try may succeed
 
 
 class StreamReceiver(ResponseReceiver):

@@ -60,8 +60,7 @@ class EmbeddedStore:
     Raises StoreFault where there is no store that can be opened.
     """
 
-    most_changes = 200_000
-    """More changes than these are loaded as a whole: those of a transaction are held in memory."""
+    most_changes = 200_000  # more changes than these are loaded as a whole: those of a transaction are held in memory
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

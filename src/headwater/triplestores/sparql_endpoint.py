@@ -54,12 +54,9 @@ class EndpointAddress(msgspec.Struct, frozen=True, kw_only=True):
     """Where an endpoint takes updates and queries. `authorization` is told to the origin of `update` alone."""
 
     update: str
-    query: str | None = None
-    """None: as `update`."""
-
+    query: str | None = None  # None: as `update`
     authorization: str | None = None
-    authorities: str | None = None
-    """A file of certificate authorities that are believed beside those of the machine."""
+    authorities: str | None = None  # a file of certificate authorities that are believed beside those of the machine
 
     def __repr__(self) -> str:
         """Without what is secret."""

@@ -78,8 +78,7 @@ _MAY_BE_TOO_MUCH: Final = ("HW-SPQ-02", "HW-SPQ-03", "HW-SPQ-06")
 class SparqlStore:
     """A dataset behind an endpoint. Raises StoreFault where the endpoint does not do what it is asked."""
 
-    most_changes = 1 << 62
-    """More changes than these are loaded as a whole."""
+    most_changes = 1 << 62  # more changes than these are loaded as a whole
 
     def __init__(self, endpoint: SparqlEndpoint, dataset: str, where: str) -> None:
         """The graph of its default graph is called as the dataset."""

@@ -23,13 +23,10 @@ _INTEGER: Final = "http://www.w3.org/2001/XMLSchema#integer"
 class StorePosition(msgspec.Struct, frozen=True):
     """The state of a dataset in a store: the SHA-256 and the number of statements of its canonical N-Quads."""
 
-    dataset: str
-    """The URI of the dataset."""
-
+    dataset: str  # the URI of the dataset
     sha256: str
     quads: int
-    at: str | None = None
-    """When that state was, in the source's time."""
+    at: str | None = None  # when that state was, in the source's time
 
 
 class StoreState(msgspec.Struct, frozen=True):
@@ -37,8 +34,7 @@ class StoreState(msgspec.Struct, frozen=True):
 
     position: StorePosition | None
     under_way: str | None = None
-    batch: str | None = None
-    """The number of the last batch on that way, where a store takes changes in batches."""
+    batch: str | None = None  # the number of the last batch on that way, where a store takes changes in batches
 
 
 def position_of(told: Mapping[str, str]) -> StorePosition | None:

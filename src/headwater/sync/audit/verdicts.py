@@ -44,11 +44,8 @@ class ExpectedFile(msgspec.Struct, frozen=True, gc=False):
     newer: int | None = None
     mtime_ns: int | None = None
     placed_lastmod: int | None = None
-    known_at: int | None = None
-    """The time of the change, or the `at` of the list, that the placed file is of."""
-
-    digest: str | None = None
-    """The digest of what was placed."""
+    known_at: int | None = None  # the time of the change, or the `at` of the list, that the placed file is of
+    digest: str | None = None  # the digest of what was placed
 
     @property
     def octets(self) -> int:

@@ -205,8 +205,7 @@ class CrashRecovery(msgspec.Struct):
             wrote = not flush(os.fsencode(self.root))
         with self.database.write() as t:
             t.run(
-                "UPDATE runs SET ended_at = ?, durable = ? WHERE id = ?",
-                (micros(self.now()), int(not wrote), number),
+                "UPDATE runs SET ended_at = ?, durable = ? WHERE id = ?", (micros(self.now()), int(not wrote), number)
             )
 
 

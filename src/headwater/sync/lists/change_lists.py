@@ -51,8 +51,7 @@ class ReadingOutcome(Enum):
     GAP = "gap"
     MISSING = "missing"
     BROKEN = "broken"
-    ELSEWHERE = "elsewhere"
-    """The lists do not read on from where the copy was (DST-C10)."""
+    ELSEWHERE = "elsewhere"  # the lists do not read on from where the copy was (DST-C10)
 
 
 class ChangeListReading(msgspec.Struct, kw_only=True):
@@ -64,17 +63,12 @@ class ChangeListReading(msgspec.Struct, kw_only=True):
     reason: str = ""
     fault: SourceFault | None = None
     pending_count: int = 0
-    refused_count: int = 0
-    """Changes that the scope refuses, which are in `temp.refused` and not among the pending ones."""
-
+    refused_count: int = 0  # changes that the scope refuses, which are in `temp.refused` and not among the pending ones
     skipped: list[tuple[str, int]] = []
     """Every document that was read, and its count of entries without a resource (DST-F5)."""
 
-    earliest: int | None = None
-    """The begin of the oldest list, if that leaves a gap after the position."""
-
-    archives: str | None = None
-    """The archive that the Change List, or its index, links (RS-ARC-05)."""
+    earliest: int | None = None  # the begin of the oldest list, if that leaves a gap after the position
+    archives: str | None = None  # the archive that the Change List, or its index, links (RS-ARC-05)
 
 
 @dataclass

@@ -218,20 +218,14 @@ class DocumentRead(msgspec.Struct, frozen=True, kw_only=True):
     uri: str
     final: str
     document: Document
-    read_at: dt.datetime
-    """The source's own clock when it answered (`Date`), else ours (DST-C8)."""
-
+    read_at: dt.datetime  # the source's own clock when it answered (`Date`), else ours (DST-C8)
     etag: str | None = None
     last_modified: str | None = None
     count: int = 0
-    skipped: int = 0
-    """Entries that name no resource (DST-F5)."""
-
+    skipped: int = 0  # entries that name no resource (DST-F5)
     octets: int = 0
     warnings: tuple[tuple[str, str, int], ...] = ()
-    digest: str = ""
-    """Tells these octets, as received, from any others."""
-
+    digest: str = ""  # tells these octets, as received, from any others
     own_kind: Kind | None = None
     """The kind of the document itself, where it was read as the list that it replaces (DST-D)."""
 
@@ -400,11 +394,7 @@ class Documents:
 
     @contextmanager
     def _answer(
-        self,
-        uri: str,
-        headers: tuple[tuple[str, str], ...],
-        held: Validators | None,
-        objection: Objection | None,
+        self, uri: str, headers: tuple[tuple[str, str], ...], held: Validators | None, objection: Objection | None
     ) -> Iterator[tuple[Fetched, Iterable[bytes]]]:
         """The answer to one request and the chunks of its body: the one asked for ahead while it is fresh, or now."""
         fresh_until, ahead = self._ahead.pop((uri, held), (0.0, None))

@@ -67,22 +67,15 @@ class StagedEntry(NamedTuple):
     """The staged row of one entry; the fields are columns of `temp.listed` and of `temp.changed`."""
 
     uri: str
-    loc: str | None
-    """None: as `uri`."""
-
+    loc: str | None  # None: as `uri`
     lastmod: int | None
     length: int | None
     hash: str | None
     type: str | None
     encoding: str | None
-    links: str | None
-    """The links that are kept, as JSON (`links_of`)."""
-
-    extra: str | None
-    """The attributes of other namespaces, as JSON (RS-MD-14)."""
-
-    refused: int
-    """0: it is not; else which of `REFUSALS` it is, from 1 on."""
+    links: str | None  # the links that are kept, as JSON (`links_of`)
+    extra: str | None  # the attributes of other namespaces, as JSON (RS-MD-14)
+    refused: int  # 0: it is not; else which of `REFUSALS` it is, from 1 on
 
 
 STAGED_COLUMNS = ", ".join(StagedEntry._fields)

@@ -25,9 +25,7 @@ class ReadList(msgspec.Struct, frozen=True, array_like=True):
     from_: int | None
     count: int = 0
     fingerprint: str = ""
-    unused: list[int] = []
-    """A field of earlier versions."""
-
+    unused: list[int] = []  # a field of earlier versions
     until: int | None = None
 
 

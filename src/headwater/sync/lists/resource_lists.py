@@ -101,21 +101,14 @@ class ResourceListRead(msgspec.Struct, frozen=True, kw_only=True):
 
     complete: bool = True
     settled: bool = True
-    skipped: tuple[tuple[str, int], ...] = ()
-    """Documents with entries that name no resource, and how many (DST-F5)."""
-
-    print: str = ""
-    """A digest of the octets of all documents that were read, in their order."""
-
+    skipped: tuple[tuple[str, int], ...] = ()  # documents with entries that name no resource, and how many (DST-F5)
+    print: str = ""  # a digest of the octets of all documents that were read, in their order
     etag: str | None = None
     last_modified: str | None = None
     components: tuple[Component, ...] = ()
-    parts: tuple[ListedPart, ...] = ()
-    """The document, or the components, with rows in `temp.listed`, in their order."""
-
+    parts: tuple[ListedPart, ...] = ()  # the document, or the components, with rows in `temp.listed`, in their order
     faults: tuple[str, ...] = ()
-    title: str = "Resource List"
-    """What the document is: a Resource Dump may stand for a Resource List."""
+    title: str = "Resource List"  # what the document is: a Resource Dump may stand for a Resource List
 
 
 class UnchangedList(msgspec.Struct, frozen=True):
@@ -138,9 +131,7 @@ class _IndexPart(NamedTuple):
 
     uri: str
     stated: int | None
-    is_timed: bool
-    """Whether the index states a time for it."""
-
+    is_timed: bool  # whether the index states a time for it
     depth: int
 
 
@@ -343,11 +334,8 @@ class _ListHead(msgspec.Struct):
     listener: Listener
     depth: int = 0
     before: int | None = None
-    last: int = 0
-    """The last row that was there before, and the last that it has brought."""
-
-    parts: dict[str, _IndexPart] = {}
-    """The components of an index, by their URIs."""
+    last: int = 0  # the last row that was there before, and the last that it has brought
+    parts: dict[str, _IndexPart] = {}  # the components of an index, by their URIs
 
     def begin(self) -> None:
         """Forget what an earlier try has brought."""

@@ -34,10 +34,7 @@ from headwater.sync.transfer.verification import strongest_of
 from headwater.transport.fetch import FailureKind, Fetch, Objection
 from headwater.transport.transport import Transport
 
-MANIFESTS = {
-    Kind.RESOURCE_DUMP: Kind.RESOURCE_DUMP_MANIFEST,
-    Kind.CHANGE_DUMP: Kind.CHANGE_DUMP_MANIFEST,
-}
+MANIFESTS = {Kind.RESOURCE_DUMP: Kind.RESOURCE_DUMP_MANIFEST, Kind.CHANGE_DUMP: Kind.CHANGE_DUMP_MANIFEST}
 """The kind of the manifests in the packages of a dump (DST-P7)."""
 
 # packages

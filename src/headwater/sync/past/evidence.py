@@ -53,9 +53,7 @@ class ToldChange(msgspec.Struct, frozen=True, gc=False):
 
     low: int
     high: int
-    kind: str
-    """`created`, `updated` or `deleted`."""
-
+    kind: str  # `created`, `updated` or `deleted`
     row: int = 0
 
 
@@ -71,8 +69,7 @@ class Listed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """It was there, as the row of a snapshot says."""
 
     row: int
-    changed_after: int | None = None
-    """When it was changed next, where that is known."""
+    changed_after: int | None = None  # when it was changed next, where that is known
 
 
 class Changed(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -207,11 +204,8 @@ class ListingResult(NamedTuple):
 
     known: int
     doubtful: int
-    linked: bool
-    """Whether some of the doubtful have a TimeGate or a TimeMap."""
-
-    had_before: bool
-    """Whether anything tells of resources at the moment or before."""
+    linked: bool  # whether some of the doubtful have a TimeGate or a TimeMap
+    had_before: bool  # whether anything tells of resources at the moment or before
 
 
 class _Stated(NamedTuple):

@@ -169,8 +169,7 @@ class VersionTransfer(ResourceTransfer):
     """Fetches what is in `temp.work` as it was at `moment`."""
 
     moment = 0
-    unanswered = False
-    """Whether a TimeGate or a TimeMap was not asked, or gave no answer."""
+    unanswered = False  # whether a TimeGate or a TimeMap was not asked, or gave no answer
 
     def _fetches(self) -> Iterator[Fetch | None]:
         for fetch in super()._fetches():

@@ -43,13 +43,9 @@ class DiscoveredSets(msgspec.Struct, kw_only=True):
     url: str
     offers: list[Offer] = []
     description: str | None = None
-    validators: Validators = Validators()
-    """Those of the Source Description."""
-
+    validators: Validators = Validators()  # those of the Source Description
     final: str = ""
-    faults: list[tuple[str, str]] = []
-    """Capability Lists that could not be read, and why."""
-
+    faults: list[tuple[str, str]] = []  # Capability Lists that could not be read, and why
     read: list[tuple[str, Validators]] = []
     """The Capability Lists that were read, and the validators that hold for what they offer."""
 
@@ -59,9 +55,7 @@ class DiscoveredSets(msgspec.Struct, kw_only=True):
     detours: dict[str, str] = {}
     """Source Descriptions and Capability Lists that are none, or do not answer, and were gone around (DST-F4): why."""
 
-    left_out: int = 0
-    """How many more are listed than were to be looked at."""
-
+    left_out: int = 0  # how many more are listed than were to be looked at
     listed: list[str] | None = None
     """Where only the Capability Lists of the wanted sets were read: all that are listed. None: everything was read."""
 

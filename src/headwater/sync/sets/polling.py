@@ -128,8 +128,7 @@ class PollInterval(msgspec.Struct, frozen=True):
     """How often the source is asked for changes."""
 
     seconds: float
-    longest_seconds: float | None = None
-    """What the interval grows to while nothing changes; None: it does not grow."""
+    longest_seconds: float | None = None  # what the interval grows to while nothing changes; None: it does not grow
 
 
 def slow_interval(interval: PollInterval) -> PollInterval:

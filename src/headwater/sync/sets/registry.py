@@ -69,8 +69,7 @@ class RememberedListing(msgspec.Struct, frozen=True):
     listed: frozenset[str]
     """The identities of sets; where only some were looked at, the addresses of all Capability Lists."""
 
-    pages: list[str] = []
-    """The Source Descriptions of an index: the index itself tells nothing of their changes."""
+    pages: list[str] = []  # the Source Descriptions of an index: the index itself tells nothing of their changes
 
 
 @dataclass
@@ -85,8 +84,7 @@ class SetRegistry:
     changed_documents: frozenset[str]
     """Those that are said to have changed, of which the Source Description does not tell (RS-CH-04)."""
 
-    now: int
-    """When the run began, in microseconds since 1970."""
+    now: int  # when the run began, in microseconds since 1970
 
     def __post_init__(self) -> None:
         self._unread: set[str] = set()

@@ -309,13 +309,7 @@ class ResourceTransfer:
         return verdict
 
     def _decoded(
-        self,
-        work: Work,
-        wanted: Digest | None,
-        fetched: Fetched,
-        first: Verdict,
-        content: ReceivedContent,
-        coding: str,
+        self, work: Work, wanted: Digest | None, fetched: Fetched, first: Verdict, content: ReceivedContent, coding: str
     ) -> tuple[Verdict, ReceivedContent]:
         """An answer with a content coding that nobody, or the entry, asked for (AMB-16): what fits as it was sent, is
         kept so, else what fits without its coding."""

@@ -38,8 +38,7 @@ class PlacedFile(NamedTuple):
     digest: str
     etag: str | None = None
     last_modified: str | None = None
-    newer: bool = False
-    """Whether it is newer than what is listed."""
+    newer: bool = False  # whether it is newer than what is listed
 
 
 _RESOURCE_COLUMNS = (

@@ -43,8 +43,7 @@ class Judgement(Enum):
     GOOD = "good"
     NEWER = "newer"
     DIFFERENT = "different"
-    UNKNOWN = "unknown"
-    """Of what a document says: it costs too much to find out."""
+    UNKNOWN = "unknown"  # of what a document says: it costs too much to find out
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -57,20 +57,11 @@ class MirrorAttempt(msgspec.Struct, frozen=True, tag="mirror"):
 class WayKind(StrEnum):
     """What is asked."""
 
-    LOC = "loc"
-    """`loc` itself, which may be as it was."""
-
-    MEMENTO = "memento"
-    """The version of that very state (DST-S6)."""
-
-    TIMEGATE = "TimeGate"
-    """A TimeGate, for the version of the moment (DST-S7)."""
-
-    TIMEMAP = "TimeMap"
-    """A TimeMap, for its versions (DST-S8)."""
-
-    LINKS = "links of loc"
-    """`loc`, for its `Link` headers alone."""
+    LOC = "loc"  # `loc` itself, which may be as it was
+    MEMENTO = "memento"  # the version of that very state (DST-S6)
+    TIMEGATE = "TimeGate"  # a TimeGate, for the version of the moment (DST-S7)
+    TIMEMAP = "TimeMap"  # a TimeMap, for its versions (DST-S8)
+    LINKS = "links of loc"  # `loc`, for its `Link` headers alone
 
 
 class Way(msgspec.Struct, frozen=True, array_like=True):
@@ -78,12 +69,8 @@ class Way(msgspec.Struct, frozen=True, array_like=True):
 
     kind: WayKind
     href: str
-    stated_at: int | None = None
-    """Of a memento from a TimeMap: its `datetime`."""
-
-    found: tuple[tuple[str, int], ...] = ()
-    """Of a page of a TimeMap: the best versions of the pages before it."""
-
+    stated_at: int | None = None  # of a memento from a TimeMap: its `datetime`
+    found: tuple[tuple[str, int], ...] = ()  # of a page of a TimeMap: the best versions of the pages before it
     read: tuple[str, ...] = ()
     queue: tuple[str, ...] = ()
     """Of a page of a TimeMap: the pages that were read before it, and those that come after it."""
@@ -96,8 +83,7 @@ class KnownOfState(msgspec.Struct, frozen=True, array_like=True):
     changed_after: int | None = None
     existed: bool = True
     has_hash: bool = True
-    asked_at: int = 0
-    """For when versions are asked: the moment itself, or `second_before` it."""
+    asked_at: int = 0  # for when versions are asked: the moment itself, or `second_before` it
 
 
 class PastAttempt(msgspec.Struct, frozen=True, tag="past"):
@@ -105,8 +91,7 @@ class PastAttempt(msgspec.Struct, frozen=True, tag="past"):
 
     way: Way
     known: KnownOfState = KnownOfState()
-    doubt: str | None = None
-    """What nobody can tell of its state then."""
+    doubt: str | None = None  # what nobody can tell of its state then
 
     @property
     def href(self) -> str:
@@ -137,9 +122,7 @@ class PatchAttempt(msgspec.Struct, frozen=True, tag="patch", omit_defaults=True)
     """Asks for the patches that lead, one by one, from the copy to what is listed: the first attempt of all."""
 
     steps: tuple[PatchStep, ...]
-    base: str | None = None
-    """The digest of the copy that they start from; None: they start from nothing."""
-
+    base: str | None = None  # the digest of the copy that they start from; None: they start from nothing
     of_source: ClassVar[bool] = True
 
     @property
@@ -176,9 +159,7 @@ class ListedColumns(msgspec.Struct, frozen=True, gc=False):
     hash: str | None
     type: str | None
     encoding: str | None
-    links: str | None
-    """Those that are kept (`kept_links`)."""
-
+    links: str | None  # those that are kept (`kept_links`)
     extra: str | None
 
     @property
@@ -418,5 +399,4 @@ class RunContext(msgspec.Struct, kw_only=True):
     """The open file by which the run holds the folder of the copy; a process of the run holds it as well."""
 
     adopt: bool
-    mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
-    """What this run has learnt of mirrors (DST-F11)."""
+    mirrors: Mirrors = msgspec.field(default_factory=Mirrors)  # what this run has learnt of mirrors (DST-F11)

@@ -237,8 +237,7 @@ class Baseline:
             )
             if snapshot.at is not None:
                 t.run(
-                    "DELETE FROM resources WHERE set_id = ? AND path IS NULL AND changed_at <= ?",
-                    (row.id, snapshot.at),
+                    "DELETE FROM resources WHERE set_id = ? AND path IS NULL AND changed_at <= ?", (row.id, snapshot.at)
                 )
             keep_fact(t, _PRINT.format(row.id), snapshot.print)
             keep_fact(t, _COMPONENTS.format(row.id), msgspec.json.encode(snapshot.components).decode())

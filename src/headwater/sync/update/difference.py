@@ -61,12 +61,8 @@ _CHANGED = (
 class _StatedRow(ListedColumns, frozen=True, gc=False):
     """What a list or a change states of a resource, and what is recorded of the copy (nothing, where there is none)."""
 
-    at: int | None
-    """The moment that it speaks of."""
-
-    known: int | None
-    """Of a change: no list made before that has the last word on the resource."""
-
+    at: int | None  # the moment that it speaks of
+    known: int | None  # of a change: no list made before that has the last word on the resource
     is_change: int
     is_exact: int
     is_doubtful: int
@@ -93,14 +89,9 @@ class Difference(msgspec.Struct, frozen=True):
     row: SetRow
     paths: PathConflicts
     counts: SetReport
-    tree: FileTree | None
-    """The folder of the copy, if there is one."""
-
-    objection: Objection | None
-    """Why a patch is not asked for; None: none is."""
-
-    trusts_times: bool = False
-    """Whether an unchanged `lastmod` is believed where a list states neither hash nor length."""
+    tree: FileTree | None  # the folder of the copy, if there is one
+    objection: Objection | None  # why a patch is not asked for; None: none is
+    trusts_times: bool = False  # whether an unchanged `lastmod` is believed where a list states neither hash nor length
 
     # a baseline
 
