@@ -42,11 +42,6 @@ class KnownMessage(NamedTuple):
     http_status: int | None = None
     why: str = ""
 
-    @property
-    def is_notice(self) -> bool:
-        """Whether it is said without failing."""
-        return self.who == "notice"
-
 
 def message(code: str) -> KnownMessage:
     """The message of a code. Raises KeyError where there is none."""

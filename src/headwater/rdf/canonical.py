@@ -131,10 +131,8 @@ def _canonical_pieces(
     pieces = _pieces(chain(lines, parsed_files(documents, folder, options.bounds)), options.bounds)
     settings = options.blank_nodes.value, options.bad_lines is not None
     for (number, one), (block, blanks, faults, left_out) in in_processes(canonical_maker, settings, pieces):
-        told = [
-            bad_rdf((code, said, line if one.syntax.is_lines else None, rule), one.where)
-            for code, said, line, rule in faults
-        ]
+        numbered = one.syntax.is_lines
+        told = [bad_rdf((code, said, line if numbered else None, rule), one.where) for code, said, line, rule in faults]
         if left_out and options.bad_lines is not None:
             options.bad_lines(left_out, told)
         elif told:
@@ -340,17 +338,15 @@ def _prefixes(dataset: Path) -> dict[str, str]:
     with dataset.open("rb") as file:
         for line in file:
             _subject, predicate, rest = line.split(b" ", 2)
-            terms = (
-                [predicate, rest.partition(b" ")[0]] if predicate == _TYPE else [predicate, *_DATATYPE.findall(rest)]
-            )
-            for found in map(_NAMESPACE.fullmatch, terms):
+            others = [rest.partition(b" ")[0]] if predicate == _TYPE else _DATATYPE.findall(rest)
+            for found in map(_NAMESPACE.fullmatch, [predicate, *others]):
                 if found is not None and (found[1] in counts or len(counts) < _MOST_COUNTED):
                     counts[found[1]] += 1
     frequent = sorted(counts, key=lambda one: (-counts[one], one))[:_MOST_PREFIXES]
     usual = {iri: prefix for prefix, iri in PREFIXES.items()}
     spaces = sorted(one.decode() for one in frequent)
-    others = (one for one in spaces if one not in usual)
-    return {usual[one]: one for one in spaces if one in usual} | {f"ns{n}": one for n, one in enumerate(others, 1)}
+    new = (one for one in spaces if one not in usual)
+    return {usual[one]: one for one in spaces if one in usual} | {f"ns{n}": one for n, one in enumerate(new, 1)}
 
 
 def _canonical(inputs: Sequence[RdfInput], target: Path) -> DatasetSummary:

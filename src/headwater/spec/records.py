@@ -182,20 +182,13 @@ class Entry(ToDict, msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
 class AbsenceReason(Enum):
     """Why a requested resource is not in a package."""
 
-    GONE = "gone"
-    """There is no such resource any more."""
-    CHANGED = "changed"
-    """It is in another state than the recorded one; a later list tells."""
-    ELSEWHERE = "elsewhere"
-    """Another server answers its address."""
-    UNREADABLE = "unreadable"
-    """It cannot be read at present."""
-    DELETED = "deleted"
-    """It was deleted since the moment that was asked for."""
-    UNKNOWN = "unknown"
-    """The set does not hold it."""
-    LIMIT = "limit"
-    """There was no room for it within the limits."""
+    GONE = "gone"  # there is no such resource any more
+    CHANGED = "changed"  # it is in another state than the recorded one; a later list tells
+    ELSEWHERE = "elsewhere"  # another server answers its address
+    UNREADABLE = "unreadable"  # it cannot be read at present
+    DELETED = "deleted"  # it was deleted since the moment that was asked for
+    UNKNOWN = "unknown"  # the set does not hold it
+    LIMIT = "limit"  # there was no room for it within the limits
 
 
 class AbsentResource(msgspec.Struct, frozen=True, gc=False):

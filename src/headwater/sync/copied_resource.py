@@ -73,11 +73,8 @@ def copied_resource(destination: Path, asked: str) -> list[ResourceStatus]:
 def _status(t: Transaction, root: Path, row: SetRow, uri: str) -> ResourceStatus:
     path, digest, changed_at, newer, doomed_at = t.one(_HELD, (row.id, uri)) or (None,) * 5
     found = ResourceStatus(set=row.name, uri=uri, found=path is not None, hash=digest)
-    found.changed_at, documents = (
-        from_optional(changed_at or None),
-        (row.offer.baseline_document, row.offer.changes_document),
-    )
-    found.documents = [one for one in documents if one is not None]
+    found.changed_at = from_optional(changed_at or None)
+    found.documents = [one for one in (row.offer.baseline_document, row.offer.changes_document) if one is not None]
     reasons: dict[str, str] = {}
     if (failed := t.one(_FAILED, (row.id, uri))) is not None and failed[0] == HELD_UPDATE:
         reasons["held back"] = "the source has overwritten it; `headwater sync --max-update` consents to that"

@@ -112,6 +112,7 @@ class CopyStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     """The state of a copy, as `headwater status --json` writes it.
 
     `running`: whether a run is at work, None if unknown. `partial_files`: transfers in progress, or to be resumed.
+    `free_octets`: bytes free on its disk. `is_read_only`: whether that disk is read-only.
     """
 
     source: str | None
@@ -127,11 +128,7 @@ class CopyStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     partial_files: int
     partial_octets: int
     free_octets: int
-    """Bytes free on the disk of the copy."""
-
     is_read_only: bool
-    """Whether this disk is read-only."""
-
     failed: int
     refused: int
     held_back: int
@@ -413,9 +410,7 @@ def forget(t: Transaction, uris: Sequence[str], *, failed: bool, held_back: bool
     return Forgotten(failures=failures, deletions=files, files=files, released=released)
 
 
-_OF_A_SET = (
-    "resources", "failures", "documents", "intents", "refusals", "set_history", "listing",
-)  # fmt: skip
+_OF_A_SET = ("resources", "failures", "documents", "intents", "refusals", "set_history", "listing")
 
 
 def forget_sets(t: Transaction, gone: Sequence[SetRow]) -> Forgotten:

@@ -92,12 +92,9 @@ def listed_dataset(t: Transaction, wanted: str | None) -> RdfFile | None:
 
 
 def _rdf_files(rows: Iterable[Row]) -> list[RdfFile]:
-    files = (
-        msgspec.structs.replace(found, changed_at=changed_at)
-        for *told, changed_at in rows
-        if (found := rdf_file(*told)) is not None
-    )
-    return list(islice(files, _MOST_FILES))
+    files = ((rdf_file(*told), changed_at) for *told, changed_at in rows)
+    found = (msgspec.structs.replace(one, changed_at=at) for one, at in files if one is not None)
+    return list(islice(found, _MOST_FILES))
 
 
 _FOUND: Final = (
@@ -237,11 +234,8 @@ def _check(path: Path, digest: str) -> None:
     """Raise StoreFault where a file that was read is not what was verified. Where no digest is known it is taken."""
     algorithm, _, wanted = digest.partition(":")
     if wanted and digest_of_file(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC), algorithm) != wanted:
-        raise StoreFault(
-            "the file of the dataset is not what was verified",
-            where=str(path),
-            advice="It was altered since: run the same command again with --repair.",
-        )
+        advice = "It was altered since: run the same command again with --repair."
+        raise StoreFault("the file of the dataset is not what was verified", where=str(path), advice=advice)
 
 
 # the stores that the user asks for

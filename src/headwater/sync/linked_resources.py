@@ -198,20 +198,10 @@ def _represent(t: Transaction, types: Sequence[str], scope: Scope, *, with_chang
                 own.append((n,))
                 continue
             refusal = scope.refusal(link.href)
-            linked.append(
-                (
-                    target,
-                    None if target == link.href else link.href,
-                    None if link.modified is None else micros(link.modified),
-                    link.length,
-                    link.hash,
-                    link.type,
-                    link.encoding,
-                    encode_links([Link(rel="canonical", href=uri)]),
-                    0 if refusal is None else 1 + REFUSALS.index(refusal),
-                    n,
-                )
-            )
+            refused = 0 if refusal is None else 1 + REFUSALS.index(refusal)
+            loc = None if target == link.href else link.href
+            stated = micros(link.modified), link.length, link.hash, link.type, link.encoding
+            linked.append((target, loc, *stated, encode_links([Link(rel="canonical", href=uri)]), refused, n))
         t.many(f"{_COPY} n = ?", own)
         t.many(_COPY_LINKED, linked)
 

@@ -289,16 +289,12 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
             if _TYPE.match(essence_of(text)) is None:
                 advice = "Name one as in application/pdf or image/*."
                 raise UsageFault(f"{text!r:.100} is no media type", advice=advice)
-        by_metadata = self.only_described or self.with_metadata
+        by_metadata, by_statements = self.only_described or self.with_metadata, self.choice.by_statements
         for one, other, told in (
             (self.prefer_types, self.at is not None, "a copy of the past has no preferred types"),
             (by_metadata, self.prefer_types, "preferred types and a choice by metadata exclude each other"),
             (by_metadata, self.at is not None, "a copy of the past and a choice by metadata exclude each other"),
-            (
-                self.prefer_types,
-                self.choice.by_statements,
-                "preferred types exclude a choice by type, link, length or time",
-            ),
+            (self.prefer_types, by_statements, "preferred types exclude a choice by type, link, length or time"),
         ):
             if one and other:
                 raise UsageFault(told, advice="Leave out one of the two options.")

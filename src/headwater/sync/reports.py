@@ -28,7 +28,7 @@ def stated_links(kept: str | None) -> tuple[Link, ...]:
 
 
 class CopyRecord(ToDict, msgspec.Struct, frozen=True, kw_only=True):
-    """A resource in a copy; `path` is relative, `hash` (`algorithm:hex`) and `length` are of the file as placed."""
+    """A resource in the folder `copy`: its relative `path`, `hash` (`algorithm:hex`) and `length` of its file."""
 
     uri: str
     path: str
@@ -40,14 +40,14 @@ class CopyRecord(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     set_name: str
     source: str
     copy: str
-    """The folder of the copy."""
 
 
 class Done(msgspec.Struct, frozen=True):
     """One resource of a run; `action`: created, adopted, updated, deleted or failed.
 
-    `path` is relative to the copy, `octets` the bytes transferred, `reason` why it failed. The rest describes the file:
-    `hash` as `algorithm:hex`, the others as the source lists them. After a kill only hash and length are known.
+    `path` is relative to the copy, `octets` the bytes transferred, `reason` why it failed, `source` the address of the
+    source. The rest describes the file: `hash` as `algorithm:hex`, the others as the source lists them. After a kill
+    only hash and length are known.
     """
 
     action: str
@@ -56,8 +56,6 @@ class Done(msgspec.Struct, frozen=True):
     octets: int = 0
     reason: str = ""
     set_name: str = ""
-    """The set of the resource."""
-
     kept: str | None = None
     """Where `backup_dir` keeps the replaced or deleted file, and its hash."""
 
@@ -68,7 +66,6 @@ class Done(msgspec.Struct, frozen=True):
     lastmod: dt.datetime | None = None
     links: tuple[Link, ...] = ()
     source: str = ""
-    """The address of the source."""
 
 
 def with_stated(done: Done, type_: str | None, lastmod: int | None, links: str | None) -> Done:
@@ -149,8 +146,6 @@ class TransferWay(msgspec.Struct, kw_only=True):
     packages: int = 0
     requests: int = 0
     resources: int = 0
-    """Resources that it brought."""
-
     octets: int = 0
     """Bytes of its packages."""
 
@@ -158,11 +153,9 @@ class TransferWay(msgspec.Struct, kw_only=True):
 
 
 class StoreReport(msgspec.Struct, kw_only=True):
-    """The result for one triplestore."""
+    """The result for one triplestore; `store` is its folder or address."""
 
     store: str
-    """Its folder or address."""
-
     done: str = "unchanged"
     """`unchanged`, `loaded`, `patched` or `failed`."""
 
@@ -209,8 +202,6 @@ class SetReport(ToDict, msgspec.Struct, kw_only=True):
     """Resources without listed length among them."""
 
     from_mirrors: int = 0
-    """Resources from mirrors."""
-
     patched: int = 0
     """Updates by patches, and the bytes saved."""
 
@@ -382,18 +373,13 @@ class SetAudit(ToDict, msgspec.Struct, kw_only=True):
     findings: list[Finding] = []
     findings_are_cut: bool = False
     stores: list[StoreAudit] = []
-    """The triplestores that you named."""
 
 
 class AuditReport(ToDict, msgspec.Struct, kw_only=True):
-    """The audit of a copy; `verdict`: `in sync`, `not in sync` or `undetermined`."""
+    """The audit of a copy, begun at `time`; `verdict`: `in sync`, `not in sync` or `undetermined`."""
 
     time: dt.datetime | None = None
-    """When it began."""
-
     version: str = __version__
-    """The version of Headwater."""
-
     source: str
     destination: str
     local: bool = False
@@ -491,9 +477,8 @@ def _keep_run(t: Transaction, run: LastRun) -> None:
     """Remember a run, and since when and how often runs have ended as this one."""
     if run.fault is not None or run.reason is not None:
         since, count, before = run.ended_at, 0, last_run(t)
-        if before is not None and all(
-            (one is None) is (other is None) for one, other in ((before.fault, run.fault), (before.reason, run.reason))
-        ):
+        ended = run.fault is None, run.reason is None
+        if before is not None and (before.fault is None, before.reason is None) == ended:
             since, count = before.fault_since_at or since, before.fault_count
         run = msgspec.structs.replace(run, fault_since_at=since, fault_count=count + 1)
     keep_fact(t, _LAST_RUN, msgspec.json.encode(run).decode())

@@ -79,25 +79,15 @@ def fetch_plain(
         context.transport.check()
         return False
 
+    def request(work: Work) -> _Request:
+        return work.name, work.loc, work.path, work.lastmod, work.length or 0, strongest_text(work.hash) or ""
+
     def blocks() -> Iterator[tuple[list[Work], list[_Request]]]:
         last = 0
         while is_answering and (works := results.take(following, last)):
             last = works[-1].n
             for some in (works[start : start + _BLOCK] for start in range(0, len(works), _BLOCK)):
-                yield (
-                    some,
-                    [
-                        (
-                            work.name,
-                            work.loc,
-                            work.path,
-                            work.lastmod,
-                            work.length or 0,
-                            strongest_text(work.hash) or "",
-                        )
-                        for work in some
-                    ],
-                )
+                yield some, [request(work) for work in some]
 
     def none(requests: list[_Request]) -> _Answer:
         return [None] * len(requests), 0.0, ""

@@ -128,11 +128,8 @@ class Applier:
         if self._set.move is not None:
             return None  # what the names are made with moves along
         if self._set.row.base not in (None, base) and base not in former_bases(t, self._set.row.id):
-            raise UsageFault(
-                f"the names of this copy were made with base {self._set.row.base}",
-                code="HW-SYN-08",
-                where=self._set.row.name,
-            )
+            what = f"the names of this copy were made with base {self._set.row.base}"
+            raise UsageFault(what, code="HW-SYN-08", where=self._set.row.name)
         return base
 
     def retry_earlier(self) -> None:
@@ -335,10 +332,9 @@ class Applier:
                     told = "no file here has the name of a listed resource: none is adopted; if the files are in a"
                     told += " subfolder, copy into that one"
                 elif fits and base != default:
-                    told = f"the names of files of {fits} of {tried} sampled resources fit the base"
-                    told += (
-                        f" {base or '(none: names begin with the host)'}: it is used, and the right files are adopted"
-                    )
+                    told = f"the names of files of {fits} of {tried} sampled resources fit the base "
+                    told += base or "(none: names begin with the host)"
+                    told += ": it is used, and the right files are adopted"
                 if told:
                     self._set.warn("DST-B5", told, self._run.destination)
         if base is not None:

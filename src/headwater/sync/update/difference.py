@@ -296,13 +296,9 @@ def settle_contradictions(t: Transaction, row: SetRow) -> None:
     for *listed, path, held, tries in list(t.rows(_LISTED_INSTEAD, (row.id,))):
         work = ListedColumns(*listed).planned(path, held, changed_at=None, known_at=row.baseline_at, tries=tries)
         t.run(ADD_WORK, work)
-    delete_what_is_gone(t, row.id)
-
-
-def delete_what_is_gone(t: Transaction, set_id: int) -> None:
-    """Plan deletions of which the source has said that the resource is gone; they are no failures."""
-    t.run(_GONE, (set_id,))
-    t.run(f"DELETE FROM failures WHERE set_id = ?1 AND uri IN ({_NOT_THERE})", (set_id,))  # noqa: S608
+    # what the source has said to be gone is deleted, and no failure
+    t.run(_GONE, (row.id,))
+    t.run(f"DELETE FROM failures WHERE set_id = ?1 AND uri IN ({_NOT_THERE})", (row.id,))  # noqa: S608
 
 
 # changes that payloads of notifications have told ahead of the lists (decision 054)
