@@ -492,6 +492,18 @@ def test_consent_for_one_time(bench: Bench, tmp_path: Path, way: str) -> None:
     bench.check()
 
 
+def test_a_report_of_held_back_deletions_names_the_place_that_allows_them(bench: Bench) -> None:
+    for number in range(30):
+        bench.put(f"f{number:02}")
+    bench.run()
+    for number in range(20):
+        (bench.folder / f"f{number:02}").unlink()
+    told = bench.run(status=Exit.TRANSFERS_FAILED)
+    assert f"`headwater allow-deletions {bench.out}/.headwater`" in told
+    assert ("held back 20" in told, "kept as they were" in told) == (True, False)
+    assert f"`headwater allow-deletions {bench.out}`" in run_here("status", bench.out).stdout.decode()
+
+
 def test_runs_within_an_hour_count_together(bench: Bench) -> None:
     for number in range(100):
         bench.put(f"f{number:02}")

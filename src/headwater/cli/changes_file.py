@@ -12,11 +12,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from headwater.cli.output import (
-    encoded_json,
-    printable,
-    see_outside,
-)
+from headwater.cli.output import encoded_json, printable, see_outside
 from headwater.errors import StoreFault
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -325,7 +326,9 @@ def dit(
             repaired = f"repaired {found.repaired:,}, of these {found.deleted:,} deleted"
             words = f"{found.resources:,} resources in the index; {repaired}"
             if held_back:
-                words += f"\n  deletions held back: {held_back}\n  do: Check the index, then allow the deletions."
+                place = shlex.quote(str(options["config"] or options["state"]))
+                todo = f"Check the index. To allow the deletions: `headwater allow-deletions {place}`."
+                words += f"\n  deletions held back: {held_back}\n  do: {todo}"
             return _told(as_json, {**counts, "held_back": held_back}, words, held_back is not None)
         if once:
             follower.read_to_end()

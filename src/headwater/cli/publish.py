@@ -6,6 +6,7 @@ A folder becomes static files for any web server; the sets of a configuration be
 
 import gc
 import os
+import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -217,7 +218,7 @@ def _publish(config: SourceConfig, as_json: bool, *, whole: bool, quiet: bool) -
         json_document(({"sets": sets} if whole else sets[0]) | files)
     elif not quiet or status is not Exit.DONE:
         for one, count in zip(worked, counts, strict=True):
-            click.echo(_told(one, count, where, seconds))
+            click.echo(_told(one, count, where, seconds, config.configuration or config.state))
             for line in dump_lines(statuses[one.name]) if one.name in statuses else ():
                 click.echo(f"  {line}")
             if one.name in withdrawn:
@@ -252,20 +253,22 @@ _ARCHIVE = (
 )
 
 
-def _told(worked: SetResult, count: int, where: str, seconds: float) -> str:
+def _told(worked: SetResult, count: int, where: str, seconds: float, place: str) -> str:
     scanned, published = worked.scanned, worked.published
     looked = scanned.created + scanned.updated + scanned.unchanged
     written, kept = (len(published.written), published.kept) if published else (0, 0)
+    held = "held back" if scanned.held_back else "kept as they were"
     lines = [
         f"{counted(count, 'resource')} in set {worked.name}: {where}",
         f"  created {scanned.created:,}, updated {scanned.updated:,}, deleted {scanned.deleted:,},"
-        f" unchanged {scanned.unchanged:,}" + (f", kept as they were {scanned.kept:,}" if scanned.kept else ""),
+        f" unchanged {scanned.unchanged:,}" + (f", {held} {scanned.kept:,}" if scanned.kept else ""),
         f"  read {counted(scanned.read, 'file')}, {human_octets(scanned.octets)};"
         f" documents: {written:,} written, {kept:,} kept",
         f"  {human_seconds(seconds)}" + (f", {looked / seconds:,.0f} files/s" if seconds >= _MEASURABLE else ""),
     ]
     if scanned.held_back:
-        lines.append(f"  deletions held back: {scanned.held_back}\n  do: Check the folder, then allow the deletions.")
+        todo = f"Check the folder. To withdraw the files: `headwater allow-deletions {shlex.quote(place)}`."
+        lines.append(f"  deletions held back: {scanned.held_back}\n  do: {todo}")
     return "\n".join(lines)
 
 

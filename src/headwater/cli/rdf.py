@@ -34,6 +34,7 @@ from headwater.copy_state import CopyStateReader, copied_sets, files_after
 from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, replayed
 from headwater.datasets.rows import DatasetPatch, DatasetState, patches_from, read_dataset
 from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
+from headwater.quantities import human_octets
 from headwater.rdf.canonical import (
     LABELS_KEPT,
     NO_BLANK_NODES,
@@ -328,8 +329,8 @@ def restart(place: Path, name: str, dry_run: bool, as_json: bool) -> Exit:
     if not dry_run:
         folder.restart_note.touch()
     value = {"set": name, "patches": len(patches), "octets": octets, "dry_run": dry_run}
-    words = f"{counted(len(patches), 'patch')} of {octets:,} octets {'would' if dry_run else 'will'} be replaced by one"
-    show_result(value, f"{words} of everything", as_json=as_json)
+    words = f"{counted(len(patches), 'patch')} of {human_octets(octets)} {'would' if dry_run else 'will'} be replaced"
+    show_result(value, f"{words} by one of everything", as_json=as_json)
     return Exit.DONE
 
 
@@ -406,12 +407,7 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
         write_canonical([start], base, scratch=scratch, options=treated, durable=False)
         given.mkdir()
         found = merge_patches(
-            base,
-            local_files(patches, given),
-            scratch / "result",
-            scratch=scratch,
-            strict=not lenient,
-            options=treated,
+            base, local_files(patches, given), scratch / "result", scratch=scratch, strict=not lenient, options=treated
         )
     if not any((found.added, found.removed, found.already_there, found.not_there, found.skipped)):
         click.echo(f"note: {_NO_LINES}", err=True)

@@ -170,10 +170,7 @@ def _show(report: SyncReport, *, with_plan: bool = False) -> None:
     click.echo(f"{requests}, {octets} of content in {human_seconds(report.seconds)}")
 
 
-_RUN = (
-    "as of {as_of}, in {destination}",
-    "{backed_up:file} replaced or deleted kept in {backup}",
-)
+_RUN = ("as of {as_of}, in {destination}", "{backed_up:file} replaced or deleted kept in {backup}")
 
 
 def _show_set(one: SetReport, *, dry_run: bool, with_plan: bool = False) -> None:

@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -191,31 +192,32 @@ def command(
             advice="Name the folder of the state (of a hub, too), on its machine. A server answers at /health,"
             " and `headwater explore` shows what it offers.",
         )
+    is_narrowed, is_alone = bool(names) or watch is not None or max_age is not None, len(places) == 1
     if records is not None:
-        if names or watch is not None or max_age is not None or as_json:
+        if is_narrowed or as_json:
             raise click.UsageError("--records excludes --set, --watch, --max-age and --json")
         return _write_records(places, is_csv=records == "csv")
-    if len(places) == 1 and os.path.isfile(os.path.join(places[0], HUB)):
-        if names or watch is not None or max_age is not None:
+    if is_alone and os.path.isfile(os.path.join(places[0], HUB)):
+        if is_narrowed:
             raise click.UsageError("--set, --watch and --max-age are not of a hub, and this is the state of one")
         from headwater.cli.hub import show_status
 
         return show_status(Path(places[0]), _HUB_TOPICS, as_json=as_json)
-    ask = _one if len(places) == 1 else _one_of_several
     while True:
-        found = [ask(place, names, max_age) for place in places]
+        found = [_told_of(place, names, max_age, is_alone=is_alone) for place in places]
         statuses = {one.exit_status for one in found}
         status = min(statuses) if len(statuses) == 1 else next(int(one) for one in _GRAVEST if one in statuses)
-        told_of = [{"place": one.place, **one.report, "exit_status": one.exit_status} for one in found]
-        report = found[0].report if len(places) == 1 else {"places": told_of, "exit_status": status}
+        several = [{"place": one.place, **one.report, "exit_status": one.exit_status} for one in found]
+        report = found[0].report if is_alone else {"places": several, "exit_status": status}
         if metrics:
             _show_figures(report)
             return status
-        if not _told_as_json(report, watch, as_json=as_json):
-            if len(places) == 1:
-                found[0].show()
-            else:
-                _show_rows(_PLACES_COLUMNS, [one.cells for one in found])
+        if as_json:
+            (json_document if watch is None else json_line)(report)
+        else:
+            if watch is not None and sys.stdout.isatty():
+                click.clear()
+            found[0].show() if is_alone else _show_rows(_PLACES_COLUMNS, [one.cells for one in found])
         if watch is None:
             return status
         time.sleep(watch)
@@ -235,21 +237,17 @@ class _Told(NamedTuple):
     show: Callable[[], None]
 
 
-def _one_of_several(place: str, names: tuple[str, ...], max_age: float | None) -> _Told:
-    """The same as `_one`; what is wrong with a place is told in its row."""
+def _told_of(place: str, names: tuple[str, ...], max_age: float | None, *, is_alone: bool) -> _Told:
+    """The state of the copy or the source at a place; what is wrong with one of several is told in its row."""
     try:
-        return _one(place, names, max_age)
+        copy = copy_at(place)
+        return _source(place, names, max_age) if copy is None else _copy(place, copy, names, max_age)
     except HeadwaterError as fault:
+        if is_alone:
+            raise
         told = {"code": fault.code, "what": fault.what, "where": fault.where, "advice": fault.todo}
         cells = (printable(place), "", "", "", "", "", printable(fault.what))
         return _Told(place, {"error": told}, int(fault.exit_status), cells, lambda: None)
-
-
-def _one(place: str, names: tuple[str, ...], max_age: float | None) -> _Told:
-    """The state of the copy or the source at a place."""
-    if (copy := copy_at(place)) is not None:
-        return _copy(place, copy, names, max_age)
-    return _source(place, names, max_age)
 
 
 def _write_records(places: tuple[str, ...], *, is_csv: bool) -> int:
@@ -366,15 +364,6 @@ _COPY_SET_FIGURES = {
 }
 
 
-def _told_as_json(report: dict[str, Any], watch: float | None, *, as_json: bool) -> bool:
-    """Write the report where it is to be JSON, with `watch` as a line; else make room for it on a terminal."""
-    if as_json:
-        (json_document if watch is None else json_line)(report)
-    elif watch is not None and sys.stdout.isatty():
-        click.clear()
-    return as_json
-
-
 def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) -> dict[str, Any]:
     """What the manual promises as JSON (docs/reference/outputs.md)."""
     now = dt.datetime.now(dt.UTC)
@@ -431,16 +420,16 @@ def _show(report: dict[str, Any]) -> None:
             places = [unquote(place) for place in getattr(one, "examples", ())]
             lines += lines_of(one, template, places=some_of(places, _PLACES))
         show_some(lines, _EXAMPLES, rest=_MORE)
+    if any("allow-deletions" in one.reason for one in report.get("held_back", ())):
+        click.echo(f"to withdraw the files, once: `headwater allow-deletions {shlex.quote(report['catalog'])}`")
     if waiting := report["waiting"]:
         click.echo(f"waiting for first records: {printable(some_of(waiting, _EXAMPLES))}")
     if pairs := report["unpaired"]:
         click.echo("resource documents set aside until their changes come:")
         lines = [line for one in pairs for line in lines_of(None, _UNPAIRED, **one)]
         show_some(lines, _EXAMPLES, indent="  ", rest=_MORE)
-    packages = [
-        line for one in report.get("packages", ()) for line in lines_of(None, _PACKAGE, **{"agent": None, **one})
-    ]
-    show_some(packages, _EXAMPLES, rest=_MORE)
+    packages = [lines_of(None, _PACKAGE, **{"agent": None, **one}) for one in report.get("packages", ())]
+    show_some(list(chain(*packages)), _EXAMPLES, rest=_MORE)
     for folder, free in report.get("no_room", {}).items():
         click.echo(f"no room: {human_octets(free)} left in {printable(folder)}, so nothing more can be recorded")
 

@@ -118,7 +118,7 @@ class DeletionHold(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if self.reason is HoldReason.PATTERNS_MISSING:
             return str(self.reason.value)
-        told = f"{self.reason.value}: {self.vanished:,} of {self.held:,} are gone, and stay public"
+        told = f"{self.reason.value}: {self.vanished:,} of {self.held:,} are gone, and stay listed"
         if self.reason is HoldReason.ROOT_MISSING:  # nobody knows what is in it: consent does not help
             return told
         consent = f"--max-delete {consent_for(self.vanished, self.held)}"
