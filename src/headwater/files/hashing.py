@@ -200,9 +200,7 @@ def digests_of(descriptor: int, algorithms: tuple[str, ...]) -> tuple[int, tuple
     return octets, tuple([one.hexdigest() for one in hashes])
 
 
-def file_hasher(
-    settings: tuple[str | None, bytes | None, int],
-) -> Callable[[list[HashRequest]], list[HashResult]]:
+def file_hasher(settings: tuple[str | None, bytes | None, int]) -> Callable[[list[HashRequest]], list[HashResult]]:
     """What a process of the pool does: hash a block of files, as long as its owner lives.
 
     `settings` are the mode of placing, the folder where octets are set aside, and `ReadOptions.settle_ns`.

@@ -21,16 +21,7 @@ from headwater.http import responses
 from headwater.http.documents import DocumentHandler
 from headwater.http.requests import Receive, Scope
 from headwater.http.resources import FileHandler, Links, content_route
-from headwater.http.responses import (
-    CLOSE,
-    AccessRecord,
-    ReaderGone,
-    RequestFields,
-    Response,
-    Send,
-    access_record,
-    line,
-)
+from headwater.http.responses import CLOSE, AccessRecord, ReaderGone, RequestFields, Response, Send, access_record, line
 from headwater.http.routes import REVALIDATE, Answer, HttpRequest, NoMatch, Route, RouteTable, page_of
 from headwater.http.source_access import Precedence, SourceAccess
 from headwater.publish.site import DUMP, ROBOTS, SOURCE_DESCRIPTION, SetSettings, Site, dataset_name, offered

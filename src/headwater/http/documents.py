@@ -202,13 +202,7 @@ class DocumentHandler:
     def routes(self) -> Iterator[Route]:
         """The rows of the documents."""
         for pattern, cache in _DOCUMENTS:
-            yield Route(
-                name="document",
-                pattern=pattern,
-                handler=self.answer,
-                cache=cache,
-                when_published=True,
-            )
+            yield Route(name="document", pattern=pattern, handler=self.answer, cache=cache, when_published=True)
         for stem in DATASET_FORMS:
             yield Route(
                 name="document",

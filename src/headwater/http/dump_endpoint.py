@@ -76,13 +76,7 @@ class PackageStream:
     `on_end` is called once: when nothing is left to be made, before the client can know it, or else by `close`.
     """
 
-    def __init__(
-        self,
-        package: Iterable[bytes],
-        pool: Executor,
-        times: DumpTimes,
-        on_end: Callable[[], None],
-    ) -> None:
+    def __init__(self, package: Iterable[bytes], pool: Executor, times: DumpTimes, on_end: Callable[[], None]) -> None:
         self.package = package if isinstance(package, Package) else None
         self._blocks: Generator[bytes, None, None] = (block for block in package)
         self._pool = pool

@@ -19,12 +19,7 @@ from headwater.errors import HeadwaterError, Interrupted, SourceFault
 from headwater.http.callbacks import CallbackListener
 from headwater.http.server import AddressInUse, address_url, listen
 from headwater.notify.subscriber import SubscribedCopy
-from headwater.notify.subscriber_store import (
-    MODE,
-    ChannelProgress,
-    QueuedDelivery,
-    SubscriberStore,
-)
+from headwater.notify.subscriber_store import MODE, ChannelProgress, QueuedDelivery, SubscriberStore
 from headwater.notify.websub import monotonic_unix_time
 from headwater.progress import Notice
 from headwater.retry import Backoff

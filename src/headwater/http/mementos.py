@@ -183,11 +183,7 @@ def past_resource(uri: str, state: PastState) -> Resource:
     """A state as the catalog would have recorded it."""
     lastmod = None if state.lastmod_us is None else from_microseconds(state.lastmod_us)
     stated = Metadata(
-        lastmod=lastmod,
-        hash=f"sha-256:{state.digest}",
-        length=state.length,
-        type=state.type,
-        encoding=state.encoding,
+        lastmod=lastmod, hash=f"sha-256:{state.digest}", length=state.length, type=state.type, encoding=state.encoding
     )
     return Resource(uri, stated, b"", 0, 0)
 

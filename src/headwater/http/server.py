@@ -520,9 +520,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def make_server(
-    app: Application,
-    limits: ServerLimits | None = None,
-    on_ready: Callable[[], None] | None = None,
+    app: Application, limits: ServerLimits | None = None, on_ready: Callable[[], None] | None = None
 ) -> UvicornServer:
     """A server for the application, ready to `run(sockets=[…])`; `on_ready` is called when it accepts requests."""
     bounds = limits or ServerLimits()

@@ -18,13 +18,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headwater.catalog.content import (
-    Absence,
-    NoContent,
-    OpenContent,
-    RecordedResource,
-    strongest_digest,
-)
+from headwater.catalog.content import Absence, NoContent, OpenContent, RecordedResource, strongest_digest
 from headwater.files.folder_marks import has_reserved, is_plain, is_state, leads_inside
 from headwater.files.hashing import state_of
 from headwater.files.nofollow import READ_FLAGS, FileState, open_unlinked

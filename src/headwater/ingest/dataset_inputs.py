@@ -12,15 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from headwater.copy_state import (
-    FOLDER,
-    STATE,
-    CopiedFile,
-    CopyStateReader,
-    copied_sets,
-    files_after,
-    files_at,
-)
+from headwater.copy_state import FOLDER, STATE, CopiedFile, CopyStateReader, copied_sets, files_after, files_at
 from headwater.datasets.dataset_folder import InputChanged
 from headwater.errors import SourceFault
 from headwater.files.patterns import Selection

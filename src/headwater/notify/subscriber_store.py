@@ -376,10 +376,7 @@ def push_status(folder: Path) -> PushStatus | None:
             ),
             channels=tuple(
                 ChannelStatus(
-                    topic=topic,
-                    capability_list=identity,
-                    reached=from_optional(one.reached),
-                    has_gap=one.needs_poll,
+                    topic=topic, capability_list=identity, reached=from_optional(one.reached), has_gap=one.needs_poll
                 )
                 for (topic, identity), one in progress.items()
             ),

@@ -15,14 +15,7 @@ from headwater.catalog.interface import Catalog, Change, Resource
 from headwater.catalog.page_filling import link_octets, weight
 from headwater.datasets.rows import patches_at, read_origin
 from headwater.files.patterns import Selection
-from headwater.publish.link_rules import (
-    MOST_CONTENTS,
-    NO_RULES,
-    ROOM,
-    partner_links,
-    partners,
-    variants_of,
-)
+from headwater.publish.link_rules import MOST_CONTENTS, NO_RULES, ROOM, partner_links, partners, variants_of
 from headwater.publish.patches import patch_link, patches_of
 from headwater.publish.site import SetSettings, Site, dataset_patch_name
 from headwater.rdf import N_QUADS_DIFF

@@ -13,12 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headwater.datasets.dataset_folder import DatasetFolder, blocks_of
-from headwater.datasets.rows import (
-    DATASET_TYPE,
-    DatasetState,
-    patches_from,
-    read_dataset,
-)
+from headwater.datasets.rows import DATASET_TYPE, DatasetState, patches_from, read_dataset
 from headwater.publish.document_names import DATASET_FORMS
 from headwater.publish.site import (
     SetSettings,
@@ -79,11 +74,7 @@ def description(site: Site, settings: SetSettings, state: DatasetState, at: dt.d
     return {
         "@context": _PREFIXES,
         "@graph": [
-            {
-                "@id": about,
-                "@type": "void:DatasetDescription",
-                "foaf:primaryTopic": {"@id": f"{about}#dataset"},
-            },
+            {"@id": about, "@type": "void:DatasetDescription", "foaf:primaryTopic": {"@id": f"{about}#dataset"}},
             {
                 "@id": f"{about}#dataset",
                 "@type": ["void:Dataset", "dcat:Dataset", "sd:Dataset"],

@@ -263,13 +263,7 @@ def head_of(
     until: dt.datetime | None = None,
 ) -> Document:
     return Document(
-        kind=kind,
-        capability=RULES[kind].capability,
-        links=links,
-        at=at,
-        completed=completed,
-        from_=from_,
-        until=until,
+        kind=kind, capability=RULES[kind].capability, links=links, at=at, completed=completed, from_=from_, until=until
     )
 
 

@@ -25,14 +25,7 @@ from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import msgspec
 
-from headwater.catalog.content import (
-    Absence,
-    ContentChanged,
-    NoContent,
-    OpenContent,
-    read_and_close,
-    recorded_blocks,
-)
+from headwater.catalog.content import Absence, ContentChanged, NoContent, OpenContent, read_and_close, recorded_blocks
 from headwater.catalog.interface import Change, Metadata, Resource, SetSnapshot
 from headwater.catalog.page_filling import weight
 from headwater.files.file_copies import refuse_little_room

@@ -28,12 +28,7 @@ from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.publish import document_content, plan
 from headwater.publish.archives import Archives, archive_names
-from headwater.publish.change_dump import (
-    KeptContents,
-    change_dump_names,
-    pack_changes,
-    publish_change_dump,
-)
+from headwater.publish.change_dump import KeptContents, change_dump_names, pack_changes, publish_change_dump
 from headwater.publish.change_lists import ChangeLists
 from headwater.publish.dataset_documents import publish_dataset
 from headwater.publish.document_names import SITEMAP
@@ -156,12 +151,7 @@ class Publisher:
         self._checked.clear()
 
     def publish(
-        self,
-        name: str,
-        at: dt.datetime,
-        refresh: Refresh = Refresh.DUE,
-        *,
-        looked_at: dt.datetime | None = None,
+        self, name: str, at: dt.datetime, refresh: Refresh = Refresh.DUE, *, looked_at: dt.datetime | None = None
     ) -> PublishResult:
         """Bring the documents of one set up to date with the catalog.
 

@@ -34,12 +34,7 @@ from headwater.publish.package_builder import (
     entry_octets,
 )
 from headwater.publish.plan import Refresh, completed_at
-from headwater.publish.publication_state import (
-    PagePackages,
-    ResourceDumpState,
-    ResourcePackage,
-    fingerprint,
-)
+from headwater.publish.publication_state import PagePackages, ResourceDumpState, ResourcePackage, fingerprint
 from headwater.publish.site import SetSettings, capability_list_name, resource_dump_name, resource_package_names
 from headwater.publish.store_writer import PublicationJob
 from headwater.quantities import FLOOR, needs_consent

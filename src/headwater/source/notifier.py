@@ -560,10 +560,7 @@ class Notifier:
         # any address will do: the hubs are named by the configuration
         settings = self._context.settings
         client = HttpClient(
-            lambda _address: None,
-            authorities=settings.authorities,
-            user_agent=agent,
-            proxy_for=settings.proxy_for,
+            lambda _address: None, authorities=settings.authorities, user_agent=agent, proxy_for=settings.proxy_for
         )
         ending, self._has_begun = asyncio.Event(), asyncio.Event()
         self._senders = [HubSender(hub, self._context, client) for hub in self._hubs]

@@ -28,13 +28,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headwater.catalog.interface import Metadata, SetState, StateRow, StateUpdate, UnknownSet, Upsert
-from headwater.datasets.dataset_folder import (
-    BrokenSeries,
-    DatasetFolder,
-    InputChanged,
-    file_digest,
-    replayed,
-)
+from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, InputChanged, file_digest, replayed
 from headwater.datasets.rows import (
     DATASET_FILE,
     DATASET_TYPE,

@@ -36,10 +36,8 @@ _PLAIN = re.compile(r"[\w./~+=@:, -]*").fullmatch
 """A path that means the same in each of the files, in quotes."""
 _TYPE = re.compile(r"[A-Za-z0-9!#&^_.+-]+/[A-Za-z0-9!#&^_.+-]+(?:; ?[A-Za-z0-9_.-]+=[A-Za-z0-9_.+-]+)*").fullmatch
 _MOST_RULES: Final = 2_000
-_MOST_GROUPS: Final = 200_000
+_MOST_EXTENSIONS: Final = 200_000
 _ROWS: Final = 5_000
-
-
 _ANY: Final = "(?s:.*/)?"
 
 Paths = tuple[str | bytes, ...]
@@ -79,13 +77,39 @@ def write_web_server_files(config: SourceConfig, site: Site, catalog: Catalog, l
 # Which resources have another type than their names say
 
 
-def _levels(path: bytes) -> list[Paths]:
-    """How a rule may name a resource, and others with it: by extension, name, folder and extension, or alone."""
-    folder, _, name = path.rpartition(b"/")
-    stem, dot, extension = name.rpartition(b".")
-    end: Paths = ("[^/]+", dot + extension) if stem else (r"\.?[^./]*",)
-    parent: Paths = (_ANY, folder.rpartition(b"/")[2], "/") if folder else ()
-    return [(_ANY, *end), (_ANY, name), (*parent, *end), (path,)]
+def _stated_types(name: str, catalog: Catalog, listener: Listener) -> list[TypeRule]:
+    """Rules by which each resource has the type that is stated of it; the first that fits a path holds.
+
+    An extension has the type that most of its resources have. What has another one is named by its path.
+    """
+    counts: defaultdict[Paths, Counter[str]] = defaultdict(Counter)
+    unlike = set[Paths]()
+    for uri, stated in _types_of(catalog, name):
+        ending = _with_extension(path_of(uri))
+        if ending in counts or len(counts) < _MOST_EXTENSIONS:
+            counts[ending][stated] += 1
+        if media_type(uri) != stated and len(unlike) < _MOST_RULES:
+            unlike.add(ending)
+    by_ending = {one: counts[one].most_common(1)[0][0] for one in sorted(unlike & counts.keys(), key=repr)}
+    by_path, wrong = dict[Paths, str](), 0
+    for uri, stated in _types_of(catalog, name) if unlike else ():
+        path = path_of(uri)
+        if by_ending.get(_with_extension(path), media_type(uri)) == stated:
+            continue
+        if len(by_ending) + len(by_path) < _MOST_RULES:
+            by_path[(path,)] = stated
+        else:
+            wrong += 1
+    if wrong:
+        text = f"{wrong:,} resources of {name!r} have other media types than a web server is told to send"
+        listener(Notice("HW-PUB-18", text))
+    return [(name, paths, kind) for paths, kind in (by_path | by_ending).items()]
+
+
+def _with_extension(path: bytes) -> Paths:
+    """All paths with the extension of this one."""
+    stem, dot, extension = path.rpartition(b"/")[2].rpartition(b".")
+    return (_ANY, "[^/]+", dot + extension) if stem else (_ANY, r"\.?[^./]*")
 
 
 def _types_of(catalog: Catalog, name: str) -> Iterator[tuple[str, str]]:
@@ -94,35 +118,6 @@ def _types_of(catalog: Catalog, name: str) -> Iterator[tuple[str, str]]:
     while rows := catalog.resources(name, after, _ROWS):
         after = rows[-1].uri
         yield from ((one.uri, kind) for one in rows if (kind := one.metadata.type) is not None and _TYPE(kind))
-
-
-def _stated_types(name: str, catalog: Catalog, listener: Listener) -> list[TypeRule]:
-    """Rules by which each resource has the type that is stated of it; the first that fits a path holds.
-
-    An extension has the type that most of its resources have. What has another one is named more closely, by what only
-    resources of one type share.
-    """
-    decided: list[dict[Paths, str]] = []
-    while True:
-        level, wrong, needed = len(decided), 0, set[Paths]()
-        counts: defaultdict[Paths, Counter[str]] = defaultdict(Counter)
-        for uri, stated in _types_of(catalog, name):
-            paths = _levels(path_of(uri))
-            known = (decided[number].get(paths[number]) for number in reversed(range(level)))
-            is_wrong = next(filter(None, known), media_type(uri)) != stated
-            wrong += is_wrong
-            if level < len(paths) and (paths[level] in counts or len(counts) < _MOST_GROUPS):
-                counts[paths[level]][stated] += 1
-                needed |= {paths[level]} if is_wrong else set()
-        if not needed:
-            break
-        chosen = sorted((one for one in needed if level == 0 or len(counts[one]) == 1), key=repr)
-        free = _MOST_RULES - sum(map(len, decided))
-        decided.append({one: counts[one].most_common(1)[0][0] for one in chosen[:free]})
-    if wrong:
-        text = f"{wrong:,} resources of {name!r} have other media types than a web server is told to send"
-        listener(Notice("HW-PUB-18", text))
-    return [(name, paths, kind) for some in reversed(decided) for paths, kind in some.items()]
 
 
 # The files

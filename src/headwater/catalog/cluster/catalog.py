@@ -112,10 +112,7 @@ class ClusterCatalog(Catalog):
             raise
         self._indices = Indices(self._cluster, prefix)
         self._writer = Writer(
-            self._indices,
-            lease_seconds=options.lease_seconds,
-            busy_seconds=options.busy_seconds,
-            listener=listener,
+            self._indices, lease_seconds=options.lease_seconds, busy_seconds=options.busy_seconds, listener=listener
         )
         self._highest: dict[str, tuple[int, str]] = {}
         """The highest URI that a set can hold at a revision: what lies beyond need not be looked up."""

@@ -13,16 +13,7 @@ from msgspec.structs import astuple, replace
 from headwater.catalog.cluster.documents import StoredChange
 from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState, Unacceptable, WrongPhase
 from headwater.catalog.lease import HeldBy
-from headwater.catalog.page_filling import (
-    Log,
-    PageFill,
-    Places,
-    RowWrite,
-    Run,
-    page_of,
-    segment_of,
-    to_microseconds,
-)
+from headwater.catalog.page_filling import Log, PageFill, Places, RowWrite, Run, page_of, segment_of, to_microseconds
 from headwater.spec.times import from_optional
 
 TERM_BITS = 32
@@ -206,11 +197,7 @@ def with_places(head: SetHead, places: Places) -> SetHead:
             stale_us=fill.first_us if old.stale_us is None else old.stale_us,
         )
     return replace(
-        head,
-        count=head.count + places.added,
-        next_slot=places.next_slot,
-        pages=tuple(pages),
-        page_count=len(pages),
+        head, count=head.count + places.added, next_slot=places.next_slot, pages=tuple(pages), page_count=len(pages)
     )
 
 

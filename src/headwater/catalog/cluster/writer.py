@@ -17,21 +17,10 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from headwater.catalog.cluster.documents import (
-    StoredResource,
-    after_change,
-    change_operations,
-    redone_operation,
-    short,
-)
+from headwater.catalog.cluster.documents import StoredResource, after_change, change_operations, redone_operation, short
 from headwater.catalog.cluster.head import SetHead, Tail, is_free_head, overtaken, stamped, valid
 from headwater.catalog.cluster.indices import Indices, VersionedDocument, VersionedDocuments
-from headwater.catalog.lease import (
-    HeldBy,
-    LeaseTerm,
-    LeaseWatch,
-    Version,
-)
+from headwater.catalog.lease import HeldBy, LeaseTerm, LeaseWatch, Version
 from headwater.errors import StoreFault
 from headwater.progress import Listener, Notice
 from headwater.storage.cluster import ClusterDamaged, ClusterFault, ClusterUnreachable

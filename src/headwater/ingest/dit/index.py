@@ -258,11 +258,7 @@ def index_credentials(environment: Mapping[str, str], texts: Iterable[str]) -> C
 
 
 def index_at(
-    text: str,
-    listener: Listener = silent,
-    credentials: Credentials = NOBODY,
-    *,
-    patience_seconds: float | None = None,
+    text: str, listener: Listener = silent, credentials: Credentials = NOBODY, *, patience_seconds: float | None = None
 ) -> Index:
     """The index at `http(s)://[user:password@]host:port/index`, or at the same in a catalog's form. Raises UsageFault.
 

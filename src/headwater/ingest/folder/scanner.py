@@ -41,12 +41,7 @@ from headwater.catalog.interface import (
 from headwater.errors import UsageFault
 from headwater.files.folder_marks import has_reserved
 from headwater.ingest.deletion_guard import DeletionGuard, DeletionHold, HoldReason
-from headwater.ingest.folder.comparison import (
-    Candidate,
-    DifferenceQueue,
-    ScanResult,
-    compare,
-)
+from headwater.ingest.folder.comparison import Candidate, DifferenceQueue, ScanResult, compare
 from headwater.ingest.folder.file_events import BATCH, EventBuilder, batched, unreadable
 from headwater.ingest.folder.walk import (
     FileEntry,

@@ -46,9 +46,7 @@ class CannotWatch(StoreFault):
 
 
 def hints(
-    root: bytes,
-    stop: Callable[[], bool],
-    unwatched: Callable[[int], None] = lambda _count: None,
+    root: bytes, stop: Callable[[], bool], unwatched: Callable[[int], None] = lambda _count: None
 ) -> Iterator[frozenset[bytes]]:
     """Yield sets of relative paths that may have changed, until `stop`; EVERYTHING when it cannot be told which.
 
