@@ -17,7 +17,7 @@ NOTE = ROOT / "src" / "headwater" / "build.txt"
 
 
 def version() -> str:
-    """The version of the distribution, such as `0.1.0+20261130.1a2b3c4d5e`."""
+    """The version of the distribution, such as `0.2.0+20261130.1a2b3c4d5e`."""
     found = re.search(r'^__version__ = "(.+)"$', (ROOT / "src/headwater/version.py").read_text(), re.MULTILINE)
     assert found is not None
     build = build_note()

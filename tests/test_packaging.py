@@ -38,6 +38,16 @@ def program(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
+def test_the_container_is_made_of_what_there_is_and_its_source_is_sound() -> None:
+    """What the recipe copies is in the repository and not ignored; `serve` takes the configuration beside it."""
+    root, recipe = PACKAGING.parent, (PACKAGING / "oci" / "Containerfile").read_text("utf-8")
+    kept = [line[1:] for line in (root / ".containerignore").read_text("utf-8").splitlines() if line.startswith("!")]
+    copied = [one for line in re.findall(r"^COPY (?!--from)(.+) \S+$", recipe, re.MULTILINE) for one in line.split()]
+    assert len(copied) > 5
+    assert all((root / one).exists() and one.startswith(tuple(kept)) for one in copied)
+    assert run(["check-config", str(PACKAGING / "oci" / "source.toml")]) == Exit.DONE
+
+
 @pytest.mark.skipif(program("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     for unit in UNITS:

@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 @cache
@@ -16,5 +16,5 @@ def build() -> str:
 
 
 def whole_version() -> str:
-    """The version with its build, as a wheel has it: `0.1.0+20261130.1a2b3c4d5e`."""
+    """The version with its build, as a wheel has it: `0.2.0+20261130.1a2b3c4d5e`."""
     return f"{__version__}+{build()}" if build() else __version__
