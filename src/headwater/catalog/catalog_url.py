@@ -69,10 +69,8 @@ def credentials_from(environment: Mapping[str, str], server: str = "CLUSTER") ->
     """What HEADWATER_CLUSTER_USER, HEADWATER_CLUSTER_PASSWORD and HEADWATER_CLUSTER_API_KEY say, or those of another
     `server`: what is meant for one is never sent to the other.
     """
-    said = {
-        name: environment.get(f"HEADWATER_{server}_{name.upper()}") or None for name in ("user", "password", "api_key")
-    }
-    return Credentials(**said)
+    names = "user", "password", "api_key"
+    return Credentials(**{one: environment.get(f"HEADWATER_{server}_{one.upper()}") or None for one in names})
 
 
 _ENCODE = "Write the signs of a password in a URL as %XX (@ is %40, / is %2F), or give it by the environment."

@@ -220,9 +220,7 @@ def verify_sets(place: str, names: tuple[str, ...], files: Path | None, as_json:
         if len(states) > _NAMED and not wrong:
             silent.append(one)
             continue
-        verdict = (
-            f"{len(wrong):,} {'discrepancy' if len(wrong) == 1 else 'discrepancies'}" if wrong else "no discrepancies"
-        )
+        verdict = counted(len(wrong), "discrepancy") if wrong else "no discrepancies"
         counts = f"{counted(one.count, 'resource')}, {counted(one.last_seq, 'change')}"
         click.echo(f"{printable(one.name)}: {counts}; {verdict}")
         show_some(wrong, _SHOWN, indent="  ", rest=" (--json lists them)")

@@ -332,9 +332,8 @@ def dit(
             return _told(as_json, {**counts, "held_back": held_back}, words, held_back is not None)
         if once:
             follower.read_to_end()
-            return _told(
-                as_json, follower.tally.of_documents, _words(follower.tally, "document"), follower.tally.rejected
-            )
+            tally = follower.tally
+            return _told(as_json, tally.of_documents, _words(tally, "document"), tally.rejected)
         while True:
             if follower.poll():
                 if as_json:

@@ -270,12 +270,11 @@ def _source(place: str, names: tuple[str, ...], max_age: float | None) -> _Told:
         if unknown := set(names) - {state.name for state in catalog.sets()}:
             raise UsageFault(f"the catalog has no set {min(unknown)!r}")
         report = _report(catalog, where, names)
-    held_back, sets = report.get("held_back", ()), [one for one in report["sets"] if one.name not in report["waiting"]]
+    held_back, now = report.get("held_back", ()), report["time"]
+    sets = [one for one in report["sets"] if one.name not in report["waiting"]]
     looks = [one.last_look_at for one in sets if where.sets is None or one.name in where.sets]
     # One in the future was before the clock was set back: how long ago, nobody knows.
-    is_late = max_age is not None and any(
-        at is None or abs((report["time"] - at).total_seconds()) > max_age for at in looks
-    )
+    is_late = max_age is not None and any(at is None or abs((now - at).total_seconds()) > max_age for at in looks)
     # that of a run that leaves a source so
     status = Exit.FINDINGS if is_late else Exit.DONE
     is_behind = any(one.fault for key in ("copies", "datasets") for one in report.get(key, ()))
@@ -283,7 +282,7 @@ def _source(place: str, names: tuple[str, ...], max_age: float | None) -> _Told:
         status = Exit.TRANSFERS_FAILED
     if report.get("no_room"):
         status = Exit.STORE
-    looked = _ago(min((at for at in looks if at is not None), default=None), report["time"])
+    looked = _ago(min((at for at in looks if at is not None), default=None), now)
     state = f"a source: {_SOURCE_VERDICTS[status]}"
     counts = (f"{report['resources']:,}", human_octets(report["catalog_octets"] or 0), "", f"{len(held_back):,} sets")
     return _Told(place, report, status, (printable(place), *counts, looked, state), lambda: _show(report))

@@ -16,7 +16,7 @@ import msgspec
 from headwater.datasets.rows import DATASET_TYPE
 from headwater.http import responses
 from headwater.http.requests import accepts_gzip
-from headwater.http.resources import choose, header_link
+from headwater.http.resources import VARY, choose, header_link, not_acceptable
 from headwater.http.responses import INERT, Head, Representation, Response, line, not_published, validators
 from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
 from headwater.http.source_access import SourceAccess
@@ -220,14 +220,12 @@ class DocumentHandler:
         if not there:
             return self._missing(f"{name}/{stem}", name)
         chosen = choose(request.fields.accept, [kind for _file, kind in there])
-        vary = line(b"vary", b"Accept")
         if chosen is None:
-            lines = (f"{self._source.site.url(file)} {kind}" for file, kind in there)
-            return responses.text(406, "no representation is acceptable; there are:\n" + "\n".join(lines), vary)
+            return not_acceptable(f"{self._source.site.url(file)} {kind}" for file, kind in there)
         file = there[chosen][0]
         match = msgspec.structs.replace(request.match, name=file)
         response = await self.answer(msgspec.structs.replace(request, match=match))
-        response.head += vary + line(b"content-location", self._source.site.url(file).encode("ascii"))
+        response.head += VARY + line(b"content-location", self._source.site.url(file).encode("ascii"))
         return response
 
     def _forms(self, name: str, stem: str) -> list[tuple[str, str]]:

@@ -272,9 +272,8 @@ class VersionEndpoint(msgspec.Struct, frozen=True):
             return self._missing(history, of)
         begin = kept_after(history, uri, from_us - 1)
         if begin is None:
-            return responses.text(
-                404, "the TimeMap has no page that begins so late", line(b"link", _response_links(of))
-            )
+            links = line(b"link", _response_links(of))
+            return responses.text(404, "the TimeMap has no page that begins so late", links)
         found = history.after(uri, begin.at_us - 1, PAGE_STATES + 1)
         states = [one for one in found[:PAGE_STATES] if one.is_kept]
         following = kept_after(history, uri, found[PAGE_STATES - 1].at_us) if len(found) > PAGE_STATES else None

@@ -10,7 +10,7 @@ import errno
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from urllib.parse import quote
@@ -55,7 +55,12 @@ def _weight(ranges: Mapping[str, float], essence: str) -> float:
 
 
 UNKNOWN_TYPE = "application/octet-stream"
-_VARY = line(b"vary", b"Accept")
+VARY = line(b"vary", b"Accept")
+
+
+def not_acceptable(there: Iterable[str], links: Head = b"") -> Response:
+    """The answer where none of the representations that are `there` is acceptable."""
+    return responses.text(406, "no representation is acceptable; there are:\n" + "\n".join(there), VARY + links)
 
 
 _Variants = Sequence[tuple[Resource, bytes]]
@@ -86,15 +91,12 @@ class _GenericResources:
         links = self._links(match, match.name, there)
         chosen = choose(request.fields.accept, [one.metadata.type or UNKNOWN_TYPE for one, _ in there])
         if chosen is None:
-            lines = [f"{self._url(match.set_name, one.uri)} {one.metadata.type or UNKNOWN_TYPE}" for one, _ in there]
-            return responses.text(
-                406, "no representation is acceptable; there are:\n" + "\n".join(lines), _VARY + links
-            )
+            lines = (f"{self._url(match.set_name, one.uri)} {one.metadata.type or UNKNOWN_TYPE}" for one, _ in there)
+            return not_acceptable(lines, links)
         resource, path = there[chosen]
         response = await respond(msgspec.structs.replace(match, name=resource.uri, path=path), request)
-        response.head += (
-            _VARY + line(b"content-location", self._url(match.set_name, resource.uri).encode("ascii")) + links
-        )
+        location = self._url(match.set_name, resource.uri).encode("ascii")
+        response.head += VARY + line(b"content-location", location) + links
         return response
 
     async def links_of_variant(self, match: Match) -> Head:
@@ -110,9 +112,7 @@ class _GenericResources:
         path = match.path[: -len(own.suffix) - 1]
         there = await self._representations(name, msgspec.structs.replace(match, name=generic, path=path))
         others = [one for one in there if one[0].uri != match.name]
-        catalog = self._access.source.catalog
-        at_generic = await self._access.ask(lambda: catalog.get(name, [generic]))
-        if at_generic or len(others) == len(there):
+        if len(others) == len(there) or await look_up(self._access, name, generic) is not None:
             return b""
         return self._links(match, generic, others)
 
@@ -208,11 +208,8 @@ class Signposts:
         match = request.match
         assert match.set_name is not None
         source = self._access.source
-        found = (
-            await look_up(self._access, match.set_name, match.name)
-            if source.takes(match.set_name, match.path)
-            else None
-        )
+        is_taken = source.takes(match.set_name, match.path)
+        found = await look_up(self._access, match.set_name, match.name) if is_taken else None
         if found is None:
             return responses.text(404, "no such resource")
         anchor = source.site.resource_prefix(match.set_name) + found.uri
@@ -226,10 +223,8 @@ class Signposts:
 
 async def look_up(access: SourceAccess, set_name: str, relative: str) -> Resource | None:
     """The resource as the catalog holds it. Only a catalog beyond a network is waited for in a thread."""
-    catalog = access.source.catalog
-    found = (
-        await access.ask(catalog.get, set_name, [relative]) if catalog.is_remote else catalog.get(set_name, [relative])
-    )
+    catalog, asked = access.source.catalog, (set_name, [relative])
+    found = await access.ask(catalog.get, *asked) if catalog.is_remote else catalog.get(*asked)
     return found.get(relative)
 
 
@@ -393,9 +388,8 @@ def content_route(access: SourceAccess, provider: ContentProvider) -> Route:
         second = int(stated.lastmod.timestamp()) if stated.lastmod else 0
         weak = b'W/"%x-%x"' % (content.octets, second)
         etag = b'"%s"' % stated.hash.rpartition(":")[2].encode("ascii") if stated.hash else weak
-        response = _representation(stated, etag, second, content.octets, links[name], is_exact=False).answer(
-            request.fields
-        )
+        form = _representation(stated, etag, second, content.octets, links[name], is_exact=False)
+        response = form.answer(request.fields)
         if response.wants_octets and not request.is_head:
             response.give(content)
         else:

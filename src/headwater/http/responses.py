@@ -181,9 +181,8 @@ class Representation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if asked.if_match is not None:
             is_other = not is_matched(asked.if_match, self.etag)
         else:
-            is_other = asked.if_unmodified_since is not None and is_modified(
-                asked.if_unmodified_since, self.stated_second
-            )
+            since = asked.if_unmodified_since
+            is_other = since is not None and is_modified(since, self.stated_second)
         if is_other:
             return text(412, "this is another version", line(b"etag", self.etag))
         if (asked.if_none_match or asked.if_modified_since) and is_fresh(

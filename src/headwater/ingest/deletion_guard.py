@@ -207,9 +207,8 @@ class DeletionGuard:
         rows = self._rows()
         if hold is not None:
             row = StateRow(*HELD_BACK, str(hold).encode())
-            return (
-                None if rows.get(HELD_BACK) == row or (HELD_BACK in rows and not is_whole) else StateUpdate(put=[row])
-            )
+            is_noted = rows.get(HELD_BACK) == row or (HELD_BACK in rows and not is_whole)
+            return None if is_noted else StateUpdate(put=[row])
         if not is_whole:
             return None
         gone = [one for one in (HELD_BACK,) if one in rows]

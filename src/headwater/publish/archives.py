@@ -110,9 +110,8 @@ def listed_in(state: ArchiveState) -> dict[str, Sequence[Archived]]:
 
 def archives_of(names: Container[str], state: ArchiveState) -> Iterator[tuple[Capability, Sequence[Archived]]]:
     """The archives whose capabilities are among the `names` of those that the set offers, with what each lists."""
-    yield from (
-        (_ARCHIVES[field], listed) for field, listed in listed_in(state).items() if _ARCHIVES[field].name in names
-    )
+    kinds = ((_ARCHIVES[field], listed) for field, listed in listed_in(state).items())
+    yield from ((kind, listed) for kind, listed in kinds if kind.name in names)
 
 
 def all_archived(state: ArchiveState) -> tuple[Archived, ...]:

@@ -180,8 +180,7 @@ def publish_dataset(job: PublicationJob, folder_of_state: Path) -> tuple[tuple[s
     changes = job.context.catalog.changes(job.name, state.seq - 1, 1)
     lastmod, name = changes[0].metadata.lastmod if changes else None, dataset_name(job.name)
     forms = list(_publish_forms(job, folder, state))
-    held = decode_mark(job.context.store.mark(name))
-    if held is None or (held.generation, held.seq) != (writer.generation, state.seq) or not is_as_left(name):
+    if not _is_current(job, name, state.seq):
         mark = DocumentMark(generation=writer.generation, latest=job.now, seq=state.seq, changed=lastmod)
         writer.blocks(name, blocks_of(folder.dataset_of(state)), mark.encode, _DATASET)
     at = job.snapshot.state.last_at if state.seq == job.snapshot.state.last_seq else None
@@ -193,6 +192,12 @@ def publish_dataset(job: PublicationJob, folder_of_state: Path) -> tuple[tuple[s
         if not writer.says(about, [text.encode()]):
             writer.blocks(about, [text.encode()], mark.encode, ObjectKind(f"{kind}; charset=utf-8", has_gzip=True))
     return (name, *forms), patches
+
+
+def _is_current(job: PublicationJob, name: str, seq: int) -> bool:
+    held = decode_mark(job.context.store.mark(name))
+    is_of_state = held is not None and (held.generation, held.seq) == (job.store_writer.generation, seq)
+    return is_of_state and job.context.is_as_left(name)
 
 
 def _as_json(told: dict[str, Any]) -> str:
@@ -213,12 +218,7 @@ def _publish_forms(job: PublicationJob, folder: DatasetFolder, state: DatasetSta
         name, syntax = f"{job.name}/{file}", syntax_of(kind, file)
         if file == unfit or syntax is None:
             continue
-        held = decode_mark(job.context.store.mark(name))
-        if (
-            held is None
-            or (held.generation, held.seq) != (writer.generation, state.seq)
-            or not job.context.is_as_left(name)
-        ):
+        if not _is_current(job, name, state.seq):
             mark = DocumentMark(generation=writer.generation, latest=job.now, seq=state.seq)
             made = folder.fresh_scratch() / file
             try:

@@ -187,12 +187,9 @@ class Publisher:
         return pack_resources(self._packing, self._context.site.settings(name), stop=stop)
 
     def pack_changes(self, name: str, *, at_once: bool = False, stop: Callable[[], None] = lambda: None) -> PackResult:
-        """Make the package of the set's Change Dump that is due, and name it.
+        """Make the package of the set's Change Dump that is due, and name it, as `pack_resources` does.
 
-        Publications of the set go on meanwhile, but for the moment in which the package is named. With `at_once` the
-        open segment's package does not wait its time; `stop` raises to end early. Call it after `publish`, until
-        nothing is done. Raises the store's, the versions' and the catalog's StoreFaults, OSError: it is packed again
-        then.
+        With `at_once` the open segment's package does not wait its time. Raises also the versions' StoreFaults.
         """
         return pack_changes(self._packing, self._context.site.settings(name), at_once=at_once, stop=stop)
 

@@ -148,9 +148,8 @@ def pack_resources(packing: Packing, settings: SetSettings, *, stop: Callable[[]
 
     documented = [document_content.resource_dump(context.site, name, state)] if state.is_offered else []
     if state.is_offered and not before.is_offered:  # from now on the Capability List names it
-        documented.append(
-            (capability_list_name(name), *document_content.capability_list(context.site, settings, with_later=True))
-        )
+        whole = document_content.capability_list(context.site, settings, with_later=True)
+        documented.append((capability_list_name(name), *whole))
     names = () if packed is None else package_names(name, packed)
     packing.name(RESOURCE_DUMP, settings, publication, state, resource_dump_names, names, documented)
     return PackResult(is_done=True, is_offered=before.is_offered)

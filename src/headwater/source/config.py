@@ -128,15 +128,10 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             kept = self.kept_versions
             if kept is None or max(kept.seconds or 0, kept.octets or 0) >= 1 << 62:
                 raise BadConfiguration(f"versions gives no time: {self.versions[:80]!r} (as in '1 year, 20 GB')")
-        for key, is_on in (
-            ("dump", self.dump),
-            ("change_dump", self.change_dump),
-            ("patch", self.patch),
-            ("versions", self.versions),
-        ):
-            if is_on and self.root is None:
+        for key in (one for one in ("dump", "change_dump", "patch", "versions") if getattr(self, one)):
+            if self.root is None:
                 raise BadPushConfig(f"{key} needs the resources' files: set files or resource_root")
-            if is_on and self.canonical_hash == "instead":
+            if self.canonical_hash == "instead":
                 raise BadPushConfig(f'{key} needs the digests that canonical_hash = "instead" leaves out')
 
     @property

@@ -217,9 +217,8 @@ class ConfiguredSource:
         refuse_overlap_of_datasets(config)
         self.copy_folders = copy_folders(config.sets)
         """The folder within its copy of each set that publishes one."""
-        self.roots = {
-            one.name: str(Path(one.root) / self.copy_folders.get(one.name, "")) for one in config.sets if one.root
-        }
+        roots = {one.name: Path(one.root) for one in config.sets if one.root}
+        self.roots = {name: str(root / self.copy_folders.get(name, "")) for name, root in roots.items()}
         """The folders whose files are served as the sets' resources."""
         self.copied_names = frozenset(self.copy_folders)
         self._paths = path_filters(config, self._folders, self.roots)

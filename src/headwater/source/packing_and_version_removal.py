@@ -74,9 +74,8 @@ class DumpPacking:
     def run(self) -> None:
         """Make what is due first, and be due again: other tasks, which share the threads, have their turn between."""
         now = time.monotonic()
-        self.due_at = now + max(
-            min(LONGEST, self.pause_seconds), min(QUIET_SHARE * (now - self._active_at), LONGEST_QUIET)
-        )
+        quiet_seconds = min(QUIET_SHARE * (now - self._active_at), LONGEST_QUIET)
+        self.due_at = now + max(min(LONGEST, self.pause_seconds), quiet_seconds)
         try:
             began = time.monotonic()
             packed = self.pack(stop=self._stop)

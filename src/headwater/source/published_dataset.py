@@ -335,9 +335,8 @@ class PublishedDataset(Intake):
             summary = write_patch(self._file_of(base), made, file)
         self._prove(base, patch_made, new)
         seq = seen.last_seq + 1
-        patch = DatasetPatch(
-            seq, file_digest(patch_made), patch_made.stat().st_size, summary.removed, summary.added, new.sha256
-        )
+        digest, octets = file_digest(patch_made), patch_made.stat().st_size
+        patch = DatasetPatch(seq, digest, octets, summary.removed, summary.added, new.sha256)
         state = DatasetState(
             seq=seq,
             first=seq if base is None else base.first,

@@ -377,10 +377,8 @@ class Source(ConfiguredSource):
         if not self.leadership.is_ours:
             failed = self.leadership.failed
             sets = [SetHealth(name=one.name, phase="standing by") for one in self.site.sets]
-            return {
-                "turn": "standing by",
-                "sets": [msgspec.to_builtins(one) for one in sets],
-            } | ({} if failed.error is None else {"error": failed.error, "error_code": failed.error_code})
+            error = {} if failed.error is None else {"error": failed.error, "error_code": failed.error_code}
+            return {"turn": "standing by", "sets": [msgspec.to_builtins(one) for one in sets], **error}
         told = {"turn": "ours", "sets": [msgspec.to_builtins(one) for one in self.sets_health]}
         hubs = [] if self._notifier is None else [msgspec.to_builtins(one) for one in self._notifier.health]
         dumps = [msgspec.to_builtins(one.health) for some in self._packing.values() for one in some]

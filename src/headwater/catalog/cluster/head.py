@@ -239,11 +239,10 @@ def rendered(head: SetHead, said: Sequence[Rendered]) -> SetHead:
     for page in said:
         if not 0 <= page.number < len(pages) or pages[page.number].touched < page.touched:
             raise Unacceptable(f"page {page.number} was never touched {page.touched} times", where=head.resource_set)
-        book, at_us, stale_us = pages[page.number], to_microseconds(page.at), None
+        book, stale_us = pages[page.number], None
+        at_us, completed_us = to_microseconds(page.at), to_microseconds(page.completed)
         if book.touched > page.touched:  # it was touched while it was rendered
             stale_us = at_us if book.stale_us is None else max(book.stale_us, at_us)
-        completed_us = to_microseconds(page.completed)
-        pages[page.number] = replace(
-            book, rendered=page.touched, at_us=at_us, completed_us=completed_us, stale_us=stale_us
-        )
+        times = {"at_us": at_us, "completed_us": completed_us, "stale_us": stale_us}
+        pages[page.number] = replace(book, rendered=page.touched, **times)
     return replace(head, pages=tuple(pages))

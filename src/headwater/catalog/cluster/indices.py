@@ -109,9 +109,8 @@ class Indices:
 
     def __init__(self, cluster: Cluster, prefix: str) -> None:
         self.cluster = cluster
-        self.set, self.resource, self.change, self.state = (
-            f"{prefix}-{kind}" for kind in (SET, RESOURCE, CHANGE, STATE)
-        )
+        names = (f"{prefix}-{kind}" for kind in (SET, RESOURCE, CHANGE, STATE))
+        self.set, self.resource, self.change, self.state = names
         self._heads_by_id = VersionedDocuments(cluster, self.set, SetHead)
 
     def head(self, name: str) -> VersionedDocument[SetHead]:

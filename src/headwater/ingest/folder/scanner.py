@@ -284,9 +284,8 @@ class _Pass:
                 exact = self._catalog.get(self._name, [uri])
             first = list(islice(seen, 1))  # at the path itself or below it; something unreadable counts for both
             is_file = any(isinstance(one, FileEntry) and one.uri == uri for one in first)
-            is_here = is_file or any(
-                isinstance(one, UnreadableEntry) and not one.uri.startswith(uri + "/") for one in first
-            )
+            unread = [one for one in first if isinstance(one, UnreadableEntry)]
+            is_here = is_file or any(not one.uri.startswith(uri + "/") for one in unread)
             self._look(first if is_here else [], [(one.uri, one.memo) for one in exact.values()])
             self._look([] if is_file else chain(first, seen), self._rows(uri + "/"))
         self._judge(self._queue.vanished - self._queue.left_out, is_whole=False)
