@@ -243,10 +243,8 @@ def one_machine(config: SourceConfig, listener: socket.socket) -> HubConfig:
     except ValueError:
         is_loopback = config.host == "localhost"
     if not is_loopback:
-        raise UsageFault(
-            f"--hub is for one machine, and others reach {config.host or 'every address'}",
-            advice="Write a [hub] table into a CONFIG file, with the addresses that it may deliver to.",
-        )
+        advice = "Write a [hub] table into a CONFIG file, with the addresses that it may deliver to."
+        raise UsageFault(f"--hub is for one machine, and others reach {config.host or 'every address'}", advice=advice)
     port = listener.getsockname()[1] + 1 if config.port else 0
     host = f"[{config.host}]" if ":" in config.host else config.host
     return HubConfig(listen=f"{host}:{port}", allow_private=LOOPBACK)

@@ -208,11 +208,9 @@ def _sniffed(target: str, chunks: Iterable[bytes]) -> Iterator[tuple[BinaryIO | 
             for chunk in whole:
                 room -= len(chunk)
                 if room < 0:
-                    raise StoreFault(
-                        "the package is larger than the room for temporary files",
-                        where=tempfile.gettempdir(),
-                        advice="Free space, or name a folder with more of it by TMPDIR.",
-                    )
+                    what = "the package is larger than the room for temporary files"
+                    advice = "Free space, or name a folder with more of it by TMPDIR."
+                    raise StoreFault(what, where=tempfile.gettempdir(), advice=advice)
                 file.write(chunk)
         yield file, ()
 
@@ -359,11 +357,9 @@ def _opened(target: str, wanted: dict[str, Any]) -> Iterator[tuple[str | None, d
             file = open(target, "rb")  # noqa: SIM115  closed below; only the opening may fail in this way
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError) as cause:
             is_folder = isinstance(cause, IsADirectoryError)
-            raise UsageFault(
-                "this is a folder, not a file" if is_folder else "there is no such file",
-                where=target,
-                advice="Name a file, - for standard input, or an http(s) URL.",
-            ) from cause
+            what = "this is a folder, not a file" if is_folder else "there is no such file"
+            advice = "Name a file, - for standard input, or an http(s) URL."
+            raise UsageFault(what, where=target, advice=advice) from cause
         with file:
             yield None, {}, iter(lambda: file.read(_CHUNK), b"")
 

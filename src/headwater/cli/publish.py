@@ -157,16 +157,12 @@ def _one_folder(given: dict[str, Any]) -> SourceConfig:
     place = (chosen or ["files"])[0]
     for name, missing in ((place, kinds[place]), ("to", "--to OUT"), ("base_url", "--base-url URL")):
         if name not in given:
-            raise UsageFault(
-                f"{missing} is missing",
-                advice="Give --files (or --copy, --dataset), --to and --base-url, or a CONFIG file.",
-            )
+            what = f"{missing} is missing"
+            raise UsageFault(what, advice="Give --files (or --copy, --dataset), --to and --base-url, or a CONFIG file.")
     resources = given.get("resources", "link")
     if "resource_base" in given and resources != "none":
-        raise UsageFault(
-            "--resource-base says that another server has the files, and --resources that this output has them",
-            advice="Add --resources none, or leave out --resource-base.",
-        )
+        what = "--resource-base says that another server has the files, and --resources that this output has them"
+        raise UsageFault(what, advice="Add --resources none, or leave out --resource-base.")
     keys = "catalog", "base_url", "profile", "resources"
     whole: dict[str, Any] = {name: given[name] for name in keys if name in given}
     whole |= {"to": str(given["to"]), "state": str(given.get("state") or given["to"] / OUTPUT_STATE)}

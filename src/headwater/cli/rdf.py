@@ -128,11 +128,9 @@ def scratch_folder() -> Iterator[Path]:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise StoreFault(
-                "there is no room for temporary files",
-                where=tempfile.gettempdir(),
-                advice="Set TMPDIR to a folder with room for several times what is read.",
-            ) from error
+            what = "there is no room for temporary files"
+            advice = "Set TMPDIR to a folder with room for several times what is read."
+            raise StoreFault(what, where=tempfile.gettempdir(), advice=advice) from error
         except HeadwaterError as error:
             if error.where is not None and error.where.startswith(folder) and _READ in error.where:
                 error.where = "standard input"
@@ -261,11 +259,8 @@ def _documents(state: CopyStateReader, dest: Path, names: tuple[str, ...]) -> It
     with state.read() as t:
         sets = copied_sets(t)
         if unknown := set(names) - {one.name for one in sets}:
-            raise UsageFault(
-                f"the copy has no set {min(unknown)!r}",
-                where=str(dest),
-                advice="`headwater status DEST` shows its sets.",
-            )
+            what = f"the copy has no set {min(unknown)!r}"
+            raise UsageFault(what, where=str(dest), advice="`headwater status DEST` shows its sets.")
         for one in sets:
             after = ""
             while (not names or one.name in names) and (files := files_after(t, one.id, after, _PAGE)):

@@ -112,10 +112,8 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
     """
     config = configured(options)
     if config.to is not None:
-        raise UsageFault(
-            "the configuration is that of a static tree (`to`), which any web server shows",
-            advice="Run `headwater publish CONFIG`, or leave out `to` and what belongs to it.",
-        )
+        what = "the configuration is that of a static tree (`to`), which any web server shows"
+        raise UsageFault(what, advice="Run `headwater publish CONFIG`, or leave out `to` and what belongs to it.")
     if no_publish and config.base_url is None:
         raise UsageFault(
             "no base_url: a process that only serves must know what the documents name", advice="Set base_url."

@@ -120,10 +120,8 @@ def state_home() -> Path:
 def own_url(host: str, url: str) -> str:
     """The URL of our own address, which must be one that somebody can connect to."""
     if host in ANY_HOST:
-        raise UsageFault(
-            f"listening on {host or 'every address'} needs a base_url, the URL that clients use",
-            advice="Add --base-url http://NAME:PORT; it is written into every document.",
-        )
+        what = f"listening on {host or 'every address'} needs a base_url, the URL that clients use"
+        raise UsageFault(what, advice="Add --base-url http://NAME:PORT; it is written into every document.")
     return url
 
 

@@ -96,22 +96,20 @@ class ServerLog:
             more = f"; {count:,} times since the last notice" if count else ""
             where = f" ({event.where})" if event.where else ""
             text = f"{event.message}{more}{where} [{event.rule}]"
-            fields = {"where": event.where}
-            self._tell("warning", "notice", text, fields, code=event.rule, set=event.set_name)
+            self._tell("warning", "notice", text, {"where": event.where}, code=event.rule, set=event.set_name)
 
     def fault(self, fault: HeadwaterError | OSError) -> None:
         """Something that went wrong while a request was answered."""
         code = fault.code if isinstance(fault, HeadwaterError) else "HW-SRV-02"
-        mark = f"[{code}]"
-        text = str(fault) if mark in str(fault) else f"{fault} {mark}"
+        text = str(fault) if f"[{code}]" in str(fault) else f"{fault} [{code}]"
         self._tell("error", "fault", f"fault: {text}", {}, code=code)
 
     def announced(self, name: str, account: Account) -> None:
         """Lines that were announced to a set and refused."""
         if account.rejected:
-            text = f"{name}: {account.words}"
+            text = f"{name}: {account.words} [{account.code}]"
             fields = {**account.by_outcome, "reasons": account.reasons}
-            self._tell("warning", "refused", f"{text} [{account.code}]", fields, code=account.code, set=name)
+            self._tell("warning", "refused", text, fields, code=account.code, set=name)
 
     def _tell(self, level: str, event: str, text: str, fields: Mapping[str, object], **of: str | None) -> None:
         """Write a line; `of` has `code` and `set`, as far as there are any."""

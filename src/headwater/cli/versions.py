@@ -125,9 +125,7 @@ def _catalog_of(place: Path, named: str | None) -> str:
     if named is not None and place.is_dir() and own.exists() and elsewhere is None:
         path = os.path.realpath(named.removeprefix("sqlite:"))
         if path not in (os.path.realpath(place), os.path.realpath(own)):
-            raise UsageFault(
-                "the catalog of this state folder is in it, and another one is named",
-                where=catalog_url.shown(named),
-                advice="Nothing was removed, as only that catalog knows what is needed: leave --catalog out.",
-            )
+            what = "the catalog of this state folder is in it, and another one is named"
+            advice = "Nothing was removed, as only that catalog knows what is needed: leave --catalog out."
+            raise UsageFault(what, where=catalog_url.shown(named), advice=advice)
     return str(place) if named is None else named

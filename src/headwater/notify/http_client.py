@@ -245,10 +245,8 @@ def read_proxy(text: str) -> HttpProxy:
     except ValueError:
         parts, port = urlsplit(""), 0
     if parts.scheme.lower() != "http" or not parts.hostname or not text.isprintable():
-        raise UsageFault(
-            "hubs and topics are asked by a proxy that is named as http://HOST:PORT, not by SOCKS or https",
-            advice="Name one by http; a destination without --push may have any.",
-        )
+        what = "hubs and topics are asked by a proxy that is named as http://HOST:PORT, not by SOCKS or https"
+        raise UsageFault(what, advice="Name one by http; a destination without --push may have any.")
     head = b""
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()

@@ -181,15 +181,12 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             raise BadSite(f"two sets are named {doubled!r}", advice="Give each set a different name.")
         for name in names:
             if len(escape(self.resource_prefix(name))) > URI_PREFIX_OCTETS:
-                raise BadSite(
-                    f"the URL of the resources of {name!r} has more than {URI_PREFIX_OCTETS} characters",
-                    advice="Choose a shorter base URL: it is part of every URI, and documents have a size limit.",
-                )
+                what = f"the URL of the resources of {name!r} has more than {URI_PREFIX_OCTETS} characters"
+                advice = "Choose a shorter base URL: it is part of every URI, and documents have a size limit."
+                raise BadSite(what, advice=advice)
         if (segment := self.base_path.strip("/").partition("/")[0]) in names:
-            raise BadSite(
-                f"the set {segment!r} has the name of the base URL's first path segment",
-                advice="Rename the set: a server behind a proxy could not tell the two apart.",
-            )
+            what = f"the set {segment!r} has the name of the base URL's first path segment"
+            raise BadSite(what, advice="Rename the set: a server behind a proxy could not tell the two apart.")
 
     @property
     def base_path(self) -> str:

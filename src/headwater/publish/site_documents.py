@@ -141,13 +141,12 @@ class SiteDocuments:
         name = state.name
         if not decode_publication(state.notes).is_of(self._site, self._site.settings(name)):
             return False
-        if not all(map(self._is_document_there, top_names(self._site.settings(name)))):
+        store = self._store
+        names = top_names(self._site.settings(name))
+        if not all(store.noted_etag(one) is not None or is_complete(store, one) for one in names):
             return False
         self._published.add(name)
         return True
-
-    def _is_document_there(self, name: str) -> bool:
-        return self._store.noted_etag(name) is not None or is_complete(self._store, name)
 
     def is_site_published(self) -> bool:
         """Whether the Source Description in the store is one of this site."""

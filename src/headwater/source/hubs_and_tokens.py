@@ -83,11 +83,9 @@ class TokenOptions(msgspec.Struct, frozen=True, kw_only=True):
             texts += found
         if variable is not None:
             if not (value := environment.get(variable, "").strip()):
-                raise BadToken(
-                    "this environment variable is not set, or empty, and is to have a token",
-                    where=variable,
-                    advice=f"Set it for the process (export {variable}=…), or give token_file instead of token_env.",
-                )
+                what = "this environment variable is not set, or empty, and is to have a token"
+                advice = f"Set it for the process (export {variable}=…), or give token_file instead of token_env."
+                raise BadToken(what, where=variable, advice=advice)
             texts.append(value)
         return [_checked(text, file or variable) for text in texts]
 
@@ -177,10 +175,8 @@ class HubConfig(TokenOptions, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __post_init__(self) -> None:
         host, _port = self.address
         if host in ANY_HOST and self.base_url is None:
-            raise BadHubConfig(
-                f"a hub that listens on {host or 'every address'} needs the URL that publishers and subscribers use",
-                advice="Give it: --base-url of `headwater hub`, base_url of [hub].",
-            )
+            what = f"a hub that listens on {host or 'every address'} needs the URL that publishers and subscribers use"
+            raise BadHubConfig(what, advice="Give it: --base-url of `headwater hub`, base_url of [hub].")
         if self.base_url is not None and (why := objection_to_url(self.base_url)):
             raise BadHubConfig(f"the hub's base URL cannot be used: {why}")
         self.limits  # noqa: B018  told when the file is read, not when the hub is started

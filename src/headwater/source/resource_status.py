@@ -76,12 +76,10 @@ def _places(names: list[str], roots: dict[str, bytes], asked: str) -> list[tuple
     if "://" in asked:
         return [(name, asked) for name in names]
     path, relative = os.fsencode(os.path.abspath(asked)), quote(os.fsencode(os.path.normpath(asked)))
-    forms = [(name, os.path.join(form(root), b"")) for name, root in roots.items() for form in (_ABSOLUTE, _REAL)]
+    both = ((name, form(root)) for name, root in roots.items() for form in (os.path.abspath, os.path.realpath))
+    forms = [(name, os.path.join(root, b"")) for name, root in both]
     inside = [(name, quote(path[len(form) :])) for name, form in forms if path.startswith(form)]
     return inside or [(name, relative) for name in names if not os.path.isabs(asked)]
-
-
-_ABSOLUTE, _REAL = os.path.abspath, os.path.realpath
 
 
 def _add_record(

@@ -398,10 +398,8 @@ def authorization(user: str | None, password: str, api_key: str | None) -> str |
         if ":" in key:
             key = b64encode(key.encode()).decode()
         if not (key.isascii() and key.isprintable()) or " " in key:
-            raise UsageFault(
-                "the API key has impossible characters",
-                advice="Give the `encoded` value of the cluster's answer, or its `id` and `api_key` as id:api_key.",
-            )
+            advice = "Give the `encoded` value of the cluster's answer, or its `id` and `api_key` as id:api_key."
+            raise UsageFault("the API key has impossible characters", advice=advice)
         return f"ApiKey {key}"
     if user is None:
         return None

@@ -283,10 +283,8 @@ class Database:
                     version += 1
                     transaction.run(f"PRAGMA user_version = {version}")
         if version > self.schema.version:
-            raise SchemaTooNew(
-                f"the database has schema version {version}, this Headwater knows {self.schema.version}",
-                where=str(self.path),
-            )
+            what = f"the database has schema version {version}, this Headwater knows {self.schema.version}"
+            raise SchemaTooNew(what, where=str(self.path))
 
     def _enter_wal(self) -> None:
         """Set WAL mode once for the file's life; two processes that create the file at once must take turns by hand."""

@@ -249,11 +249,9 @@ def index_credentials(environment: Mapping[str, str], texts: Iterable[str]) -> C
     places = (_place_of(text)[0] for text in texts)
     servers = {place.nodes for place in places if place.credentials.password is None}
     if found != NOBODY and len(servers) > 1:
-        raise UsageFault(
-            "HEADWATER_INDEX_USER, _PASSWORD and _API_KEY fit one server, but the indexes are on several",
-            code="HW-ING-46",
-            advice="Write user:password@ into the addresses of the indexes, in a file that only the source may read.",
-        )
+        what = "HEADWATER_INDEX_USER, _PASSWORD and _API_KEY fit one server, but the indexes are on several"
+        advice = "Write user:password@ into the addresses of the indexes, in a file that only the source may read."
+        raise UsageFault(what, code="HW-ING-46", advice=advice)
     return found
 
 

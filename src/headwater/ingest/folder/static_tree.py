@@ -56,10 +56,8 @@ class SetTree:
             place = os.path.join(self._place, path)
             with suppress(OSError):
                 there = os.lstat(place)
-                is_same, is_alike = likeness(memo, there)
-                is_right = (
-                    is_alike and not is_same if self._mode == COPY else is_same or is_alike
-                )  # a link may be a copy
+                is_same, is_alike = likeness(memo, there)  # in the place of a link there may be a copy
+                is_right = is_alike and not is_same if self._mode == COPY else is_same or is_alike
                 if stat.S_ISREG(there.st_mode) and is_right:
                     continue
             file = None if walk is None else next(walk.at(path_of(uri)), None)
