@@ -85,7 +85,7 @@ def test_nothing_becomes_public_while_the_patterns_cannot_be_read(
     world.patterns.write_text("2/\n")
     before = {"top", "1/a", "1/deep/b", "3/d"}
     with world.running(exclude_file=str(world.patterns)) as face:
-        for wrong in (None, b"a//b\n", b"[z-a]\n"):
+        for wrong in (None, b"a//b\n", b"[z-a]\n", b"", b" \n\n"):
             if wrong is None:
                 world.patterns.unlink()
             else:
@@ -150,6 +150,7 @@ def test_a_mark_takes_its_folder_out_until_it_is_removed(world: World) -> None:
     [
         ({"exclude_file": "{base}/nothing"}, "exclude_file cannot be read: [Errno 2] No such file"),
         ({"exclude_file": "{base}"}, "exclude_file cannot be read: [Errno 21] Is a directory"),
+        ({"exclude_file": "{base}/empty"}, "exclude_file cannot be read: it is empty. To exclude nothing, write a line"),
         ({"exclude_file": "{base}/wrong"}, "exclude_file cannot be read: not a pattern: '../b'"),
         ({"exclude_folders_with": ("a/b",)}, "no name of what a folder may contain"),
         ({"exclude_folders_with": ("..",)}, "no name of what a folder may contain"),
@@ -159,6 +160,7 @@ def test_a_source_does_not_begin_with_exclusions_that_nobody_knows(
     tmp_path: Path, settings: dict[str, object], said: str
 ) -> None:
     (tmp_path / "wrong").write_text("a\n../b\n")
+    (tmp_path / "empty").touch()
     given = {key: one.format(base=tmp_path) if isinstance(one, str) else one for key, one in settings.items()}
     one = SetConfig(files=str(tmp_path), **given)  # type: ignore[arg-type]
     with pytest.raises(UsageFault) as refused:
@@ -173,6 +175,38 @@ def test_the_file_of_patterns_is_never_published(tmp_path: Path) -> None:
     with world.running(exclude_file=str(world.folder / "embargo.txt")) as face:
         assert listed(face) == {"top", "2/c", "3/d"}
         assert face.get("/files/resources/embargo.txt").status == 404
+
+
+def test_a_cut_file_of_patterns_changes_no_static_tree_and_a_comment_excludes_nothing(tmp_path: Path) -> None:
+    world, tree = World(tmp_path), tmp_path / "tree"
+    config = tmp_path / "source.toml"
+    config.write_text(
+        f'to = "{tree}"\nbase_url = "http://localhost:1"\n'
+        f'[[set]]\nname = "files"\nfiles = "{world.folder}"\nexclude_file = "patterns.txt"\n'
+    )
+
+    def published() -> set[str]:
+        root = tree / "files" / "resources"
+        return {str(one.relative_to(root)) for one in root.rglob("*") if one.is_file()}
+
+    world.patterns.write_text("2/\n1/\n")
+    assert run(["publish", "-q", str(config)]) == Exit.DONE
+    world.put("4/new")
+    for cut in ("", "\n"):
+        world.patterns.write_text(cut)
+        assert run(["publish", "-q", str(config)]) == Exit.USAGE
+        assert published() == {"top", "3/d"}
+    world.patterns.write_text("# nothing\n")
+    assert run(["publish", "-q", str(config)]) == Exit.DONE
+    assert published() == {*FILES, "4/new"}
+
+
+def test_a_line_excludes_also_the_path_that_it_spells(tmp_path: Path) -> None:
+    file, name = tmp_path / "patterns.txt", "plan [v2].pdf"
+    file.write_text(f"e/{name}\n[ab][!c]?*\n")
+    taken = RereadSelection((), (), str(file)).current().takes
+    paths = (f"e/{name}", "e/plan v.pdf", "e/plan 3.pdf", f"d/{name}", "[ab][!c]?*", "axyz", "acyz")
+    assert [one for one in paths if taken(one.encode())] == ["e/plan 3.pdf", f"d/{name}", "acyz"]
 
 
 def test_why_names_the_line_of_the_file_and_the_mark(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ from typing import Any, Final
 from headwater.errors import UsageFault
 
 _REST_SECONDS: Final = 1.0
+_EMPTY: Final = "it is empty. To exclude nothing, write a line that begins with #"
 _BARE_SCHEME = r"(?i:https?|ftp|file|\*):(?!//)"
 
 
@@ -186,9 +187,9 @@ class Selection:
 class RereadSelection(Selection):
     """A selection that excludes also what the lines of a file say, which is read again when it has changed.
 
-    A line that has gone counts until the file has been at rest for a moment: nothing becomes public because somebody
-    empties the file to write it anew. While it cannot be read, `fault` says so, and what it has said last counts. For
-    several threads.
+    A line excludes also the path that it spells. One that has gone counts until the file has been at rest for a moment:
+    nothing becomes public because somebody writes the file anew. While it is empty, or cannot be read, `fault` says so,
+    and what it has said last counts. For several threads.
     """
 
     is_fixed = False
@@ -223,9 +224,10 @@ class RereadSelection(Selection):
         if not is_new and (self._is_at_rest or now < self._rests_at):
             return
         self._is_at_rest, self._rests_at = not is_new, now + _REST_SECONDS
-        lines = frozenset(lines_of(self._file)) | ((is_new and self._lines) or frozenset())
+        lines = frozenset(lines_of(self._file, _EMPTY)) | ((is_new and self._lines) or frozenset())
         if self.fault is not None or lines != self._lines:
-            self._now, self._lines = self._selection(exclude=[*self._exclude_always, *lines]), lines
+            spelled = [one.replace("[", "[[]") for one in lines if "[" in one]
+            self._now, self._lines = self._selection(exclude=[*self._exclude_always, *lines, *spelled]), lines
         self.fault = None
 
 
@@ -240,10 +242,13 @@ def first_that_fits(patterns: Iterable[str]) -> Callable[[str], int | None]:
     return first
 
 
-def lines_of(file: str) -> list[str]:
-    """The lines of a file of patterns without those that are blank or begin with `#`. Raises OSError."""
+def lines_of(file: str, refused_if_empty: str | None = None) -> list[str]:
+    """The lines of a file of patterns without those that are blank or begin with `#`. Raises OSError, also with the
+    words by which a file without any text is refused."""
     with open(file, "rb") as opened:
         lines = opened.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").split("\n")
+    if refused_if_empty and not any(map(str.strip, lines)):
+        raise OSError(refused_if_empty)
     return [one.strip() for one in lines if one.strip() and not one.lstrip().startswith("#")]
 
 
