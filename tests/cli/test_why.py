@@ -199,6 +199,24 @@ def test_what_is_not_as_it_is_published_is_told(folder: Folder) -> None:
     assert (kinds(gone), str(folder.files) in gone["reasons"][0]["message"]) == (["missing"], True)
 
 
+def test_held_back_deletions_are_counted_without_those_that_are_done(folder: Folder) -> None:
+    for number in range(52):
+        folder.put(f"{number:02}.txt")
+    folder.publish()
+    for start, status in ((0, Exit.DONE), (5, Exit.TRANSFERS_FAILED)):
+        for number in range(start, start + 5 + start):
+            (folder.files / f"{number:02}.txt").unlink()
+        settle()
+        told = headwater("publish", folder.config, status=status)
+    reason = "10 of 47 are gone, and stay listed; 5 more were deleted within the hour."
+    assert reason in told
+    assert "--max-delete 29% in every run" in told
+    assert "unchanged 37, held back 10" in told
+    (one,) = why(folder.config, "07.txt")["reasons"]
+    assert reason in one["message"]
+    assert "29%" in one["message"]
+
+
 def test_what_cannot_be_read_is_told(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.put("closed/a.txt")
     folder.put("b.txt")

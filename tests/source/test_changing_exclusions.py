@@ -150,7 +150,10 @@ def test_a_mark_takes_its_folder_out_until_it_is_removed(world: World) -> None:
     [
         ({"exclude_file": "{base}/nothing"}, "exclude_file cannot be read: [Errno 2] No such file"),
         ({"exclude_file": "{base}"}, "exclude_file cannot be read: [Errno 21] Is a directory"),
-        ({"exclude_file": "{base}/empty"}, "exclude_file cannot be read: it is empty. To exclude nothing, write a line"),
+        (
+            {"exclude_file": "{base}/empty"},
+            "exclude_file cannot be read: it is empty. To exclude nothing, write a line",
+        ),
         ({"exclude_file": "{base}/wrong"}, "exclude_file cannot be read: not a pattern: '../b'"),
         ({"exclude_folders_with": ("a/b",)}, "no name of what a folder may contain"),
         ({"exclude_folders_with": ("..",)}, "no name of what a folder may contain"),

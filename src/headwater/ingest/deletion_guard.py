@@ -109,16 +109,23 @@ class HoldReason(Enum):
 
 
 class DeletionHold(msgspec.Struct, frozen=True):
-    """Deletions that were not recorded: how many of how many, and why."""
+    """Deletions that were not recorded: how many of how many, and why. Of both, so many were done `before`."""
 
     reason: HoldReason
     vanished: int
     held: int
+    before: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """The deletions that wait."""
+        return self.vanished - self.before
 
     def __str__(self) -> str:
         if self.reason is HoldReason.PATTERNS_MISSING:
             return str(self.reason.value)
-        told = f"{self.reason.value}: {self.vanished:,} of {self.held:,} are gone, and stay listed"
+        told = f"{self.reason.value}: {self.waiting:,} of {self.held - self.before:,} are gone, and stay listed"
+        told += f"; {self.before:,} more were deleted within the hour" if self.before else ""
         if self.reason is HoldReason.ROOT_MISSING:  # nobody knows what is in it: consent does not help
             return told
         consent = f"--max-delete {consent_for(self.vanished, self.held)}"
@@ -173,9 +180,10 @@ class DeletionGuard:
             return None
         before = self._count(rows).deleted
         if not is_whole and HELD_BACK in rows:
-            return DeletionHold(HoldReason.TOO_MANY, before + vanished, before + held)
+            return DeletionHold(HoldReason.TOO_MANY, before + vanished, before + held, before)
         floor = 0 if HELD_BACK in rows else FLOOR  # files that come where all have vanished let none of these go
-        return judge(before + held, before + vanished, found, self.share, floor)
+        hold = judge(before + held, before + vanished, found, self.share, floor)
+        return None if hold is None else msgspec.structs.replace(hold, before=before)
 
     def counted(self, deleted: int) -> StateUpdate:
         """The rows by which deletions that are being recorded are counted; those with consent are not."""
@@ -194,7 +202,7 @@ class DeletionGuard:
         before = self._count(rows, is_announced=True)
         total, of = before.deleted + deleted, before.deleted + held
         if total > FLOOR and needs_consent(total, of, self.share):
-            hold = DeletionHold(HoldReason.ANNOUNCED, total, of)
+            hold = DeletionHold(HoldReason.ANNOUNCED, total, of, before.deleted)
             row = StateRow(*HELD_BACK, str(hold).encode())
             if rows.get(HELD_BACK) != row:
                 self._write(StateUpdate(put=[row]))

@@ -17,6 +17,7 @@ import msgspec
 from headwater.catalog.interface import Catalog, Change, Resource, SetState
 from headwater.files import hashing
 from headwater.files.patterns import Selection
+from headwater.ingest.deletion_guard import set_problems
 from headwater.ingest.folder.comparison import Candidate
 from headwater.ingest.folder.file_events import unreadable
 from headwater.ingest.folder.scanner import FolderScanner
@@ -149,7 +150,10 @@ def _in_folder(
     with closing(VersionStore(Path(source.config.state) / VERSIONS, is_read_only=True)) as store:
         kept = kept_changes(config, store, History(catalog, name) if config.versions else None)
         FolderScanner(catalog, name, folder, utc_now, heard.append, kept=kept).survey(found.append, [relative])
-    reasons = [one for one in heard if isinstance(one, Notice) and one.rule != "RS-DOC-19"]  # that is published
+    problems = set_problems(catalog, [name]).held_back  # counted by a scan of all; RS-DOC-19 is of what is published
+    held = [Notice("HW-ING-21", f"deletions are held back: {one.reason}") for one in problems]
+    notices = [one for one in heard if isinstance(one, Notice) and one.rule != "RS-DOC-19"]
+    reasons = [one for told in notices for one in (held if told.rule == "HW-ING-21" else [told])]
     reasons += [_waiting(folder, one) for one in found if one.path]
     return reasons or ([] if is_listed and not found else [_left_out(folder, relative)])
 

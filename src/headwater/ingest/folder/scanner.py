@@ -255,7 +255,7 @@ class _Pass:
             return None
         vanished = queue.vanished - queue.left_out
         if vanished and not walk.still_there():
-            self._hold_back(HoldReason.ROOT_MISSING, vanished, total - queue.left_out)
+            self._hold_back(DeletionHold(HoldReason.ROOT_MISSING, vanished, total - queue.left_out))
         if not self._is_loading and result.held_back is None:
             if vanished and self._catalog.state(self._name).count != total:
                 # hints have come in between, and are counted by the guard
@@ -360,18 +360,19 @@ class _Pass:
         found = self._total - queue.vanished + queue.candidates
         verdict = self._scanner.guard.judge(self._total - queue.left_out, vanished, found, is_whole=is_whole)
         if verdict is not None:
-            self._hold_back(verdict.reason, verdict.vanished, verdict.held)
+            self._hold_back(verdict)
 
     def _hold_all_back(self) -> None:
         is_known = self._folder.selection.fault is None
-        self._hold_back(HoldReason.ROOT_MISSING if is_known else HoldReason.PATTERNS_MISSING, self._total, self._total)
+        reason = HoldReason.ROOT_MISSING if is_known else HoldReason.PATTERNS_MISSING
+        self._hold_back(DeletionHold(reason, self._total, self._total))
 
-    def _hold_back(self, reason: HoldReason, vanished: int, total: int) -> None:
+    def _hold_back(self, hold: DeletionHold) -> None:
         result = self._result
-        result.held_back = DeletionHold(reason, vanished, total)
-        result.kept += vanished
+        result.held_back = hold
+        result.kept += hold.waiting
         result.at = None
-        text = f"deletions are held back: {result.held_back}"
+        text = f"deletions are held back: {hold}"
         self.warnings.add("HW-ING-21", text, self._folder.root)
 
     def _delete(self, walk: Walk) -> None:
