@@ -31,7 +31,7 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 4_325,
-    "cli": 6_364,
+    "cli": 6_399,
     "datasets": 392,
     "files": 1_344,
     "http": 4_984,
@@ -40,7 +40,7 @@ LINES = {
     "packages": 1_171,
     "patches": 434,
     "processes": 296,
-    "publish": 5_653,
+    "publish": 5_658,
     "rdf": 2_135,
     "simulate": 822,
     "source": 5_367,

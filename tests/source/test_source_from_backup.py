@@ -15,6 +15,7 @@ import pytest
 from tests.interop.programs import headwater, web_server
 from tests.support.copying import DONE, UNDETERMINED, check, go, tree
 from tests.support.examples import MANY
+from tests.support.program import run_here
 
 CONFIG = """
 state = {state!r}
@@ -101,3 +102,43 @@ def test_a_copy_of_a_source_from_a_backup_is_right_or_not_done(seed: int, tmp_pa
             ran = go(f"{url}/out", dest, accept_reset=True, max_delete=1.0)
         assert (ran.status, tree(dest)) == (DONE, tree(source.files)), (seed, done, ran)
         assert check(f"{url}/out", dest).verdict == "in sync"
+
+
+@pytest.mark.parametrize("how", ["folders", "dump", "dump alone"])
+def test_copies_follow_a_restored_source_at_once(how: str, tmp_path: Path) -> None:
+    """A copy has read what the backup does not have. Of folders the operator says that they are old; a dump says it."""
+    source, dest, config = Backups(tmp_path / "source", random.Random(1)), tmp_path / "copy", tmp_path / "source.toml"
+    with web_server(source.folder, conditional=False) as url:
+        places = {name: str(source.folder / name) for name in WHOLE}
+        config.write_text(CONFIG.format(**places, url=f"{url}/out", data=f"{url}/files", segment=3600.0))
+        headwater("publish", config)
+        source.back_up()
+        headwater("catalog", "export", config, "-o", tmp_path / "dump")
+        source.write("new.txt")
+        headwater("publish", config)
+        assert go(f"{url}/out/", dest).status == DONE
+        source.bring_back(("state", "out") if how != "dump alone" else ("state",))
+        if how == "folders":
+            assert headwater("catalog", "begin-anew", config) == "begun anew: files\n"
+        else:
+            shutil.rmtree(source.folder / "state")
+            if how == "dump alone":
+                shutil.rmtree(source.folder / "out")
+            headwater("catalog", "import", tmp_path / "dump", source.folder / "state")
+        source.write("newer.txt")
+        headwater("publish", config)
+        assert go(f"{url}/out/", dest).status == DONE
+        assert tree(dest) == tree(source.files)
+
+
+def test_change_lists_that_nobody_read_do_not_begin_anew(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    config = tmp_path / "source.toml"
+    places = {name: str(tmp_path / name) for name in WHOLE}
+    config.write_text(CONFIG.format(**places, url="http://a.example", data="http://a.example/files", segment=3600.0))
+    headwater("publish", config)
+    headwater("catalog", "export", config, "-o", tmp_path / "dump")
+    shutil.rmtree(tmp_path / "state")
+    headwater("catalog", "import", tmp_path / "dump", tmp_path / "state")
+    done = run_here("catalog", "begin-anew", config)
+    assert (done.returncode, b"nothing was published" in done.stderr) == (2, True)

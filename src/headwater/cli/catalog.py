@@ -4,8 +4,8 @@ import datetime as dt
 import io
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -36,9 +36,9 @@ from headwater.ingest.dit.documents import Harvest, Manner
 from headwater.ingest.folder.file_events import altered_files
 from headwater.ingest.push.resource_locations import Locations
 from headwater.progress import Listener, Progress
-from headwater.publish.publication_state import published_base_url
+from headwater.publish.publication_state import PublicationState, encode_publication, published_base_url
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.site import SOURCE_DESCRIPTION, Site
+from headwater.publish.site import SOURCE_DESCRIPTION, SetSettings, Site
 from headwater.quantities import human_octets, human_seconds
 from headwater.source.configured_source import utc_now
 from headwater.source.leadership import StateLock, leadership_of
@@ -163,7 +163,9 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
                 where = ", ".join(sorted(held))
                 raise UsageFault("the set is in the catalog already", where=where, code="HW-CAT-05")
             try:
-                moved.extend(reader.load(catalog, chosen))
+                for one in reader.load(catalog, chosen):  # copies may have read newer changes than the dump has
+                    catalog.note(one.name, encode_publication(PublicationState(at=utc_now())))
+                    moved.append(one)
             except HeadwaterError:
                 _tell_moved("imported before that", moved, "whole; what follows is not")
                 raise
@@ -231,6 +233,33 @@ def verify_sets(place: str, names: tuple[str, ...], files: Path | None, as_json:
     return Exit.DONE if sound else Exit.FINDINGS
 
 
+@contextmanager
+def _taken(
+    place: str, out: Path | None
+) -> Iterator[tuple[CatalogArgument, Catalog, tuple[Path, Path], Publisher | None]]:
+    """The source at PLACE that nobody publishes meanwhile: its catalog, the folders of state and documents, and what
+    publishes there; None: nothing has."""
+    where = CatalogArgument(place)
+    with listening() as listener, ExitStack() as stack:
+        if not where.is_there(listener):
+            raise where.missing()
+        config, (state, documents) = where.config, where.folders_of(out)
+        stack.callback(StateLock(state).release)
+        catalog = stack.enter_context(closing(where.open(listener)))
+        leadership = leadership_of(catalog, (config and config.base_url) or "", listener)
+        stack.callback(leadership.release)
+        stack.callback(leadership.halt)
+        leadership.take()
+        publisher, base_url = None, published_base_url(catalog.sets())
+        if base_url is not None:
+            is_static = is_tree(bytes(documents))
+            sets = tuple(SetSettings(name=one.name) for one in catalog.sets())
+            site = Site(base_url=base_url, sets=sets) if config is None else config.site(base_url)
+            options = PublisherOptions(keep_others=is_static or config is None, may_write=leadership.check)
+            publisher = Publisher(catalog, FolderStore(documents, clean=False), site, utc_now, listener, options)
+        yield where, catalog, (state, documents), publisher
+
+
 @command.command(name="drop", short_help="Remove sets and everything stored of them.")
 @click.argument("place", metavar="PLACE")
 @option("--set NAME", "Remove this set (repeatable).", name="names", multiple=True, required=True)
@@ -244,34 +273,40 @@ def drop_sets(place: str, names: tuple[str, ...], out: Path | None, dry_run: boo
     configuration and stop what publishes the source. The original files stay. Copies stay until they run `headwater
     forget COPY --set NAME`. After an interruption, run the command again.
     """
-    where = CatalogArgument(place)
-    with listening() as listener, ExitStack() as stack:
-        if not where.is_there(listener):
-            raise where.missing()
-        config, (state, documents) = where.config, where.folders_of(out)
-        stack.callback(StateLock(state).release)
-        catalog = stack.enter_context(closing(where.open(listener)))
-        leadership = leadership_of(catalog, (config and config.base_url) or "", listener)
-        stack.callback(leadership.release)
-        stack.callback(leadership.halt)
-        leadership.take()
+    with _taken(place, out) as (where, catalog, (state, documents), publisher):
         chosen = _among([one.name for one in catalog.sets()], names, "catalog")
         if kept := where.sets and where.sets.intersection(() if dry_run else chosen):
             advice = "Take its [[set]] out of the file first: else the set would be published anew."
             raise UsageFault(f"the configuration still has the set {min(kept)!r}", where=place, advice=advice)
-        others, base_url = None, published_base_url(catalog.sets())
-        if base_url is not None and (documents / SOURCE_DESCRIPTION).is_file():
-            is_static = is_tree(bytes(documents))
-            site = Site(base_url=base_url, sets=()) if config is None else config.site(base_url)
-            options = PublisherOptions(keep_others=is_static or config is None, may_write=leadership.check)
-            store = FolderStore(documents, clean=False)
-            others = Publisher(catalog, store, site, utc_now, listener, options).site_documents
+        others = publisher.site_documents if publisher and (documents / SOURCE_DESCRIPTION).is_file() else None
         removed = [set_size(catalog, name, state, documents) for name in chosen]
         for one in () if dry_run else removed:
             one["versions"] = remove_set(catalog, str(one["set"]), state, documents, others)
     verb = "would remove" if dry_run else "removed"
     words = [line for one in removed for line in lines_of(None, _REMOVED, **{"verb": verb, "versions": 0, **one})]
     show_result({"place": place, "dry_run": dry_run, "sets": removed}, "\n".join(words), as_json=as_json)
+    return Exit.DONE
+
+
+@command.command(name="begin-anew", short_help="Begin Change Lists anew, after a backup was restored.")
+@click.argument("place", metavar="PLACE")
+@sets_option
+@option("--to OUT", "The output of `publish`, if the state folder is not in it.", FOLDER, name="out")
+@json_option
+def begin_anew(place: str, names: tuple[str, ...], out: Path | None, as_json: bool) -> Exit:
+    """Begin the Change Lists of the source at PLACE anew; its next publication writes all Resource Lists.
+
+    Run it after you restored a backup, before the source starts: copies have read newer changes than the backup has,
+    and then compare themselves with the Resource List once. PLACE is a configuration (.toml), a state folder, or the
+    output of `publish`. First stop what publishes the source.
+    """
+    with _taken(place, out) as (_where, catalog, _folders, publisher):
+        chosen = _among([one.name for one in catalog.sets()], names, "catalog")
+        if publisher is None:
+            raise UsageFault("nothing was published: no copy has read anything", where=place)
+        for name in chosen:
+            publisher.reset_history(name, is_asked=True)
+    show_result({"place": place, "sets": chosen}, f"begun anew: {', '.join(chosen)}", as_json=as_json)
     return Exit.DONE
 
 

@@ -67,24 +67,28 @@ class HistoryReset(NamedTuple):
         state, publication = snapshot.state, decode_publication(snapshot.state.notes)
         if state.opened_at is None:
             return snapshot
-        if publication.is_first:  # what a publication has left that was cut off has the generation that it noted
+        if (
+            publication.is_first and not is_asked
+        ):  # what a publication has left that was cut off has the generation that it noted
             stored = self._stored(state.name)
             is_foreign = bool(stored.generations - {publication.generation or "none"})
             if not is_foreign and (stored.last is None or self._is_logged(state, stored.last)):
                 return snapshot
             why = "the catalog is new and knows nothing of what was published; was it lost?"
+        elif is_asked:
+            why = "you asked for it"
         elif publication.open.name and publication.is_moved(self.context.site, state.name):
             why = "the base URL of the source, or of its resources, has changed"
         elif self._is_newer(state, publication):
             why = "the catalog lacks published changes; was an older copy of it restored?"
-        elif is_asked:
-            why = "you asked for it"
         else:
             return snapshot
         self.context.may_write()
         text = f"Change Lists of the set {state.name!r} begin anew, so copies compare all their files: {why}"
         self.context.listener(Notice("HW-PUB-17", text, set_name=state.name))
-        self.context.catalog.note(state.name, encode_publication(self._reset(state.name, publication)))
+        self.context.catalog.note(
+            state.name, encode_publication(self._reset(state.name, publication, is_asked=is_asked))
+        )
         return self.context.catalog.snapshot_of(state.name)
 
     def is_older_than_documents(self, name: str) -> bool:
@@ -122,10 +126,11 @@ class HistoryReset(NamedTuple):
         changes = self.context.catalog.changes(state.name, mark.seq - 1, 1)
         return bool(changes) and (changes[0].seq, changes[0].at) == (mark.seq, mark.changed)
 
-    def _reset(self, name: str, publication: PublicationState) -> PublicationState:
+    def _reset(self, name: str, publication: PublicationState, *, is_asked: bool) -> PublicationState:
         """Close the open Change List, and empty ones after it while their numbers are taken; the state from then on."""
         stored = self._stored(name)
-        late = EPOCH if stored.latest is None else stored.latest + 2 * MICROSECOND
+        # not before now: copies may have read what was published after the backup that was brought back
+        late = max(self.context.clock(), EPOCH if stored.latest is None else stored.latest + 2 * MICROSECOND)
         closed = self.context.catalog.close_segment(name, late)
         while closed.number < stored.number:
             closed = self.context.catalog.close_segment(name, late)
@@ -140,7 +145,7 @@ class HistoryReset(NamedTuple):
             history=closed.number + 1,
             at=closed.until,
             retired=tuple(retired.items()),
-            archive=None if publication.is_moved(self.context.site, name) else publication.archive,
+            archive=None if not is_asked and publication.is_moved(self.context.site, name) else publication.archive,
         )
 
     def _stored(self, name: str) -> StoredHistory:
