@@ -30,27 +30,27 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "catalog": 4_325,
+    "catalog": 4_296,
     "cli": 6_399,
     "datasets": 392,
-    "files": 1_344,
-    "http": 4_984,
-    "ingest": 6_627,
-    "notify": 3_625,
+    "files": 1_335,
+    "http": 4_937,
+    "ingest": 6_563,
+    "notify": 3_551,
     "packages": 1_171,
     "patches": 434,
     "processes": 296,
-    "publish": 5_658,
+    "publish": 5_582,
     "rdf": 2_135,
-    "simulate": 822,
-    "source": 5_367,
+    "simulate": 808,
+    "source": 5_304,
     "spec": 3_631,
-    "storage": 1_943,
+    "storage": 1_927,
     "sync": 16_297,
     "top": 1_396,
     "transport": 2_040,
     "triplestores": 821,
-    "versions": 1_176,
+    "versions": 1_168,
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 

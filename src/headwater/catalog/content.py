@@ -15,8 +15,7 @@ from headwater.files.hashing import HASHERS
 from headwater.spec.records import STRONGEST, Digest, parse_hash
 from headwater.storage.object_store import OpenOctets, octets_of
 
-RecordedResource = Resource | Upsert
-"""What was recorded of a resource, or is about to be."""
+RecordedResource = Resource | Upsert  # what was recorded of a resource, or is about to be
 
 
 class OpenContent(OpenOctets, Protocol):
@@ -34,14 +33,11 @@ class OpenContent(OpenOctets, Protocol):
 class Absence(Enum):
     """Why there are no octets in the recorded state."""
 
-    GONE = "gone"
-    """There is no such resource any more; its deletion is about to be recorded."""
+    GONE = "gone"  # there is no such resource any more; its deletion is about to be recorded
     CHANGED = "changed"
     """It is in another state, or in one that is not known to be the recorded one; the next scan tells."""
-    ELSEWHERE = "elsewhere"
-    """It has an address that another server answers."""
-    UNREADABLE = "unreadable"
-    """It is there and cannot be read at present."""
+    ELSEWHERE = "elsewhere"  # it has an address that another server answers
+    UNREADABLE = "unreadable"  # it is there and cannot be read at present
 
 
 class NoContent(msgspec.Struct, frozen=True):

@@ -39,8 +39,7 @@ LONGEST_LINE: Final = 64 << 20
 """Octets of a line: more than any page's worth of links; a stream of no lines at all ends here."""
 
 _BLOCK: Final = 1 << 18
-_TOLD: Final = 10_000
-"""After so many resources the listener hears how far it is."""
+_TOLD: Final = 10_000  # after so many resources the listener hears how far it is
 _ROWS: Final = 1_000
 _ROW_OCTETS: Final = 1 << 20
 """Rows are read and loaded by so many at a time, and so many octets: on a cluster a batch of them is one document."""

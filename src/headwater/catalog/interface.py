@@ -131,8 +131,7 @@ class Accepted(msgspec.Struct, frozen=True):
     ignored: tuple[str, ...] = ()
 
 
-CLOCKS_DIFFER_SECONDS = 10.0
-"""By so much the clocks of two machines may differ."""
+CLOCKS_DIFFER_SECONDS = 10.0  # by so much the clocks of two machines may differ
 
 
 def ahead_seconds(last_at: dt.datetime | None, now: dt.datetime) -> float:
@@ -152,12 +151,10 @@ class SetState(msgspec.Struct, frozen=True, kw_only=True):
     last_at: dt.datetime | None
     count: int
     page_count: int
-    notes: bytes = b""
-    """Private note of the publisher (what it last published), set by `note`."""
+    notes: bytes = b""  # private note of the publisher (what it last published), set by `note`
     fence: int = 0
     """How often somebody else's `record` was shut out, where several hosts share a catalog: see `check_after`."""
-    state_version: int = 0
-    """How often rows were written (`StateUpdate`): see `page_filling.check_after`."""
+    state_version: int = 0  # how often rows were written (`StateUpdate`): see `page_filling.check_after`
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -257,12 +254,10 @@ class SetSnapshot(msgspec.Struct, frozen=True):
 # Whatever has to agree with the set's resources and changes, and is neither, is kept here: what an intake has taken,
 # how far something was read, who has subscribed to what. The catalog knows kinds and keys as texts only.
 
-RowKey = tuple[str, str]
-"""Kind and key of a row: a set has one row of both at most."""
+RowKey = tuple[str, str]  # kind and key of a row: a set has one row of both at most
 
 LONGEST_KIND = 100
-LONGEST_KEY = 8_192
-"""Octets of a key, so that any URI can be one."""
+LONGEST_KEY = 8_192  # octets of a key, so that any URI can be one
 LARGEST_VALUE = 4 << 20
 """Octets of a value: on a cluster all rows of a batch lie in one document until they are in their places."""
 
@@ -311,10 +306,8 @@ class Catalog(Protocol):
     """The source's only truth. Published documents are a cache of it."""
 
     limits: Limits
-    is_remote: bool
-    """Whether a read may wait for the network, so that an event loop leaves it to a thread."""
-    load_batch: int
-    """So many events at a time are loaded fastest; more cost memory only, about 600 octets each."""
+    is_remote: bool  # whether a read may wait for the network, so that an event loop leaves it to a thread
+    load_batch: int  # so many events at a time are loaded fastest; more cost memory only, about 600 octets each
 
     def sets(self) -> list[SetState]:
         """Every set, by name."""

@@ -17,8 +17,7 @@ from headwater.errors import StoreFault
 
 LEASE_SECONDS: Final = 30.0
 """How long others bear the silence of a leader, or of a writer, before one of them takes over."""
-_RENEW_PART: Final = 3
-"""A holder renews its lease when so many-th of it has passed: two attempts may fail."""
+_RENEW_PART: Final = 3  # a holder renews its lease when so many-th of it has passed: two attempts may fail
 
 
 class NotLeader(StoreFault):
@@ -43,8 +42,7 @@ class LeaseWatch:
     """What one waiting process has seen of a document, by its own steady clock."""
 
     _token: str
-    _seen: tuple[Version, float] | None = None
-    """The version that was found last, and since when."""
+    _seen: tuple[Version, float] | None = None  # the version that was found last, and since when
 
     def silence(self, found: HeldBy | None, version: Version, now: float) -> float | None:
         """For how long whoever else holds the lease was not heard of; None: nobody does, or one who is gone."""
@@ -89,10 +87,8 @@ def renewal_seconds(seconds: float) -> float:
 class Lease(Protocol):
     """The right to one role, held or wanted by one process. Not for two threads at once."""
 
-    seconds: float
-    """So long after it was last renewed nobody else takes it."""
-    turn: int
-    """Another number each time it was taken, not renewed: others may have held it before."""
+    seconds: float  # so long after it was last renewed nobody else takes it
+    turn: int  # another number each time it was taken, not renewed: others may have held it before
 
     @property
     def holder(self) -> str:

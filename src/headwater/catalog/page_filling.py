@@ -41,11 +41,8 @@ from headwater.spec.records import ChangeKind, Link
 from headwater.spec.text_values import URI_CHARACTERS
 from headwater.spec.times import EPOCH, MICROSECOND, from_microseconds, from_optional
 
-URI_PREFIX_OCTETS: Final = 300
-"""The longest URI of a set's folder of resources for which the bound holds."""
-
-LONGEST_URI: Final = grammar.LONGEST_URI - URI_PREFIX_OCTETS
-"""The longest URI, percent-encoded, that a catalog takes."""
+URI_PREFIX_OCTETS: Final = 300  # the longest URI of a set's folder of resources for which the bound holds
+LONGEST_URI: Final = grammar.LONGEST_URI - URI_PREFIX_OCTETS  # the longest URI, percent-encoded, that a catalog takes
 
 _MOMENT = "0000-00-00T00:00:00.000000Z"
 FIXED_OCTETS: Final = URI_PREFIX_OCTETS + len(
@@ -168,8 +165,7 @@ class PageFill:
     weight: int = 0
     touches: int = 0
     first_us: int | None = None
-    first_slot: int | None = None
-    """For a page that this batch opens: its first slot."""
+    first_slot: int | None = None  # for a page that this batch opens: its first slot
 
 
 class Run(msgspec.Struct, gc=False):

@@ -67,8 +67,7 @@ from headwater.typed_decoding import json_decoder
 # which pages and segments are read, so that a page costs the same in a set of any size, and a load in any order of URIs
 # appends. Only the unique index knows the order of URIs. A migration that was ever released is never changed.
 
-SLOT_BITS = 40
-"""Bits of a slot or a sequence number within an id: a million million of each, for eight million sets."""
+SLOT_BITS = 40  # bits of a slot or a sequence number within an id: a million million of each, for eight million sets
 
 _VERSION_1 = """
 CREATE TABLE "set" (

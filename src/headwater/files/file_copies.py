@@ -47,11 +47,8 @@ def free_octets(place: str | bytes | int | os.PathLike[str]) -> int:
     return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
 
 
-_BLOCK_OCTETS = 4_096
-"""What a file may take on the disk beyond its octets."""
-
-_MOST_UNASKED = 8 << 20
-"""So much is written until the disk is asked again what is free."""
+_BLOCK_OCTETS = 4_096  # what a file may take on the disk beyond its octets
+_MOST_UNASKED = 8 << 20  # so much is written until the disk is asked again what is free
 
 
 class Room:
@@ -73,8 +70,7 @@ class Room:
         self.held = held
         self.counted = counted
         self._folder = folder
-        self._unasked = 0
-        """Octets that have room without another question: a sixteenth of what was free, at most."""
+        self._unasked = 0  # octets that have room without another question: a sixteenth of what was free, at most
 
     def left(self) -> int:
         """How many octets more there may be, by both bounds."""
@@ -106,8 +102,7 @@ def _said(octets: int) -> str:
 LINK, COPY, SYNCED_COPY = "link", "copy", "synced copy"
 """How a file gets its place in a static tree: as a hard link (a copy where that cannot be), or always as a copy."""
 
-_PLACING = ".headwater-tmp-"
-"""Names of half-placed files begin so, as those of half-written documents do."""
+_PLACING = ".headwater-tmp-"  # names of half-placed files begin so, as those of half-written documents do
 
 GONE = (FileNotFoundError, NotADirectoryError)
 
@@ -235,12 +230,10 @@ class Placement:
 
 # octets that are set aside while a file is hashed: what becomes a version when its change is recorded
 
-ALGORITHM = "sha-256"
-"""By its digest a version is found."""
+ALGORITHM = "sha-256"  # by its digest a version is found
 SMALL_OCTETS = 128 << 10
 """Versions up to this size lie in the database. Above it, a file costs little beside the octets themselves."""
-RESERVE_OCTETS = 64 << 20
-"""So much is left free on the disk: the catalog has to grow while versions have no room."""
+RESERVE_OCTETS = 64 << 20  # so much is left free on the disk: the catalog has to grow while versions have no room
 
 _HELD_OCTETS = 64 << 10
 

@@ -15,8 +15,7 @@ STATE_FOLDER: Final = b".headwater"
 Some file systems take other names for the same: `is_reserved` knows them.
 """
 
-STATE_MARK: Final = b".headwater-state"
-"""A folder in which this file lies is such a folder too, whatever its name."""
+STATE_MARK: Final = b".headwater-state"  # a folder in which this file lies is such a folder too, whatever its name
 
 TREE_MARK: Final = b".headwater-tree"
 """A folder in which this file lies is a static tree: the documents, and perhaps the resources, of a source."""

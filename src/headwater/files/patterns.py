@@ -123,8 +123,7 @@ class Selection:
     """
 
     is_fixed = True
-    fault: UsageFault | None = None
-    """Why nobody knows by now what belongs to it."""
+    fault: UsageFault | None = None  # why nobody knows by now what belongs to it
 
     def __init__(
         self,

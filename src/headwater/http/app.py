@@ -110,8 +110,7 @@ def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, r
     return f'{head}<td class="n">{state.count:,}</td><td class="t">{last}</td><td>{links}</td></tr>'
 
 
-WAITING_SECONDS = FAILING_SECONDS
-"""So long a question may take before it counts as not answered."""
+WAITING_SECONDS = FAILING_SECONDS  # so long a question may take before it counts as not answered
 
 
 def health(access: SourceAccess) -> Answer:
@@ -153,8 +152,7 @@ class Application:
         on_served: Callable[[AccessRecord], None] | None = None,
         on_fault: Callable[[HeadwaterError | OSError], None] = lambda _fault: None,
     ) -> None:
-        self.on_package: Callable[[AccessRecord], None] = lambda _request: None
-        """Hears of each package on demand."""
+        self.on_package: Callable[[AccessRecord], None] = lambda _request: None  # hears of each package on demand
         self.precedence = Precedence()
         self._access = SourceAccess(source)
         files = FileHandler(self._access, folders, links, on_fault)

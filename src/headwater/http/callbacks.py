@@ -25,8 +25,7 @@ from headwater.sync.connection import bare_host, credentials_of, proxy_for
 from headwater.sync.run import SyncTask
 from headwater.transport.access import Level, addresses_of, check_authorities, level_of
 
-_BODIES_OCTETS: Final = 128 << 20
-"""Of deliveries under way, together."""
+_BODIES_OCTETS: Final = 128 << 20  # of deliveries under way, together
 
 _HEAD: Final = line(b"cache-control", b"no-store")
 
@@ -167,8 +166,7 @@ class CallbackListener:
         self._addresses = HubAddresses([task.url for task in tasks], named)
         self._client = _client(tasks, self._addresses)
         self._on_fault = on_fault
-        self.subscriber: Subscriber
-        """Once it is entered."""
+        self.subscriber: Subscriber  # once it is entered
         self._thread = ServerThread("callbacks", self._serve, on_fault)
 
     def __enter__(self) -> CallbackListener:

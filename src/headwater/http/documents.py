@@ -36,8 +36,7 @@ from headwater.storage.object_store import ZIP, Coding, OpenObject, StoredObject
 
 _MOST_DOCUMENTS = 4_096
 _ROOM_OCTETS = 32 << 20
-_LARGEST_OCTETS = 4 << 20
-"""A document of more is sent from its file, as packages are."""
+_LARGEST_OCTETS = 4 << 20  # a document of more is sent from its file, as packages are
 
 
 class CachedDocument(msgspec.Struct, frozen=True, gc=False):

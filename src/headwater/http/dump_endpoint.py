@@ -130,8 +130,7 @@ _LEAST_SHARE = 2
 _NEAR_PROXIES = TrustedProxies(("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"))
 """Who connects from there, and says for whom: a client that invents others from there takes no more than all have."""
 
-BODIES_OCTETS = 4 * BODY_OCTETS
-"""The bodies that are on their way at a time have so many octets at most, together."""
+BODIES_OCTETS = 4 * BODY_OCTETS  # the bodies that are on their way at a time have so many octets at most, together
 
 
 class DumpEndpoint:

@@ -41,8 +41,7 @@ class DumpRefused(UsageFault):
 TOO_MUCH, NOT_KNOWN_SINCE, WRONG_MEDIA_TYPE = "HW-SRV-07", "HW-SRV-08", "HW-SRV-09"
 TOO_MANY_DUMPS, NO_SUCH_PAGE, BODY_TOO_LATE, OLD_PROTOCOL = "HW-SRV-10", "HW-SRV-11", "HW-SRV-12", "HW-SRV-13"
 
-BODY_OCTETS = 16 << 20
-"""A body has so many octets at most: 50,000 URIs of 300 characters."""
+BODY_OCTETS = 16 << 20  # a body has so many octets at most: 50,000 URIs of 300 characters
 
 
 class PackageRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -56,8 +55,7 @@ class PackageRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     since: str | None = None
     page: int | None = None
     at: str | None = None
-    deflate: bool = True
-    """On a fast line it costs more than it saves."""
+    deflate: bool = True  # on a fast line it costs more than it saves
 
     def moment(self, name: str) -> dt.datetime | None:
         """The moment `at` or `since`; without a time of day or a zone it would be a guess, and changes could be missed.
@@ -114,8 +112,7 @@ def _check_uris(uris: list[str], most: int) -> None:
         raise DumpRefused("a URI occurs twice in uris")
 
 
-CHANGES_READ = 10_000
-"""So many changes are read at a time."""
+CHANGES_READ = 10_000  # so many changes are read at a time
 MOST_CHANGES = 20
 """For each resource that may be asked for, so many changes are read to find out which have changed since a moment."""
 
@@ -190,14 +187,10 @@ def present_states(catalog: Catalog, name: str, uris: Sequence[str]) -> Mapping[
     return {uri: found.get(uri) or absence_of(uri) for uri in uris}
 
 
-BLOCK_OCTETS = 1 << 18
-"""Octets that are handed out at a time, more or less."""
-ROWS = 256
-"""Resources that the catalog is asked for at a time."""
-_HEAD_OCTETS = 1 << 16
-"""What the head and the end of a manifest take at most."""
-_ABSENT_OCTETS = 120
-"""What an `absent` has besides its URI, at most."""
+BLOCK_OCTETS = 1 << 18  # octets that are handed out at a time, more or less
+ROWS = 256  # resources that the catalog is asked for at a time
+_HEAD_OCTETS = 1 << 16  # what the head and the end of a manifest take at most
+_ABSENT_OCTETS = 120  # what an `absent` has besides its URI, at most
 
 
 class Package:
@@ -237,8 +230,7 @@ class Package:
         )
         self._manifest = _Manifest(selection.at, site.url(capability_list_name(name)), self._prefix)
         self._paths = ResourcePaths()
-        self.asked, self.resource_count = "", 0
-        """What was asked for, in words, and how many resources it has so far."""
+        self.asked, self.resource_count = "", 0  # what was asked for, in words, and how many resources it has so far
 
     def __iter__(self) -> Iterator[bytes]:
         """Blocks of octets. Raises the catalog's faults; then what was given is no package."""

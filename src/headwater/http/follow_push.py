@@ -50,15 +50,12 @@ class PollSchedule(msgspec.Struct, kw_only=True):
     """What is known of the polls of one copy."""
 
     interval: PollInterval
-    polled_at: float | None = None
-    """When the last poll ended."""
-
+    polled_at: float | None = None  # when the last poll ended
     chance: float = 0.0
     history: PollHistory = msgspec.field(default_factory=PollHistory)
     hints: PollingHints = msgspec.field(default_factory=PollingHints)
     early_at: float | None = None
-    early_count: int = 0
-    """How many polls in a row were early ones."""
+    early_count: int = 0  # how many polls in a row were early ones
 
     def ask(self, now: float, delay: float = 0.0) -> None:
         """Poll early; one early poll after another comes more and more slowly, up to the usual interval."""
@@ -352,8 +349,7 @@ _SHORTEST_WAIT: Final = 0.01
 _LONGEST_WAIT: Final = 60.0
 _WORKERS: Final = 8
 _END_SECONDS: Final = 5.0
-_OPEN_COPIES: Final = 16
-"""Of more copies none is kept open between deliveries, nor is its file of subscriptions."""
+_OPEN_COPIES: Final = 16  # of more copies none is kept open between deliveries, nor is its file of subscriptions
 
 
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -420,8 +416,7 @@ def follow_push(
 
 
 _FIRST_PORT: Final = 20_000
-_PORTS: Final = 12_000
-"""Below those from which the system takes ports for connections."""
+_PORTS: Final = 12_000  # below those from which the system takes ports for connections
 
 
 def _listen(push: PushOptions, task: SyncTask) -> socket.socket:

@@ -32,12 +32,9 @@ from headwater.spec.discovery import parse_link_header
 from headwater.transport.access import client_network
 
 _FORM: Final = b"application/x-www-form-urlencoded"
-_AT_ONCE, _CLIENT_AT_ONCE = 512, 128
-"""Requests of senders who are not known: in all, and of one of them."""
-_BODY_OCTETS, _CLIENT_BODY_OCTETS = 256 << 20, 64 << 20
-"""Of their payloads under way, in the same way."""
-_FORWARDED: Final = (b"x-forwarded-for", b"forwarded", b"via")
-"""Fields that proxies add."""
+_AT_ONCE, _CLIENT_AT_ONCE = 512, 128  # requests of senders who are not known: in all, and of one of them
+_BODY_OCTETS, _CLIENT_BODY_OCTETS = 256 << 20, 64 << 20  # of their payloads under way, in the same way
+_FORWARDED: Final = (b"x-forwarded-for", b"forwarded", b"via")  # fields that proxies add
 _CHALLENGE: Final = line(b"www-authenticate", b'Bearer realm="headwater hub", error="invalid_token"')
 _MEDIA_TYPE = re.compile(r"[!#$&^_.+\-0-9A-Za-z]+/[!#$&^_.+\-0-9A-Za-z]+(?:[ \t]*;[\t\x20-\x7e]*)?\Z")
 

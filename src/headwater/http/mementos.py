@@ -26,8 +26,7 @@ from headwater.spec.times import SECOND, from_microseconds, to_microseconds
 from headwater.versions.history import History, Keeping, PastState, kept_after, kept_until, time_text
 
 _LINK_FORMAT = "application/link-format"
-PAGE_STATES = 1_000
-"""So many mementos one page of a TimeMap has at most."""
+PAGE_STATES = 1_000  # so many mementos one page of a TimeMap has at most
 
 
 def _microseconds(text: str, form: str) -> int | None:

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
-Sample = tuple[str, float]
-"""What follows the name of its family, `labels` or a suffix with them, and the value."""
+Sample = tuple[str, float]  # what follows the name of its family, `labels` or a suffix with them, and the value
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -72,8 +71,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-WRITE_SECONDS: Final = 1.0
-"""How far behind the others' figures may be, at most, while they are asked anything."""
+WRITE_SECONDS: Final = 1.0  # how far behind the others' figures may be, at most, while they are asked anything
 
 _TOOK: Final = "headwater_request_seconds"
 _CUT_SHORT, _FAULTS = "headwater_responses_cut_short_total", "headwater_request_faults_total"

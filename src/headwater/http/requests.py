@@ -24,8 +24,7 @@ _WEIGHTED = re.compile(
 
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-"""What ASGI gives for a request."""
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]  # what ASGI gives for a request
 
 
 def is_fresh(

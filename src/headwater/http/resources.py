@@ -146,8 +146,7 @@ SIGNPOSTS = frozenset(
     {"author", "cite-as", "collection", "describedby", "describes", "item", "license", "profile", "type"}
 )
 """Relations whose links stand in the header of a resource, too (FAIR Signposting)."""
-LINK_OCTETS = 4_096
-"""So much all `Link` headers of a resource take, of which the lists say what describes it."""
+LINK_OCTETS = 4_096  # so much all `Link` headers of a resource take, of which the lists say what describes it
 LINKS_SECONDS = 60.0
 """After this time the catalog is asked again for links that depend on other resources, or on what was announced."""
 _LINKSET = "application/linkset+json"
@@ -230,8 +229,7 @@ async def look_up(access: SourceAccess, set_name: str, relative: str) -> Resourc
 
 # files, and what a provider makes
 
-KEPT = 50_000
-"""Headers of so many files are kept; an entry takes about 1,000 octets."""
+KEPT = 50_000  # headers of so many files are kept; an entry takes about 1,000 octets
 
 _CHANGED = "the file differs from the copied one; the server sends it when the copy matches its source again"
 _NOT_THERE = "the file is gone; the lists name it until a scan has recorded its deletion, which may wait for consent"

@@ -18,8 +18,7 @@ from headwater.storage.object_store import OpenOctets
 if TYPE_CHECKING:
     from headwater.http.dump_endpoint import PackageStream
 
-Head = bytes
-"""Header fields of a response as they are sent: lines, each with its end, names in lower case."""
+Head = bytes  # header fields of a response as they are sent: lines, each with its end, names in lower case
 
 SMALL_OCTETS = 1 << 16
 """What is up to this size is read at once, in the loop: a hop to a thread would cost more than the read."""
@@ -33,8 +32,7 @@ def line(name: bytes, value: bytes) -> Head:
     return b"%b: %b\r\n" % (name, value)
 
 
-CLOSE: Head = line(b"connection", b"close")
-"""The connection ends with the response."""
+CLOSE: Head = line(b"connection", b"close")  # the connection ends with the response
 
 
 INERT: Head = (

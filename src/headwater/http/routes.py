@@ -55,8 +55,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     when_published: bool = False
 
 
-Methods = Mapping[str, Route]
-"""The rows of one pattern by method."""
+Methods = Mapping[str, Route]  # the rows of one pattern by method
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
@@ -106,8 +105,7 @@ class HttpRequest(msgspec.Struct, gc=False):
         return data(status, body, self.route.media_type, line(b"cache-control", self.route.cache))
 
 
-Answer = tuple[int, bytes]
-"""A status and the octets of a body."""
+Answer = tuple[int, bytes]  # a status and the octets of a body
 
 
 def page_of(name: str, media_type: bytes, make: Callable[[], Answer]) -> Route:
@@ -128,8 +126,7 @@ class RouteTable:
         self._exact: dict[tuple[bool, str], dict[str, Route]] = {}
         """By whether it is below a set, and the path below that, or the whole one."""
         self._patterns: list[tuple[bool, re.Pattern[str], dict[str, Route]]] = []
-        self._paths: list[tuple[bytes, dict[str, Route]]] = []
-        """Of resources: what the path below the set begins with."""
+        self._paths: list[tuple[bytes, dict[str, Route]]] = []  # of resources: what the path below the set begins with
         self._recent = lru_cache(_RECENT)(self._find)
         rows: dict[str, dict[str, Route]] = {}
         for route in routes:

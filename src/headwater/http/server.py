@@ -73,12 +73,9 @@ def room_for_connections() -> int:
 class Stage(IntEnum):
     """What a connection waits for; one of a lower stage gives way first."""
 
-    REQUEST = 0
-    """For a request, or the rest of its head."""
-    BODY = 1
-    """For the rest of a request's body."""
-    ANSWER = 2
-    """For what we send: it does not give way."""
+    REQUEST = 0  # for a request, or the rest of its head
+    BODY = 1  # for the rest of a request's body
+    ANSWER = 2  # for what we send: it does not give way
 
 
 class Connection(Protocol):
@@ -177,8 +174,7 @@ _UNREAD_OCTETS = 16 << 10
 """Of answers so much may wait for their reader before nothing more is added: beside a block of each connection."""
 _PARSED_OCTETS = 2_048
 """The parser is given so many octets at a time: no more requests than these hold wait for their turn."""
-_MOST_FIELDS = 1_000
-"""Of a head: each takes some hundred octets of memory, however short it is."""
+_MOST_FIELDS = 1_000  # of a head: each takes some hundred octets of memory, however short it is
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,10 +184,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     head_seconds: float = 20.0
     idle_seconds: int = 30
     stall_seconds: float = 60.0
-    connections: int = 2_000
-    """In all …"""
-    client_connections: int = 1_000
-    """… and of one client: those of a proxy, say."""
+    connections: int = 2_000  # in all …
+    client_connections: int = 1_000  # … and of one client: those of a proxy, say
     shutdown_seconds: int = 15
     last_request_seconds: float = 0.2
     """So long a request may still come on a connection that waits for one when the server ends."""
@@ -202,8 +196,7 @@ class UvicornServer(uvicorn.Server):
 
     ended_by: signal.Signals | None = None
     _loop: asyncio.AbstractEventLoop | None = None
-    on_ready: Callable[[], None] | None = None
-    """Called when the server accepts requests."""
+    on_ready: Callable[[], None] | None = None  # called when the server accepts requests
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept requests."""
@@ -348,15 +341,11 @@ class BoundedProtocol(HttpToolsProtocol):
     limits: ClassVar[ServerLimits]
     opened: ClassVar[OpenConnections]
 
-    rest = memoryview(b"")
-    """What has been read and is not parsed yet."""
+    rest = memoryview(b"")  # what has been read and is not parsed yet
     in_head = True
-    head_octets = 0
-    """How much of the present head has come, after the octets in which it began."""
-    is_broken = False
-    """Whether something that is no request has come after others: nothing is read any more."""
-    is_last = False
-    """Whether the server ends: the next response is the last one of the connection."""
+    head_octets = 0  # how much of the present head has come, after the octets in which it began
+    is_broken = False  # whether something that is no request has come after others: nothing is read any more
+    is_last = False  # whether the server ends: the next response is the last one of the connection
     deadline: asyncio.TimerHandle | None = None
     stall: asyncio.TimerHandle | None = None
 

@@ -23,11 +23,8 @@ from headwater.progress import Listener, Notice, silent
 
 _PAUSE_SECONDS = 5.0
 """So often it is seen to that all children run: where they end again and again, starting takes little of the time."""
-ANSWER_SECONDS = 12.0
-"""So long a child waits for an answer: longer than the parent waits for its catalog."""
-
-Answers = Mapping[str, Callable[[], Answer]]
-"""What a child may ask for, by name, and who answers it, in any thread."""
+ANSWER_SECONDS = 12.0  # so long a child waits for an answer: longer than the parent waits for its catalog
+Answers = Mapping[str, Callable[[], Answer]]  # what a child may ask for, by name, and who answers it, in any thread
 
 
 class FirstProcess:

@@ -40,10 +40,8 @@ _SYNTAX: Final = 'Give it a suffix of RDF (.nq, .nt, .ttl, …), or a [[set]] of
 class DatasetInput:
     """What a dataset is made of. Methods raise SourceFault and other faults of whoever must act."""
 
-    where: str
-    """What messages call it."""
-    origin: Link | None = None
-    """Where what was read last has come from, if it was copied."""
+    where: str  # what messages call it
+    origin: Link | None = None  # where what was read last has come from, if it was copied
 
     def signature(self) -> bytes | None:
         """Another one for another state; None where only reading it tells."""

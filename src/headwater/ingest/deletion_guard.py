@@ -90,8 +90,7 @@ def versions_update(catalog: Catalog, name: str, lost: int) -> StateUpdate | Non
     return StateUpdate(put=[StateRow(*_LOST, b"%d" % (before + lost))])
 
 
-WINDOW: Final = dt.timedelta(hours=1)
-"""How long deletions count together at least, and how long consent holds at most."""
+WINDOW: Final = dt.timedelta(hours=1)  # how long deletions count together at least, and how long consent holds at most
 
 _COUNT: Final[RowKey] = ("deletions", "counted")
 _CONSENT: Final[RowKey] = ("deletions", "allowed")

@@ -46,18 +46,14 @@ class SubscribedCopy:
         self.on_news = on_news
         self.tell = tell
         self.writer = GroupCommit(store.write)
-        self.held: dict[str, Subscription] = {}
-        """By the token of the callback."""
-
+        self.held: dict[str, Subscription] = {}  # by the token of the callback
         self._by_channel: dict[str, dict[str, Subscription]] = {}
         for one in store.subscriptions():
             self.put(one)
         self.wanted: dict[str, NotificationChannel] | None = None
         """The channels that are subscribed to, by topic; None: it is not known yet which these are."""
 
-        self.topics: dict[str, TopicState] = {}
-        """What is known of the topics of these channels."""
-
+        self.topics: dict[str, TopicState] = {}  # what is known of the topics of these channels
         self.needs_poll = False
         """A subscription has begun, or a delivery could not be taken: a Change List has to be read once more."""
 
@@ -92,8 +88,7 @@ class TopicState(NamedTuple):
 
 
 USER_AGENT: Final = f"headwater/{__version__} (WebSub subscriber)"
-_SPREAD_SECONDS: Final = 1.0
-"""Over so long what has waited for a hub is asked for, once it answers."""
+_SPREAD_SECONDS: Final = 1.0  # over so long what has waited for a hub is asked for, once it answers
 
 _LONGEST_SLEEP: Final = 3_600.0
 _FULL: Final = DeliveryAnswer(503, fault="too many deliveries wait to be applied")
@@ -107,9 +102,7 @@ class Subscriber:
         self._hubs = HubClient(client)
         self._callbacks = callbacks if callbacks.endswith("/") else f"{callbacks}/"
         self._copies: list[SubscribedCopy] = []
-        self.has_all_copies = asyncio.Event()
-        """Whether all copies are taken up."""
-
+        self.has_all_copies = asyncio.Event()  # whether all copies are taken up
         self._by_token: dict[str, SubscribedCopy] = {}
         self._wake = asyncio.Event()
         self._busy: dict[tuple[int, str], asyncio.Task[None]] = {}

@@ -79,8 +79,7 @@ def answer(held: Subscription | None, asked: IntentQuery | None) -> IntentAnswer
     return IntentAnswer(200, challenge) if is_meant else IntentAnswer()
 
 
-PAYLOAD_OCTETS: Final = 10 << 20
-"""No payload is longer: as much as our hub takes."""
+PAYLOAD_OCTETS: Final = 10 << 20  # no payload is longer: as much as our hub takes
 
 
 class DeliveryAnswer(NamedTuple):
@@ -125,14 +124,9 @@ def judge(held: Subscription, body: bytes, *, signed: str | None, links: str) ->
 _WANTED_SECONDS: Final = 86_400
 """The lease that is asked for: within what hubs should grant (RS-NT-11), and short enough to notice a dead hub by."""
 
-LONGEST_SECONDS: Final = 2_678_400
-"""A longer lease that a hub claims to grant is taken for this one (RS-NT-11)."""
-
-ASSUMED_SECONDS: Final = 300
-"""What a lease is taken for that a hub does not state as a positive number."""
-
-DENIED_SECONDS: Final = 86_400.0
-"""How long a denial holds, before the hub is asked once more (WS-S-13)."""
+LONGEST_SECONDS: Final = 2_678_400  # a longer lease that a hub claims to grant is taken for this one (RS-NT-11)
+ASSUMED_SECONDS: Final = 300  # what a lease is taken for that a hub does not state as a positive number
+DENIED_SECONDS: Final = 86_400.0  # how long a denial holds, before the hub is asked once more (WS-S-13)
 
 PAUSE: Final = Backoff(1.0, 600.0)
 """Before a request is made again that was refused, was not answered, or is not verified."""
@@ -151,8 +145,7 @@ def renewal_seconds(lease: float, chance: float) -> float:
     return max(1.0, lease * (0.5 + 0.3 * chance))
 
 
-MOST_HUBS: Final = 3
-"""Of several hubs so many are subscribed at: where one is dead another delivers."""
+MOST_HUBS: Final = 3  # of several hubs so many are subscribed at: where one is dead another delivers
 
 _TOPIC_BOUNDS: Final = AnswerBounds(seconds=10.0, max_octets=12 << 20)
 
@@ -198,13 +191,11 @@ def unsubscribe_form(held: Subscription) -> bytes:
 
 
 _BOUNDS: Final = AnswerBounds(seconds=15.0, max_octets=4_096)
-_AT_ONCE: Final = 8
-"""Requests to one host at a time: a hub that does not answer delays none at another."""
+_AT_ONCE: Final = 8  # requests to one host at a time: a hub that does not answer delays none at another
 
 _REDIRECTS: Final = 5
 _REDIRECTED: Final = range(300, 400)
-_SAME_METHOD: Final = (307, 308)
-"""Redirects that ask for the same request elsewhere (RFC 9110, 15.4.8)."""
+_SAME_METHOD: Final = (307, 308)  # redirects that ask for the same request elsewhere (RFC 9110, 15.4.8)
 
 
 class HubClient:

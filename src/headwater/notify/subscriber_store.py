@@ -28,14 +28,9 @@ from headwater.typed_decoding import from_json, from_values
 class ChannelProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far the payloads of a channel, and the lists of its set, have led. Times are in microseconds since 1970."""
 
-    reached: int | None = None
-    """All changes before were told."""
-
-    awaited: int = 0
-    """The time of a change that was told, and not applied: the lists have to lead as far."""
-
-    needs_poll: bool = False
-    """Something may be missing: the lists have to be read."""
+    reached: int | None = None  # all changes before were told
+    awaited: int = 0  # the time of a change that was told, and not applied: the lists have to lead as far
+    needs_poll: bool = False  # something may be missing: the lists have to be read
 
     def joins(self, from_: int | None, until: int | None) -> bool:
         """Whether a payload of this interval goes on where the changes that were told end (RS-CN-07)."""
@@ -63,20 +58,15 @@ class ChannelProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _QUEUED_PAYLOADS: Final = 10_000
-_QUEUED_OCTETS: Final = 256 << 20
-"""So much of a copy may wait to be applied; beyond, hubs are asked to come again."""
+_QUEUED_OCTETS: Final = 256 << 20  # so much of a copy may wait to be applied; beyond, hubs are asked to come again
 
 
 class SubscriptionState(StrEnum):
     """How far a subscription has come."""
 
-    REQUESTED = "requested"
-    """Its intent is not verified yet."""
-
+    REQUESTED = "requested"  # its intent is not verified yet
     ACTIVE = "active"
-    RETIRED = "retired"
-    """It is to be ended: another one has taken its place, or the channel is not wanted any more."""
-
+    RETIRED = "retired"  # it is to be ended: another one has taken its place, or the channel is not wanted any more
     DENIED = "denied"
 
 
@@ -92,26 +82,15 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     hub: str
     callback: str
-    token: str
-    """The part of the callback's path that nobody can guess (WS-S-05)."""
-
+    token: str  # the part of the callback's path that nobody can guess (WS-S-05)
     secret: bytes
     state: SubscriptionState
-    asked_at: float | None = None
-    """When the hub was last asked for it."""
-
-    ends_at: float | None = None
-    """When the lease ends."""
-
-    next_at: float = 0.0
-    """When something is to be done for it: to ask, to ask again, to renew, to end it."""
-
+    asked_at: float | None = None  # when the hub was last asked for it
+    ends_at: float | None = None  # when the lease ends
+    next_at: float = 0.0  # when something is to be done for it: to ask, to ask again, to renew, to end it
     failures: int = 0
-    heard_at: float | None = None
-    """When a delivery was last accepted."""
-
-    fault: str | None = None
-    """What went wrong last."""
+    heard_at: float | None = None  # when a delivery was last accepted
+    fault: str | None = None  # what went wrong last
 
     @property
     def is_replaced(self) -> bool:
@@ -129,8 +108,7 @@ class QueuedDelivery(NamedTuple):
 
 
 FILE: Final = "push.sqlite"
-MODE: Final = "mode"
-"""A fact: `push` where push was at work when this was last looked at, else `poll`."""
+MODE: Final = "mode"  # a fact: `push` where push was at work when this was last looked at, else `poll`
 
 _FIRST: Final = """
 CREATE TABLE subscriptions(
@@ -307,9 +285,7 @@ class SubscriptionStatus(msgspec.Struct, frozen=True, kw_only=True):
     hub: str
     state: str
     lease_ends: dt.datetime | None
-    next_request: dt.datetime | None
-    """When the hub is asked next: to subscribe, to renew, to end it."""
-
+    next_request: dt.datetime | None  # when the hub is asked next: to subscribe, to renew, to end it
     last_delivery: dt.datetime | None
     fault: str | None
 
@@ -330,12 +306,8 @@ class PushStatus(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     mode: str
-    is_followed: bool | None
-    """Whether a process follows the copy at present; null where that cannot be seen."""
-
-    waiting: int
-    """Deliveries that are acknowledged and not applied yet."""
-
+    is_followed: bool | None  # whether a process follows the copy at present; null where that cannot be seen
+    waiting: int  # deliveries that are acknowledged and not applied yet
     last_delivery: dt.datetime | None
     subscriptions: tuple[SubscriptionStatus, ...]
     channels: tuple[ChannelStatus, ...]

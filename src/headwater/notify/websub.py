@@ -22,10 +22,8 @@ from headwater.spec.uris import resolve
 _FAILED: Final = Backoff(0.5, 5.0)
 """The pauses before what has failed is sent again, by one stream for all, without a word of the hub. A hub that is back
 is used within seconds; what asks a hub that is not is one request each time."""
-_REFUSED: Final = Backoff(10.0, 600.0)
-"""Those after a refusal, which another try alone will not change."""
-_LONGEST_ASKED_SECONDS: Final = 3_600.0
-"""A hub that asks for a longer pause is asked again after this."""
+_REFUSED: Final = Backoff(10.0, 600.0)  # those after a refusal, which another try alone will not change
+_LONGEST_ASKED_SECONDS: Final = 3_600.0  # a hub that asks for a longer pause is asked again after this
 _PASSING: Final = frozenset({408, 425, 429})
 NOT_UNDERSTOOD: Final = frozenset({400, 405, 411, 415, 422, 501})
 """A hub that answers a payload with one of these may be one that takes none: it fetches what has changed."""
@@ -37,10 +35,8 @@ class PostOutcome(Enum):
     """What a hub has made of a payload."""
 
     TAKEN = auto()
-    FAILED = auto()
-    """It may well be taken when it is sent again."""
-    REFUSED = auto()
-    """It is not taken until somebody changes something."""
+    FAILED = auto()  # it may well be taken when it is sent again
+    REFUSED = auto()  # it is not taken until somebody changes something
 
 
 def payload_head(hub: str, topic: str, capability_list: str, token: str | None) -> bytes:
@@ -91,9 +87,7 @@ class SignatureVerdict(Enum):
 
     GOOD = auto()
     MISSING = auto()
-    UNKNOWN = auto()
-    """It cannot be read, or its method is none of `SignatureMethod`."""
-
+    UNKNOWN = auto()  # it cannot be read, or its method is none of `SignatureMethod`
     WRONG = auto()
 
 

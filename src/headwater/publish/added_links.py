@@ -26,8 +26,7 @@ from headwater.versions.history import row_key, state_of, time_text
 Links = tuple[Link, ...]
 _URIS = 1_000
 _LONGEST_TYPE = 100
-ROWS_AT_ONCE = 1_000
-"""So many rows are looked at together: sources may have to ask the catalog for others."""
+ROWS_AT_ONCE = 1_000  # so many rows are looked at together: sources may have to ask the catalog for others
 
 
 class EntryPlace(Enum):

@@ -143,8 +143,7 @@ def _entry(site: Site, set_name: str, one: Archived) -> Entry:
     return Entry(loc=loc, from_=one.from_, until=one.until)
 
 
-MOST_PACKAGES = 10_000
-"""Packages that archived dumps may name: they are in the note that each publication writes."""
+MOST_PACKAGES = 10_000  # packages that archived dumps may name: they are in the note that each publication writes
 
 
 def shown_at(one: Archived) -> dt.datetime:
@@ -202,8 +201,7 @@ class Archives:
         self._job = job
         self._site = job.context.site
         self._store = job.context.store
-        self.dropped: tuple[str, ...] = ()
-        """What lies in the archive's folder and is archived no longer."""
+        self.dropped: tuple[str, ...] = ()  # what lies in the archive's folder and is archived no longer
 
     def publish(self) -> ArchiveState | None:
         """Archive what leaves, and what is to be shown as it is; then take out what is too much. The new state."""

@@ -48,8 +48,7 @@ from headwater.versions.retention import DigestSet, needed_digests
 from headwater.versions.store import VersionStore
 
 UNKNOWN_TYPE = "application/octet-stream"
-_PATCH_LINK_OCTETS = 300
-"""What the link to a patch takes in a manifest, besides its address."""
+_PATCH_LINK_OCTETS = 300  # what the link to a patch takes in a manifest, besides its address
 _TELL_EVERY = 500
 MOST_PACKAGES = 20_000
 """So many stand in a Change Dump, which is one document even where each has the longest URLs (RS-LIM-01)."""

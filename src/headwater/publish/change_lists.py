@@ -43,8 +43,7 @@ class ChangeLists:
         self._patch_maker = patch_maker
         self._patched_seq = job.publication.open.seq
         self._has_patches = job.publication.has_patches or bool(job.settings.patch)
-        self.dropped: tuple[str, ...] = ()
-        """The patches that no list names any more."""
+        self.dropped: tuple[str, ...] = ()  # the patches that no list names any more
         self._segments: Sequence[Segment] = ()
         self._added = AddedLinks(self._site, job.settings, job.context.catalog, has_patches=self._has_patches)
 

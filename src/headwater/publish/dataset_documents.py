@@ -32,8 +32,7 @@ from headwater.storage.object_store import ObjectKind
 FORMS_OCTETS: Final = 4 << 20
 """A dataset of more is published as N-Quads alone: each further syntax is written, read again and compared for each
 change, in about a second for so many octets."""
-MOST_PARTITIONS: Final = 100
-"""Of properties, classes and graphs each, the largest first."""
+MOST_PARTITIONS: Final = 100  # of properties, classes and graphs each, the largest first
 _PREFIXES: Final = {one: PREFIXES[one] for one in ["dcat", "dcterms", "foaf", "rdfs", "sd", "spdx", "void", "xsd"]}
 _MEDIA_TYPES: Final = "https://www.iana.org/assignments/media-types/"
 _UNFIT = re.compile(r'[\x00-\x20<>"{}|^`\\]')

@@ -43,8 +43,7 @@ from headwater.spec.records import ChangeKind, Document, Entry, Link
 from headwater.spec.writer import Profile
 from headwater.storage.object_store import ZIP
 
-ENDINGS = (b"</sitemapindex>", b"</urlset>")
-"""How every document ends."""
+ENDINGS = (b"</sitemapindex>", b"</urlset>")  # how every document ends
 
 
 PageTimes = tuple[int, dt.datetime, dt.datetime]

@@ -11,10 +11,8 @@ import msgspec
 from headwater.datasets.rows import DATASET_FILE, DATASET_TYPE
 from headwater.spec.kinds import RULES, Kind
 
-NUMBER = "{number}"
-"""Stands for a number of five digits or more in the name of a part."""
-PART = "{part}"
-"""Stands for a number of three digits or more: of the packages of one page."""
+NUMBER = "{number}"  # stands for a number of five digits or more in the name of a part
+PART = "{part}"  # stands for a number of three digits or more: of the packages of one page
 DIGEST = "{digest}"
 """Stands for the first 16 hex digits of a package's or patch's SHA-256 in its name: other octets have another name."""
 
@@ -22,12 +20,9 @@ DIGEST = "{digest}"
 class CacheRule(Enum):
     """How long a cache may keep a document."""
 
-    BRIEF = auto()
-    """For a minute."""
-    REVALIDATE = auto()
-    """It is asked for each time."""
-    IMMUTABLE_WHEN_CLOSED = auto()
-    """For good once it is closed (AMB-62), as its mark says, else as REVALIDATE."""
+    BRIEF = auto()  # for a minute
+    REVALIDATE = auto()  # it is asked for each time
+    IMMUTABLE_WHEN_CLOSED = auto()  # for good once it is closed (AMB-62), as its mark says, else as REVALIDATE
 
 
 class SetDocument(msgspec.Struct, frozen=True):
@@ -75,8 +70,7 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
         return (self.top, *((self.parts,) if self.parts else ()), *self.others)
 
 
-DESCRIPTION_FILE = "description.ttl"
-"""What describes an RDF dataset (TIM-10)."""
+DESCRIPTION_FILE = "description.ttl"  # what describes an RDF dataset (TIM-10)
 DATASET_FORMS = {
     "dataset": (
         (DATASET_FILE, DATASET_TYPE),
@@ -87,8 +81,7 @@ DATASET_FORMS = {
     "description": ((DESCRIPTION_FILE, "text/turtle"), ("description.jsonld", "application/ld+json")),
 }
 """Documents of a dataset in several syntaxes, by generic names: file and media type of each, the usual one first."""
-PATCH_SUFFIX = "nqud"
-"""Of N-Quads Unified Diff, the patches of an RDF dataset (NQUD-03)."""
+PATCH_SUFFIX = "nqud"  # of N-Quads Unified Diff, the patches of an RDF dataset (NQUD-03)
 
 CAPABILITY_LIST = Capability(
     kind=Kind.CAPABILITY_LIST,
@@ -216,8 +209,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
 
 CHANGE_CHANNEL = Channel(kind=Kind.CHANGE_NOTIFICATION, name="changenotification.xml")
 FRAMEWORK_CHANNEL = Channel(kind=Kind.FRAMEWORK_NOTIFICATION, name="frameworknotification.xml")
-CHANNELS = (CHANGE_CHANNEL, FRAMEWORK_CHANNEL)
-"""Those of a set whose source has hubs (RS-CH-01, RS-CH-02)."""
+CHANNELS = (CHANGE_CHANNEL, FRAMEWORK_CHANNEL)  # those of a set whose source has hubs (RS-CH-01, RS-CH-02)
 
 
 def part_name(capability: Capability, number: int) -> str:

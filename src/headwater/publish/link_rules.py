@@ -30,14 +30,12 @@ from headwater.spec.records import Link
 from headwater.spec.uris import is_absolute
 
 _bad_rule = partial(UsageFault, code="HW-CFG-05")
-HEAD_OCTETS: Final = 65_536
-"""What the head and the end of a document take at most."""
+HEAD_OCTETS: Final = 65_536  # what the head and the end of a document take at most
 
 ROOM: Final = DOCUMENT_OCTETS - HEAD_OCTETS
 
 HOLE: Final = "{stem}"
-MOST_CONTENTS: Final = 20
-"""A record leads to so many of the resources that a `*` stands for; each of them leads to it."""
+MOST_CONTENTS: Final = 20  # a record leads to so many of the resources that a `*` stands for; each of them leads to it
 _suffix = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,30}(?:\.[A-Za-z0-9][A-Za-z0-9_+-]{0,30})?").fullmatch
 _type = re.compile(r"[a-z0-9][a-z0-9.+-]{0,80}/[a-z0-9][a-z0-9.+-]{0,80}").fullmatch
 _path = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*").fullmatch
@@ -206,8 +204,7 @@ PLACEHOLDERS: Final = ("path", "uri", "name", "stem")
 and the path without its last suffix."""
 
 LONGEST_PATTERN: Final = 2_000
-MOST_RULES: Final = 100
-"""Rules of one kind in one set: each is looked at for each entry."""
+MOST_RULES: Final = 100  # rules of one kind in one set: each is looked at for each entry
 
 _HOLE = re.compile(r"\{([^{}]*)\}")
 _RESERVED_RELATIONS: Final = frozenset({"up", "index", "contents", "archives", "resourcesync", PATCH})

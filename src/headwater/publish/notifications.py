@@ -27,8 +27,7 @@ from headwater.publish.store_writer import render_document
 from headwater.spec.kinds import Kind
 from headwater.spec.records import ChangeKind, Entry, Link
 
-PAYLOAD_OCTETS: Final = 1 << 20
-"""No payload of changes is longer."""
+PAYLOAD_OCTETS: Final = 1 << 20  # no payload of changes is longer
 
 
 class ChangePayload(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +71,7 @@ def change_payload(
         rows = rows[: len(rows) // 2]
 
 
-DESCRIPTION: Final = "description"
-"""The capability of a Source Description (RS-FN-06)."""
+DESCRIPTION: Final = "description"  # the capability of a Source Description (RS-FN-06)
 _NUMBER: Final = re.compile("[0-9]{5,}")
 _DOCUMENTS: Final = {
     one.name: row

@@ -56,10 +56,8 @@ if TYPE_CHECKING:
 
 SMALL_OCTETS = 1 << 20
 """A resource of so many octets is read whole before its member begins; a larger one while that is written."""
-MANIFEST_OCTETS = 40_000_000
-"""No manifest is longer: it has to be a document like others (RS-LIM-01)."""
-_ESCAPED = 6
-"""A character of a path becomes so many octets at most when it is escaped."""
+MANIFEST_OCTETS = 40_000_000  # no manifest is longer: it has to be a document like others (RS-LIM-01)
+_ESCAPED = 6  # a character of a path becomes so many octets at most when it is escaped
 
 
 def entry_octets(row: Resource | Change, path: str) -> int:
@@ -86,8 +84,7 @@ class PackageBuilder:
     zip: ZipWriter = field(default_factory=ZipWriter)
     entries: int = 0
     octets: int = 0
-    manifest_octets: int = 0
-    """What the entries take at most."""
+    manifest_octets: int = 0  # what the entries take at most
 
     def reserve(self, octets: int, manifest_octets: int) -> bool:
         """Take the room of one more entry, of so many octets in the package and in the manifest; False: there is none.
@@ -265,8 +262,7 @@ class SpooledPackage(Generic[Row]):
         self._store_writer = store_writer
         self._stop = stop
         self._file = tempfile.TemporaryFile(dir=folder, buffering=_BUFFER)  # noqa: SIM115  `close` closes it
-        self._unlooked = 0
-        """Octets written since it was looked how much room there is."""
+        self._unlooked = 0  # octets written since it was looked how much room there is
 
     def close(self) -> None:
         """Give the spool up."""

@@ -87,8 +87,7 @@ def decode(row: StateRow) -> PublishedPatch:
     return from_json(row.value, PublishedPatch)
 
 
-SECONDS = 5.0
-"""So long patches are made in one publication: readers of the Change List wait for them."""
+SECONDS = 5.0  # so long patches are made in one publication: readers of the Change List wait for them
 _ROWS = 1_000
 
 

@@ -26,8 +26,7 @@ from headwater.publish.publication_state import PublicationState
 from headwater.publish.site import SetSettings
 from headwater.retry import TimeShare
 
-DUTY = TimeShare(0.05)
-"""How much of the time the rendering of pages may take by policy."""
+DUTY = TimeShare(0.05)  # how much of the time the rendering of pages may take by policy
 
 GRACE_SECONDS = 3_600.0
 """How long a document stays that nothing names any more, for readers that hold an older index (AMB-63)."""
@@ -36,16 +35,11 @@ GRACE_SECONDS = 3_600.0
 class Refresh(Enum):
     """How much one publication brings up to date; each value does what those before it do, and more."""
 
-    CHANGES = auto()
-    """The changes. Pages of a published set wait, and count as left."""
-    DUE = auto()
-    """Pages as well, as far as the set's settings say that they are due."""
-    REPAIR = auto()
-    """Documents that others have removed or damaged are written again, too."""
-    STALE = auto()
-    """All pages that do not show everything are rendered, due or not."""
-    ALL = auto()
-    """Every document is written anew, but for closed Change Lists that are as they were left."""
+    CHANGES = auto()  # the changes; pages of a published set wait, and count as left
+    DUE = auto()  # pages as well, as far as the set's settings say that they are due
+    REPAIR = auto()  # documents that others have removed or damaged are written again, too
+    STALE = auto()  # all pages that do not show everything are rendered, due or not
+    ALL = auto()  # every document is written anew, but for closed Change Lists that are as they were left
 
 
 class PagePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +49,7 @@ class PagePlan(msgspec.Struct, frozen=True, kw_only=True):
     drop: tuple[int, ...] = ()
     listed: tuple[int, ...] = ()
     indexed: bool = False
-    rewrite: bool = False
-    """Whether the Resource List's top document changes."""
+    rewrite: bool = False  # whether the Resource List's top document changes
 
 
 def newest_at(state: SetState, publication: PublicationState) -> dt.datetime:

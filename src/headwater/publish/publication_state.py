@@ -19,8 +19,7 @@ from headwater.publish.link_rules import NO_RULES
 from headwater.publish.site import SetSettings, Site, offered, source_description_name
 from headwater.typed_decoding import from_json
 
-LOOK_SECONDS = 5.0
-"""Looks that follow each other sooner are not noted: each is a write, also where nothing changes."""
+LOOK_SECONDS = 5.0  # looks that follow each other sooner are not noted: each is a write, also where nothing changes
 
 RENDERER = 1
 """Raise it when the same catalog is to give other documents: all are then written again but closed Change Lists."""
@@ -36,10 +35,8 @@ class OpenList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     head_octets: int = 0
     tail_octets: int = 0
     seq: int = 0
-    changed: dt.datetime | None = None
-    """The time of its last change; None when it lists none."""
-    first: int = 0
-    """The first segment that the index beside it names; those before it have left by retention."""
+    changed: dt.datetime | None = None  # the time of its last change; None when it lists none
+    first: int = 0  # the first segment that the index beside it names; those before it have left by retention
 
 
 class ChangePackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -226,41 +223,29 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     generation: str = ""
     """The id of the history that the documents tell; it is in their marks as well. Noted before the first is written,
     so that documents with another id were written from a catalog that knows nothing of this one."""
-    base_url: str = ""
-    """Where the documents were published; empty where an older version has published."""
-    uris: str = ""
-    """The mark of what shapes the URIs; empty where an older version has published."""
+    base_url: str = ""  # where the documents were published; empty where an older version has published
+    uris: str = ""  # the mark of what shapes the URIs; empty where an older version has published
     open: OpenList = OpenList()
     at: dt.datetime | None = None
     """The newest `at` of a page, noted before the page is written: no later one is earlier, whatever is killed."""
-    listed: tuple[int, ...] = ()
-    """The pages that the Resource List, or its index, consists of."""
-    indexed: bool = False
-    """Whether the Resource List is an index."""
-    pending: tuple[int, ...] = ()
-    """Pages that are to be rendered, whatever their rows say."""
+    listed: tuple[int, ...] = ()  # the pages that the Resource List, or its index, consists of
+    indexed: bool = False  # whether the Resource List is an index
+    pending: tuple[int, ...] = ()  # pages that are to be rendered, whatever their rows say
     refreshed_at: dt.datetime | None = None
     looked_at: dt.datetime | None = None
     """When what the set is made of was last looked at as a whole, by the clock of who did; LOOK_SECONDS behind at most.
     """
-    page_seconds: float = 0.0
-    """What rendering a page took when it was last measured."""
+    page_seconds: float = 0.0  # what rendering a page took when it was last measured
     history: int = 0
     """The segment that the Change Lists had to begin anew with, when they last had to (`publish/history_reset.py`)."""
-    resource_dump: ResourceDumpState | None = None
-    """None: the set has none."""
-    change_dump: ChangeDumpState | None = None
-    """None: the set offers none."""
+    resource_dump: ResourceDumpState | None = None  # None: the set has none
+    change_dump: ChangeDumpState | None = None  # None: the set offers none
     patch: tuple[str, ...] = ()
     """The kinds of patches that are published: the versions of what they are for are needed for those to come."""
-    has_patches: bool = False
-    """Whether patches were published that a Change List may still name."""
-    archive: ArchiveState | None = None
-    """None: the set has no archives."""
-    classic: ClassicState | None = None
-    """None: there are no lists for old harvesters."""
-    sitemap: PageViewState | None = None
-    """None: there is no plain Sitemap."""
+    has_patches: bool = False  # whether patches were published that a Change List may still name
+    archive: ArchiveState | None = None  # None: the set has no archives
+    classic: ClassicState | None = None  # None: there are no lists for old harvesters
+    sitemap: PageViewState | None = None  # None: there is no plain Sitemap
     dataset: tuple[str, ...] = ()
     """The documents of an RDF dataset that are always there: the dataset, and what describes it."""
     retired: tuple[tuple[str, dt.datetime], ...] = ()
@@ -303,8 +288,7 @@ def published_base_url(states: Iterable[SetState]) -> str | None:
     return bases[max(bases)] if bases else None
 
 
-encode_publication = msgspec.json.encode
-"""The note as the catalog keeps it."""
+encode_publication = msgspec.json.encode  # the note as the catalog keeps it
 
 
 def fingerprint(site: Site, settings: SetSettings) -> str:

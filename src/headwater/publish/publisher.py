@@ -69,8 +69,7 @@ from headwater.versions.store import VersionStore
 _RENEWED = (Refresh.REPAIR, Refresh.STALE, Refresh.ALL)
 
 
-SOONEST_SECONDS: Final = 1.0
-"""Between two publications of pages that wait, at the least."""
+SOONEST_SECONDS: Final = 1.0  # between two publications of pages that wait, at the least
 
 
 class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,12 +89,10 @@ class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
     at: dt.datetime
     pages_rendered: int
     pages_stale: int
-    pages_left: int
-    """The pages that are due and wait for a publication with pages."""
+    pages_left: int  # the pages that are due and wait for a publication with pages
     due_in_seconds: float
     """After how long pages that do not show everything are due (`refresh_seconds`); infinite where none is so."""
-    ahead_seconds: float = 0.0
-    """How far the times of changes lie ahead of the clock, which was set back."""
+    ahead_seconds: float = 0.0  # how far the times of changes lie ahead of the clock, which was set back
 
 
 class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):

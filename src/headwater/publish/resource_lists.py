@@ -94,10 +94,8 @@ class ResourceLists:
         self._plan = PagePlan(listed=job.publication.listed, indexed=job.publication.indexed)
         self.rendered: tuple[Rendered, ...] = ()
         """The bookkeeping of the pages that were rendered or dropped: they show more than the snapshot, perhaps."""
-        self.left = 0
-        """How many pages are due and wait for the next publication."""
-        self._refreshed_at: dt.datetime | None = None
-        """None while nothing was rendered."""
+        self.left = 0  # how many pages are due and wait for the next publication
+        self._refreshed_at: dt.datetime | None = None  # None while nothing was rendered
         self._page_seconds = job.publication.page_seconds
         last = max(self._pages, key=lambda page: page.number, default=None)
         self._round = PageRound(

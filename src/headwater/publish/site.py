@@ -43,8 +43,7 @@ SOURCE_DESCRIPTION = ".well-known/resourcesync"
 ROBOTS = "robots.txt"
 DESCRIPTION_PARTS = "sourcedescription/"
 DEFAULT_SET = "files"
-DUMP = "dump"
-"""Below a set: where packages are made on demand."""
+DUMP = "dump"  # below a set: where packages are made on demand
 
 RESERVED = frozenset(
     {"api", "admin", "dashboard", "events", "favicon.ico", "health", "hub", "index.html", "ingest", "metrics", "notify"}
@@ -243,12 +242,9 @@ def _numbered_name(row: Capability, set_name: str, number: int) -> str:
 
 capability_list_name = partial(_top_name, CAPABILITY_LIST)
 """The name of the Capability List of a set; so of the other documents."""
-resource_list_name = partial(_top_name, RESOURCE_LIST)
-"""The Resource List, or the index of its pages."""
-resource_page_name = partial(_numbered_name, RESOURCE_LIST)
-"""One page, where there are several."""
-change_list_name = partial(_top_name, CHANGE_LIST)
-"""The Change List, or the index of its segments."""
+resource_list_name = partial(_top_name, RESOURCE_LIST)  # the Resource List, or the index of its pages
+resource_page_name = partial(_numbered_name, RESOURCE_LIST)  # one page, where there are several
+change_list_name = partial(_top_name, CHANGE_LIST)  # the Change List, or the index of its segments
 change_segment_name = partial(_numbered_name, CHANGE_LIST)
 """One segment, where there are several; it keeps this name when it is closed."""
 resource_dump_name = partial(_top_name, RESOURCE_DUMP)

@@ -50,8 +50,7 @@ class SiteDocuments:
         self._lock = threading.Lock()
         self._named: frozenset[str] | None = None
         self._published: set[str] = set()
-        self._name_at = 0.0
-        """Before that no set is named, of many; by `time.monotonic`."""
+        self._name_at = 0.0  # before that no set is named, of many; by `time.monotonic`
 
     def set_published(self, name: str, *, check: bool) -> None:
         """All documents of a set are in the store: name it.

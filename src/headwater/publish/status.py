@@ -46,10 +46,8 @@ class ResourceDumpStatus(msgspec.Struct, frozen=True, kw_only=True):
     at: dt.datetime | None
     packages: int
     octets: int
-    pages_waiting: int
-    """Pages without packages: the dump is offered when all have some."""
-    left_out: int
-    """Resources whose octets could not be had when they were packed."""
+    pages_waiting: int  # pages without packages: the dump is offered when all have some
+    left_out: int  # resources whose octets could not be had when they were packed
 
 
 class ArchiveStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,41 +68,27 @@ class SourceSetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One set at one moment. Lags are seconds, 0 when nothing waits."""
 
     name: str
-    phase: str
-    """`loading` until the first load is complete, then `open`."""
+    phase: str  # `loading` until the first load is complete, then `open`
     resources: int
-    last_seq: int
-    """The number of the newest change."""
-    last_at: dt.datetime | None
-    """The time of the newest change, or up to which the outside is known to be recorded."""
+    last_seq: int  # the number of the newest change
+    last_at: dt.datetime | None  # the time of the newest change, or up to which the outside is known to be recorded
     published: bool
-    published_seq: int
-    """The newest change that the published Change Lists have."""
+    published_seq: int  # the newest change that the published Change Lists have
     changes_waiting: int
-    changes_lag_seconds: float
-    """How long the oldest change that is not published has been waiting."""
+    changes_lag_seconds: float  # how long the oldest change that is not published has been waiting
     pages: int
-    pages_stale: int
-    """Pages whose published documents do not show everything yet; the open Change List does."""
-    pages_pending: int
-    """Those of them that a round of rendering has left for the next publication."""
-    pages_lag_seconds: float
-    """How long the oldest of them has been waiting."""
+    pages_stale: int  # pages whose published documents do not show everything yet; the open Change List does
+    pages_pending: int  # those of them that a round of rendering has left for the next publication
+    pages_lag_seconds: float  # how long the oldest of them has been waiting
     resource_list_at: dt.datetime | None
-    refreshed_at: dt.datetime | None
-    """When pages were rendered last."""
-    last_look_at: dt.datetime | None
-    """When what the set is made of was last looked at as a whole."""
-    entries_octets: int
-    """An upper bound of what the entries of all pages take, uncompressed."""
+    refreshed_at: dt.datetime | None  # when pages were rendered last
+    last_look_at: dt.datetime | None  # when what the set is made of was last looked at as a whole
+    entries_octets: int  # an upper bound of what the entries of all pages take, uncompressed
     segments: int
     open_segment: OpenSegment | None
-    resource_dump: ResourceDumpStatus | None
-    """None where the set offers none."""
-    change_dump: ChangeDumpStatus | None
-    """None where the set offers none."""
-    archive: ArchiveStatus | None
-    """None where the set has no archives."""
+    resource_dump: ResourceDumpStatus | None  # None where the set offers none
+    change_dump: ChangeDumpStatus | None  # None where the set offers none
+    archive: ArchiveStatus | None  # None where the set has no archives
 
     @property
     def lag_seconds(self) -> float:

@@ -18,8 +18,7 @@ from headwater.spec.writer import DocumentWriter, Profile
 from headwater.storage.folder_store import FolderStore
 from headwater.storage.object_store import XML, Mark, ObjectKind, StoredObject, octets_of
 
-ENTRIES_AT_ONCE = 1_000
-"""How many entries are turned into octets at a time: enough to be fast, little enough to hold."""
+ENTRIES_AT_ONCE = 1_000  # how many entries are turned into octets at a time: enough to be fast, little enough to hold
 
 
 class DocumentMark(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,8 +38,7 @@ from headwater.spec.writer import DocumentWriter, Profile
 
 _ROWS = 5_000
 
-Times = tuple[dt.datetime, dt.datetime]
-"""The `at` and `completed` of a document."""
+Times = tuple[dt.datetime, dt.datetime]  # the `at` and `completed` of a document
 
 
 class WholeList(NamedTuple):

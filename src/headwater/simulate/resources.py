@@ -37,17 +37,13 @@ if TYPE_CHECKING:
 # not be those that are listed. The second says what happens to it, and may be another one each time.
 # docs/reference/simulated-sources.md names where the numbers of the presets come from.
 
-LAST_YEAR: Final = 9_000
-"""Simulated time stands still when it comes to this year, because no document could say more."""
-_LARGEST: Final = 1 << 40
-"""The largest resource: nobody holds it, so this is only to catch slips of the finger."""
+LAST_YEAR: Final = 9_000  # simulated time stands still when it comes to this year, because no document could say more
+_LARGEST: Final = 1 << 40  # the largest resource: nobody holds it, so this is only to catch slips of the finger
 
 _SIZES = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?\Z")
 
-Sizes = tuple[int, int]
-"""Lengths in octets, evenly spread from the first to the second."""
-Mix = Mapping[ChangeKind, float]
-"""The shares of the kinds of changes, none of them 0; only their proportions count."""
+Sizes = tuple[int, int]  # lengths in octets, evenly spread from the first to the second
+Mix = Mapping[ChangeKind, float]  # the shares of the kinds of changes, none of them 0; only their proportions count
 
 
 class BadSimulation(UsageFault):
@@ -217,8 +213,7 @@ class Prng:
 
 
 STEPS = 64
-_OWN = 64
-"""So many octets and up to so many more are the version's own; a hex digest of BLAKE2b has them all."""
+_OWN = 64  # so many octets and up to so many more are the version's own; a hex digest of BLAKE2b has them all
 _BLOCK = 1 << 16
 _PATH = re.compile(r"[0-9]{3,4}/[0-9]{3}/([0-9]{9,10})\.[a-z0-9]{1,8}\Z")
 _SPREAD_SECONDS = 5 * 365 * 86_400

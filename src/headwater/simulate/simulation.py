@@ -57,8 +57,7 @@ class SimulatedClock:
         return self._start + dt.timedelta(seconds=self.elapsed)
 
 
-BATCH = 10_000
-"""So many changes are recorded together at most."""
+BATCH = 10_000  # so many changes are recorded together at most
 
 
 class OtherSimulation(UsageFault):
@@ -78,8 +77,7 @@ class SimulatedSet:
         self._key = key_of(world.seed, "changes", name)
         self._population = Population(self._key, 0)
         self._begun = 0
-        self.done = 0
-        """How many changes there have been."""
+        self.done = 0  # how many changes there have been
 
     @property
     def made(self) -> int:
@@ -153,8 +151,7 @@ class SimulatedSet:
 CHANGES = "changes"
 LOADED = "resources"
 """The phases by which progress is told."""
-PORTION = 1_000
-"""So many changes at once, over all sets, where time does not limit them."""
+PORTION = 1_000  # so many changes at once, over all sets, where time does not limit them
 _LEAST_PAUSE = 0.2
 _LONGEST_PAUSE = 0.5
 
@@ -174,8 +171,7 @@ class Simulation:
         self._feeds = {name: SimulatedSet(catalog, world, name, filler) for name in world.sets}
         self._exhausted = False
         self._origin = 0.0
-        self.clock = SimulatedClock(self._start, course.warp, time.monotonic)
-        """The simulated time."""
+        self.clock = SimulatedClock(self._start, course.warp, time.monotonic)  # the simulated time
 
     def prepare(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Load the sets, or take up what is there; time goes on from there. Raises OtherSimulation, Interrupted."""

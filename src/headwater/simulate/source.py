@@ -19,11 +19,8 @@ from headwater.source.health import ServableSource
 from headwater.source.set_health import PAUSES, FailureState
 from headwater.storage.folder_store import FolderStore
 
-_TURN_SECONDS = 1.0
-"""So often one more set is published though nothing has changed in it: its pages may be due."""
-
-PUBLISHED = "sets published"
-"""The phase by which progress is told at the beginning."""
+_TURN_SECONDS = 1.0  # so often one more set is published though nothing has changed in it: its pages may be due
+PUBLISHED = "sets published"  # the phase by which progress is told at the beginning
 
 
 class SimulationHealth(FailureState, kw_only=True):
@@ -40,8 +37,7 @@ class SimulatedSource(ServableSource):
     that are not `durable` are not kept from a power cut.
     """
 
-    fault: BaseException | None = None
-    """Why nothing could be loaded or published at the beginning."""
+    fault: BaseException | None = None  # why nothing could be loaded or published at the beginning
 
     def __init__(
         self, simulation: Simulation, site: Site, documents: Path, listener: Listener = silent, *, durable: bool = True
@@ -55,8 +51,7 @@ class SimulatedSource(ServableSource):
         self._simulation = simulation
         self._listener = listener
         self._doing = SimulationHealth()
-        self._due: dict[str, None] = {}
-        """Sets with changes that are not published, or pages that are due."""
+        self._due: dict[str, None] = {}  # sets with changes that are not published, or pages that are due
         self._turn = 0
         self._is_prepared = False
         self._stopping = threading.Event()

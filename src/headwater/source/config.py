@@ -50,8 +50,7 @@ _UNFIT_KEYS: Final = (
 )
 """Keys that would break what a dataset promises: one link an entry, every change for ever, one Capability List."""
 _BASE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\x00-\x20<>\"{}|\\^`#]+")
-OUTPUT_STATE: Final = ".headwater"
-"""The state folder inside a static tree, unless another is named."""
+OUTPUT_STATE: Final = ".headwater"  # the state folder inside a static tree, unless another is named
 _FILE_SECONDS: Final = 1.0
 _STORE_SECONDS: Final = 60.0
 _ENDPOINT_SECONDS: Final = 300.0

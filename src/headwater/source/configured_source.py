@@ -61,8 +61,7 @@ class PushSets:
         self, sets: Iterable[SetConfig], site: Site, catalog: Catalog, state: Path, clock: Callable[[], dt.datetime]
     ) -> None:
         self._configs = {one.name: one for one in sets if one.feed is not None}
-        self.tell: Callable[[str], None] = lambda _name: None
-        """Told of a set in which something was recorded."""
+        self.tell: Callable[[str], None] = lambda _name: None  # told of a set in which something was recorded
         self.by_set: dict[str, Feed] = {}
         self._targets: dict[str, PushTarget] = {}
         if self._configs:
@@ -215,8 +214,7 @@ class ConfiguredSource:
         scanned = [one for one in config.sets if one.files]
         self._folders = {one.name: scan_settings(one, self.site, config) for one in scanned}
         refuse_overlap_of_datasets(config)
-        self.copy_folders = copy_folders(config.sets)
-        """The folder within its copy of each set that publishes one."""
+        self.copy_folders = copy_folders(config.sets)  # the folder within its copy of each set that publishes one
         roots = {one.name: Path(one.root) for one in config.sets if one.root}
         self.roots = {name: str(root / self.copy_folders.get(name, "")) for name, root in roots.items()}
         """The folders whose files are served as the sets' resources."""

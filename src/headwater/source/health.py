@@ -22,19 +22,15 @@ from headwater.source.hubs_and_tokens import AccessTokens
 from headwater.source.set_health import fault_words
 from headwater.storage.folder_store import FolderStore
 
-FAILING_SECONDS = 10.0
-"""What fails no longer than this is not told as unwell: it is tried again at once."""
+FAILING_SECONDS = 10.0  # what fails no longer than this is not told as unwell: it is tried again at once
 
 
 class ServableSource(Protocol):
     """The source behind the face. What may ask the catalog is not called in the event loop."""
 
-    site: Site
-    """What the source looks like from outside."""
-    catalog: Catalog
-    """What it holds."""
-    store: FolderStore
-    """Where its documents lie."""
+    site: Site  # what the source looks like from outside
+    catalog: Catalog  # what it holds
+    store: FolderStore  # where its documents lie
     push_names: frozenset[str] = frozenset()
     """The sets that a provider feeds: until it does, there is nothing to show of them."""
     copied_names: frozenset[str] = frozenset()

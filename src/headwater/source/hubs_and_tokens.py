@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from headwater.notify.hub.policy import HubOptions
 
 
-SHORTEST: Final = 16
-"""Characters of a token: fewer can be guessed."""
+SHORTEST: Final = 16  # characters of a token: fewer can be guessed
 LONGEST: Final = 1_000
 
 
@@ -149,8 +148,7 @@ class NotifyConfig(TokenOptions, frozen=True, kw_only=True, forbid_unknown_field
         return found[0] if found else None
 
 
-LOOPBACK = ("127.0.0.0/8", "::1/128")
-"""The addresses of this machine alone."""
+LOOPBACK = ("127.0.0.0/8", "::1/128")  # the addresses of this machine alone
 ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound to unasked
 
 

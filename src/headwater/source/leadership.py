@@ -92,8 +92,7 @@ class Leadership:
         self.failed = FailureState()
         """Why this process cannot begin to publish when it may; nothing when it could, or has not tried."""
         self.error: HeadwaterError | None = None
-        self._was_ours = False
-        """Whether the catalog said so when it was asked last."""
+        self._was_ours = False  # whether the catalog said so when it was asked last
 
     @property
     def is_ours(self) -> bool:

@@ -125,18 +125,13 @@ class NotificationStream:
     def __init__(self, name: str, hub: str, context: NotifyContext) -> None:
         self.name = name
         self.position: HubPosition | None = None
-        self._key = (self.channel.capability, hub)
-        """Of the row of the position."""
+        self._key = (self.channel.capability, hub)  # of the row of the position
         self._context = context
         self._is_read = False
-        self.news = asyncio.Event()
-        """Whether there may be something to send."""
-        self.made_at = -math.inf
-        """When its last payload was made, by the clock of the event loop."""
-        self.failures = 0
-        """How often in a row its payload was not taken, or could not be made."""
-        self.rests = False
-        """Whether it waits for news, or for its time."""
+        self.news = asyncio.Event()  # whether there may be something to send
+        self.made_at = -math.inf  # when its last payload was made, by the clock of the event loop
+        self.failures = 0  # how often in a row its payload was not taken, or could not be made
+        self.rests = False  # whether it waits for news, or for its time
 
     @property
     def waiting(self) -> int:
@@ -209,8 +204,7 @@ class ChangeStream(NotificationStream):
     def __init__(self, visible: Publication, hub: str, context: NotifyContext) -> None:
         super().__init__(visible.name, hub, context)
         self.visible = visible
-        self._first_visible = visible
-        """A hub that is new hears of what comes after that, however soon it comes."""
+        self._first_visible = visible  # a hub that is new hears of what comes after that, however soon it comes
 
     @property
     def waiting(self) -> int:
@@ -321,8 +315,7 @@ class HubRefuses(SourceFault):
 
 STREAMS_AT_ONCE: Final = 8
 REQUEST_SECONDS: Final = 10.0
-_SAID_OCTETS: Final = 400
-"""Of what a hub says to a refusal so much is told."""
+_SAID_OCTETS: Final = 400  # of what a hub says to a refusal so much is told
 _ANSWER_OCTETS: Final = 1 << 20
 _BOUNDS: Final = AnswerBounds(seconds=REQUEST_SECONDS, max_octets=_ANSWER_OCTETS)
 
@@ -349,10 +342,8 @@ class HubSender:
         self._tasks: dict[NotificationStream, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(STREAMS_AT_ONCE)
         self._probe = asyncio.Lock()
-        self._takes_no_payloads = False
-        """It is told which topic has changed, and fetches what the topic shows then."""
-        self._takes_payloads = False
-        """It has taken one, so that what it refuses is that payload."""
+        self._takes_no_payloads = False  # it is told which topic has changed, and fetches what the topic shows then
+        self._takes_payloads = False  # it has taken one, so that what it refuses is that payload
         self._failures = 0
         self._not_before = 0.0
 

@@ -21,15 +21,12 @@ from headwater.versions.history import History, has_history
 from headwater.versions.retention import DigestSet, VersionCounts, VersionRetention, collect, prune
 from headwater.versions.store import VersionStore
 
-SOON: Final = 1.0
-"""Seconds after a publication in which it is looked whether a package is due."""
-LONGEST: Final = 30.0
-"""Seconds between two looks at a set that was published or packed lately, at most."""
+SOON: Final = 1.0  # seconds after a publication in which it is looked whether a package is due
+LONGEST: Final = 30.0  # seconds between two looks at a set that was published or packed lately, at most
 QUIET_SHARE, LONGEST_QUIET = 0.1, 600.0
 """Of the time in which nothing was published or packed, so much passes between two looks, at most so many seconds:
 tens of thousands of sets that rest would else keep a processor at work. What is due by time is late by that share."""
-DUTY: Final = TimeShare(0.25)
-"""How much of the time what there is already may be packed anew."""
+DUTY: Final = TimeShare(0.25)  # how much of the time what there is already may be packed anew
 
 
 class PackingHealth(FailureState, kw_only=True):
@@ -104,8 +101,7 @@ class DumpPacking:
 EVERY_SECONDS: Final = 3_600.0
 COLLECTED: Final = ".collected"
 """The mark in the folder of versions: when the last run of `headwater publish` has looked at all of them."""
-FIRST_SECONDS: Final = 60.0
-"""After the start, when there is most to do."""
+FIRST_SECONDS: Final = 60.0  # after the start, when there is most to do
 
 
 def collect_versions(

@@ -61,10 +61,8 @@ from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 from headwater.spec.records import Link
 from headwater.typed_decoding import from_msgpack
 
-POLL_SECONDS: Final = 0.25
-"""Between looks at the state of the copy."""
-BATCH = 2_000
-"""Files of one transaction."""
+POLL_SECONDS: Final = 0.25  # between looks at the state of the copy
+BATCH = 2_000  # files of one transaction
 
 
 class Omission(Enum):
@@ -90,16 +88,13 @@ class PublishedCopy(Intake, ChangeRecorder):
         self._folder = folder
         self._wanted = config.copy_set
         self._tree = tree
-        self.set_id: int | None = None
-        """The set of the copy, by its number in the state, since it was read."""
-        self._is_partial = False
-        """Whether a comparison waits for the end of the copy's baseline."""
+        self.set_id: int | None = None  # the set of the copy, by its number in the state, since it was read
+        self._is_partial = False  # whether a comparison waits for the end of the copy's baseline
         self._is_current = False
         """Whether the last look went well: nothing is known of the time since the copy could be read last."""
         self._remarks: dict[str, int] = {}
         """How many files were left out since everything was compared last, by the code of the reason."""
-        self._scanned = ScanResult()
-        """What this look has recorded."""
+        self._scanned = ScanResult()  # what this look has recorded
 
     def look(self) -> Looked:
         """Record whatever the copy holds by now. Raises HW-CPY-03, Stopped, and faults of the catalog or the state.
@@ -326,8 +321,7 @@ class CopyWatch:
         self._sets = sets
         self._listener = listener
         self._state: CopyStateReader | None = None
-        self._journal: tuple[str, int] = ("", 0)
-        """The id of the journal that was read, and up to which entry."""
+        self._journal: tuple[str, int] = ("", 0)  # the id of the journal that was read, and up to which entry
         self.due_at = 0.0
         self._has_failed = False
         self._known_sets = known

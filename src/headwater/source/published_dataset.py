@@ -60,8 +60,7 @@ from headwater.source.worker import Intake, Looked, SourceContext
 from headwater.spec.records import ChangeKind
 from headwater.spec.times import MICROSECOND
 
-SOON_SECONDS: Final = 0.5
-"""Until the next look at what has just changed."""
+SOON_SECONDS: Final = 0.5  # until the next look at what has just changed
 SETTLED_SECONDS: Final = 1.0
 """What changed more recently may be under way, and its times do not tell one change from the next."""
 _READINGS: Final = 3
@@ -92,11 +91,9 @@ class PublishedDataset(Intake):
         """How many bad statements were left out at the last reading, and the first of them."""
         self._waits = waits
         self._input = self._find_input()
-        self._ahead: bytes | None = None
-        """The signature of what had times ahead of the clock at the last look."""
+        self._ahead: bytes | None = None  # the signature of what had times ahead of the clock at the last look
         self._is_unsettled = False
-        self._at: dt.datetime | None = None
-        """When the dataset was looked at last."""
+        self._at: dt.datetime | None = None  # when the dataset was looked at last
         self.most_retry_seconds = config.dataset_pause
         self._failed: tuple[SourceFault, bytes | None, float] | None = None
         """The fault of the last look, of which state of the input it is, and until when that is not read again."""

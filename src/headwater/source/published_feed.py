@@ -19,10 +19,8 @@ from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 if TYPE_CHECKING:
     from headwater.ingest.dit.follower import DitFollower
 
-LOOK_SECONDS: Final = 0.25
-"""Between looks at what others have recorded …"""
-LOOKS: Final = TimeShare(0.05)
-"""… but no more than this share of the time."""
+LOOK_SECONDS: Final = 0.25  # between looks at what others have recorded …
+LOOKS: Final = TimeShare(0.05)  # … but no more than this share of the time
 
 
 class PublishedFeed(Intake):
@@ -32,10 +30,8 @@ class PublishedFeed(Intake):
 
     def __init__(self, context: SourceContext, name: str, *, has_index: bool) -> None:
         super().__init__(context, name)
-        self.seen_seq: int | None = None
-        """The newest change that was seen in the catalog: another number is news."""
-        self.polled_at: dt.datetime | None = None
-        """All that its index had then is recorded."""
+        self.seen_seq: int | None = None  # the newest change that was seen in the catalog: another number is news
+        self.polled_at: dt.datetime | None = None  # all that its index had then is recorded
         self._has_index = has_index
         self._was_open = False
         self.waiting_phase = "loading" if has_index else "waiting for its first records"

@@ -22,10 +22,8 @@ from headwater.source import worker
 from headwater.source.set_health import SetHealth
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 
-SCANS: Final = TimeShare(0.1)
-"""How much of the time full scans may take."""
-UNWATCHED_SECONDS = 2.0
-"""Between full scans of a folder that cannot be watched, when they are quick."""
+SCANS: Final = TimeShare(0.1)  # how much of the time full scans may take
+UNWATCHED_SECONDS = 2.0  # between full scans of a folder that cannot be watched, when they are quick
 
 
 class PublishedFolder(Intake):
@@ -68,8 +66,7 @@ class PublishedFolder(Intake):
             kept=kept,
         )
         self._unreadable = UnreadableFiles()
-        self._is_whole = False
-        """Whether the last look was one at the whole."""
+        self._is_whole = False  # whether the last look was one at the whole
 
     def begin(self) -> None:
         """Refuse what an older process still has in hand."""
@@ -147,8 +144,7 @@ class PublishedFolder(Intake):
         return msgspec.structs.replace(self._catalog.state(self.name), fence=self._fence)
 
 
-WATCH_PAUSE: Final = 5.0
-"""Before a folder that cannot be watched is tried again."""
+WATCH_PAUSE: Final = 5.0  # before a folder that cannot be watched is tried again
 
 
 def watch_folder(folder: Folder, worker: SetWorker, stopping: threading.Event, listener: Listener) -> None:

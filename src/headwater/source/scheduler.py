@@ -54,20 +54,17 @@ class Scheduler:
     """Runs tasks until stopped. Each loop that is added has a thread of its own, and ends when it is `stopping`."""
 
     def __init__(self, listener: Listener = silent) -> None:
-        self.stopping = threading.Event()
-        """Set when whatever is under way has to end."""
+        self.stopping = threading.Event()  # set when whatever is under way has to end
         self._listener = listener
         self._tasks: list[Task] = []
         self._loops: list[Callable[[], None]] = []
         self._threads: list[threading.Thread] = []
         self._sooner = threading.Condition()
         """Guards all that follows; told when there is something to do sooner than before."""
-        self._later: list[tuple[float, int, Task]] = []
-        """A heap; an entry of another time than `_times` has is void."""
+        self._later: list[tuple[float, int, Task]] = []  # a heap; an entry of another time than `_times` has is void
         self._times: dict[Task, float] = {}
         self._numbers = itertools.count()
-        self._due: dict[Task, Urgency] = {}
-        """The tasks that wait for a thread."""
+        self._due: dict[Task, Urgency] = {}  # the tasks that wait for a thread
         self._queues: dict[Urgency, SimpleQueue[Task | None]] = {one: SimpleQueue() for one in Urgency}
         """The same in the order in which they became due; an entry of another urgency than `_due` has is void."""
         self._running: set[Task] = set()

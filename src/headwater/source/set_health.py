@@ -13,8 +13,7 @@ from headwater.progress import Listener, Notice
 from headwater.publish.publisher import PublishResult
 from headwater.retry import Backoff
 
-PAUSES: Final = Backoff(0.5, 60.0)
-"""Before what has failed is tried again."""
+PAUSES: Final = Backoff(0.5, 60.0)  # before what has failed is tried again
 
 
 class FailureState(msgspec.Struct, kw_only=True):
@@ -63,8 +62,7 @@ class SetHealth(FailureState, kw_only=True):
     held_back: str | None = None
     remarks: dict[str, int] = msgspec.field(default_factory=dict)
     error_at: dt.datetime | None = None
-    failing_since: dt.datetime | None = None
-    """When the first of the present failures was."""
+    failing_since: dt.datetime | None = None  # when the first of the present failures was
     watch_error: str | None = None
 
 

@@ -50,10 +50,8 @@ _SETTLING_ROUNDS = 3
 _SETTLING_SECONDS = 2.0
 """So long, and a little longer, one run waits for files that are being written; the next run takes the others."""
 _EXAMPLES = 3
-_HUB_SECONDS = 10.0
-"""So long one round waits for hubs; the next one sends what they have not taken."""
-_PATCH_SECONDS = 300.0
-"""So long one round makes patches, for which nobody waits."""
+_HUB_SECONDS = 10.0  # so long one round waits for hubs; the next one sends what they have not taken
+_PATCH_SECONDS = 300.0  # so long one round makes patches, for which nobody waits
 
 
 class Source(ConfiguredSource):
@@ -82,8 +80,7 @@ class Source(ConfiguredSource):
         self._copies: list[CopyWatch] = []
         self._scheduler: Scheduler | None = None
         self._packing: dict[str, list[DumpPacking]] = {}
-        self.web_server_files: list[Path] = []
-        """Of a static tree: those that were written anew."""
+        self.web_server_files: list[Path] = []  # of a static tree: those that were written anew
         self._notifier: Notifier | None = None
         self._lock = StateLock(self._state)
         try:

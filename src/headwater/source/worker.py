@@ -38,20 +38,14 @@ from headwater.retry import TimeShare
 from headwater.source.scheduler import Urgency
 from headwater.source.set_health import Failures, PublicationEvents, SetHealth, fault_words
 
-TICK_SECONDS = 30.0
-"""Between publications, however busy or quiet the set is: documents may be lost or damaged …"""
-TICKS: Final = TimeShare(0.01)
-"""… but they take no more than this share of a processor's time, over all sets."""
-HELD_SECONDS = 5.0
-"""Between looks at the whole while deletions are held back: what is gone may be back."""
-ECHO_SECONDS: Final = 1.0
-"""Until a file is looked at again that changed while it was read."""
+TICK_SECONDS = 30.0  # between publications, however busy or quiet the set is: documents may be lost or damaged …
+TICKS: Final = TimeShare(0.01)  # … but they take no more than this share of a processor's time, over all sets
+HELD_SECONDS = 5.0  # between looks at the whole while deletions are held back: what is gone may be back
+ECHO_SECONDS: Final = 1.0  # until a file is looked at again that changed while it was read
 SETTLED_SECONDS: Final = 2.2
 """A file read at once after a change is read again when even a coarse clock has moved on: its tag is strong then."""
-SURGE: Final = 5_000
-"""With more hints than this a look at the whole is quicker."""
-HINTED_LOOKS: Final = TimeShare(1 / 3)
-"""How much of the time looks at the whole may take that hints have asked for."""
+SURGE: Final = 5_000  # with more hints than this a look at the whole is quicker
+HINTED_LOOKS: Final = TimeShare(1 / 3)  # how much of the time looks at the whole may take that hints have asked for
 AT_ONCE: Final = 0.0
 _CATCH_UP_SECONDS: Final = 1.0
 
@@ -106,8 +100,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 class Intake:
     """What a set is made of, as its worker sees it; one thread at a time."""
 
-    refresh: Refresh = Refresh.DUE
-    """Which pages a look refreshes that has found something."""
+    refresh: Refresh = Refresh.DUE  # which pages a look refreshes that has found something
     is_told = False
     """Whether others record, so that hints say that there is something to publish, and looks only ask the catalog."""
     breathe: Callable[[], None] = staticmethod(lambda: None)
@@ -115,8 +108,7 @@ class Intake:
     is_dated_by_looks = False
     """Whether only a look at the whole knows a moment of which all is recorded: a rotation comes before one."""
     waiting_phase = "starting"
-    looking_phase: str | None = None
-    """What health says during a look."""
+    looking_phase: str | None = None  # what health says during a look
     most_retry_seconds = math.inf
     """A look that has failed is repeated so soon at the latest: one that knows when to raise its fault again."""
 
@@ -126,8 +118,7 @@ class Intake:
         self._context = context
         self._catalog = context.catalog
         self._stop = stop
-        self._tree: SetTree | None = None
-        """The static tree with the set's files, where there is one."""
+        self._tree: SetTree | None = None  # the static tree with the set's files, where there is one
 
     @property
     def is_open(self) -> bool:
@@ -257,30 +248,24 @@ class SetWorker:
         self.name = intake.name
         self.intake = intake
         self.health = SetHealth(name=intake.name, phase=intake.waiting_phase)
-        self.has_looked = False
-        """Whether the whole was looked at in this process."""
-        self.published_seq: int | None = None
-        """The newest change that this process has published."""
+        self.has_looked = False  # whether the whole was looked at in this process
+        self.published_seq: int | None = None  # the newest change that this process has published
         self.failures = Failures(self.health, context.clock, of_set(context.listener, intake.name))
         self._context = context
         self._publisher = context.publisher
         self._wake = wake
         intake.breathe = self.breathe
-        self._noted: str | None = ""
-        """The fault that the intake has noted; empty: not known."""
+        self._noted: str | None = ""  # the fault that the intake has noted; empty: not known
         self._lock = threading.Lock()
         now = time.monotonic()
         self._schedule = Schedule(publish_at=now + TICK_SECONDS, retry_at=now + watched_seconds)
         if intake.is_told:
             self._schedule = Schedule(is_begun=True, look_at=math.inf, publish_at=math.inf)
-        self._is_ahead = False
-        """Whether it was told that the clock was set back."""
+        self._is_ahead = False  # whether it was told that the clock was set back
         self._is_older = False
         """Whether more was published than the catalog knows: nothing is published before the whole was looked at."""
-        self._at: dt.datetime | None = None
-        """All that had happened until then is recorded …"""
-        self._looked_at: dt.datetime | None = None
-        """… as was seen then, by a clock that may have been set back since."""
+        self._at: dt.datetime | None = None  # all that had happened until then is recorded …
+        self._looked_at: dt.datetime | None = None  # … as was seen then, by a clock that may have been set back since
         self._caught_up_at = 0.0
         self._repair_seconds = 0.0
 

@@ -142,21 +142,17 @@ _IN_FLIGHT = 4
 """Bulk requests of one writer at a time, so that the engine works while the next is made ready. With these figures a
 load in batches of 10,000 was half as fast again as with two requests of 5,000 (one node, two cores)."""
 
-CONNECTIONS = 16
-"""To each node, and bulk requests of all writers of one handle at a time."""
+CONNECTIONS = 16  # to each node, and bulk requests of all writers of one handle at a time
 
 _NODE_SECONDS = 5.0
 """For a first answer, where there are other nodes: one that was paused takes connections and says nothing …"""
-_NODE_OCTETS = 256 << 10
-"""… and a second more for each so many octets of a request."""
+_NODE_OCTETS = 256 << 10  # … and a second more for each so many octets of a request
 _REST_SECONDS = 5.0
 """A node that gave no answer is not asked for so long while others are, and twice as long each time again …"""
-_LONGEST_REST_SECONDS = 60.0
-"""… up to this."""
+_LONGEST_REST_SECONDS = 60.0  # … up to this
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-_HURRIED_SECONDS = 5.0
-"""For an answer, once we are to end."""
+_HURRIED_SECONDS = 5.0  # for an answer, once we are to end
 
 logging.getLogger("elastic_transport").addHandler(logging.NullHandler())
 

@@ -55,8 +55,7 @@ class Schema(msgspec.Struct, frozen=True):
 
     application_id: int
     migrations: tuple[str, ...]
-    may_migrate: bool = True
-    """Whether an older file is brought to this version; else it is refused (SchemaTooOld)."""
+    may_migrate: bool = True  # whether an older file is brought to this version; else it is refused (SchemaTooOld)
     has_log: bool = True
     """Whether a new file gets a WAL. Without it values are written once, and reads and commits wait for each other."""
 
@@ -357,8 +356,7 @@ def _room(folder: Path) -> int:
     return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize  # some file systems tell no size
 
 
-_COPIES = 10
-"""So often the files of a database are copied anew when somebody has changed them meanwhile."""
+_COPIES = 10  # so often the files of a database are copied anew when somebody has changed them meanwhile
 
 
 def copy_database(original: Path, copy: Path) -> None:

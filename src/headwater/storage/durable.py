@@ -9,11 +9,8 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-_FULL: int | None = getattr(fcntl, "F_FULLFSYNC", None)
-"""On macOS a plain fsync leaves octets in the cache of the disk."""
-
-MANY = 32
-"""From so many files on, the whole file system is synced."""
+_FULL: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # on macOS a plain fsync leaves octets in the cache of the disk
+MANY = 32  # from so many files on, the whole file system is synced
 
 
 def replace_file(target: Path, chunks: Iterable[bytes], temporary: str) -> int:

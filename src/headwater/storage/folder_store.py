@@ -46,16 +46,14 @@ from headwater.typed_decoding import from_json
 
 TEMPORARY = f"{RESERVED}tmp-"
 """Names that begin so are half-written; they are removed when the store is opened, and never listed."""
-NOTE = f"{RESERVED}note-"
-"""Names that begin so are notes of objects."""
+NOTE = f"{RESERVED}note-"  # names that begin so are notes of objects
 GZIP = ".gz"
 
 Signature = tuple[int, int, int]
 """Inode, time in nanoseconds and size of a file: it is replaced, never written again, so they tell its state."""
 
 _DIGEST_OCTETS = 16
-_TICK_NS = 1_000_000_000
-"""More than the clock of any file system moves at once, but that of FAT."""
+_TICK_NS = 1_000_000_000  # more than the clock of any file system moves at once, but that of FAT
 _LABEL = re.compile(r"headwater (?P<etag>[0-9a-f]{32}) (?P<octets>[0-9]{20})(?P<mark> .+)?\Z")
 _TYPES = {".txt": TEXT.media_type, ".zip": ZIP.media_type}
 
@@ -84,8 +82,7 @@ class PendingWrite:
         self._digest = new_digest()
         self._compressor = GzipCompressor() if kind.has_gzip else None
         self._files: list[BinaryIO] = []
-        self.result: PutResult
-        """What came of it, once the context has ended."""
+        self.result: PutResult  # what came of it, once the context has ended
 
     def begin(self) -> None:
         """Make the files."""

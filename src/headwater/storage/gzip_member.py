@@ -13,8 +13,7 @@ from headwater.deflate import BLOCK, SMALL_LEVEL, crc32, raw_deflater
 MAGIC = b"\x1f\x8b\x08"
 _FCOMMENT = 0x10
 _UNKNOWN_SYSTEM = 0xFF
-LABEL_OCTETS = 200
-"""No label is longer; a header longer than this is not ours."""
+LABEL_OCTETS = 200  # no label is longer; a header longer than this is not ours
 
 
 def header(label: str) -> bytes:

@@ -18,10 +18,8 @@ import msgspec
 
 from headwater.errors import StoreFault, UsageFault
 
-MARK_OCTETS = 120
-"""No mark is longer."""
-RESERVED = ".headwater-"
-"""No part of a name begins so: a store keeps files of its own under such names."""
+MARK_OCTETS = 120  # no mark is longer
+RESERVED = ".headwater-"  # no part of a name begins so: a store keeps files of its own under such names
 BLOCK_OCTETS = 1 << 18
 
 Mark = Callable[[], str]
@@ -104,8 +102,7 @@ class OpenObject(msgspec.Struct, frozen=True):
     stored: StoredObject
     coding: Coding
     octets: int
-    is_vouched: ClassVar[bool] = False
-    """Only its digest tells whether it is still what was put."""
+    is_vouched: ClassVar[bool] = False  # only its digest tells whether it is still what was put
 
     def read(self, start: int, octets: int) -> bytes:
         """Up to so many octets from `start`."""

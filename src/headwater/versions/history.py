@@ -34,24 +34,19 @@ from headwater.spec.records import sha256_of
 from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.typed_decoding import msgpack_decoder
 
-KIND = "version"
-"""The rows of states: ranked by their resource, in the order of their times."""
-HISTORY = "version-history"
-"""The row of the whole: where the history begins, and up to which change it is complete."""
+KIND = "version"  # the rows of states: ranked by their resource, in the order of their times
+HISTORY = "version-history"  # the row of the whole: where the history begins, and up to which change it is complete
 _BEGIN, _FLOOR = (HISTORY, "begin"), (HISTORY, "floor")
-_OFFSET = 62_135_596_800_000_000
-"""Microseconds from the year 1 to 1970."""
+_OFFSET = 62_135_596_800_000_000  # microseconds from the year 1 to 1970
 _ROWS = 5_000
 
 
 class Keeping(IntEnum):
     """What became of the octets of a state."""
 
-    DELETED = 0
-    """There were none: the resource was deleted."""
+    DELETED = 0  # there were none: the resource was deleted
     KEPT = 1
-    LOST = 2
-    """They could not be kept: no room, or no SHA-256 was stated."""
+    LOST = 2  # they could not be kept: no room, or no SHA-256 was stated
 
 
 class PastState(msgspec.Struct, frozen=True, gc=False):
@@ -358,8 +353,7 @@ def state_of(row: StateRow) -> PastState:
     return PastState(at_us, Keeping(one.keeping), one.digest.hex(), one.length, one.type, one.encoding, one.lastmod_us)
 
 
-MOST_STATES = 50_000
-"""So many states of a resource are looked at; beyond, it counts as one of which nothing is kept."""
+MOST_STATES = 50_000  # so many states of a resource are looked at; beyond, it counts as one of which nothing is kept
 
 _FIRST, _MORE = 16, 1_000
 

@@ -18,8 +18,7 @@ from headwater.progress import Listener, Notice
 from headwater.spec.records import parse_hash
 from headwater.versions.store import SetAside, VersionIntake, VersionStore, VersionsUnusable
 
-Warn = Callable[[bytes, str], None]
-"""Told the path whose octets are not kept, and why."""
+Warn = Callable[[bytes, str], None]  # told the path whose octets are not kept, and why
 
 
 class BatchVersions(msgspec.Struct, kw_only=True):

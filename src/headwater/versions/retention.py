@@ -21,8 +21,7 @@ from headwater.storage.object_store import octets_of
 from headwater.versions.history import History
 from headwater.versions.store import StoredVersion, VersionStore
 
-GRACE = dt.timedelta(hours=1)
-"""Longer than a scan takes from reading a file to recording its change."""
+GRACE = dt.timedelta(hours=1)  # longer than a scan takes from reading a file to recording its change
 _PREFIX_DIGITS = 16
 _REMOVED_AT_ONCE = 1_000
 

@@ -74,11 +74,8 @@ from headwater.progress import Listener, silent
 from headwater.spec.times import from_microseconds
 from headwater.storage.cluster import Access, Cluster, ClusterDamaged
 
-_LONGEST_NAME = 8_000
-"""Octets of a set's name: a keyword that is sorted by may have 32,766, an address fewer."""
-
-_ATTEMPTS = 2
-"""So often a read is tried without the lease."""
+_LONGEST_NAME = 8_000  # octets of a set's name: a keyword that is sorted by may have 32,766, an address fewer
+_ATTEMPTS = 2  # so often a read is tried without the lease
 
 R = TypeVar("R")
 T = TypeVar("T")

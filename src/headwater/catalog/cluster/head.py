@@ -60,8 +60,7 @@ class Tail(msgspec.Struct, frozen=True):
     first: int
     journal: bool
     changes: tuple[StoredChange, ...] = ()
-    rows: tuple[RowWrite, ...] = ()
-    """What becomes of rows, all of one revision: the next after the entries."""
+    rows: tuple[RowWrite, ...] = ()  # what becomes of rows, all of one revision: the next after the entries
 
     @property
     def row_rev(self) -> int:

@@ -83,12 +83,10 @@ class VersionedDocuments(Generic[T]):
         return None if answer.status == CONFLICT else self._decode(answer.body).version
 
 
-WINDOW = 10_000
-"""Documents of one search: `index.max_result_window` is so many."""
+WINDOW = 10_000  # documents of one search: `index.max_result_window` is so many
 
 _GET_SLICE = 5_000
-_WHOLE_HEADS = 200
-"""In one answer: the head of a set of 135 million resources has 160 kB."""
+_WHOLE_HEADS = 200  # in one answer: the head of a set of 135 million resources has 160 kB
 _PARTS = {"excludes": ["pages", "runs", "tail"]}
 
 

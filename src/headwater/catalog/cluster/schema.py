@@ -18,11 +18,9 @@ from headwater.typed_decoding import from_json
 VERSION = 1
 SET, RESOURCE, CHANGE, STATE = "set", "resource", "change", "state"
 KINDS = (SET, RESOURCE, CHANGE, STATE)
-_FIRST = (SET, RESOURCE, CHANGE)
-"""Those that every version had; the other is added where an older one has left none."""
+_FIRST = (SET, RESOURCE, CHANGE)  # those that every version had; the other is added where an older one has left none
 _LOST = "Restore all indices of the prefix from one snapshot, or remove all of them to begin anew."
-_LATER = ("extra",)
-"""Fields that indices of this version may lack."""
+_LATER = ("extra",)  # fields that indices of this version may lack
 _MOST_LINKS = 1_000_000
 _ALREADY, _FORBIDDEN, _NOT_FOUND = 400, 403, 404
 

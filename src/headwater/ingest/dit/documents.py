@@ -28,10 +28,8 @@ from headwater.spec.uris import to_ascii
 RESOURCE: Final = "resource"
 CHANGE: Final = "change"
 
-MOST_REMARKS: Final = 20
-"""What is said of one document at most: a bad one may give cause for a remark in every octet."""
-MOST_KEPT_OCTETS: Final = 16_384
-"""Unknown fields of one document that are kept, as JSON (DIT-A19)."""
+MOST_REMARKS: Final = 20  # what is said of one document at most: a bad one may give cause for a remark in every octet
+MOST_KEPT_OCTETS: Final = 16_384  # unknown fields of one document that are kept, as JSON (DIT-A19)
 
 _LONGEST_LENGTH: Final = (1 << 63) - 1
 _KNOWN: Final = frozenset(
@@ -49,8 +47,7 @@ class BadDocument(UsageFault):
     code = "HW-ING-41"
 
 
-_DEEPEST = 100
-"""Levels of a document: harvesters need four."""
+_DEEPEST = 100  # levels of a document: harvesters need four
 
 DitDocument = ResourceDocument | ChangeDocument
 
@@ -282,8 +279,7 @@ def _kept(source: dict[str, Any], remarks: list[str]) -> bytes:
 _BATCH: Final = 1_000
 _MD5: Final = "md5:"
 
-Source = dict[str, Any]
-"""One document as it is encoded."""
+Source = dict[str, Any]  # one document as it is encoded
 
 
 class Manner(msgspec.Struct, frozen=True, kw_only=True):
@@ -422,5 +418,4 @@ def _line(source: Source) -> bytes:
     return msgspec.json.encode(source) + b"\n"
 
 
-_PATHS: Final = Locations("http://set/")
-"""A prefix is needed to resolve a path, and which one makes no difference."""
+_PATHS: Final = Locations("http://set/")  # a prefix is needed to resolve a path, and which one makes no difference

@@ -27,19 +27,15 @@ from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.times import to_microseconds
 from headwater.versions.retention import DigestSet
 
-_SHARE: Final = 0.9
-"""Of a full page: writers at work at the same time are a little out of order, also across its end."""
+_SHARE: Final = 0.9  # of a full page: writers at work at the same time are a little out of order, also across its end
 _FIRST: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
-MOST_PAGES: Final = 5
-"""Of one shard in one poll …"""
-_FEWEST: Final = 50
-"""… and so many documents of it at least, however many shards share a page."""
+MOST_PAGES: Final = 5  # of one shard in one poll …
+_FEWEST: Final = 50  # … and so many documents of it at least, however many shards share a page
 
 
 MARGIN_SECONDS: Final = 1.0
 """Beyond twice the interval at which shards show what is new: an engine with much to do is late with it."""
-LONGEST_SECONDS: Final = 60.0
-"""A change is held back for so long at most, whatever the interval is."""
+LONGEST_SECONDS: Final = 60.0  # a change is held back for so long at most, whatever the interval is
 _HELD_PAUSE: Final = 0.2
 _seconds: Final = time.monotonic
 _EVERYTHING: Final = 1 << 63
@@ -57,8 +53,7 @@ class ShardPage:
         self.shard = shard
         self.position = position
         self.found = found
-        self.parsed = [parse(one) for one in found]
-        """The documents, or why they are none."""
+        self.parsed = [parse(one) for one in found]  # the documents, or why they are none
         times = (one.at if isinstance(one, ChangeDocument) else None for one in self.parsed)
         self.order = list(zip((one.number for one in found), times, strict=True))
         """The number of each and, of a change, when it happened."""
@@ -138,8 +133,7 @@ class DitFollower:
         self.tally = Account()
         self._shown: list[tuple[float, dict[Shard, int]]] = []
         """The newest number of each shard at the last looks, and when they were answered (monotonic seconds)."""
-        self.read_until = -math.inf
-        """What could be seen then was taken."""
+        self.read_until = -math.inf  # what could be seen then was taken
 
     def poll(self) -> int:
         """Take what is new, the snapshot first when the set is loading; returns how many documents were taken.

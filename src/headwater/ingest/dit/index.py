@@ -31,8 +31,7 @@ from headwater.typed_decoding import from_json
 if TYPE_CHECKING:
     from headwater.storage.cluster import Cluster
 
-WINDOW: Final = 10_000
-"""Gaps so far below the newest number, at most, are taken for operations under way."""
+WINDOW: Final = 10_000  # gaps so far below the newest number, at most, are taken for operations under way
 OVERLAP_SECONDS: Final = 120
 """How long a gap is asked for: far longer than an operation takes from its number to the next refresh."""
 
@@ -65,13 +64,9 @@ def read_position(octets: bytes | None) -> ShardPosition:
     return ShardPosition() if octets is None else from_json(octets, ShardPosition)
 
 
-PAGE: Final = 1_000
-"""Documents of one search, at most …"""
-PAGE_OCTETS: Final = 16 << 20
-"""… and what its answer should not be much longer than."""
-
-REFRESH_SECONDS: Final = 1.0
-"""How often a shard shows what is new, unless the index has an interval of its own."""
+PAGE: Final = 1_000  # documents of one search, at most …
+PAGE_OCTETS: Final = 16 << 20  # … and what its answer should not be much longer than
+REFRESH_SECONDS: Final = 1.0  # how often a shard shows what is new, unless the index has an interval of its own
 
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}

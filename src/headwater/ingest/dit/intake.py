@@ -136,8 +136,7 @@ def tell(outcomes: Iterable[Outcome], listener: Listener) -> None:
             listener(Notice("HW-ING-50", f"left out of the document at line {one.line}: {remark}"))
 
 
-WHOLE_OCTETS = 8 << 20
-"""One JSON text that is not in lines, at most."""
+WHOLE_OCTETS = 8 << 20  # one JSON text that is not in lines, at most
 
 Route = Callable[[str | None], Feed | None]
 """The set that documents with this `resource_set` are for; None for those that are no matter of ours.

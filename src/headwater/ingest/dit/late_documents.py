@@ -31,12 +31,9 @@ from headwater.spec.times import MICROSECOND, to_microseconds
 from headwater.typed_decoding import from_msgpack
 
 NEVER_US = -(1 << 63)
-CLOCK_SKEW = dt.timedelta(hours=1)
-"""How far a harvester's clock may be ahead of ours."""
-ASIDE = dt.timedelta(hours=1)
-"""How long a state that was set aside is remembered."""
-SETTLED = dt.timedelta(minutes=10)
-"""After so long no copy of a shard shows what was before."""
+CLOCK_SKEW = dt.timedelta(hours=1)  # how far a harvester's clock may be ahead of ours
+ASIDE = dt.timedelta(hours=1)  # how long a state that was set aside is remembered
+SETTLED = dt.timedelta(minutes=10)  # after so long no copy of a shard shows what was before
 
 _MARK = b"D1"
 _WHEN_HELD = (ChangeKind.UPDATED, ChangeKind.DELETED, ChangeKind.CREATED)
@@ -108,8 +105,7 @@ class JoinedBatch(msgspec.Struct, kw_only=True):
     fates: dict[int, tuple[Fate, int | None]] = msgspec.field(default_factory=dict)
     """By the line of a document: its fate, and the index of its event."""
     effects: Effects = msgspec.field(default_factory=Effects)
-    notes: dict[str, Note] = msgspec.field(default_factory=dict)
-    """Notes of resources that change without an event."""
+    notes: dict[str, Note] = msgspec.field(default_factory=dict)  # notes of resources that change without an event
 
 
 def join(

@@ -17,8 +17,7 @@ import msgspec
 from headwater.ingest.dit.documents import CHANGE, RESOURCE, BadDocument
 from headwater.ingest.push.feed import Line
 
-_LEVELS: Final = 200
-"""Levels of a text that are read: more than a document may have with all its wrappers."""
+_LEVELS: Final = 200  # levels of a text that are read: more than a document may have with all its wrappers
 _LONGEST_NUMBER: Final = 300
 """Characters of a number that is read as one: anything longer is beyond what any field holds."""
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[{\]}]', re.DOTALL)

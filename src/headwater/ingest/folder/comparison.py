@@ -24,8 +24,7 @@ from headwater.ingest.folder.walk import UnreadableEntry, WalkEntry
 TICK_NS = 100_000_000
 """Longer than any kernel's timer tick (at most 10 ms), with a margin for the delay between clock and stamp."""
 
-COARSE_TICK_NS = 2_100_000_000
-"""For file systems that keep whole or even seconds (FAT, ext3, some network servers)."""
+COARSE_TICK_NS = 2_100_000_000  # for file systems that keep whole or even seconds (FAT, ext3, some network servers)
 
 _LAYOUT = struct.Struct("<BIQQQQ")
 _STATE = struct.Struct("<QQQQ")
@@ -37,8 +36,7 @@ _SECOND_NS = 1_000_000_000
 COPIED = 1
 """What the mark of a file's note is changed by (exclusive or) that was written in place, and has a copy in a tree."""
 
-RACY = b"\0"
-"""The note of a file that was read too soon after it changed."""
+RACY = b"\0"  # the note of a file that was read too soon after it changed
 
 
 def rules_mark(*parts: str) -> int:
@@ -155,8 +153,7 @@ def _place_of(uri: str, places: Container[str]) -> str | None:
     return uri if uri in places else None
 
 
-RACY_MOST = 5_000
-"""Beyond so many the next full scan sees to the rest."""
+RACY_MOST = 5_000  # beyond so many the next full scan sees to the rest
 
 
 class ScanResult(msgspec.Struct, kw_only=True):
@@ -168,8 +165,7 @@ class ScanResult(msgspec.Struct, kw_only=True):
     updated: int = 0
     deleted: int = 0
     unchanged: int = 0
-    kept: int = 0
-    """Resources that could not be looked at, or were being written to, and stay as they are published."""
+    kept: int = 0  # resources that could not be looked at, or were being written to, and stay as they are published
     read: int = 0
     octets: int = 0
     unreadable: UnreadableFiles = msgspec.field(default_factory=UnreadableFiles)
@@ -263,8 +259,7 @@ class DifferenceQueue:
         self.candidates = 0
         self.largest = 0
         self.vanished = 0
-        self.left_out = 0
-        """How many of the vanished the set's settings no longer take; whoever puts them knows."""
+        self.left_out = 0  # how many of the vanished the set's settings no longer take; whoever puts them knows
 
     def __enter__(self) -> DifferenceQueue:
         return self

@@ -60,8 +60,7 @@ from headwater.processes.pool import Stopped
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.times import to_microseconds
 
-EXAMPLES = 10
-"""So many places are named for each rule in one pass; the rest is a number."""
+EXAMPLES = 10  # so many places are named for each rule in one pass; the rest is a number
 _REMEMBERED = 10_000
 
 
@@ -97,10 +96,8 @@ class WarningLog:
         return dict(self._counts)
 
 
-LONGEST_URI = 8_000
-"""No longer URI is published: servers and clients refuse them."""
-LONG_URI = 2_047
-"""RS-DOC-19: a longer URI fits no Sitemap; it is published all the same, because leaving out is a loss."""
+LONGEST_URI = 8_000  # no longer URI is published: servers and clients refuse them
+LONG_URI = 2_047  # RS-DOC-19: a longer URI fits no Sitemap; it is published all the same, because leaving out is a loss
 
 LOAD_BATCH = 10_000
 """Files of one transaction of the first load, at most; so many where versions are kept, as each waits for the disk."""
@@ -137,12 +134,9 @@ class FolderScanner:
     def __post_init__(self) -> None:
         self.path_filter = PathFilter(self.folder.root, self.folder.selection, self.folder.avoid)
         self.guard = DeletionGuard(self.catalog, self.name, self.folder.max_delete, self.clock)
-        self.warned: set[tuple[str, bytes]] = set()
-        """The warnings that were reported."""
-        self.is_busy = False
-        """Whether a pass is under way."""
-        self.overtaken: set[str] = set()
-        """What was recorded in the middle of it by passes that have looked later."""
+        self.warned: set[tuple[str, bytes]] = set()  # the warnings that were reported
+        self.is_busy = False  # whether a pass is under way
+        self.overtaken: set[str] = set()  # what was recorded in the middle of it by passes that have looked later
 
     def scan(self) -> ScanResult:
         """Compare the whole folder; load and open the set when it is new.

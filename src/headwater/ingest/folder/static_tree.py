@@ -30,8 +30,7 @@ class SetTree:
         self._name = name
         self._place = place
         self._mode = mode
-        self._may_have_more = True
-        """Whether there may be files that are no resources."""
+        self._may_have_more = True  # whether there may be files that are no resources
 
     def complete(self, begin_walk: Callable[[], Walk]) -> tuple[int, int]:
         """Place what has no place yet, or the wrong one; how many files that were, and how many are not as recorded.
@@ -104,8 +103,7 @@ class _ListedFiles:
     """
 
     root: bytes
-    left: int = 0
-    """How much was listed that nobody has asked for; folders count until a path leads through them."""
+    left: int = 0  # how much was listed that nobody has asked for; folders count until a path leads through them
     _folders: list[tuple[bytes, dict[bytes, int | None]]] = field(default_factory=list)
 
     def take(self, path: bytes) -> int | None:

@@ -113,8 +113,7 @@ class UnreadableEntry(msgspec.Struct, frozen=True, gc=False):
     error: str
 
 
-Warn = Callable[[str, str, bytes], None]
-"""Is told of something that is left out: the rule or code, why, and its path."""
+Warn = Callable[[str, str, bytes], None]  # is told of something that is left out: the rule or code, why, and its path
 WalkEntry = FileEntry | UnreadableEntry
 
 

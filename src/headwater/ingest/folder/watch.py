@@ -25,16 +25,13 @@ from headwater.errors import StoreFault
 from headwater.files.folder_marks import is_reserved
 from headwater.files.nofollow import open_unlinked
 
-DEBOUNCE_MS = 200
-"""So long changes are gathered while a file is being written: it is read once, not over and over."""
-QUIET_MS = 4
-"""Else so long without another change: long enough to see a save by several steps as one."""
+DEBOUNCE_MS = 200  # so long changes are gathered while a file is being written: it is read once, not over and over
+QUIET_MS = 4  # else so long without another change: long enough to see a save by several steps as one
 SPACING_MS = 40
 """Hints follow each other after so long at least: many small passes over the changes cost more than a few."""
 _WAKE_MS = 250
 
-EVERYTHING: frozenset[bytes] = frozenset({b""})
-"""The hint that anything may have changed."""
+EVERYTHING: frozenset[bytes] = frozenset({b""})  # the hint that anything may have changed
 
 _HAS_INOTIFY: Final = hasattr(ctypes.CDLL(None), "inotify_init1")
 
@@ -122,8 +119,7 @@ class FolderWatch:
         self._stop = stop
         self._paths: dict[int, bytes] = {}
         """Of the watched folders, by the numbers of their watches; that of the folder itself is empty."""
-        self.closed: set[bytes] = set()
-        """Folders that are not watched because they cannot be read, as relative paths."""
+        self.closed: set[bytes] = set()  # folders that are not watched because they cannot be read, as relative paths
         self.unclosed: set[bytes] = set()
         """Files that have come or were written to, and not closed since; whoever reads this empties it."""
         self._libc = ctypes.CDLL(None, use_errno=True)

@@ -74,14 +74,10 @@ def with_links(metadata: Metadata, implied: Iterable[Link]) -> Metadata:
 
 # The feed
 
-BATCH = 1_000
-"""Records of one transaction."""
-BUSY_SECONDS: Final = 60.0
-"""How long a batch is tried while others go first …"""
-_LONGEST_PAUSE: Final = 0.1
-"""… with pauses up to this in between."""
-SWEEP_EVERY = 64
-"""In one of so many batches, of all sets, what is too old to matter is taken away."""
+BATCH = 1_000  # records of one transaction
+BUSY_SECONDS: Final = 60.0  # how long a batch is tried while others go first …
+_LONGEST_PAUSE: Final = 0.1  # … with pauses up to this in between
+SWEEP_EVERY = 64  # in one of so many batches, of all sets, what is too old to matter is taken away
 
 _batches = itertools.count(1)
 T = TypeVar("T")
@@ -133,12 +129,9 @@ class Feed(ChangeRecorder):
         super().__init__(catalog, name, clock)
         self.state = IngestState(catalog, name)
         self.locations = locations
-        self.lock = threading.RLock()
-        """Threads of one process take turns instead of overtaking each other."""
-        self.guard: DeletionGuard | None = None
-        """Holds back a mass of deletions; None: all are taken."""
-        self._seen: SetState | None = None
-        """The set as it is while a batch is decided."""
+        self.lock = threading.RLock()  # threads of one process take turns instead of overtaking each other
+        self.guard: DeletionGuard | None = None  # holds back a mass of deletions; None: all are taken
+        self._seen: SetState | None = None  # the set as it is while a batch is decided
         self._opened = False
 
     @property

@@ -25,10 +25,8 @@ from headwater.typed_decoding import from_json
 
 BATCH_LINES: Final = 1_000
 BATCH_OCTETS: Final = 4 << 20
-PATIENCE_SECONDS: Final = 300.0
-"""How long one batch is tried again …"""
-_PAUSES: Final = Backoff(first=1.0, longest=30.0)
-"""… after these pauses, unless the server names another one."""
+PATIENCE_SECONDS: Final = 300.0  # how long one batch is tried again …
+_PAUSES: Final = Backoff(first=1.0, longest=30.0)  # … after these pauses, unless the server names another one
 ANSWER_SECONDS: Final = 120
 _SMALL: Final = 1_024
 _CERTIFICATE: Final = "Use the server's name as in its certificate. For your own authority, add --ca FILE."

@@ -23,19 +23,12 @@ from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_msgpack
 
-SEEN_SECONDS: Final = 14 * 86_400
-"""How long a change document is known again when it is sent once more."""
-REQUEST_SECONDS: Final = 2 * 86_400
-"""How long an idempotency key is remembered …"""
-MOST_REQUESTS: Final = 100_000
-"""… and how many of them, for each set."""
-SWEEP: Final = 5_000
-"""Rows that are too old and taken away at once, at most …"""
-MOST_SWEEPS: Final = 20
-"""… and how often in a row: more than the batches between two sweeps bring."""
-
-MOST_LINKS: Final = 500
-"""Links that an entry gets in this way at most: readers bound what they take of one entry."""
+SEEN_SECONDS: Final = 14 * 86_400  # how long a change document is known again when it is sent once more
+REQUEST_SECONDS: Final = 2 * 86_400  # how long an idempotency key is remembered …
+MOST_REQUESTS: Final = 100_000  # … and how many of them, for each set
+SWEEP: Final = 5_000  # rows that are too old and taken away at once, at most …
+MOST_SWEEPS: Final = 20  # … and how often in a row: more than the batches between two sweeps bring
+MOST_LINKS: Final = 500  # links that an entry gets in this way at most: readers bound what they take of one entry
 
 SEEN, GONE, HALF, POSITION = "seen", "gone", "half", "position"
 STATEMENT, ABOUT, REQUEST, ANSWER = "statement", "about", "request", "answer"

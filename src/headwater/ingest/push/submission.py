@@ -26,10 +26,8 @@ from headwater.typed_decoding import from_json
 
 # Lines out of octets that come in pieces (NDJSON), and counts of what became of them
 
-LINE_OCTETS: Final = 1 << 20
-"""One line, at most: a document with five hundred links is a tenth of that."""
-_BOM: Final = b"\xef\xbb\xbf"
-"""Some editors write it before the first line; it is part of none."""
+LINE_OCTETS: Final = 1 << 20  # one line, at most: a document with five hundred links is a tenth of that
+_BOM: Final = b"\xef\xbb\xbf"  # some editors write it before the first line; it is part of none
 
 
 class Lines:
@@ -88,8 +86,7 @@ def _sent(blocks: Iterator[bytes]) -> Iterator[bytes]:
         raise UsageFault(cause.what, code="HW-ING-56") from cause
 
 
-FEW: Final = 3
-"""Reasons that are told."""
+FEW: Final = 3  # reasons that are told
 
 
 class Account(msgspec.Struct, kw_only=True):
@@ -102,8 +99,7 @@ class Account(msgspec.Struct, kw_only=True):
     rejected: int = 0
     first_seq: int | None = None
     last_seq: int | None = None
-    code: str | None = None
-    """Of the first that was refused."""
+    code: str | None = None  # of the first that was refused
     reasons: list[str] = msgspec.field(default_factory=list)
 
     def count(self, outcomes: Sequence[Outcome], *, foreign: int = 0) -> None:
@@ -158,8 +154,7 @@ class SubmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
     line_octets: int = LINE_OCTETS
 
 
-BATCH_OCTETS = 4 << 20
-"""Octets of the lines of one batch, so that the longest lines do not add up."""
+BATCH_OCTETS = 4 << 20  # octets of the lines of one batch, so that the longest lines do not add up
 
 
 class BadKey(UsageFault):

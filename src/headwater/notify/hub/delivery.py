@@ -14,8 +14,7 @@ from headwater.notify.hub.store import AddedMessage, DueSubscription, Message, s
 from headwater.notify.websub import monotonic_unix_time, signature
 from headwater.retry import Backoff
 
-SECONDS: Final = 8.0
-"""A subscriber has so long to take a delivery."""
+SECONDS: Final = 8.0  # a subscriber has so long to take a delivery
 _BOUNDS: Final = AnswerBounds(seconds=SECONDS)
 _SLOTS, _HOST_SLOTS = 1_024, 128
 _FAILING_SLOTS, _FAILING_HOST_SLOTS = 512, 16
@@ -23,12 +22,10 @@ _CACHE_OCTETS: Final = 32 << 20
 _SENT_OCTETS, _TOPIC_SENT_OCTETS = 256 << 20, 64 << 20
 """Of the messages that are being sent, each counted once however many receive it: of all topics, and of one."""
 _CROWDED_SECONDS: Final = 0.5
-_GONE: Final = 410
-"""The answer by which a subscriber ends its subscription (WS-S-09)."""
+_GONE: Final = 410  # the answer by which a subscriber ends its subscription (WS-S-09)
 
 
-PAUSE: Final = Backoff(0.6, 1_800.0)
-"""Before a failed delivery is made again."""
+PAUSE: Final = Backoff(0.6, 1_800.0)  # before a failed delivery is made again
 
 
 def link_header(hub: str, topic: str, others: tuple[str, ...] = ()) -> str:
@@ -58,8 +55,7 @@ class Deliveries(HubDriver[DueSubscription]):
         self._room = ClientShares(_SENT_OCTETS, _TOPIC_SENT_OCTETS)
         self._sent: dict[tuple[int, int], tuple[Message, int]] = {}
         """Messages that have room taken, one copy of each for all, and how many deliveries of it are under way."""
-        self.counts = {"received": 0, "failed": 0, "gone": 0}
-        """What came of them so far."""
+        self.counts = {"received": 0, "failed": 0, "gone": 0}  # what came of them so far
 
     @property
     def behind(self) -> int:

@@ -17,8 +17,7 @@ from headwater.notify.websub import SignatureMethod
 from headwater.spec import uris
 from headwater.transport.access import Level, level_of
 
-_LEAST_LEASE: Final = 300
-"""Seconds; with MOST_LEASE and _DEFAULT_LEASE: RS-NT-11, WS-H-09."""
+_LEAST_LEASE: Final = 300  # seconds; with MOST_LEASE and _DEFAULT_LEASE: RS-NT-11, WS-H-09
 MOST_LEASE: Final = 2_678_400
 _DEFAULT_LEASE: Final = 864_000
 
@@ -29,27 +28,19 @@ class HubLimits(msgspec.Struct, frozen=True, kw_only=True):
     least_lease: int = _LEAST_LEASE
     most_lease: int = MOST_LEASE
     payload_octets: int = 10 << 20
-    topic_messages: int = 1_000
-    """Payloads of one topic that are kept for subscribers who have not received them yet …"""
-    topic_octets: int = 256 << 20
-    """… and their octets; beyond, the oldest are given up."""
-    message_octets: int = 16 << 30
-    """Of all topics together; beyond, the topic that has most gives its oldest up."""
-    message_seconds: float = 86_400.0
-    """A payload that a subscriber has not received for so long is given up (WS-H-13)."""
+    topic_messages: int = 1_000  # payloads of one topic that are kept for subscribers who have not received them yet …
+    topic_octets: int = 256 << 20  # … and their octets; beyond, the oldest are given up
+    message_octets: int = 16 << 30  # of all topics together; beyond, the topic that has most gives its oldest up
+    message_seconds: float = 86_400.0  # a payload that a subscriber has not received for so long is given up (WS-H-13)
     subscriptions: int = 1_000_000
-    host_subscriptions: int = 200_000
-    """Of callbacks at one host and port."""
-    pending: int = 100_000
-    """Requests whose intent is not verified yet …"""
-    host_pending: int = 20_000
-    """… and those of callbacks at one host and port."""
+    host_subscriptions: int = 200_000  # of callbacks at one host and port
+    pending: int = 100_000  # requests whose intent is not verified yet …
+    host_pending: int = 20_000  # … and those of callbacks at one host and port
     pending_topics: int = 10_000
     """Topics that wait to be fetched, beyond which only publishers who are known may name more."""
     requests_per_second: float = 20.0
     """Of one client that is not at an allowed address: subscriptions, payloads and names in pings, counted apart …"""
-    requests_at_once: int = 200
-    """… and so many at a time."""
+    requests_at_once: int = 200  # … and so many at a time
 
     def lease(self, wanted: int | None) -> int:
         """The lease in seconds that is granted for a wanted one (WS-H-09)."""
@@ -190,8 +181,7 @@ class ClientShares:
 
 
 _OCTETS: Final = 8_192
-_MOST: Final = 32
-"""Of what a field names, so many are looked at from the right: more proxies stand in no row."""
+_MOST: Final = 32  # of what a field names, so many are looked at from the right: more proxies stand in no row
 
 
 class TrustedProxies:
@@ -235,15 +225,11 @@ def _address(part: bytes) -> str | None:
 
 # forms that are posted: what cannot be accepted is a `RequestRefusal`, which tells the sender what to mend (WS-H-02)
 
-FORM_OCTETS: Final = 64 << 10
-"""A form has no more: a topic, a callback, a secret."""
+FORM_OCTETS: Final = 64 << 10  # a form has no more: a topic, a callback, a secret
 _URL_OCTETS: Final = 4_096
-_SECRET_OCTETS: Final = 199
-"""A secret is shorter than 200 octets (WS-S-04)."""
-TOPICS: Final = 100
-"""Topics that one form may name as changed …"""
-_STRANGE_TOPICS: Final = 10
-"""… and one without a token."""
+_SECRET_OCTETS: Final = 199  # a secret is shorter than 200 octets (WS-S-04)
+TOPICS: Final = 100  # topics that one form may name as changed …
+_STRANGE_TOPICS: Final = 10  # … and one without a token
 
 _LONGEST_LEASE: Final = 12
 _DIGITS = re.compile(r"[0-9]+\Z")

@@ -32,12 +32,9 @@ class FairQueue(Generic[Item]):
         self._later: list[tuple[float, int, str, Item]] = []
         self._number = 0
         self._ready: dict[str, deque[Item]] = {}
-        self._turns: deque[str] = deque()
-        """Hosts that have something ready and a free slot, each once."""
-        self._active: Counter[str] = Counter()
-        """How many of a host are taken and not done."""
-        self.active = 0
-        """How many are taken and not done."""
+        self._turns: deque[str] = deque()  # hosts that have something ready and a free slot, each once
+        self._active: Counter[str] = Counter()  # how many of a host are taken and not done
+        self.active = 0  # how many are taken and not done
 
     def __len__(self) -> int:
         """How many wait."""

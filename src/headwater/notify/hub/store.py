@@ -24,8 +24,7 @@ def stranger(client: str) -> NameAsker:
     return NameAsker("strangers", client)
 
 
-UNKNOWN: Final = stranger("")
-"""After a restart nobody knows who has named something."""
+UNKNOWN: Final = stranger("")  # after a restart nobody knows who has named something
 
 
 def subscriber(host: str) -> NameAsker:

@@ -16,8 +16,7 @@ from headwater.notify.websub import monotonic_unix_time
 from headwater.retry import Backoff
 from headwater.spec import uris
 
-SECONDS: Final = 5.0
-"""A callback answers in so long."""
+SECONDS: Final = 5.0  # a callback answers in so long
 _ANSWER_OCTETS: Final = 4_096
 _BOUNDS: Final = AnswerBounds(seconds=SECONDS, max_octets=_ANSWER_OCTETS)
 _SLOTS, _HOST_SLOTS = 512, 32
@@ -62,8 +61,7 @@ class Verifications(HubDriver[Intent]):
         super().__init__(context, FairQueue(_SLOTS, _HOST_SLOTS))
         self._on_settled = on_settled
         self._latest: dict[tuple[str, str], int] = {}
-        self.counts = {"confirmed": 0, "failed": 0, "denied": 0}
-        """What came of them so far."""
+        self.counts = {"confirmed": 0, "failed": 0, "denied": 0}  # what came of them so far
 
     @property
     def pending(self) -> int:
