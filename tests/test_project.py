@@ -43,7 +43,7 @@ LINES = {
     "publish": 5_582,
     "rdf": 2_135,
     "simulate": 808,
-    "source": 5_304,
+    "source": 5_306,
     "spec": 3_631,
     "storage": 1_927,
     "sync": 16_297,

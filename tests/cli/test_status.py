@@ -188,6 +188,27 @@ def test_times_ahead_of_the_clock_are_told(tmp_path: Path, capsys: pytest.Captur
     catalog.close()
 
 
+def test_looks_are_told_while_deletions_are_held_back(tmp_path: Path) -> None:
+    """The publisher is well; only the Resource List states no later time, since it still lists what has vanished."""
+    files, config = tmp_path / "files", tmp_path / "source.toml"
+    files.mkdir()
+    for number in range(20):
+        (files / f"{number}.txt").write_text("a")
+    config.write_text('state = "state"\n[[set]]\nfiles = "files"\nrescan_seconds = 1\n')
+    with Process(str(config), "--port", "0") as server:
+        server.ready()
+
+        def told(key: str) -> str:
+            return str(json.loads(request(server.address, "/health").body)["sets"][0].get(key))
+
+        for one in files.iterdir():
+            one.unlink()
+        until(lambda: told("held_back") != "None", what="a report of deletions that are held back")
+        looked, at = told("last_look_at"), told("resource_list_at")
+        until(lambda: told("last_look_at") > looked, what="a later look")
+        assert (told("resource_list_at"), told("resources")) == (at, "20")
+
+
 def test_a_publisher_that_is_dead_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.txt").write_text("a")

@@ -432,7 +432,9 @@ class SetWorker:
         began = self._context.clock()
         looked = self.intake.look()
         if looked.at is not None:
-            self._at, self._looked_at = turned or looked.at, began
+            self._at = turned or looked.at
+        if looked.at is not None or looked.held_back is not None:
+            self._looked_at = began
         self.health.held_back = looked.held_back
         self.health.scans += 1
         self.health.scanned_at = self._at
