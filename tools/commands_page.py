@@ -52,7 +52,7 @@ HOW_TO = {
     "sync": "copy-a-source",
     "audit": "prove-a-copy",
     "export": "prove-a-copy",
-    "restore": "copy-the-past",
+    "restore": "prove-a-copy",
     "explore": "check-that-harvesters-can-read-you",
     "inspect": "check-that-harvesters-can-read-you",
     "publish": "publish-behind-a-web-server",

@@ -77,8 +77,30 @@ def test_what_was_changed_since_is_left_to_the_next_scan(world: tuple[Path, Path
     files, out = world
     publish(files, out)
     (files / "é" / "2.txt").write_text("another")
+    status, told = verify(out, files)
+    assert (status, told["sets"][0]["files"]) == (Exit.DONE, {"hashed": 4, "gone": 0, "changed": 1})
+
+
+def test_files_that_are_gone_are_discrepancies(world: tuple[Path, Path]) -> None:
+    files, out = world
+    publish(files, out)
     (files / "é" / "3.txt").unlink()
-    assert verify(out, files)[0] == Exit.DONE
+    status, told = verify(out, files)
+    (one,) = told["sets"]
+    assert (status, one["files"]) == (Exit.FINDINGS, {"hashed": 4, "gone": 1, "changed": 0})
+    assert [each["where"] for each in one["discrepancies"]] == ["%C3%A9/3.txt"]
+    said = run_here("catalog", "verify", out / ".headwater", "--files", files).stdout.decode()
+    assert "files: 4 hashed, 1 gone, 0 changed since publication; 1 discrepancy" in said
+
+
+@pytest.mark.parametrize("folder", ["wrong", "changed"])
+def test_where_no_file_could_be_hashed_nothing_is_sound(world: tuple[Path, Path], folder: str) -> None:
+    files, out = world
+    publish(files, out)
+    for path in (files / "é").iterdir():
+        path.write_text("another")
+    status, told = verify(out, out if folder == "wrong" else files)
+    assert (status, told["sound"], told["sets"][0]["files"]["hashed"]) == (Exit.FINDINGS, False, 0)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

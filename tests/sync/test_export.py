@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -187,3 +188,143 @@ def test_changes_that_cannot_be_read_are_a_usage_fault(
     done = run_here("restore", dest, tmp_path / "then", "--at", now(), "--changes", tmp_path / "changes")
     assert (done.returncode, b"the changes cannot be read" in done.stderr) == (USAGE, True)
     assert not os.path.exists(tmp_path / "then")
+
+
+# a log with gaps
+
+
+class Archive:
+    """A copy whose runs keep and log, except where one does not; and what the copy was at some moments."""
+
+    def __init__(self, source: Source, site: Site, dest: Path, folder: Path) -> None:
+        self.source, self.site, self.dest, self.folder = source, site, dest, folder
+        self.kept, self.log = folder / "kept", folder / "changes.jsonl"
+
+    def run(self, *more: object, logs: bool = True) -> tuple[str, dict[str, bytes]]:
+        """Publish and run: a moment after it, and the files of then."""
+        self.site.publish()
+        options = ("--backup-dir", self.kept, "--changes", self.log) if logs else ()
+        done = run_here("sync", self.source.base, self.dest, "--max-delete", "1", *options, *more)
+        assert done.returncode == DONE, done.stderr
+        time.sleep(0.02)
+        moment = now()
+        time.sleep(0.02)
+        return moment, tree(self.dest)
+
+    def restore(self, moment: str, *more: object) -> tuple[int, dict[str, bytes], dict[str, str]]:
+        """The exit status, the files, and why others are left out."""
+        to = self.folder / f"then{time.monotonic_ns()}"
+        log = () if "--changes" in more else ("--changes", self.log)
+        done = run_here("restore", self.dest, to, "--at", moment, "--json", *log, *more)
+        assert done.returncode in (DONE, FINDINGS), done.stderr
+        return done.returncode, tree(to), {one["path"]: one["reason"] for one in json.loads(done.stdout)["findings"]}
+
+
+GAP = "the log has a gap"
+
+
+@pytest.fixture
+def archive(source: Source, site: Site, dest: Path, tmp_path: Path) -> Archive:
+    return Archive(source, site, dest, tmp_path)
+
+
+def without(files: dict[str, bytes], *names: str) -> dict[str, bytes]:
+    return {name: body for name, body in files.items() if name not in names}
+
+
+def test_a_run_that_was_not_logged_is_a_gap(archive: Archive) -> None:
+    site = archive.site
+    moment, files = archive.run()
+    site.put("f0.txt", b"not logged")
+    site.drop("f1.txt")
+    site.put("new.txt", b"not logged")
+    archive.run(logs=False)
+    assert archive.restore(moment) == (
+        FINDINGS,
+        without(files, "f0.txt", "f1.txt"),
+        {"f0.txt": GAP, "f1.txt": GAP, "new.txt": GAP},
+    )
+    site.put("f0.txt", b"logged again")  # what was kept is not what the last line before says
+    later, now_there = archive.run()
+    assert archive.restore(moment)[2] == {"f0.txt": GAP, "f1.txt": GAP, "new.txt": GAP}
+    told = archive.restore(later)
+    assert told == (FINDINGS, without(now_there, "new.txt") | {"new.txt": b"not logged"}, {"f1.txt": GAP})
+
+
+@pytest.mark.parametrize("log", ["empty", "cut"])
+def test_a_log_without_its_end_is_a_gap(archive: Archive, log: str) -> None:
+    moment, files = archive.run()
+    lines = archive.log.read_bytes()
+    archive.site.put("f0.txt", b"after it")
+    archive.site.put("new.txt", b"after it")
+    archive.run()
+    archive.log.write_bytes(lines if log == "cut" else b"")
+    assert archive.restore(moment) == (FINDINGS, without(files, "f0.txt"), {"f0.txt": GAP, "new.txt": GAP})
+
+
+def test_a_moment_to_come_is_refused(archive: Archive) -> None:
+    archive.run()
+    done = run_here("restore", archive.dest, archive.folder / "to", "--at", "2999-01-01", "--changes", archive.log)
+    assert (done.returncode, b"lies in the future" in done.stderr) == (USAGE, True)
+    assert b"Give --at as" in done.stderr
+    assert not (archive.folder / "to").exists()
+
+
+def test_an_older_copy_under_a_newer_log_is_a_gap(archive: Archive) -> None:
+    moment, files = archive.run()
+    shutil.copytree(archive.dest, archive.folder / "yesterday", symlinks=True)
+    archive.site.put("f0.txt", b"today")
+    archive.site.drop("f1.txt")
+    today, _ = archive.run()
+    shutil.rmtree(archive.dest)
+    (archive.folder / "yesterday").rename(archive.dest)
+    archive.site.put("f0.txt", b"tomorrow")
+    archive.run()
+    assert archive.restore(moment)[:2] == (DONE, files)
+    assert archive.restore(today)[2] == {"f0.txt": GAP, "f1.txt": GAP}
+
+
+def test_a_repair_changes_no_moment_before_it(archive: Archive) -> None:
+    moment, files = archive.run()
+    (archive.dest / "f0.txt").write_bytes(b"damaged")
+    (archive.dest / "f1.txt").unlink()
+    after, _ = archive.run("--repair")
+    told = [json.loads(line) for line in archive.log.read_text().splitlines()]
+    assert {one["path"]: one["kept"] is None for one in told if one.get("repaired")} == {
+        "f0.txt": False,
+        "f1.txt": True,
+    }
+    assert all("repaired" not in one for one in told if one["action"] == "created")
+    for at in (moment, after):
+        assert archive.restore(at) == (DONE, files, {})
+    (archive.dest / "f0.txt").write_bytes(b"damaged")
+    archive.site.put("f0.txt", b"another")  # damaged, and replaced at the source: no repair
+    archive.run("--repair")
+    assert "repaired" not in json.loads(archive.log.read_text().splitlines()[-1])
+    assert archive.restore(moment)[1:] == (without(files, "f0.txt"), {"f0.txt": "not the file that was placed"})
+
+
+def test_kept_files_are_found_where_they_were_moved(archive: Archive) -> None:
+    archive.site.put("deep/er.txt", b"first")
+    moment, files = archive.run()
+    archive.site.put("deep/er.txt", b"second")
+    archive.site.drop("f0.txt")
+    archive.run()
+    moved = archive.folder / "elsewhere" / "of old"
+    moved.parent.mkdir()
+    archive.kept.rename(moved)
+    assert archive.restore(moment)[0] == FINDINGS
+    for place in (moved, moved.parent):
+        assert archive.restore(moment, "--backup-dir", place)[0] == (DONE if place == moved else FINDINGS)
+    assert archive.restore(moment, "--backup-dir", moved) == (DONE, files, {})
+    assert archive.restore(moment, "--backup-dir", next(moved.iterdir())) == (DONE, files, {})
+
+
+def test_a_copy_without_a_set_is_no_empty_copy(archive: Archive) -> None:
+    archive.run()
+    (name,) = json.loads(run_here("status", archive.dest, "--json").stdout)["sets"]
+    done = run_here("forget", archive.dest, "--set", name["name"])
+    assert (done.returncode, b"the recorded hashes go" in done.stdout) == (DONE, True)
+    for words in (["audit", "--local", archive.dest], ["export", archive.dest]):
+        done = run_here(*words)
+        assert (done.returncode, done.stdout, b"the copy has no set any more" in done.stderr) == (USAGE, b"", True)

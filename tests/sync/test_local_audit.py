@@ -10,7 +10,7 @@ import pytest
 
 import headwater
 from headwater.version import __version__
-from tests.support.copying import DONE, FINDINGS, UNDETERMINED, USAGE, go
+from tests.support.copying import DONE, FINDINGS, SOURCE, UNDETERMINED, USAGE, go
 from tests.support.fake_source import Site, Source, sha
 from tests.support.program import run_here
 
@@ -143,3 +143,8 @@ def test_where_nothing_can_be_compared_nothing_is_proved(orphan: Path) -> None:
         state.execute("UPDATE resources SET digest = NULL, size = -1, mtime_ns = -1")
     report = headwater.audit_folder(None, orphan)
     assert report.exit_status in (FINDINGS, UNDETERMINED)
+
+
+def test_the_audit_of_a_source_that_is_gone_names_the_local_one(orphan: Path) -> None:
+    done = run_here("audit", "http://127.0.0.1:9/", orphan)
+    assert (done.returncode, f"headwater audit --local {orphan}".encode() in done.stderr) == (SOURCE, True)

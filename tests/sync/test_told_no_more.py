@@ -19,6 +19,7 @@ from headwater.sync.reports import DIFFERENT, MISSING, AuditReport
 from headwater.sync.state import TEMPORARY
 from tests.support.copying import DONE, check, go, tree
 from tests.support.fake_source import Reply, Site, Source
+from tests.support.program import run_here
 
 UNDETERMINED = "undetermined"
 TOLD = {"f1.txt": "different", "f2.txt": "missing", "new.txt": "extra"}
@@ -72,6 +73,13 @@ def test_what_is_told_no_more_is_undetermined(times: bool, source: Source, site:
     assert findings(found) == TOLD
     site.publish_list()
     assert check(source.base, dest).verdict == "in sync"
+
+
+def test_the_audit_of_a_source_that_was_set_back_names_the_way_on(source: Source, site: Site, copied: Path) -> None:
+    assert b"`headwater sync --accept-reset` follows it" in run_here("audit", source.base, copied).stdout
+    said = run_here("status", copied).stdout
+    assert b"the last run came to no result" in said
+    assert b"no run has finished" not in said
 
 
 def test_a_pair_of_lists_that_is_set_back(source: Source, site: Site, copied: Path) -> None:

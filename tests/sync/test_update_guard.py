@@ -139,5 +139,40 @@ def test_what_waits_can_be_forgotten(source: Source, many: Site, dest: Path) -> 
     before = tree(dest)
     overwrite(many, 40, b"")
     assert go(source.base, dest).one.held_back == 40
+    tried = run_here("forget", dest, "--held-back", "--dry-run").stdout
+    assert tried == b"would forget 0 failures, 40 updates held back, 0 deletions held back\n"
     assert run_here("forget", dest, "--held-back").returncode == DONE
     assert (copy_status(dest).held_back, tree(dest)) == (0, before)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.05])
+def test_what_waits_goes_on_waiting_until_a_share_is_named(
+    source: Source, many: Site, dest: Path, share: float
+) -> None:
+    count = 30 if share == 0.5 else 3
+    overwrite(many, count, b"encrypted")
+    assert go(source.base, dest, max_update=share).one.held_back == count
+    many.put("new.txt", b"new")
+    many.put("f35.txt", b"edited")
+    many.publish()
+    for baseline in (False, True, False):
+        ran = go(source.base, dest, baseline=baseline)
+        (note,) = [one.message for one in ran.notices if one.rule == "DST-B4"]
+        assert "would be overwritten" in note
+        assert (ran.status, ran.one.held_back) == (FAILED, count)
+    assert (tree(dest)["f0.txt"], tree(dest)["f35.txt"], tree(dest)["new.txt"]) == (b"body 0\n", b"edited", b"new")
+    ran = go(source.base, dest, max_update=1)
+    assert (ran.status, ran.one.held_back, ran.one.updated) == (DONE, 0, count)
+    overwrite(many, 1, b"again")  # and afterwards nothing waits
+    assert (go(source.base, dest).status, tree(dest)["f0.txt"]) == (DONE, b"again")
+
+
+def test_files_that_do_not_change_count_for_nothing(source: Source, many: Site, dest: Path) -> None:
+    before = tree(dest)
+    overwrite(many, 30, b"encrypted")
+    for number in range(30):
+        many.put(f"f{number}.txt", before[f"f{number}.txt"])
+    many.put("f30.txt", b"edited")
+    many.publish()
+    ran = go(source.base, dest, max_update=0.2)
+    assert (ran.status, ran.one.held_back, ran.one.updated) == (DONE, 0, 1)

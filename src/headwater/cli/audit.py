@@ -35,6 +35,7 @@ from headwater.cli.shared_options import (
     with_sparql_user,
 )
 from headwater.cli.stop_signal import terminated
+from headwater.errors import SourceFault
 from headwater.quantities import consent_for
 from headwater.sync.audit.auditor import audit
 from headwater.sync.options import SyncOptions
@@ -84,8 +85,8 @@ def command(
     With --local, Headwater compares every file with the recorded hash, and needs no source. Changes of the source after
     the last run count as behind, not as faults. Deletions that wait for consent count as held back.
 
-    Exit statuses: 0 in sync; 1 not in sync; 5 undetermined: the source or a file cannot be read, the source changed
-    meanwhile, or nothing could be compared.
+    Exit statuses: 0 in sync; 1 not in sync; 3 the source cannot be read; 5 undetermined: a list or a file cannot be
+    read, the source changed meanwhile, or nothing could be compared.
     """
     options = SyncOptions(**with_sparql_user(given_options(wanted)))
     copy = local or dest
@@ -95,7 +96,11 @@ def command(
     gc.set_threshold(50_000, 20, 20)
     with listening(quiet=quiet) as listener, terminated():  # datasets have large temporary files
         with _written(evidence, copy) as write:
-            report = audit(url, copy, options, listener=listener, each=write)
+            try:
+                report = audit(url, copy, options, listener=listener, each=write)
+            except SourceFault as fault:
+                fault.todo += f" Without the source: `headwater audit --local {shlex.quote(str(copy))}`."
+                raise
             if write is not None:
                 write(replace(report, sets=[replace(one, findings=[]) for one in report.sets]))
         listener.close(report.exit_status)
@@ -129,7 +134,7 @@ def _show(report: AuditReport) -> None:
         lines = lines_of_all(one.findings[:_SHOWN], "{verdict}: {path}[ ({reason})]")
         count = len(one.findings) + one.findings_are_cut
         show_some(lines, _SHOWN, count=count, indent="  ", rest=" (--json lists them)")
-        show(one, _UNREADABLE)
+        show(one, _UNREADABLE, _TOLD_NO_MORE)
         share = consent_for(one.held_back, one.same + one.different + one.behind + one.held_back)
         show(one, _HELD_BACK, share=share, url=report.source, dest=shlex.quote(report.destination))
         if (one.missing or one.different) and (past is None or report.local):
@@ -158,6 +163,10 @@ _PROOFS = (
 _UNREADABLE = (
     "  {unreadable} cannot be read: see to the permissions of the copy, the user who runs this, and the disk;"
     " `headwater sync --repair` fetches such files again"
+)
+_TOLD_NO_MORE = (
+    "  {told_no_more} told no more: the source lists an older state than it did; if that is meant,"
+    " `headwater sync --accept-reset` follows it"
 )
 _HELD_BACK = (
     "  {held_back} held back: these files stay until you consent, by `headwater sync --max-delete {share} {url} {dest}`"

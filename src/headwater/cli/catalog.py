@@ -47,6 +47,7 @@ from headwater.storage.folder_store import FolderStore
 from headwater.version import __version__
 
 _SHOWN = 20
+_FILES = "; files: {hashed:,} hashed, {gone:,} gone, {changed:,} changed since publication"
 _TOLD = 10_000
 _NAMED = 20
 """Of more sets than these only the sums are told, and what is wrong with some."""
@@ -190,26 +191,28 @@ def verify_sets(place: str, names: tuple[str, ...], files: Path | None, as_json:
     """Recount everything in CATALOG and compare it with the stored counts; change nothing.
 
     CATALOG is as for `export`. The command also checks the structure of a file. Stop what writes to it first: a change
-    meanwhile looks like a discrepancy. With --files it also hashes every file whose size and times are unchanged since
-    its publication: another hash is damage, which Headwater does not publish.
+    meanwhile looks like a discrepancy. With --files it also hashes every file. Another hash, with the size and times of
+    its publication, is damage, which Headwater does not publish. A file that is gone is a discrepancy; one that has
+    changed since is left to the next scan.
 
-    Exit statuses: 0 no discrepancies; 1 discrepancies.
+    Exit statuses: 0 no discrepancies; 1 discrepancies, or no file could be hashed.
     """
     began = time.monotonic()
     with listening() as listener, existing(CatalogArgument(place), listener) as catalog:
         broken = catalog.check() if isinstance(catalog, SqliteCatalog) else []
         chosen = _among([state.name for state in catalog.sets()], names, "catalog")
-        found = {name: verify(catalog, name, listener=listener) for name in chosen}
+        found, of_files = {name: verify(catalog, name, listener=listener) for name in chosen}, dict[str, int]()
         if files is not None:
             if len(chosen) != 1:
                 raise UsageFault("--files is for one set", advice="Choose it with --set NAME.")
-            found[chosen[0]] += altered_files(catalog, chosen[0], files, listener)
+            found[chosen[0]] += altered_files(catalog, chosen[0], files, listener, of_files)
         states = [catalog.state(name) for name in found]
     seconds = time.monotonic() - began
     sound = not broken and not any(found.values())
     if as_json:
         sets = [
             {"name": one.name, "resources": one.count, "changes": one.last_seq, "discrepancies": found[one.name]}
+            | ({"files": of_files} if of_files else {})
             for one in states
         ]
         json_document({"catalog": place, "sound": sound, "file": broken, "sets": sets, "seconds": round(seconds, 3)})
@@ -224,6 +227,7 @@ def verify_sets(place: str, names: tuple[str, ...], files: Path | None, as_json:
             continue
         verdict = counted(len(wrong), "discrepancy") if wrong else "no discrepancies"
         counts = f"{counted(one.count, 'resource')}, {counted(one.last_seq, 'change')}"
+        counts += _FILES.format(**of_files) if of_files else ""
         click.echo(f"{printable(one.name)}: {counts}; {verdict}")
         show_some(wrong, _SHOWN, indent="  ", rest=" (--json lists them)")
     if silent:

@@ -47,7 +47,8 @@ class ChangesFile:
         """Append a resource, with the time of now. Raises StoreFault."""
         time = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         values = [time, *(getattr(done, "set_name" if name == "set" else name) for name in COLUMNS[1:])]
-        self._append(table_line(COLUMNS, values, is_csv=self._is_csv))
+        names, more = (COLUMNS, []) if self._is_csv or not done.repaired else ((*COLUMNS, "repaired"), [True])
+        self._append(table_line(names, values + more, is_csv=self._is_csv))
 
     def _append(self, line: bytes) -> None:
         try:

@@ -61,19 +61,20 @@ def export(copy: Path, output: str | None, form: str, as_json: bool) -> int:
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @option("--at TIME", "The time (2026-11-12T10:00:00Z). A date means its end, in UTC.", required=True)
 @option("--changes FILE", "The JSON file of `sync --changes`.", FILE, required=True)
+@option("--backup-dir DIR", "Where the kept files lie, if they were moved.", COPY, name="backup")
 @json_option
-def restore(copy: Path, folder: Path, at: str, changes: str, as_json: bool) -> int:
+def restore(copy: Path, folder: Path, at: str, changes: str, backup: Path | None, as_json: bool) -> int:
     """Rebuild in the new folder DIR what the copy in DEST had at a time; ask no source and change nothing in DEST.
 
     All runs since that time must have had --backup-dir and --changes FILE. FILE says when a run replaced or deleted a
     file, by the clock of this machine, and where the old file is. Headwater compares every file with its hash of that
-    time; it names and leaves out files that are missing or altered.
+    time; it names and leaves out files that are missing or altered, and those for which the log has a gap.
 
-    Exit statuses: 0 done; 1 some files are left out.
+    Exit statuses: 0 done; 1 some files are left out; 2 usage, or a time in the future.
     """
     see_outside(folder, copy, "restore")
     with listening() as listener:
-        report = exports.restore(copy, folder, at, changes, listener=listener)
+        report = exports.restore(copy, folder, at, changes, backup=backup, listener=listener)
         listener.close(report.exit_status)
     return _told("restored", report, as_json=as_json)
 

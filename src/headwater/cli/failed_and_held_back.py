@@ -65,7 +65,8 @@ def forget(
 
     Headwater fetches a forgotten failure again when the source next lists or changes it, or at once with `sync
     --baseline`. It no longer updates or deletes a file whose deletion was held back, nor the files of a forgotten set.
-    If the source lists such a file again, Headwater adopts it without a transfer.
+    If the source lists such a file again, Headwater adopts it without a transfer. With a set go the recorded hashes of
+    its files, by which `audit --local`, `export` and `restore` work.
     """
     if bool(names) == bool(uris or failed or held_back):
         raise click.UsageError("name URIs, or --failed, or --held-back, or else --set NAME")
@@ -85,12 +86,14 @@ def forget(
                     home.discard_parts(row.id)
         except _DryRun:
             pass
-    told = [counted(done.failures, "failure"), f"{counted(done.deletions, 'deletion')} held back"]
+    told = [counted(done.failures, "failure")]
+    told += [f"{counted(n, kind)} held back" for n, kind in ((done.updates, "update"), (done.deletions, "deletion"))]
     told += [f"set {printable(name)}" for name in done.sets]
     words = f"{'would forget' if dry_run else 'forgot'} {', '.join(told)}"
     if done.files:
         stay = "would stay" if dry_run else "stays" if done.files == 1 else "stay"
-        words += f"\n{counted(done.files, 'file')} {stay}, no longer part of the copy:"
+        lost = "; the recorded hashes go" if done.sets else ""
+        words += f"\n{counted(done.files, 'file')} {stay}, no longer part of the copy{lost}:"
     show_result({"dry_run": dry_run, "forgotten": done}, words, as_json=as_json)
     if not as_json:
         show_some(done.released, _SHOWN, count=done.files, indent="  ")

@@ -92,7 +92,9 @@ def _show_copy(status: CopyStatus, push: PushStatus | None) -> None:
 def _verdict(status: CopyStatus) -> str:
     (wrong,) = lines_of(status, _WRONG, newer=sum(one.newer_than_listed for one in status.sets))
     is_told = wrong and status.exit_status == Exit.TRANSFERS_FAILED
-    return wrong[2:] if is_told else _VERDICTS[status.exit_status]
+    return (
+        wrong[2:] if is_told else _VERDICTS[status.exit_status if status.last_run or status.exit_status != 5 else None]
+    )
 
 
 _COPY = "copy of {source}[ as of {as_of}] in {destination}[, a run is in progress{running}]"
@@ -127,11 +129,12 @@ _WRONG = (
     "[, {newer:file} newer than the source's list]"
 )
 _VERDICTS = {
+    None: "no run has finished yet",
     0: "nothing failed, nothing is held back",
     1: "too old",
     3: "the source could not be read",
     4: "something failed, was refused, waits for consent, or is not confirmed",
-    5: "no run has finished yet",
+    5: "the last run came to no result",
     6: "the copy, or a store that follows it, could not be written",
 }
 
@@ -178,7 +181,8 @@ def command(
     RDF dataset or a published copy cannot be read; 6 no room to write.
 
     Exit statuses for a copy: 0 all is well; 1 the last run without fault is older than --max-age; 3 the source cannot
-    be read; 4 something failed or is held back; 5 no run has finished; 6 the copy cannot be written.
+    be read; 4 something failed or is held back; 5 no run has finished, or the last one came to no result; 6 the copy
+    cannot be written.
 
     For several places it shows one table. The exit status is the first of 6, 3, 5, 2 (nothing is there), 4 and 1 that
     occurs.

@@ -355,12 +355,13 @@ _IS_HELD_BACK = "doomed_at IS NOT NULL AND path IS NOT NULL"
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of what was forgotten: failures, deletions held back, sets, and files that stay unwatched.
+    """The counts of what was forgotten: failures, updates and deletions held back, sets, and files that stay unwatched.
 
     `released` names the first of the files that stay where they are and no longer belong to the copy.
     """
 
     failures: int = 0
+    updates: int = 0
     deletions: int = 0
     sets: tuple[str, ...] = ()
     files: int = 0
@@ -401,13 +402,14 @@ def forget(t: Transaction, uris: Sequence[str], *, failed: bool, held_back: bool
         f"UPDATE resources SET size = -1, digest = NULL, listed_hash = NULL WHERE {are_meant} AND path IS NOT NULL"  # noqa: S608
         f" AND (set_id, uri) IN ({failing})"
     )  # the file may be damaged: the next comparison must not take it for whole
+    updates = t.run(f"DELETE FROM failures WHERE {are_meant} AND reason = '{HELD_UPDATE}'")  # noqa: S608
     failures = t.run(f"DELETE FROM failures WHERE {are_meant}")  # noqa: S608
     files = t.run(
         "UPDATE resources SET path = NULL, size = NULL, digest = NULL, etag = NULL, newer = 0,"  # noqa: S608
         " changed_at = coalesce(doomed_at, changed_at, 0), doomed_at = NULL"
         f" WHERE {are_meant} AND {_IS_HELD_BACK}"
     )
-    return Forgotten(failures=failures, deletions=files, files=files, released=released)
+    return Forgotten(failures=failures, updates=updates, deletions=files, files=files, released=released)
 
 
 _OF_A_SET = ("resources", "failures", "documents", "intents", "refusals", "set_history", "listing")

@@ -8,6 +8,7 @@ import datetime as dt
 import hashlib
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,11 +27,11 @@ from headwater.spec.times import from_microseconds
 from headwater.storage.database import Database
 from headwater.sync.audit.comparison import found_file
 from headwater.sync.audit.verdicts import ExpectedFile, difference, judge_file
-from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
+from headwater.sync.copy.destination_folder import DestinationFolder, no_set, readable_state
 from headwater.sync.copy.file_tree import flush, printable_path
 from headwater.sync.reports import SAME, UNVERIFIABLE, Finding
-from headwater.sync.source_times import moment_of
-from headwater.sync.state import fact
+from headwater.sync.source_times import check_past
+from headwater.sync.state import fact, sets
 from headwater.sync.transfer.verification import digests_of
 from headwater.typed_decoding import json_decoder
 from headwater.version import __version__
@@ -102,7 +103,7 @@ def export_bag(destination: Path | str, bag: Path | str, *, listener: Listener =
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """What a line of `--changes` says of a file that was replaced or deleted."""
+    """What a line of `--changes` says of a file."""
 
     time: dt.datetime
     action: str
@@ -110,40 +111,85 @@ class _Told(msgspec.Struct, frozen=True):
     path: str
     kept: str | None = None
     old_hash: str | None = None
+    hash: str | None = None
+    repaired: bool = False
 
 
 def restore(
-    destination: Path | str, to: Path | str, at: str, changes: Path | str, *, listener: Listener = silent
+    destination: Path | str,
+    to: Path | str,
+    at: str,
+    changes: Path | str,
+    *,
+    backup: Path | str | None = None,
+    listener: Listener = silent,
 ) -> ExportReport:
     """Copy the files that the copy in `destination` had at a time into a new or empty folder.
 
     `at` is a time of this machine. `changes` is the file of `--changes` (JSON lines) of all runs, which kept old files
-    with `backup_dir`. Raises UsageFault and StoreFault.
+    with `backup_dir`; `backup` is where these lie now. Of each file, its last line up to then and its first one after,
+    or else the record of the copy, must agree. Raises UsageFault and StoreFault.
     """
-    report, undone = ExportReport(destination=os.path.abspath(destination)), dict[str, _Told]()
-    moment = from_microseconds(moment_of(at))
+    report = ExportReport(destination=os.path.abspath(destination))
+    latest, before, after = check_past(at, time.time_ns() // 1_000), dict[str, _Told](), dict[str, _Told]()
+    moment = from_microseconds(latest)
     try:
         with open(changes, "rb") as file:
             for told in map(json_decoder(_Told), file):
-                if told.time > moment and told.action in ("created", "updated", "deleted"):
-                    undone.setdefault(told.path, told)
+                is_same = told.repaired or (told.action == "updated" and told.hash and told.old_hash == told.hash)
+                if is_same or told.action not in ("created", "adopted", "updated", "deleted"):
+                    continue
+                if told.time <= moment:
+                    before[told.path] = told
+                elif told.path not in after or after[told.path].action == "adopted":
+                    after[told.path] = told
     except (OSError, msgspec.MsgspecError) as cause:
         advice = "Name a file that `headwater sync --changes FILE` has written, whose name does not end in .csv."
         raise UsageFault("the changes cannot be read", where=os.fspath(changes), advice=advice) from cause
+
+    def agrees(last: _Told | None, uri: str, path: str, *, there: bool, digest: str | None = None) -> bool:
+        stated = {one.algorithm: one.hex for one in digests_of(last.hash if last else None)}
+        is_same = all(stated.get(one.algorithm, one.hex) == one.hex for one in digests_of(digest))
+        if last is None or ((last.action != "deleted") == there and (is_same or not there)):
+            return True
+        report.findings.append(Finding(UNVERIFIABLE, uri, path, "the log has a gap", last.hash, digest))
+        report.exit_status = Exit.FINDINGS
+        return False
+
+    def then(held: Iterator[_File]) -> Iterator[_File]:
+        for one in held:
+            path = printable_path(one.path)
+            if path in after and after[path].action != "adopted":
+                continue
+            last, is_told = before.pop(path, None), after.pop(path, None) is not None
+            is_placed = last is None and not is_told and os.path.lexists(one.where)
+            if is_placed and os.lstat(one.where).st_ctime_ns > latest * 1_000:  # no line tells that it came
+                last = _Told(moment, "deleted", one.uri, path)
+            if agrees(last, one.uri, path, there=True, digest=one.digest):
+                yield one
+        for path, told in after.items():
+            last, there = before.pop(path, None), told.action in ("updated", "deleted")
+            digest = told.old_hash or (told.hash if told.action == "deleted" else last.hash if last else None)
+            if agrees(last, told.uri, path, there=there, digest=digest) and there:
+                where = _kept_at(told.kept, backup) if leads_inside(os.fsencode(path)) else b""
+                yield _File(told.uri, os.fsencode(path), mtime_ns=0, digest=digest, where=where)
+        for path, last in before.items():
+            agrees(last, last.uri, path, there=False)
+
     with _held(report) as held, _new_folder(to) as root:
-
-        def then() -> Iterator[_File]:
-            yield from (one for one in held if printable_path(one.path) not in undone)
-            for told in undone.values():
-                if told.action != "created":
-                    folder, name = os.path.split(told.kept or "")
-                    where = os.fsencode(os.path.join(os.path.realpath(folder), name))
-                    where = where if name and leads_inside(os.fsencode(told.path)) else b""
-                    yield _File(told.uri, os.fsencode(told.path), mtime_ns=0, digest=told.old_hash, where=where)
-
-        for _ in _read(report, then(), lambda path: root / os.fsdecode(path), listener):
+        for _ in _read(report, then(held), lambda path: root / os.fsdecode(path), listener):
             pass
     return report
+
+
+def _kept_at(kept: str | None, backup: Path | str | None) -> bytes:
+    """Where a kept file lies: there, or below `backup` by the longest tail of its path; empty where nowhere."""
+    if kept is not None and backup is not None:
+        tails = [os.path.join(*Path(kept).parts[first:]) for first in range(1, len(Path(kept).parts))]
+        moved = (os.path.join(backup, tail) for tail in tails if leads_inside(os.fsencode(tail)))
+        kept = next(filter(os.path.lexists, moved), None)
+    folder, name = os.path.split(kept or "")
+    return os.fsencode(os.path.join(os.path.realpath(folder), name)) if name else b""
 
 
 @contextmanager
@@ -181,6 +227,8 @@ def _held(report: ExportReport) -> Iterator[Iterator[_File]]:
     with home.at_rest(), readable_state(home) as database:
         with database.read() as t:
             report.time, report.source = dt.datetime.now(dt.UTC), fact(t, "url")
+            if not sets(t):
+                raise no_set(report.destination)
         yield files(database)
 
 

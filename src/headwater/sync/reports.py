@@ -66,6 +66,8 @@ class Done(msgspec.Struct, frozen=True):
     lastmod: dt.datetime | None = None
     links: tuple[Link, ...] = ()
     source: str = ""
+    repaired: bool = False
+    """Whether it only brought back what the copy had lost or had damaged."""
 
 
 def with_stated(done: Done, type_: str | None, lastmod: int | None, links: str | None) -> Done:

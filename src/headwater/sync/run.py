@@ -206,7 +206,7 @@ def working_copy(
         if backup is not None and (kept := backup.kept.pop(done.path, None)) is not None:
             with database.read() as t:
                 digest = t.value("SELECT digest FROM resources WHERE path = ?", (kept[0],))
-            done = msgspec.structs.replace(done, kept=str(kept[1]), old_hash=digest)
+            done = msgspec.structs.replace(done, kept=str(kept[1]), old_hash=None if done.repaired else digest)
         task.each(done)
 
     each = task.each if backup is None or task.each is ignored else told

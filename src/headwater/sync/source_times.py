@@ -103,4 +103,4 @@ def check_past(text: str, now: int) -> int:
     if isinstance(started, Coarse) and begins <= now:
         what = f"--at: {text.strip()} has not ended: it means its end, {format_micros(moment)}"
         raise UsageFault(what, advice="Give a time of that day, such as 2026-11-12T10:00:00Z.")
-    raise UsageFault(f"--at: {format_micros(moment)} lies in the future", advice=_ADVICE)
+    raise UsageFault(f"--at: {format_micros(moment)} lies in the future", advice=_ADVICE.format("--at", "end"))

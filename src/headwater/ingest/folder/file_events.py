@@ -272,22 +272,36 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 # fixity: files that a disk has altered, of which no scan takes notice
 
 
-def altered_files(catalog: Catalog, name: str, folder: Path, listener: Listener) -> Iterator[Discrepancy]:
+def altered_files(
+    catalog: Catalog, name: str, folder: Path, listener: Listener, counts: dict[str, int]
+) -> Iterator[Discrepancy]:
     """The files of a set whose octets are not those that are published, although size, times and inode are as noted.
 
-    So are those that cannot be read. One of which these have changed is left to the next scan. Nothing is recorded.
+    So are those that cannot be read, or are gone. One that has changed otherwise is left to the next scan. Nothing is
+    recorded. All are counted in `counts`, as hashed, gone or changed.
     """
+    counts |= dict.fromkeys(("hashed", "gone", "changed"), 0)
     root, done, rows = os.path.realpath(os.fsencode(folder)), 0, catalog.resources(name)
     while rows:
         for one in rows:
             listed = {digest.algorithm: str(digest) for digest in parse_hash(one.metadata.hash or "").digests}
             request = os.path.join(root, path_of(one.uri)), tuple(listed), None
             outcome, error, state, _, _, text, _ = read_file(request)
+            is_same = outcome == hashing.READ and set(listed.values()) == set(text.split())
             if outcome == hashing.UNREADABLE:
                 yield Discrepancy(one.uri, f"cannot be read: {os.strerror(error)}")
-            elif outcome == hashing.READ and is_noted(one.memo, *state) and set(listed.values()) != set(text.split()):
-                said = f"is {text}, published is {' '.join(listed.values())}"
-                yield Discrepancy(one.uri, f"{said}; size and times are as they were: the disk has altered it")
+            elif outcome in (hashing.VANISHED, hashing.SPECIAL):
+                counts["gone"] += 1
+                yield Discrepancy(one.uri, f"is gone: there is no file {os.fsdecode(request[0])}")
+            elif listed and (is_same or (outcome == hashing.READ and is_noted(one.memo, *state))):
+                counts["hashed"] += 1
+                if not is_same:
+                    said = f"is {text}, published is {' '.join(listed.values())}"
+                    yield Discrepancy(one.uri, f"{said}; size and times are as they were: the disk has altered it")
+            else:
+                counts["changed"] += 1
         done += len(rows)
         listener(Progress("hashing", done))
         rows = catalog.resources(name, rows[-1].uri)
+    if done and not (counts["hashed"] or counts["gone"]):
+        yield Discrepancy(os.fsdecode(root), "no file here is as it was published: nothing was compared")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.copy_state import FOLDER, STATE
 from headwater.errors import UsageFault
 from headwater.progress import Listener, Notice, silent
 from headwater.storage.database import Database
@@ -21,7 +22,7 @@ from headwater.storage.transaction import Transaction
 from headwater.sync.audit.comparison import TABLES, SetComparison
 from headwater.sync.audit.verdicts import judge_copy, judge_stores
 from headwater.sync.connection import Scope, starting_uri
-from headwater.sync.copy.destination_folder import DestinationFolder, state_copy
+from headwater.sync.copy.destination_folder import DestinationFolder, no_set, state_copy
 from headwater.sync.copy.file_names import base_folder
 from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, any_patches_alone
@@ -135,6 +136,8 @@ class _Audit:
 
     def _by_record(self, report: AuditReport, known: list[SetRow], source: str | None) -> AuditReport:
         """Compare with what the copy has recorded of the files that it has placed."""
+        if not known and (self.root / FOLDER / STATE).is_file():
+            raise no_set(str(self.root))
         if not known or self.moment is not None:
             what = "its own record is of the present" if known else "this folder is not a copy"
             raise UsageFault(what, code="HW-SYN-20", where=str(self.root))

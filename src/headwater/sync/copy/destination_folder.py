@@ -216,6 +216,12 @@ def _is_copy(home: DestinationFolder) -> None:
         raise UsageFault("this folder is not a copy", code="HW-SYN-20", where=str(home.root))
 
 
+def no_set(root: str) -> UsageFault:
+    """The error of a copy whose sets were all forgotten."""
+    advice = "Its records went with its sets. `headwater sync` adopts the files anew, if the source is still there."
+    return UsageFault("the copy has no set any more", where=root, advice=advice)
+
+
 @contextlib.contextmanager
 def state_copy(home: DestinationFolder) -> Iterator[Database]:
     """A private copy of the state, or an empty one: for those that may change nothing (`--dry-run`, audit)."""

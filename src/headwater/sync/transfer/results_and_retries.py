@@ -151,6 +151,8 @@ class ResultLog:
             kind = "adopted" if adopted else "created" if work.held is None else "updated"
             size = 0 if adopted else file.size
             done = Done(kind, work.uri, printable_path(file.path), size, hash=file.digest, length=file.size)
+            if work.held is not None and work.tries is not None and self._is_repair(work, file.digest):
+                done = msgspec.structs.replace(done, repaired=True)
             self._context.each(with_stated(done, work.type, work.lastmod, work.links))
         row = (
             self._set, work.uri, file.path, file.size, file.mtime_ns, file.digest, work.hash, work.length, work.lastmod,
@@ -160,6 +162,12 @@ class ResultLog:
         if self._any_failures:  # also of a resource that was planned for another reason than its failure
             self._rows[_CLEARED].append((self._set, work.uri))
         self._count(work)
+
+    def _is_repair(self, work: Work, digest: str) -> bool:
+        """Whether the file was found damaged, and is what it was again."""
+        with self._database.read() as t:
+            recorded = t.one("SELECT digest, listed_hash FROM resources WHERE id = ? AND mtime_ns = -1", (work.held,))
+        return recorded is not None and (digest == recorded[0] or work.hash == (recorded[1] or ""))
 
     def confirmed(self, work: Work, mtime_ns: int | None) -> None:
         """What is held is what is listed; `mtime_ns`: the modification time that the file was given for that."""

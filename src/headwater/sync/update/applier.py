@@ -92,6 +92,7 @@ _OVERWRITTEN = (
 
 _NOTHING = " OR ".join(f"w.hash LIKE '%{make().hexdigest()}%'" for make in HASHERS.values())
 _EMPTIED = f"(w.length = 0 OR (w.length IS NULL AND ({_NOTHING})))"
+_IS_HELD_UPDATE = f"(r.set_id, w.uri) IN (SELECT set_id, uri FROM failures WHERE reason = '{HELD_UPDATE}')"  # noqa: S608
 _BROUGHT = (
     "SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL AND changed_at > ? AND size BETWEEN 0 AND ?"
 )
@@ -154,10 +155,12 @@ class Applier:
             if not held_back_count(t, self._set.row.id):
                 t.run("DELETE FROM facts WHERE name = ?", (AWAITS_CONSENT.format(self._set.row.id),))
             trusts = context.options.trust_lastmod
+            is_any = context.options.max_update is not None
+            brought = int(t.value(_BROUGHT, (self._set.row.id, self._measure(t), NEVER if is_any else 0)))
             step(t, Difference(self._set.row, paths, report, context.tree, objection, trusts))
             if retry_queue and t.one(_LEFT, (self._set.row.id,)) is not None:
                 self._add_what_is_left(t, paths)
-            held_updates = self._hold_updates(t)
+            held_updates = self._hold_updates(t, brought)
             deletions = int(t.value("SELECT count(*) FROM temp.deletions"))
             allowed = not deletions or (context.options.delete and self._may_delete(t, deletions))
             early = deletions and allowed and (paths.deletions_in_the_way(t) or self._deletions_make_room(t))
@@ -374,28 +377,29 @@ class Applier:
             self._held_before, awaits = min(self._held_before, int(awaits)), None
         return not awaits and not needs_consent(count, self._held_before)
 
-    def _hold_updates(self, t: Transaction) -> list[PlannedAction]:
+    def _hold_updates(self, t: Transaction, done: int) -> list[PlannedAction]:
         """Take updates that overwrite more of the copy than may be out of the plan; of a dry run they are the result.
 
-        Where the user names no share, those count that leave nothing of a file. Each run plans them anew, as failures.
+        Where the user names no share, those that leave nothing of a file, or wait already, count. Each run plans them
+        anew, as failures. `done`: of those before this plan, which confirms others.
         """
         number, options = self._set.row.id, self._run.options
         name, waits = AWAITS_UPDATE_CONSENT.format(number), held_updates_count(t, number) > 0
         if not waits:
             t.run("DELETE FROM facts WHERE name = ?", (name,))
         is_any = options.max_update is not None
-        which = _OVERWRITTEN if is_any else f"{_OVERWRITTEN} AND {_EMPTIED}"
+        which = _OVERWRITTEN if is_any else f"{_OVERWRITTEN} AND ({_EMPTIED} OR {_IS_HELD_UPDATE})"
         planned = int(t.value(f"SELECT count(*) {which}"))
         if not planned:
             return []
-        done = int(t.value(_BROUGHT, (number, self._measure(t), NEVER if is_any else 0)))
         if self._may(t, name, planned + done, options.max_update, waits=waits):
             return []
-        if not is_any and needs_consent(planned + done, self._held_before):
+        if is_any or needs_consent(planned + done, self._held_before):
             keep_fact(t, name, str(self._held_before))
         told = f"{planned:,} updates are" if planned != 1 else "1 update is"
         told += f" held back, {(planned + done) / max(self._held_before, 1):.0%} of what is held would"
         consent = consent_for(done + int(t.value(f"SELECT count(*) {_OVERWRITTEN}")), self._held_before)
+        is_any = is_any or int(t.value(f"SELECT count(*) {_OVERWRITTEN} AND {_EMPTIED}")) < planned
         told += f" {'be overwritten' if is_any else 'become empty'}: --max-update {consent} allows them"
         self._set.warn("DST-B4", told, self._set.row.name)
         rows = t.fetch(f"SELECT w.uri, w.path {which} ORDER BY w.n") if options.dry_run else []
