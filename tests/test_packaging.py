@@ -259,6 +259,12 @@ def test_a_web_server_serves_a_published_tree_as_it_is_meant(server: str, tmp_pa
 
 
 ODD = (
+    "m/1.pdf.xml",
+    "m/1.xml",
+    "m/[a]-b.dat",
+    "m/deep/er/x.q+",
+    "m/b-b.dat",
+    "B.Q+",
     "a b.csv",
     "UPPER.XML",
     "no-extension",
@@ -311,12 +317,15 @@ def tree_of_odd_types(folder: Path, base_url: str, hub: str) -> list[tuple[str, 
     """A static tree with names and types of all kinds: the path of each resource below its base URL, its type."""
     (folder / "files").mkdir()
     for name in (*ODD, *(f"f.{one}" for some in MEDIA_TYPES.values() for one in some.split())):
+        (folder / "files" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "files" / name).write_bytes(b"content of " + name.encode())
+    (folder / "types").write_text("application/x-q q+ q2 # more\napplication/x-deep m/**/er/ *.[!t-z]?t\n")
     _copy_of_stated_types(folder, STATED)
     config = folder / "source.toml"
     config.write_text(
         f'state = "state"\nto = "out"\nbase_url = "{base_url}"\n[notify]\nhubs = ["{hub}/a%2Fb?it\'s=$1"]\n'
-        '[[set]]\nfiles = "files"\nhidden = true\ntypes = { "f.t*" = "application/x-t", "x.*" = "text/x-x" }\n'
+        '[[set]]\nfiles = "files"\nhidden = true\ntypes_file = "types"\n'
+        'types = {"*.pdf.xml" = "application/x-m", "m/[abc]-*" = "text/x-c", "f.t*" = "text/x-t", "x.*" = "text/x-x"}\n'
         '[[set]]\nname = "copied"\ncopy = "copy"\n'
     )
     assert run(["publish", str(config), "--quiet"]) == Exit.DONE
@@ -338,14 +347,74 @@ def test_media_types_that_are_served_are_those_of_the_lists(server: str, tmp_pat
         for path, kind in listed:
             status, headers, _body = client.get(f"/rs{path}")
             assert (status, headers["content-type"]) == (200, kind), path
+            assert headers["cache-control"] == "public, max-age=60, must-revalidate", path
         for topic in ("files/frameworknotification.xml", "copied/changenotification.xml"):
             status, headers, body = client.get(f"/rs/{topic}", Accept_Encoding="gzip")
             assert (status, headers["content-type"]) == (200, "application/xml")
+            assert headers["cache-control"] == "no-cache"
             assert gzip.decompress(body) == (tmp_path / "out" / topic).read_bytes()
             links = f'<{base_url}/{topic}>; rel="self", <{hub.url}/a%2Fb?it%27s=%241>; rel="hub"'
             assert headers["link"] == links
         assert client.get("/rs/robots.txt")[1]["content-type"].split(";")[0] == "text/plain"
         assert client.get("/rs/files/resources/.headwater-tmp-1")[0] == 404
+
+
+def test_caches_keep_static_documents_as_long_as_those_of_a_server(server: str, tmp_path: Path) -> None:
+    """Those of a name that has a digest, a minute long what seldom changes, and the rest not unasked."""
+    files, out, port = tmp_path / "source", tmp_path / "out", free_port()
+    files.mkdir()
+    (files / "a.json").write_bytes(b'{"a": [%s]}' % b",".join(b"%d" % one for one in range(500)))
+    config = tmp_path / "source.toml"
+    config.write_text(
+        f'to = "out"\nbase_url = "http://127.0.0.1:{port}"\n[[set]]\nname = "files"\nfiles = "source"\n'
+        "dump = true\nchange_dump = true\narchive = true\nsitemap = true\n"
+    )
+    assert run(["publish", "-q", str(config)]) == Exit.DONE
+    (files / "b.txt").write_bytes(b"new")
+    assert run(["publish", "-q", str(config)]) == Exit.DONE
+    found: dict[str, set[str]] = {}
+    with serving(server, out / ".headwater", tmp_path / "server", port) as client:
+        documents = [str(one.relative_to(out)) for one in out.rglob("*") if one.is_file() and one.suffix != ".gz"]
+        for path in (one for one in documents if ".headwater" not in one):
+            status, headers, _body = client.get(f"/{path}", Accept_Encoding="gzip")
+            assert status == 200, path
+            name = re.sub(r"[0-9]{5}(-[0-9]{3})?-[0-9a-f]{16}", "DIGEST", path)
+            found.setdefault(headers["cache-control"], set()).add(name)
+    brief = {".well-known/resourcesync", "robots.txt", "files/capabilitylist.xml"}
+    assert found["public, max-age=60, must-revalidate"] == {*brief, "files/resources/a.json", "files/resources/b.txt"}
+    lasting = found["public, max-age=31536000, immutable"]
+    assert lasting >= {"files/resourcedump/DIGEST.zip", "files/changedump/DIGEST.zip"}
+    assert all("DIGEST" in one or one.startswith("files/archive/") for one in lasting)
+    assert {*LISTS} - {f"/{one}" for one in brief} <= {f"/{one}" for one in found["no-cache"]}
+    assert not any("DIGEST" in one for one in found["no-cache"])
+
+
+def test_only_a_changed_setting_needs_a_reload_of_the_web_server(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config, files = tmp_path / "source.toml", tmp_path / "source"
+    files.mkdir()
+    (files / "a.xml").write_bytes(b"<x/>")
+    text = 'to = "out"\nbase_url = "http://127.0.0.1"\n[[set]]\nfiles = "source"\n'
+
+    def told(more: str) -> list[str]:
+        config.write_text(text + more)
+        assert run(["publish", "-q", str(config)]) == Exit.DONE
+        said = capfd.readouterr()
+        assert said.out == ""
+        return said.err.splitlines()
+
+    assert told("") == []
+    types = 'types = { "*.pdf.xml" = "application/marcxml+xml" }\n'
+    (line,) = told(types)
+    assert "reload" in line
+    assert str(tmp_path / "out/.headwater/nginx.conf") in line
+    before = (tmp_path / "out/.headwater/nginx.conf").read_text()
+    assert before.count("application/marcxml+xml") == 1
+    for name in ("b.pdf.xml", "c.pdf.xml", "d.pdf.xml"):
+        (files / name).write_bytes(b"<x/>")
+    assert told(types + '[[set]]\nname = "more"\nfiles = "source"\n') == []
+    assert (tmp_path / "out/.headwater/nginx.conf").read_text() == before
 
 
 def test_what_apache_and_caddy_are_told_has_the_media_types_of_the_lists(tmp_path: Path) -> None:

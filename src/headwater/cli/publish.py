@@ -189,6 +189,8 @@ def _publish(config: SourceConfig, as_json: bool, *, whole: bool, quiet: bool) -
         dumped = [one.name for one in source.site.sets if one.dump or one.change_dump or one.archive]
         statuses = {one.name: one for one in set_statuses(source.catalog, utc_now(), dumped)} if dumped else {}
     seconds = time.monotonic() - began
+    if changed := [str(one) for one, was_there in source.web_server_files.items() if was_there]:
+        click.echo(f"Copy the changed file to your web server and reload it: {', '.join(changed)}", err=True)
     if as_json:
         sets = []
         for one, count in zip(worked, counts, strict=True):

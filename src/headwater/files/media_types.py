@@ -21,13 +21,13 @@ class MediaTypes:
 
     def __init__(self, patterns: Mapping[str, str], file: str | None = None) -> None:
         """Raises UsageFault."""
-        rules, self._by_suffix = list(patterns.items()), dict[str, str]()
+        rules, self.by_suffix = list(patterns.items()), dict[str, str]()
         try:
             for line in [] if file is None else lines_of(file):
                 kind, *names = line.partition("#")[0].split()
-                self._by_suffix |= dict.fromkeys([one.lower() for one in names if _is_suffix(one)], essence_of(kind))
+                self.by_suffix |= dict.fromkeys([one.lower() for one in names if _is_suffix(one)], essence_of(kind))
                 rules += [(one, kind) for one in names if not _is_suffix(one)]
-            self._types = [essence_of(kind) for _pattern, kind in rules]
+            self.rules = [(pattern, essence_of(kind)) for pattern, kind in rules]
             self._first = first_that_fits(pattern for pattern, _kind in rules)
         except (OSError, UsageFault) as cause:
             raise UsageFault(f"types cannot be read: {cause}", code="HW-CFG-01", where=file) from cause
@@ -36,7 +36,7 @@ class MediaTypes:
         """The type of the file at this relative path; None where the settings say nothing of it."""
         text = os.fsdecode(path)
         number = self._first(text)
-        return self._by_suffix.get(_suffix_of(text).lower()) if number is None else self._types[number]
+        return self.by_suffix.get(_suffix_of(text).lower()) if number is None else self.rules[number][1]
 
 
 UNKNOWN = "application/octet-stream"

@@ -80,7 +80,7 @@ class Source(ConfiguredSource):
         self._copies: list[CopyWatch] = []
         self._scheduler: Scheduler | None = None
         self._packing: dict[str, list[DumpPacking]] = {}
-        self.web_server_files: list[Path] = []  # of a static tree: those that were written anew
+        self.web_server_files: dict[Path, bool] = {}  # of a static tree: those written, and whether one was there
         self._notifier: Notifier | None = None
         self._lock = StateLock(self._state)
         try:

@@ -1,8 +1,8 @@
 """What a web server has to be told to show a static tree as its lists say: files for nginx, Apache httpd and Caddy.
 
 They lie in the state folder, which nobody serves, and are written anew when something in them changes. A new set or a
-new file changes nothing in them: they have the media types of all names that the program knows. Only resources with
-another type than their names say, of copies or by `types`, have rules of their own.
+new file changes nothing in them: they have the media types of all names that the program knows, and rules made of a
+set's `types`. Only resources of copies whose type is not what their names say have rules of their own.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from headwater.catalog.interface import Catalog
-from headwater.files.media_types import MEDIA_TYPES, media_type
+from headwater.files.media_types import MEDIA_TYPES, MediaTypes, media_type
 from headwater.ingest.folder.walk import path_of
 from headwater.patches import FORMATS
 from headwater.progress import Listener, Notice
@@ -38,6 +38,11 @@ _TYPE = re.compile(r"[A-Za-z0-9!#&^_.+-]+/[A-Za-z0-9!#&^_.+-]+(?:; ?[A-Za-z0-9_.
 _MOST_RULES: Final = 2_000
 _MOST_EXTENSIONS: Final = 200_000
 _ROWS: Final = 5_000
+_BRIEF: Final = (
+    r"/(?:[^/]+/resources/|(?:[^/]+/(?:classic/)?capabilitylist\.xml|sourcedescription/[0-9]+\.xml"
+    r"|\.well-known/resourcesync|robots\.txt)(?:\.gz)?$)"
+)
+_LASTING: Final = r"/[^/]+/(?:(?:patch|resourcedump|changedump)/[0-9]+-[0-9a-f-]+\.|archive/[a-z]+/[0-9])"
 _ANY: Final = "(?s:.*/)?"
 
 Paths = tuple[str | bytes, ...]
@@ -46,35 +51,61 @@ TypeRule = tuple[str, Paths, str]
 """A set, paths in it, and the media type of the resources there."""
 
 
-def write_web_server_files(config: SourceConfig, site: Site, catalog: Catalog, listener: Listener) -> list[Path]:
-    """Write the files of a static tree that are not there or say something else; which they are. Raises CannotWrite."""
+def write_web_server_files(config: SourceConfig, site: Site, catalog: Catalog, listener: Listener) -> dict[Path, bool]:
+    """Write the files of a static tree that are not there or say something else; which they are, and whether one was
+    there. Raises CannotWrite."""
     assert config.to is not None
     path, folder = unquote_to_bytes(site.base_path).decode("utf-8", "replace"), str(Path(config.to).absolute())
     if not _PLAIN(path) or not _PLAIN(folder):
         text = "Headwater writes no files for web servers: such a path needs a configuration by hand"
         listener(Notice("HW-PUB-18", text, folder if _PLAIN(path) else site.base_url))
-        return []
+        return {}
     rules, there = list[TypeRule](), {one.name for one in catalog.sets()}
     for one in config.sets:
-        has_types = one.copy is not None or one.types is not None or one.types_file is not None
-        if has_types and config.place_of(one) is not None and one.name in there:
+        if one.types is not None or one.types_file is not None:
+            rules += _types_of_settings(one.name, MediaTypes(one.types or {}, one.types_file))
+        elif one.copy is not None and config.place_of(one) is not None and one.name in there:
             rules += _stated_types(one.name, catalog, listener)
     hubs = () if config.notify is None else config.notify.hubs
     links = [f', <{hub.replace("$", "%24")}>; rel="hub"'.replace("'", "%27") for hub in hubs]
     values = {"path": path, "folder": folder, "url": site.base_url, "hubs": "".join(links)}
-    written = list[Path]()
+    written = dict[Path, bool]()
     for name, text_of in (("nginx.conf", _nginx), ("apache.conf", _apache), ("Caddyfile", _caddy)):
         file, octets = Path(config.state) / name, text_of(values, rules).encode()
         try:
-            if not file.is_file() or file.read_bytes() != octets:
+            if not (is_there := file.is_file()) or file.read_bytes() != octets:
                 replace_file(file, [octets], ".headwater-tmp-")
-                written.append(file)
+                written[file] = is_there
         except OSError as cause:
             raise CannotWrite(f"cannot write: {cause.strerror}", where=str(file)) from cause
     return written
 
 
 # Which resources have another type than their names say
+
+
+def _types_of_settings(name: str, types: MediaTypes) -> list[TypeRule]:
+    """Rules for the patterns of a set's settings, in their order, and then for the suffixes."""
+    rules, suffixes = [(_paths_of(pattern), kind) for pattern, kind in types.rules], defaultdict[str, list[str]](list)
+    for suffix, kind in types.by_suffix.items():
+        suffixes[kind].append(re.escape(suffix))
+    rules += [((_ANY, rf"[^/]+\.(?i:{'|'.join(some)})"), kind) for kind, some in suffixes.items()]
+    return [(name, paths, kind) for paths, kind in rules if _TYPE(kind)]
+
+
+def _paths_of(pattern: str) -> Paths:
+    """The paths of a pattern (`files.patterns`), by what all three servers know. Octets and characters are one."""
+    names = re.sub(r"(?:(?:^|/)\*\*)+$", "/", pattern.lstrip("/"))
+    found: list[str | bytes] = [] if "/" in pattern.rstrip("/") else [_ANY]
+    for number, piece in enumerate(re.split(r"((?<![^/])\*\*/|\*+|\?|\[!?+.[^\]]*\])", names.rstrip("/"))):
+        inner = re.sub(r"[^A-Za-z0-9-]", lambda one: f"\\x{ord(one[0]):02x}", piece[1:-1].removeprefix("!"))
+        if number % 2 == 0:
+            found.append(piece.encode("utf-8", "surrogateescape"))
+        elif piece[0] != "[":
+            found.append({"**/": _ANY, "?": "[^/]"}.get(piece, "[^/]*"))
+        else:
+            found.append(f"[{'^/' if piece[1] == '!' else ''}{inner}]" if piece.isascii() else "[^/]+")
+    return (*found, ("/(?s:.+)" if names.rstrip("/") else "(?s:.+)") if names.endswith("/") else "(?s:/.*)?")
 
 
 def _stated_types(name: str, catalog: Catalog, listener: Listener) -> list[TypeRule]:
@@ -134,6 +165,13 @@ def _quoted_for_go(name: bytes) -> str:
 
 
 _NGINX: Final = r"""
+# How long caches keep what they have got. Elsewhere it is empty, and nginx sends nothing.
+set $<cache> "";
+if ($uri ~ "^<at>/") { set $<cache> no-cache; }
+if ($uri ~ "^<at><brief>") { set $<cache> "public, max-age=60, must-revalidate"; }
+if ($uri ~ "^<at><lasting>") { set $<cache> "public, max-age=31536000, immutable"; }
+add_header Cache-Control $<cache>;
+
 location ^~ "<path>/" {
     alias "<folder>/";
     charset off; gzip off;  # documents lie compressed beside themselves; resources are sent as they are listed
@@ -160,6 +198,7 @@ location ^~ "<path>/" {
 _NGINX_TOPIC: Final = r"""
     # The newest notifications, where hubs fetch them.
     location ~ "^<at>/(?<headwater_topic><topic>)$" {
+        add_header Cache-Control no-cache;
         add_header Link '<<url>/$headwater_topic>; rel="self"<hubs>';
     }
 """
@@ -174,6 +213,13 @@ _APACHE: Final = r"""# Needs mod_alias, mod_headers, mod_mime and mod_rewrite.
 <LocationMatch "^<at>/">
     SetHandler default-handler
     AddDefaultCharset Off
+    Header set Cache-Control no-cache
+</LocationMatch>
+<LocationMatch "^<at><brief>">
+    Header set Cache-Control "public, max-age=60, must-revalidate"
+</LocationMatch>
+<LocationMatch "^<at><lasting>">
+    Header set Cache-Control "public, max-age=31536000, immutable"
 </LocationMatch>
 
 # The state of the command, and files that are not in their place yet.
@@ -217,6 +263,7 @@ _CADDY: Final = r"""
 	@headwater_resources path_regexp `^/[^/]+/resources/`
 	handle @headwater_resources {
 		route {
+			header Cache-Control "public, max-age=60, must-revalidate"
 			header Content-Type application/octet-stream<types>
 			file_server
 		}
@@ -224,7 +271,12 @@ _CADDY: Final = r"""
 
 	# Documents lie compressed beside themselves.
 	handle {
-		route {<documents><topics>
+		route {
+			header Cache-Control no-cache
+			@headwater_brief path_regexp `^<brief>`
+			header @headwater_brief Cache-Control "public, max-age=60, must-revalidate"
+			@headwater_lasting path_regexp `^<lasting>`
+			header @headwater_lasting Cache-Control "public, max-age=31536000, immutable"<documents><topics>
 			file_server {
 				precompressed gzip
 			}
@@ -241,6 +293,7 @@ def _filled(how: str, template: str, topics: str, values: Mapping[str, str]) -> 
     """A template with its values, where <name> stands for one; `how` says where the file is to be included."""
     text = f"# Written by `headwater publish`, and anew when something in it changes. {how}\n{template}"
     values = {"topics": topics if values["hubs"] else "", **values, "topic": _TOPIC}
+    values |= {"brief": _BRIEF, "lasting": _LASTING}
     for name, value in values.items():
         text = text.replace(f"<{name}>", value)
     return text
@@ -267,6 +320,7 @@ def _nginx(values: Mapping[str, str], rules: Iterable[TypeRule]) -> str:
     form = f'\n    location ~ "^{at}%s$" {{ gzip_static off; gzip_vary off; types {{ }} default_type "%s"; }}'
     filled = {
         "at": at,
+        "cache": "headwater_cache" + re.sub("[^A-Za-z0-9]", "_", values["path"]),
         "documents": "".join(map('\n        "{0[0]}" {0[1]};'.format, _DOCUMENTS.items())),
         "rules": "".join(map(form.__mod__, _stated(rules, _quoted))),
         "types": "".join(map("\n            {0[0]} {0[1]};".format, MEDIA_TYPES.items())),
