@@ -101,20 +101,32 @@ def test_a_part_of_a_mirror(source: Source, site: Site, dest: Path) -> None:
     assert tree(dest) == want
 
 
+@pytest.mark.parametrize("trusts", [False, True])
 @pytest.mark.parametrize("listed", ["length and time", "time", "nothing"])
 @pytest.mark.parametrize("stamped", [True, False])
-def test_a_list_without_hashes(stamped: bool, listed: str, source: Source, site: Site, dest: Path) -> None:
-    """Length and modification time have to be listed, and both to fit; else a file is fetched."""
+def test_a_list_without_hashes(
+    stamped: bool, listed: str, trusts: bool, source: Source, site: Site, dest: Path
+) -> None:
+    """Length and modification time have to be listed, and both to fit; with `--trust-lastmod` the time is enough."""
     mirror(dest, "set/resources", stamp=stamped)
     left_out: dict[str, object] = {"hash": None} if listed == "length and time" else {"hash": None, "length": None}
     entries = [site.resource(name, **left_out) for name in site.files]
     if listed == "nothing":
         entries = [entry.replace("<lastmod>2026-01-01T00:00:00Z</lastmod>", "") for entry in entries]
     site.publish_list(entries)
-    ran = go(source.base, dest)
-    right = stamped and listed == "length and time"
+    planned = go(source.base, dest, dry_run=True, trust_lastmod=trusts)
+    ran = go(source.base, dest, trust_lastmod=trusts)
+    right = stamped and (listed == "length and time" or (trusts and listed == "time"))
+    assert planned.one.adopted == ran.one.adopted
     assert (ran.status, ran.one.adopted) == (DONE, 41 if right else 0)
     assert (fetched(source) == []) == right
+
+
+def test_names_whose_times_differ_are_not_said_to_be_missing(source: Source, site: Site, dest: Path) -> None:
+    mirror(dest, "")
+    site.publish_list([site.resource(name, hash=None, length=None) for name in site.files])
+    (told,) = [one.message for one in go(source.base, dest, trust_lastmod=True).notices if one.rule == "DST-B5"]
+    assert "with its time where no hash is listed: none is adopted" in told
 
 
 def test_a_resemblance_is_no_mirror(source: Source, site: Site, dest: Path) -> None:

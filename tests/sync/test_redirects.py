@@ -10,6 +10,7 @@ import pytest
 
 from headwater.errors import SourceFault
 from headwater.sync.audit.auditor import audit
+from headwater.sync.copy_status import copy_status
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import open_transport
 from headwater.transport.access import AddressGuard, Level, level_of, proxy_places
@@ -17,6 +18,7 @@ from headwater.transport.fetch import FailureKind, Fetch, TransportOptions
 from headwater.transport.transport import Transport
 from tests.support.copying import DONE, FAILED, IMPATIENT, SOURCE, UNDETERMINED, Ran, check, go, tree
 from tests.support.fake_source import Reply, Site, Source, at, document, ln, redirect, sha, url
+from tests.support.program import run_here
 from tests.support.waiting import START
 
 BODY = b"body 2\n"
@@ -202,6 +204,23 @@ def test_the_first_address_may_redirect(source: Source, other: Source, site: Sit
     other.pages["/.well-known/resourcesync"] = redirect(f"{source.base}/.well-known/resourcesync")
     assert go(other.base, dest).status == DONE
     assert len(tree(dest)) == 5
+
+
+@pytest.mark.parametrize("status", [301, 302])
+@pytest.mark.parametrize("start", ["", "/set/capabilitylist.xml"])
+def test_a_permanent_redirect_of_the_address_is_told_once_and_stays_in_the_status(
+    start: str, status: int, source: Source, other: Source, site: Site, dest: Path
+) -> None:
+    for path in ("/.well-known/resourcesync", "/set/capabilitylist.xml"):
+        other.pages[path] = Reply(status=status, headers={"Location": source.base + path})
+    address = f"{source.base}{start or '/'}" if status == 301 else None
+    for told in ([f"the source has moved to {address}: use this address"] if address else [], []):
+        ran = go(other.base + start, dest)
+        assert (ran.status, copy_status(dest).moved_to) == (DONE, address)
+        notices = [one.message.partition(", ")[0] for one in ran.notices if one.rule == "DST-F10"]
+        assert notices == told
+    assert ("use this address, the old one" in run_here("status", dest).stdout.decode()) == (status == 301)
+    assert (go(source.base + start, dest).status, copy_status(dest).moved_to) == (DONE, None)
 
 
 # addresses

@@ -218,6 +218,46 @@ def test_a_failure_that_was_forgotten_is_found_again_by_the_list(
     assert len(tree(dest)) == 5
 
 
+def test_paths_name_what_failed_and_what_is_held_back(source: Source, site: Site, dest: Path, ask: Asked) -> None:
+    """And `why` says of what was forgotten how it is found again, and that a file stays."""
+
+    def why(path: str) -> str:
+        told = ask("why", dest, path)[1]
+        return str(only(told)["reasons"][0]["message"])
+
+    source.pages["/set/resources/f1.txt"] = Reply(b"later", 503, {"Retry-After": "600"})
+    go(source.base, dest)
+    assert "; not again before 2" in why("f1.txt")
+    assert ask("retry", dest, "f1.txt") == (DONE, {"due": 1})
+    assert ask("forget", dest, dest / "f1.txt")[1]["forgotten"]["failures"] == 1
+    assert why("f1.txt").endswith(", or its failure was forgotten: `headwater sync --baseline` looks again")
+    source.pages["/set/resources/f1.txt"] = Reply(b"body 1\n")
+    assert go(source.base, dest, baseline=True).status == DONE
+    hold_back(source, site, dest)
+    assert ask("forget", dest, "f0.txt", site.uri("f2.txt"))[1]["forgotten"]["released"] == ["f0.txt", "f2.txt"]
+    assert why("f0.txt") == "the source has deleted it; a file lies there, outside the copy"
+    (dest / "f0.txt").unlink()
+    assert why("f0.txt") == "the source has deleted it"
+    assert run(["forget", str(dest), "f0.txt"]) == USAGE
+
+
+def test_the_table_of_copies_says_why_each_ended_so(
+    source: Source, site: Site, dest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go(source.base, dest)
+    fine, failed, away = dest, dest.with_name("failed"), dest.with_name("away")
+    source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
+    assert go(source.base, failed).status == FAILED
+    assert go("http://127.0.0.1:1/", away).status == SOURCE
+    capsys.readouterr()
+    assert run(["status", str(fine), str(failed), str(away)]) == SOURCE
+    _, first, second, third = capsys.readouterr().out.splitlines()
+    assert first.endswith("  nothing failed, nothing is held back")
+    assert second.endswith("  1 resource failed; the last run ended with 4")
+    assert "  the last run ended with 3: " in third
+    assert "Could not connect" in third
+
+
 def test_damage_that_was_forgotten_is_not_taken_for_whole(source: Source, site: Site, dest: Path, ask: Asked) -> None:
     """A file that `--repair` found damaged, and could not fetch, is not believed because its failure is forgotten."""
     go(source.base, dest)

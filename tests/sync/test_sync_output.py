@@ -332,7 +332,8 @@ def test_the_command_is_told_after_changes_and_only_then(
     assert run(arguments) == DONE
     out, err = capfd.readouterr()
     report = json.loads((told.folder / "told0").read_bytes())
-    assert report == json.loads(out)  # and what the command says does not stand in it
+    assert report["untold"] is not None
+    assert report | {"untold": None} == json.loads(out)  # and what the command says does not stand in it
     assert report["sets"][0]["created"] == 5
     assert f"said by the command two words $(touch {told.folder}/bad)" in err
     assert not (told.folder / "bad").exists()  # no shell has read it
@@ -358,6 +359,26 @@ def test_a_command_that_fails_is_told_again(
     assert run(arguments) == DONE
     assert run(arguments) == DONE
     assert told.times == 3
+
+
+def test_json_says_what_came_of_the_command(
+    source: Source, site: Site, dest: Path, told: Told, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without a command nothing waits to be told; after one that failed the object has the exit status of the run."""
+
+    def ran(*more: str) -> tuple[int, int, bool]:
+        capfd.readouterr()
+        status = run(["sync", "--json", *more, source.base, str(dest)])
+        report = json.loads(capfd.readouterr().out)
+        return status, report["exit_status"], report["untold"] is None
+
+    told.ends(3)
+    assert ran() == (DONE, DONE, True)
+    assert ran("--exec", told.command) == (FINDINGS, FINDINGS, False)
+    told.ends(0)
+    assert ran("--exec", told.command) == (DONE, DONE, True)
+    assert told.times == 2
+    assert ran("--exec", told.command) == (DONE, DONE, True)
 
 
 def test_the_status_of_the_run_goes_before_that_of_the_command(

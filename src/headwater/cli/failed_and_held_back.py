@@ -12,6 +12,7 @@ from headwater.errors import Exit, UsageFault
 from headwater.ingest.deletion_guard import DeletionGuard, set_problems
 from headwater.source.configured_source import utc_now
 from headwater.sync import copy_status as remembered
+from headwater.sync.copied_resource import copied_resource
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.copy_status import make_due
 from headwater.sync.sets.selection import pick
@@ -20,21 +21,31 @@ from headwater.sync.state import SetRow, fact, sets
 
 @click.command(name="retry")
 @click.argument("copy", type=COPY)
-@click.argument("uris", metavar="[URI]...", nargs=-1)
+@click.argument("uris", metavar="[PATH|URI]...", nargs=-1)
 @json_option
 def retry(copy: Path, uris: tuple[str, ...], as_json: bool) -> Exit:
-    """Let the next run over COPY retry failed resources: these URIs, or all.
+    """Let the next run over COPY retry failed resources: those of these paths or URIs, or all.
 
     Every run retries what failed, but waits where the source asked for it (Retry-After); `sync --follow` waits longer
     after each failure. This command ends these waits. It transfers nothing itself.
     """
+    wanted = _uris(copy, uris)
     with writable_state(DestinationFolder(copy.absolute())) as database, database.write() as t:
-        due = make_due(t, uris)
+        due = make_due(t, wanted)
         source = fact(t, "url")
     run = f"`headwater sync {printable(source or 'URL')} {printable(str(copy))}`, with the options that you always give"
     words = f"{counted(due, 'failure')} due: {run}, tries again"
     show_result({"due": due}, words if due else "nothing failed: there is nothing to try again", as_json=as_json)
     return Exit.DONE
+
+
+def _uris(copy: Path, asked: tuple[str, ...]) -> list[str]:
+    """The URIs that are meant: a path means what failed, or is held back, there."""
+    found: list[str] = []
+    for one in asked:
+        known = [] if "://" in one else copied_resource(copy, one)
+        found += [of.uri for of in known if {"failed", "held back"} & {why.rule for why in of.reasons}] or [one]
+    return found
 
 
 _SHOWN = 20
@@ -46,7 +57,7 @@ class _DryRun(Exception):
 
 @click.command(name="forget")
 @click.argument("copy", type=COPY)
-@click.argument("uris", metavar="[URI]...", nargs=-1)
+@click.argument("uris", metavar="[PATH|URI]...", nargs=-1)
 @option("--failed", "Forget all failed transfers.")
 @option("--held-back", "Forget all deletions that are held back.")
 @option("--set NAME", "Forget this whole set (repeatable).", name="names", multiple=True)
@@ -61,7 +72,7 @@ def forget(
     dry_run: bool,
     as_json: bool,
 ) -> Exit:
-    """Let COPY forget failures and deletions held back, by URI, or whole sets. It removes no file.
+    """Let COPY forget failures and deletions held back, by path or URI, or whole sets. It removes no file.
 
     Headwater fetches a forgotten failure again when the source next lists or changes it, or at once with `sync
     --baseline`. It no longer updates or deletes a file whose deletion was held back, nor the files of a forgotten set.
@@ -69,8 +80,8 @@ def forget(
     its files, by which `audit --local`, `export` and `restore` work.
     """
     if bool(names) == bool(uris or failed or held_back):
-        raise click.UsageError("name URIs, or --failed, or --held-back, or else --set NAME")
-    done = remembered.Forgotten()
+        raise click.UsageError("name paths or URIs, or --failed, or --held-back, or else --set NAME")
+    done, wanted = remembered.Forgotten(), _uris(copy, uris)
     home, gone = DestinationFolder(copy.absolute()), list[SetRow]()
     with writable_state(home) as database:
         try:
@@ -79,7 +90,7 @@ def forget(
                     gone = pick(sets(t), names, str(copy))
                     done = remembered.forget_sets(t, gone)
                 else:
-                    done = remembered.forget(t, uris, failed=failed, held_back=held_back)
+                    done = remembered.forget(t, wanted, failed=failed, held_back=held_back)
                 if dry_run:
                     raise _DryRun
                 for row in gone:

@@ -25,7 +25,7 @@ from headwater.cli.output import (
     sets_to_show,
     show,
 )
-from headwater.errors import HeadwaterError, StoreFault, UsageFault
+from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
 from headwater.quantities import human_octets, human_seconds
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class RunHook:
         # another run may be at work already, or the disk full: then it is told once more
         with suppress(StoreFault), writable_state(folder) as database, database.write() as t:
             keep_told(t, report.untold)
+        report.untold = None
         return True
 
 
@@ -111,11 +112,12 @@ class RunOutput:
         click.echo(f"{done.action} {printable(done.path)}{more}", err=self.as_json)
 
     def show(self, report: SyncReport) -> None:
-        """Show the result; of a quiet run only when something is wrong."""
+        """Show the result, of a quiet run only when something is wrong; run `--exec`, before JSON that tells of it."""
+        if not self.as_json and (report.exit_status or not self.quiet):
+            _show(report, with_plan=self.verbose)
+        self._run_hook(report)
         if self.as_json:
             json_document(report)
-        elif report.exit_status or not self.quiet:
-            _show(report, with_plan=self.verbose)
 
     def teller(self, progress: ProgressOutput) -> Callable[[SyncReport], None]:
         """What tells of each run of a service that follows."""
@@ -126,6 +128,7 @@ class RunOutput:
         def tell(report: SyncReport) -> None:
             progress.close(report.exit_status)
             if self.as_json:
+                self._run_hook(report)
                 json_line(report)
             else:
                 stores = [store for one in report.sets if one.dataset is not None for store in one.dataset.stores]
@@ -135,13 +138,16 @@ class RunOutput:
                 wrong = _wrong(report)
                 if (wrong and reminders.due(wrong) is not None) or (is_news and not self.quiet):
                     _show(report)
-            self.run_hook(report)
+                self._run_hook(report)
 
         return tell
 
-    def run_hook(self, report: SyncReport) -> bool:
-        """Run the command of `--exec`, if there is one; False when that has failed."""
-        return self.hook is None or report.dry_run or self.hook.tell(report, Path(report.destination))
+    def _run_hook(self, report: SyncReport) -> None:
+        """Run the command of `--exec`, if there is one; the report gets what came of it."""
+        if self.hook is None or report.dry_run:
+            report.untold = None
+        elif not self.hook.tell(report, Path(report.destination)):
+            report.exit_status = report.exit_status or Exit.FINDINGS
 
 
 def _wrong(report: SyncReport) -> str:

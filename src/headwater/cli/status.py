@@ -58,7 +58,7 @@ _MORE = " (--json lists them)"
 def _show_copy(status: CopyStatus, push: PushStatus | None) -> None:
     """What is known of a copy, set by set: of many sets, those of which more is to be said."""
     now, run = status.time, status.last_run
-    show(status, _COPY, source=status.source or "nothing yet")
+    show(status, *_COPY, source=status.source or "nothing yet")
     if run is None:
         click.echo("last run: no run has finished yet")
     else:
@@ -97,7 +97,10 @@ def _verdict(status: CopyStatus) -> str:
     )
 
 
-_COPY = "copy of {source}[ as of {as_of}] in {destination}[, a run is in progress{running}]"
+_COPY = (
+    "copy of {source}[ as of {as_of}] in {destination}[, a run is in progress{running}]",
+    "the source has moved to {moved_to}: use this address, the old one may stop redirecting",
+)
 _LAST_RUN = (
     "last run: {ended_at} ({ago}), exit status {exit_status}[: {fault} (since {fault_since}, runs: {fault_count})]"
 )
@@ -327,7 +330,11 @@ def _copy(place: str, folder: Path, names: tuple[str, ...], max_age: float | Non
     sound = [one.sound_at for one in status.sets]
     last = None if None in sound else min((at for at in sound if at is not None), default=None)
     counts = (f"{status.files:,}", human_octets(status.octets), f"{status.failed:,}", f"{status.held_back:,}")
-    cells = (printable(place), *counts, _ago(last, status.time), _verdict(status))
+    state, run = _verdict(status), status.last_run
+    if run is not None and run.exit_status:
+        ended = f"the last run ended with {run.exit_status}" + (f": {run.fault}" if run.fault else "")
+        state = ended if run.fault and run.exit_status == status.exit_status else f"{state}; {ended}"
+    cells = (printable(place), *counts, _ago(last, status.time), printable(state))
     return _Told(place, report, status.exit_status, cells, lambda: _show_copy(status, push))
 
 

@@ -29,7 +29,7 @@ from headwater.cli.shared_options import (
     with_sparql_user,
 )
 from headwater.cli.stop_signal import StopSignal, hangups_noted
-from headwater.errors import Exit, UsageFault
+from headwater.errors import UsageFault
 
 if TYPE_CHECKING:
     from headwater.sync.run import SyncTask
@@ -173,7 +173,7 @@ _HEADINGS = {
 )
 @option("--mirrors", "Try the listed mirrors before the source.  [default: on]", click.Choice(["on", "off"]))
 @option("--trust-mirrors", "Use mirrors even where no hash or length is listed.")
-@option("--trust-lastmod", "Skip a resource without hash and length if its listed lastmod is the same as before.")
+@option("--trust-lastmod", "Without hash and length, trust lastmod: skip what keeps it, adopt files of that time.")
 @option("--accept-html", "Accept HTML in place of another media type where no hash or length is listed.")
 @option(
     "--patches",
@@ -275,4 +275,4 @@ def command(
         report = synchronise(replace(task, listener=progress, stopped=progress.beat))
         progress.close(report.exit_status)
     output.show(report)
-    return report.exit_status or (Exit.DONE if output.run_hook(report) else Exit.FINDINGS)
+    return report.exit_status

@@ -45,7 +45,7 @@ _KNOWN = (
     " UNION SELECT 1 FROM refusals WHERE set_id = ?1 AND uri = ?2"
 )
 _HELD = "SELECT path, digest, changed_at, newer, doomed_at FROM resources WHERE set_id = ? AND uri = ?"
-_FAILED = "SELECT reason, tries, first_at FROM failures WHERE set_id = ? AND uri = ?"
+_FAILED = "SELECT reason, tries, first_at, wait_until FROM failures WHERE set_id = ? AND uri = ?"
 
 
 def copied_resource(destination: Path, asked: str) -> list[ResourceStatus]:
@@ -79,10 +79,11 @@ def _status(t: Transaction, root: Path, row: SetRow, uri: str) -> ResourceStatus
     if (failed := t.one(_FAILED, (row.id, uri))) is not None and failed[0] == HELD_UPDATE:
         reasons["held back"] = "the source has overwritten it; `headwater sync --max-update` consents to that"
     elif failed is not None:
-        since = f"{from_microseconds(failed[2]):%Y-%m-%d %H:%M:%S} UTC"
+        since, until = (f"{from_microseconds(at or 0):%Y-%m-%d %H:%M:%S} UTC" for at in failed[2:])
         reasons["failed"] = f"its transfer failed: {failed[0]} (tries: {failed[1]:,}, since {since})"
+        reasons["failed"] += f"; not again before {until}" if failed[3] else ""
     if path is None:
-        reasons = reasons or dict([_absent(t, row, uri, is_deleted=changed_at is not None)])
+        reasons = reasons or dict([_absent(t, root, row, uri, is_deleted=changed_at is not None)])
     else:
         found.path = printable_path(path)
         try:
@@ -97,16 +98,18 @@ def _status(t: Transaction, root: Path, row: SetRow, uri: str) -> ResourceStatus
     return found
 
 
-def _absent(t: Transaction, row: SetRow, uri: str, *, is_deleted: bool) -> tuple[str, str]:
+def _absent(t: Transaction, root: Path, row: SetRow, uri: str, *, is_deleted: bool) -> tuple[str, str]:
     """Why a resource is not here of which no transfer failed."""
     choice = from_json(row.scope, Choice) if row.scope else Choice()
-    path = PathConflicts(row, choice, row.base or "", t).path(uri).removeprefix(os.fsencode(row.folder)).lstrip(b"/")
+    whole = PathConflicts(row, choice, row.base or "", t).path(uri)
+    path = whole.removeprefix(os.fsencode(row.folder)).lstrip(b"/")
+    lies = "; a file lies there, outside the copy" if os.path.lexists(os.path.join(os.fsencode(root), whole)) else ""
     if (rule := selection(choice.include, choice.exclude).refusal(path, uri)) is not None or choice.skips(uri):
         return "filtered", rule or f"its host is left out (--skip-host {' '.join(choice.skip_hosts)})"
     if choice.by_links and t.one("SELECT 1 FROM listing WHERE set_id = ? AND uri = ?", (row.id, uri)):
         return "filtered", "it is listed, but the choice by links (--only-described, --prefer-type) leaves it out"
     if is_deleted:
-        return "deleted", "the source has deleted it"
+        return "deleted", "the source has deleted it" + lies
     url = fact(t, "url") or row.offer.identity
     scope = offered_scope(moved_documents(t), (url, fact(t, "final") or url), choice, row.offer)
     if (refusal := scope.refusal(uri)) is not None:
@@ -114,4 +117,5 @@ def _absent(t: Transaction, row: SetRow, uri: str, *, is_deleted: bool) -> tuple
     if choice.by_statements:
         return "filtered", "a filter by type, link, length or time leaves it out, unless no list has it"
     read_to = from_optional(row.position.time if row.position else None)
-    return "not listed", "no list has it " + (f"as of {read_to:%Y-%m-%d %H:%M:%S} UTC" if read_to else "so far")
+    told = "no list has it " + (f"as of {read_to:%Y-%m-%d %H:%M:%S} UTC" if read_to else "so far")
+    return "not listed", f"{told}, or its failure was forgotten: `headwater sync --baseline` looks again{lies}"

@@ -20,6 +20,7 @@ from headwater.sync.copy.destination_folder import DestinationFolder, readable_s
 from headwater.sync.copy.file_tree import printable_path
 from headwater.sync.reports import CopyRecord, LastRun, SetReport, gravest_status, last_run, stated_links
 from headwater.sync.run import utcnow
+from headwater.sync.sets.moved_sets import moved_address
 from headwater.sync.sets.selection import pick
 from headwater.sync.state import (
     AS_OF,
@@ -111,11 +112,13 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 class CopyStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     """The state of a copy, as `headwater status --json` writes it.
 
-    `running`: whether a run is at work, None if unknown. `partial_files`: transfers in progress, or to be resumed.
-    `free_octets`: bytes free on its disk. `is_read_only`: whether that disk is read-only.
+    `moved_to`: where `source` is permanently redirected to. `running`: whether a run is at work, None if unknown.
+    `partial_files`: transfers in progress, or to be resumed. `free_octets`: bytes free on its disk. `is_read_only`:
+    whether that disk is read-only.
     """
 
     source: str | None
+    moved_to: str | None
     destination: str
     as_of: dt.datetime | None
     """The time of a copy of the past."""
@@ -155,10 +158,12 @@ def copy_status(
         rows = pick(rows, wanted, str(root)) if wanted else rows
         told = tuple(_set_status(t, row, moment) for row in rows)
         run, source, as_of = last_run(t), fact(t, "url"), fact(t, AS_OF)
+        moved_to = moved_address(t, source or "")
     partial_count, partial_octets = partial_files(root)
     free, is_read_only = free_octets(root), bool(os.statvfs(root).f_flag & os.ST_RDONLY)
     return CopyStatus(
         source=source,
+        moved_to=moved_to,
         destination=str(root),
         as_of=from_optional(None if as_of is None else int(as_of)),
         time=moment,
@@ -434,6 +439,6 @@ def forget_sets(t: Transaction, gone: Sequence[SetRow]) -> Forgotten:
 def _known(uri: str, count: int) -> int:
     """How many there are. Raises UsageFault where there is none."""
     if not count:
-        what = "the copy remembers no failure and no deletion held back for this URI"
+        what = "the copy remembers no failure and no deletion held back for this path or URI"
         raise UsageFault(what, code="HW-SYN-21", where=uri)
     return count

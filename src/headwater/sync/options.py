@@ -240,7 +240,7 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Ask mirrors also for resources without listed hash and length."""
 
     trust_lastmod: bool = False
-    """Do not ask about a resource with the same `lastmod` and neither listed hash nor length."""
+    """Without listed hash and length: do not ask for what has the same `lastmod`; adopt files of that time."""
 
     accept_html: bool = False
     """Accept HTML where another type is listed without hash and length; otherwise it is a failure."""

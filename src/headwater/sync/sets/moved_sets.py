@@ -27,9 +27,11 @@ from headwater.sync.state import (
     Offer,
     SetRow,
     add_set,
+    fact,
     forget_documents,
     keep_offer,
     keep_position,
+    moved_documents,
     remember_base,
 )
 from headwater.sync.transfer.verification import CopyState, ListedResource, LocalCopy, compare
@@ -380,6 +382,13 @@ def address_at(url: str, where: str) -> str | None:
     if origin(url) == origin(where):
         return None
     return urlunsplit((new.scheme, new.netloc, old.path, old.query, ""))
+
+
+def moved_address(t: Transaction, url: str) -> str | None:
+    """The address in place of a copy's `url`, which is permanently redirected there (DST-F10); None: it is not."""
+    moved, description = moved_documents(t), fact(t, "description") or url
+    there = moved.get(description, url) if origin(description) == origin(url) else url
+    return moved.get(url) or address_at(url, there)
 
 
 def at_offer(row: SetRow, offer: Offer) -> SetRow:

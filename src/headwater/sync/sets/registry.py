@@ -20,7 +20,7 @@ from headwater.sync.lists.documents import Documents, Probe
 from headwater.sync.lists.entries import scope_origins
 from headwater.sync.options import Choice, SyncOptions
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
-from headwater.sync.sets.moved_sets import address_at, check_source, is_move, match, rows_of, to_forget
+from headwater.sync.sets.moved_sets import address_at, check_source, is_move, match, moved_address, rows_of, to_forget
 from headwater.sync.sets.polling import ask_for_offer, place_of
 from headwater.sync.sets.selection import SetNames, names_of, pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import DAY
@@ -103,6 +103,8 @@ class SetRegistry:
 
             self._description = fact(t, "description") if self._is_same else None
             held, asked_at = fact(t, _LISTED), fact(t, self._daily)
+            places = {address_at(self.url, place_of(row.offer) or self.url) for row in self._known}
+            self._moved_to = {moved_address(t, self.url), *places}
         self._listing = from_json(held, RememberedListing) if held else None
         self._asked_at = None if asked_at is None else int(asked_at)
         self.is_daily = self._asked_at is not None and not self.now - DAY < self._asked_at <= self.now
@@ -305,13 +307,18 @@ class SetRegistry:
             with self.database.write() as t:
                 keep_fact(t, self._daily, str(self.now))
         if self._found is None:
+            with self.database.read() as t:
+                address = moved_address(t, self.url)
+            self._tell_moved(None if address in self._moved_to else address)
             return
         with self.database.write() as t:
             now = {row.id: row.offer.identity for row in sets(t)}
             if any(now[row.id] != row.offer.identity for row in self._moving):
                 return
             self._keep_source(t, *self._found)
-        address = address_at(self.url, next((place_of(row.offer) for row in self._moving), None) or self.url)
+        self._tell_moved(address_at(self.url, next((place_of(row.offer) for row in self._moving), None) or self.url))
+
+    def _tell_moved(self, address: str | None) -> None:
         if address is not None:
             told = f"the source has moved to {address}: use this address, the old one may stop redirecting"
             self.documents.warn("DST-F10", told, self.url)

@@ -13,11 +13,11 @@ from headwater.sync.transfer.verification import digests_of
 
 
 def listed_file(
-    tree: FileTree, path: bytes, listed: str | None, length: int | None, lastmod: int | None
+    tree: FileTree, path: bytes, listed: str | None, length: int | None, lastmod: int | None, *, trusts: bool = False
 ) -> tuple[os.stat_result, str] | None:
-    """What is there and its digest, if it is what is listed: by hash; where none is listed, by length and time."""
+    """What is there and its digest, if it is what is listed: by hash, else length and time; `trusts`: or time alone."""
     found, digests = _possible_file(tree, path, listed, length, lastmod), digests_of(listed)
-    if found is None or (not digests and length is None):
+    if found is None or (not digests and length is None and not trusts):
         return None
     algorithm = digests[0].algorithm if digests else "sha-256"
     hexdigest = digest_of_path(tree, path, algorithm)
@@ -52,7 +52,7 @@ _Entry = tuple[str, str | None, int | None, int | None]
 
 
 def fitting_base(
-    t: Transaction, table: str, tree: FileTree, prefix: bytes, default: str
+    t: Transaction, table: str, tree: FileTree, prefix: bytes, default: str, *, trusts: bool = False
 ) -> tuple[str, int, int] | None:
     """The base by which most of the files that lie below `prefix` have names, `default` if no other does better.
 
@@ -72,7 +72,7 @@ def fitting_base(
     for base in sorted(files, key=lambda base: (-len(files[base]), base != default, -len(base))):
         count, covered = len(files[base]), sum(uri.startswith(base) for uri, *_ in entries)
         few = sorted(files[base], key=lambda file: file[0])[:_HASHED]
-        right = sum(listed_file(tree, path, *entry[1:]) is not None for _, path, entry in few)
+        right = sum(listed_file(tree, path, *entry[1:], trusts=trusts) is not None for _, path, entry in few)
         is_enough = count >= _ENOUGH or 2 * count >= len(entries)
         if is_enough and 2 * covered >= len(entries) and 2 * right > len(few):
             return base, count, len(entries)

@@ -168,7 +168,8 @@ class ResourceTransfer:
         """Whether the file in its place is what is listed; then it is recorded."""
         if strongest_of(work.hash) is None and canonical_hash_of(work.extra) is not None:
             return False  # neither length nor time say what it says
-        found = listed_file(self._tree, work.path, work.hash, work.length, work.lastmod)
+        trusts = self._context.options.trust_lastmod
+        found = listed_file(self._tree, work.path, work.hash, work.length, work.lastmod, trusts=trusts)
         if found is None:
             return False
         there, digest = found

@@ -327,13 +327,13 @@ class Applier:
             base = first_base(t, table, self._set.offer.capability_list)
             prefix, found = row.folder.encode() + b"/" if row.folder else b"", None
             if base is not None and self._run.adopt and self._run.tree is not None:  # files that another tool has left
-                found = fitting_base(t, table, self._run.tree, prefix, base)
+                found = fitting_base(t, table, self._run.tree, prefix, base, trusts=self._run.options.trust_lastmod)
             if found is not None:
                 default, told = base, ""
                 base, fits, tried = found
                 if not fits and not prefix and t.one("SELECT 1 FROM resources LIMIT 1") is None:
-                    told = "no file here has the name of a listed resource: none is adopted; if the files are in a"
-                    told += " subfolder, copy into that one"
+                    told = "no file here has the name of a listed resource with its length, and with its time where no"
+                    told += " hash is listed: none is adopted; if the files are in a subfolder, copy into that one"
                 elif fits and base != default:
                     told = f"the names of files of {fits} of {tried} sampled resources fit the base "
                     told += base or "(none: names begin with the host)"
@@ -481,7 +481,7 @@ class Applier:
         self._set.warn("DST-B4", told, self._set.row.name)
 
     def _show_plan(self, deletions: int, held_updates: list[PlannedAction], *, allowed: bool) -> None:
-        report, tree = self._set.report, self._run.tree
+        report, tree, trusts = self._set.report, self._run.tree, self._run.options.trust_lastmod
         report.deleted = deletions if allowed else 0
         report.held_back = len(held_updates) + (0 if allowed else deletions)
         report.plan += held_updates
@@ -494,7 +494,7 @@ class Applier:
                 action = "create" if held is None else "update"
                 report.created += held is None
                 report.updated += held is not None
-                if held is None and tree and self._run.adopt and listed_file(tree, path, *listed) is not None:
+                if held is None and tree and self._run.adopt and listed_file(tree, path, *listed, trusts=trusts):
                     report.adopted += 1
                     action = "adopt"
                     t.run("DELETE FROM temp.work WHERE n = ?", (n,))  # no package is asked for it
