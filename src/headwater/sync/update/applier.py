@@ -155,8 +155,9 @@ class Applier:
             if not held_back_count(t, self._set.row.id):
                 t.run("DELETE FROM facts WHERE name = ?", (AWAITS_CONSENT.format(self._set.row.id),))
             trusts = context.options.trust_lastmod
-            is_any = context.options.max_update is not None
-            brought = int(t.value(_BROUGHT, (self._set.row.id, self._measure(t), NEVER if is_any else 0)))
+            brought = None
+            if context.options.max_update is not None:  # counted before the plan confirms what is held
+                brought = int(t.value(_BROUGHT, (self._set.row.id, self._measure(t), NEVER)))
             step(t, Difference(self._set.row, paths, report, context.tree, objection, trusts))
             if retry_queue and t.one(_LEFT, (self._set.row.id,)) is not None:
                 self._add_what_is_left(t, paths)
@@ -377,11 +378,11 @@ class Applier:
             self._held_before, awaits = min(self._held_before, int(awaits)), None
         return not awaits and not needs_consent(count, self._held_before)
 
-    def _hold_updates(self, t: Transaction, done: int) -> list[PlannedAction]:
+    def _hold_updates(self, t: Transaction, done: int | None) -> list[PlannedAction]:
         """Take updates that overwrite more of the copy than may be out of the plan; of a dry run they are the result.
 
         Where the user names no share, those that leave nothing of a file, or wait already, count. Each run plans them
-        anew, as failures. `done`: of those before this plan, which confirms others.
+        anew, as failures. `done`: how many were updated before this plan, where the user names a share.
         """
         number, options = self._set.row.id, self._run.options
         name, waits = AWAITS_UPDATE_CONSENT.format(number), held_updates_count(t, number) > 0
@@ -392,6 +393,7 @@ class Applier:
         planned = int(t.value(f"SELECT count(*) {which}"))
         if not planned:
             return []
+        done = int(t.value(_BROUGHT, (number, self._measure(t), 0))) if done is None else done
         if self._may(t, name, planned + done, options.max_update, waits=waits):
             return []
         if is_any or needs_consent(planned + done, self._held_before):
