@@ -31,7 +31,7 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 4_296,
-    "cli": 6_447,
+    "cli": 6_450,
     "datasets": 392,
     "files": 1_335,
     "http": 4_937,
@@ -40,10 +40,10 @@ LINES = {
     "packages": 1_171,
     "patches": 434,
     "processes": 296,
-    "publish": 5_582,
-    "rdf": 2_135,
+    "publish": 5_594,
+    "rdf": 2_142,
     "simulate": 808,
-    "source": 5_360,
+    "source": 5_369,
     "spec": 3_631,
     "storage": 1_927,
     "sync": 16_398,

@@ -142,14 +142,25 @@ def test_check_tells_each_line_and_its_status_is_1(files: Path) -> None:
     assert b"1 statement, 1 problem" in done.stdout
     found = json.loads(run_here("rdf", "check", "--json", files / "both.nqud").stdout)
     assert (found["statements"], found["problems"]) == (5, 0)
-    assert [one["rule"] for one in found["findings"]] == ["NQUD-A6", "NQUD-A4", "NQUD-A4"]
+    assert [one["rule"] for one in found["findings"]] == ["NQUD-02", "NQUD-A6", "NQUD-A4", "NQUD-A4"]
     (files / "bad.nq").write_bytes(A + b"nonsense\n" + B + b"<x> <y> <z> .\n" + b'<http://a/> <http://b/> "\xff" .\n')
     found = json.loads(run_here("rdf", "check", "--json", files / "bad.nq").stdout)
     assert [one["line"] for one in found["findings"]] == [2, 4, 5]
     assert found["statements"] == 2
     assert run_here("rdf", "check", files / "old.nq").returncode == 0
+    (files / "bad.ttl").write_bytes(A + b"nonsense\n" + B)
+    assert b"nothing after this problem was checked" in run_here("rdf", "check", files / "bad.ttl").stdout
+    context = run_here("rdf", "check", "--patch", "-", octets=b"@@ 1 @@\n " + A + b"+" + B + b"# 1\n\n")
+    assert (context.returncode, b"[NQUD-02] 2 lines begin with neither + nor -" in context.stdout) == (0, True)
     patch = run_here("rdf", "check", "--patch", "-", octets=b"+" + A)
     assert (patch.returncode, patch.stdout) == (0, b"1 statement, 0 problems\n")
+
+
+def test_a_difference_is_not_offered_with_canonical_labels(files: Path) -> None:
+    done = run_here("rdf", "diff", "--blank-nodes", "canonical", files / "old.nq", files / "node.nq")
+    assert (done.returncode, b"'refuse', 'iris', 'keep'" in done.stderr) == (2, True)
+    refused = run_here("rdf", "diff", files / "old.nq", files / "node.nq")
+    assert b"--blank-nodes iris --genid https://HOST/.well-known/genid/" in refused.stderr
 
 
 def test_a_summary_needs_a_file_for_the_result(files: Path) -> None:

@@ -101,6 +101,14 @@ def test_an_update_that_is_not_done(
     one.close()
 
 
+def test_an_endpoint_that_answers_in_xml_alone_is_told_as_one(server: SparqlServer) -> None:
+    server.fault = lambda kind, text: (200, "application/sparql-results+xml", b"<sparql/>")
+    one = client(server)
+    with failing("HW-SPQ-04", match="the endpoint cannot answer SELECT in TSV: .*sparql-results.xml"):
+        one.value("SELECT ?s WHERE { ?s ?p ?o }")
+    one.close()
+
+
 def test_a_fault_that_passes_is_waited_for(server: SparqlServer) -> None:
     answers: list[tuple[int, str, bytes] | None] = [(503, "text/plain", b""), (503, "text/plain", b""), None]
     server.fault = lambda kind, text: answers.pop(0)

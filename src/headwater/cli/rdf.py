@@ -79,12 +79,13 @@ reads_rdf = options(
 
 
 def names_blank_nodes(default: str) -> Callable[[Command], Command]:
-    """Give a command the options that say what becomes of blank nodes."""
+    """Give a command the options that say what becomes of blank nodes; a patch is not made of canonical labels."""
+    labelled, words = (["canonical"], " by RDFC-1.0 or") if default == "canonical" else ([], "")
     return options(
         option(
             "--blank-nodes",
-            "Refuse blank nodes, make them IRIs (with --genid), or label them by RDFC-1.0 or as they are.",
-            click.Choice(["refuse", "iris", "canonical", "keep"]),
+            f"Refuse blank nodes, make them IRIs (with --genid), or label them{words} as they are.",
+            click.Choice(["refuse", "iris", *labelled, "keep"]),
             default=default,
             show_default=True,
         ),
@@ -420,7 +421,8 @@ def apply(dataset: str, patches: Sequence[str], output: str, as_json: bool, leni
 @lenient_option
 @json_option
 def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
-    """Write the patch that undoes PATCH, if each of its lines had an effect."""
+    """Write the patch that undoes PATCH, if each of its lines had an effect. To undo several patches, compose their
+    inverses in reverse order."""
     with result_for(output, as_json=as_json) as scratch:
         (path,) = local_files([patch], scratch)
         with (scratch / "result").open("xb") as file:
@@ -434,7 +436,8 @@ def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
 @lenient_option
 @json_option
 def compose(patches: Sequence[str], output: str, lenient: bool, as_json: bool) -> Exit:
-    """Write one patch with the effect of all PATCHes in this order."""
+    """Write one patch with the effect of all PATCHes in this order. To undo several patches, compose their inverses in
+    reverse order."""
     with result_for(output, as_json=as_json) as scratch, (scratch / "result").open("xb") as file:
         found = write_composed(local_files(patches, scratch), file, scratch=scratch, strict=not lenient)
     return _tell_patch(found, as_json=as_json)

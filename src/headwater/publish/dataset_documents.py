@@ -39,10 +39,36 @@ _UNFIT = re.compile(r'[\x00-\x20<>"{}|^`\\]')
 _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def description(site: Site, settings: SetSettings, state: DatasetState, at: dt.datetime) -> dict[str, Any]:
-    """The description of a dataset that changed last at this time, as JSON-LD."""
+def description(
+    site: Site, settings: SetSettings, state: DatasetState, at: dt.datetime, forms: list[str]
+) -> dict[str, Any]:
+    """The description of a dataset that changed last at this time and has these other syntaxes, as JSON-LD."""
     name, counts = settings.name, state.counts
     about, dataset = site.url(description_name(name)), site.url(dataset_name(name))
+    digest = {"@value": state.sha256, "@type": "xsd:hexBinary"}
+    algorithm = {"@id": "spdx:checksumAlgorithm_sha256"}
+    checksum = {"@type": "spdx:Checksum", "spdx:algorithm": algorithm, "spdx:checksumValue": digest}
+    patches = "Patches from each state to the next, by a ResourceSync Change List"
+    resourcesync = {"@id": "http://www.openarchives.org/rs/1.1/resourcesync"}
+    others = [(one, kind) for one, kind in DATASET_FORMS["dataset"] if f"{name}/{one}" in forms]
+    dump: dict[str, Any] = {"dcat:byteSize": state.octets, "spdx:checksum": checksum}
+    distributions = [
+        {
+            "@id": f"{about}#{part}",
+            "@type": "dcat:Distribution",
+            "dcterms:title": _text(title or f"All statements, as {kind}", "en"),
+            **({"dcterms:license": {"@id": settings.licence}} if settings.licence else {}),
+            **({} if title else {"dcat:downloadURL": {"@id": site.url(file)}}),
+            "dcat:accessURL": {"@id": site.url(file)},
+            "dcat:mediaType": {"@id": f"{_MEDIA_TYPES}{kind}"},
+            **more,
+        }
+        for part, title, file, kind, more in (
+            ("dump", "", dataset_name(name), DATASET_TYPE, dump),
+            *((one, "", f"{name}/{one}", kind, {}) for one, kind in others),
+            ("patches", patches, change_list_name(name), N_QUADS_DIFF, {"dcterms:conformsTo": resourcesync}),
+        )
+    ]
     told: dict[str, Any] = {
         "dcterms:title": _text(settings.title or name, settings.language),
         "dcterms:description": settings.description and _text(settings.description, settings.language),
@@ -67,9 +93,9 @@ def description(site: Site, settings: SetSettings, state: DatasetState, at: dt.d
             {"sd:name": {"@id": iri}, "sd:graph": {"@type": ["sd:Graph", "void:Dataset"], "void:triples": count}}
             for iri, count in _largest(counts.graphs)
         ],
-        "dcat:distribution": [{"@id": f"{about}#dump"}, {"@id": f"{about}#patches"}],
+        "dcat:distribution": [{"@id": one["@id"]} for one in distributions],
     }
-    digest = {"@value": state.sha256, "@type": "xsd:hexBinary"}
+    agents = dict.fromkeys([*settings.creator, settings.publisher or ""])
     return {
         "@context": _PREFIXES,
         "@graph": [
@@ -79,26 +105,8 @@ def description(site: Site, settings: SetSettings, state: DatasetState, at: dt.d
                 "@type": ["void:Dataset", "dcat:Dataset", "sd:Dataset"],
                 **{key: value for key, value in told.items() if value not in (None, [])},
             },
-            {
-                "@id": f"{about}#dump",
-                "@type": "dcat:Distribution",
-                "dcat:downloadURL": {"@id": dataset},
-                "dcat:accessURL": {"@id": dataset},
-                "dcat:mediaType": {"@id": f"{_MEDIA_TYPES}{DATASET_TYPE}"},
-                "dcat:byteSize": state.octets,
-                "spdx:checksum": {
-                    "spdx:algorithm": {"@id": "spdx:checksumAlgorithm_sha256"},
-                    "spdx:checksumValue": digest,
-                },
-            },
-            {
-                "@id": f"{about}#patches",
-                "@type": "dcat:Distribution",
-                "dcterms:title": _text("Patches from each state to the next, by a ResourceSync Change List", "en"),
-                "dcat:accessURL": {"@id": site.url(change_list_name(name))},
-                "dcat:mediaType": {"@id": f"{_MEDIA_TYPES}{N_QUADS_DIFF}"},
-                "dcterms:conformsTo": {"@id": "http://www.openarchives.org/rs/1.1/resourcesync"},
-            },
+            *distributions,
+            *({"@id": one, "@type": "foaf:Agent"} for one in agents if is_url(one)),
         ],
     }
 
@@ -179,11 +187,15 @@ def publish_dataset(job: PublicationJob, folder_of_state: Path) -> tuple[tuple[s
     changes = job.context.catalog.changes(job.name, state.seq - 1, 1)
     lastmod, name = changes[0].metadata.lastmod if changes else None, dataset_name(job.name)
     forms = list(_publish_forms(job, folder, state))
+    for file, _kind in DATASET_FORMS["dataset"][1:]:
+        if (old := f"{job.name}/{file}") not in forms and job.context.store.mark(old) is not None:
+            job.context.may_write()
+            job.context.store.delete(old)  # it is of a state that is over
     if not _is_current(job, name, state.seq):
         mark = DocumentMark(generation=writer.generation, latest=job.now, seq=state.seq, changed=lastmod)
         writer.blocks(name, blocks_of(folder.dataset_of(state)), mark.encode, _DATASET)
     at = job.snapshot.state.last_at if state.seq == job.snapshot.state.last_seq else None
-    told = description(job.context.site, job.settings, state, changes[0].at if changes else at or job.now)
+    told = description(job.context.site, job.settings, state, changes[0].at if changes else at or job.now, forms)
     mark = DocumentMark(generation=writer.generation, latest=job.now, seq=state.seq)
     for (file, kind), text in zip(DATASET_FORMS["description"], (turtle(told), _as_json(told)), strict=True):
         about = f"{job.name}/{file}"

@@ -57,6 +57,8 @@ def check_dataset(one: RdfInput) -> RdfFindings:
             blanks += has_blanks(block)
     except BadRdf as error:
         notes.fault(error)
+        if not one.syntax.is_lines:
+            notes.note(error.code, "nothing after this problem was checked", None, fails=False)
     if not notes.statements and not notes.problems:
         what = "there is no statement: the file is empty, or JSON-LD without a context"
         notes.note("HW-DAT-04", what, None, fails=False)
@@ -91,11 +93,16 @@ def check_patch(path: Path, where: str, *, scratch: Path) -> RdfFindings:
                 notes.statements += 1
                 if blanks is None and has_blanks(statement):
                     blanks = number
+            file.seek(0)
+            lines = (line for block in line_blocks(octets(file, where), where) for line in block.splitlines())
+            passed = sum(line[:1] not in b"+-#" for line in lines)
     except BadRdf as error:
         notes.fault(error)
         return notes
     if not notes.statements and not notes.problems:
         notes.note("NQUD-02", "no line begins with + or -: the patch changes nothing", None, fails=False)
+    elif passed:
+        notes.note("NQUD-02", f"{passed:,} lines begin with neither + nor -, and are passed over", None, fails=False)
     if blanks is not None:
         notes.note(
             "NQUD-A6", "there are blank nodes: labels mean the same nodes only by agreement", blanks, fails=False

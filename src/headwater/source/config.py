@@ -203,6 +203,11 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             wrong = () if is_its else [one for one in keys.split() if getattr(self, one) != _DEFAULTS[one]]
             if wrong:
                 raise fault(f"{wrong[0]} {why}")
+        if self.lenient and self.dataset:
+            from headwater.rdf.syntaxes import NAMES, syntax_of  # takes the RDF library along
+
+            if (syntax := NAMES.get(self.syntax or "") or syntax_of(None, self.dataset)) and not syntax.is_lines:
+                raise BadDatasetConfig(f"lenient goes with N-Quads and N-Triples only, not with {syntax.title}")
         if self.base_iri is not None and not _BASE.fullmatch(self.base_iri):
             what = "base_iri is an absolute IRI without a fragment, such as https://example.org/people/"
             raise BadDatasetConfig(what)

@@ -48,6 +48,7 @@ from headwater.errors import SourceFault, UsageFault
 from headwater.ingest import dataset_inputs as inputs
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.progress import Notice
+from headwater.publish import dataset_documents
 from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.rdf import BadRdf
@@ -223,7 +224,8 @@ class PublishedDataset(Intake):
         if (origin := self._input.origin) is not None:
             read.append(origin_row(origin))
         if self._left_out > new.quads:  # it is something else than RDF, or almost nothing of it is
-            raise self._bad_lines[0]
+            first, said = self._bad_lines[0], f"{self._left_out:,} bad lines, {new.quads:,} good statements"
+            raise BadRdf(f"{said}: not published although lenient; the first: {first.what}", where=first.where)
         if self._left_out:
             lines = "; ".join(f"{one.where}: {one.what}" for one in self._bad_lines)
             text = f"{self.name}: {self._left_out:,} bad statements are left out: {lines}"
@@ -239,6 +241,8 @@ class PublishedDataset(Intake):
             raise SourceFault("there is no statement", where=self._input.where, code="HW-DAT-04")
         patch = self._take(before, new, read)
         text = f"statements added {patch.added:,}, removed {patch.removed:,}; now {new.quads:,}"
+        if new.octets > dataset_documents.FORMS_OCTETS >= (before.octets if before else 0):
+            text += f"; {new.octets / (1 << 20):.1f} MiB, offered as N-Quads only"
         self._context.listener(Notice("HW-DAT-11", f"{self.name}: {text}"))
         is_first = before is None
         return ScanResult(opened=is_first, created=int(is_first), updated=int(not is_first), read=1, octets=new.octets)

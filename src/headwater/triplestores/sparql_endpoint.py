@@ -110,7 +110,7 @@ class SparqlEndpoint:
     def _rows(self, answer: Fetched, chunks: Iterable[bytes]) -> Iterator[Row]:
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != _TSV:
-            said = f"the answer is of the type {kind[:80] or 'nothing'!r}, asked for is {_TSV}"
+            said = f"the endpoint cannot answer SELECT in TSV: it answers {_TSV} with {kind[:80] or 'no type'!r}"
             raise StoreFault(said, code="HW-SPQ-04", where=self._query)
         try:
             yield from rows(chunks)

@@ -22,6 +22,7 @@ from headwater.datasets.dataset_folder import BrokenSeries, DatasetFolder, Input
 from headwater.datasets.rows import DatasetState, patches_from, read_dataset
 from headwater.errors import SourceFault, UsageFault
 from headwater.ingest import dataset_inputs as inputs
+from headwater.publish import dataset_documents
 from headwater.publish.notifications import change_payload
 from headwater.rdf import BadRdf, BlankNodesRefused, canonical
 from headwater.rdf.syntaxes import SYNTAXES, RdfInput
@@ -141,6 +142,7 @@ def test_tim_10_the_description_says_what_is_configured(tmp_path: Path) -> None:
         "identifier": "doi:10.1/2",
         "endpoint": "https://data.example/sparql",
         "language": "de",
+        "licence": "https://licence.example/",
     }
     rounds = Rounds(tmp_path, file_set(path, **options))  # type: ignore[arg-type]
     rounds.run()
@@ -151,14 +153,20 @@ def test_tim_10_the_description_says_what_is_configured(tmp_path: Path) -> None:
     assert rdflib.compare.isomorphic(graph, other)
     query = """PREFIX dcat: <http://www.w3.org/ns/dcat#> PREFIX dcterms: <http://purl.org/dc/terms/>
         PREFIX foaf: <http://xmlns.com/foaf/0.1/> PREFIX sd: <http://www.w3.org/ns/sparql-service-description#>
-        PREFIX void: <http://rdfs.org/ns/void#>
+        PREFIX void: <http://rdfs.org/ns/void#> PREFIX spdx: <http://spdx.org/rdf/terms#>
         SELECT ?title ?text ?person ?publisher ?id ?endpoint ?graph ?list {
           ?d a sd:Dataset ; dcterms:title ?title ; dcterms:description ?text ; dcterms:publisher ?publisher ;
+             dcterms:license ?licence ;
              dcterms:creator <https://orcid.example/1>, [ a foaf:Agent ; foaf:name ?person ] ;
              dcterms:identifier ?id ; void:sparqlEndpoint ?endpoint ;
              sd:namedGraph [ sd:name ?graph ; sd:graph [ a sd:Graph ] ] ;
-             dcat:distribution [ dcat:accessURL ?list ; dcat:mediaType
-               <https://www.iana.org/assignments/media-types/application/vnd.timbuctoo-rdf.nquads_unified_diff> ] . }"""
+             dcat:distribution [ dcterms:title [] ; dcterms:license ?licence ; dcat:downloadURL ?trig ;
+               dcat:mediaType <https://www.iana.org/assignments/media-types/application/trig> ] ;
+             dcat:distribution [ spdx:checksum [ a spdx:Checksum ] ] ;
+             dcat:distribution [ dcterms:license ?licence ; dcat:accessURL ?list ; dcat:mediaType
+               <https://www.iana.org/assignments/media-types/application/vnd.timbuctoo-rdf.nquads_unified_diff> ] .
+          <https://orcid.example/1> a foaf:Agent . ?publisher a foaf:Agent .
+          FILTER(STRENDS(STR(?trig), "/d/dataset.trig")) }"""
     (row,) = graph.query(query)
     assert isinstance(row, rdflib.query.ResultRow)
     told = (options["description"], "Jane <Doe>", options["publisher"], options["identifier"], options["endpoint"])
@@ -199,8 +207,27 @@ def test_bad_lines_are_left_out_where_that_is_asked_for(
 @pytest.mark.parametrize("text", ["a,b\n1,2\n", triples(1) + "x\n" * 2], ids=["no RDF at all", "hardly any"])
 def test_a_file_that_is_hardly_rdf_is_refused_also_where_bad_lines_are_left_out(tmp_path: Path, text: str) -> None:
     rounds = Rounds(tmp_path, file_set(put(tmp_path / "d.nt", text), lenient=True, may_be_empty=True))
-    with failing("HW-RDF-01"):
+    with failing(
+        "HW-RDF-01", match="2 bad lines, . good statements: not published although lenient; the first: line ."
+    ):
         rounds.run()
+
+
+def test_a_notice_says_when_a_dataset_becomes_too_large_for_other_syntaxes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset_documents, "FORMS_OCTETS", 200)
+    path = put(tmp_path / "d.nt", triples(1))
+    rounds = Rounds(tmp_path, file_set(path))
+    rounds.run()
+    assert not any("N-Quads only" in one.message for one in rounds.notices)
+    assert b"description.ttl#dataset.ttl>" in rounds.document("d/description.ttl")
+    for count in (20, 30):
+        put(path, triples(*range(count)))
+        rounds.run()
+        assert sum("offered as N-Quads only" in one.message for one in rounds.notices) == 1
+        assert b"dataset.ttl>" not in rounds.document("d/description.ttl")
+        assert not [*rounds.state.glob("documents/d/dataset.[tj]*")]
 
 
 def test_blank_nodes_are_refused_beside_bad_lines(tmp_path: Path) -> None:
@@ -632,6 +659,8 @@ def test_the_position_of_a_store_that_a_sync_keeps_is_none_of_its_dataset(tmp_pa
         ({}, "one of dataset, sparql and oxigraph"),
         ({"dataset": "d.nq", "sparql": "http://h.example/query"}, "one of dataset, sparql and oxigraph"),
         ({"sparql": "http://h.example/query", "syntax": "turtle"}, "syntax belongs to dataset"),
+        ({"dataset": "d.ttl.gz", "lenient": True}, "N-Quads and N-Triples only, not with Turtle"),
+        ({"dataset": "d.nq", "syntax": "jsonld", "lenient": True}, "not with JSON-LD"),
         ({"dataset": "d.nq", "sparql_authorization_env": "X"}, "belongs to sparql"),
         ({"sparql": "http://h.example/query", "base_iri": "http://b.example/"}, "belongs to dataset"),
         ({"dataset": "d.nq", "base_iri": "people/"}, "an absolute IRI"),

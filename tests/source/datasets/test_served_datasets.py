@@ -192,6 +192,7 @@ def test_a_large_dataset_is_n_quads_alone(tmp_path: Path, monkeypatch: pytest.Mo
         put(path, triples(*range(20)))
         shows(running, triples(*range(20)))
         assert running.get("/d/dataset", accept="text/turtle").status == 406
+        assert {running.get(f"/d/dataset.{one}").status for one in ("ttl", "jsonld")} == {404}
         assert "/d/dataset.ttl" not in running.get("/d/dataset.nq").headers["link"]
 
 
