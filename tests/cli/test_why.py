@@ -244,7 +244,11 @@ def test_several_sets_are_told_apart(folder: Folder) -> None:
     assert {one["set"]: kinds(one) for one in told["sets"]} == {"text": ["excluded"], "all": []}
     assert [one["set"] for one in json.loads(headwater("why", folder.config, "x.txt", "--json"))["sets"]] == ["far"]
     nothing = headwater("why", folder.config, "http://elsewhere.example/a", status=Exit.FINDINGS)
-    assert "no set has it" in nothing
+    assert f"no set has it, and it is in no set's folder: {folder.files}" in nothing
+    assert why(folder.config, "all/a.pdf")["set"] == "all"
+    (folder.files / "dangling").symlink_to("nothing")
+    told = json.loads(headwater("why", folder.config, folder.files / "dangling", "--json", status=Exit.FINDINGS))
+    assert "dangling is a link whose target is missing" in json.dumps(told)
     assert json.loads(headwater("why", folder.config, "nowhere", "--json", status=Exit.FINDINGS))["sets"] == []
 
 

@@ -43,5 +43,7 @@ def command(place: str, asked: str, as_json: bool) -> Exit:
             for uri in getattr(one, f"{kind}s"):
                 show(None, "  {kind}: {uri}", kind=kind, uri=uri)
     if not found:
-        click.echo(f"{printable(asked)}: no set has it, and no folder of a set could hold it")
+        folders = [] if copy is not None or where.config is None else [one.files for one in where.config.sets]
+        looked = f": {printable(', '.join(filter(None, folders)))}" if any(folders) else ""
+        click.echo(f"{printable(asked)}: no set has it, and it is in no set's folder{looked}")
     return Exit.DONE if is_found else Exit.FINDINGS

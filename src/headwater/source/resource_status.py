@@ -80,7 +80,9 @@ def _places(names: list[str], roots: dict[str, bytes], asked: str) -> list[tuple
     both = ((name, form(root)) for name, root in roots.items() for form in (os.path.abspath, os.path.realpath))
     forms = [(name, os.path.join(root, b"")) for name, root in both]
     inside = [(name, quote(path[len(form) :])) for name, form in forms if path.startswith(form)]
-    return inside or [(name, relative) for name in names if not os.path.isabs(asked)]
+    inside = inside or [(name, relative) for name in names if not os.path.isabs(asked)]
+    spelled = [(one, relative.removeprefix(f"{one}/")) for one in names if relative.startswith(f"{one}/")]
+    return inside + spelled if len(names) > 1 else inside
 
 
 def _add_record(
@@ -180,4 +182,6 @@ def _left_out(folder: Folder, relative: bytes) -> Notice:
         return Notice("HW-ING-15", "it is in the state or output of a Headwater command")
     parts = (part for part in [*reversed([*above(relative)]), relative])
     gone = next((one for one in parts if not os.path.lexists(os.path.join(folder.root, one))), None)
-    return Notice("missing" if gone else "unknown", f"{os.fsdecode(gone or relative)} is {'not ' if gone else ''}there")
+    is_dangling = not gone and not os.path.exists(os.path.join(folder.root, relative))
+    state = "not there" if gone else "a link whose target is missing" if is_dangling else "there"
+    return Notice("missing" if gone else "unknown", f"{os.fsdecode(gone or relative)} is {state}")
