@@ -138,6 +138,17 @@ def test_each_run_does_what_is_new_in_any_set(made: Configured, capsys: pytest.C
     assert made.tree("reports").resources() == files(made.base / "reports")
 
 
+def test_a_set_that_has_left_the_configuration_is_told_of(made: Configured, capsys: pytest.CaptureFixture[str]) -> None:
+    said = (
+        "not in the configuration, and still public: reports. To remove: `headwater catalog drop CONFIG --set reports`"
+    )
+    for told in (False, True):
+        made.write(DATA if told else REPORTS + DATA)
+        for command in (["publish"], ["status"]):
+            assert run([*command, str(made.file)]) == 0
+            assert (said in capsys.readouterr().out) is told
+
+
 def test_a_set_that_has_left_the_configuration_is_dropped_from_its_tree(made: Configured) -> None:
     assert run(["publish", str(made.file), "--quiet"]) == 0
     made.write(DATA)

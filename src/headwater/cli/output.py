@@ -40,6 +40,8 @@ JSON_BEGUN = "headwater.json begun"
 
 json_option = option("--json", "Write the result as JSON to standard output.", name="as_json")
 
+NOT_CONFIGURED = "not in the configuration, and still public: {}. To remove: `headwater catalog drop CONFIG --set {}`"
+
 
 def printable(text: str) -> str:
     """`text` with control, direction and surrogate characters as visible escapes (`\\x1b`)."""

@@ -21,7 +21,17 @@ import click
 import msgspec
 
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.cli.output import counted, json_document, json_line, json_option, lines_of, listening, show_some, some_of
+from headwater.cli.output import (
+    NOT_CONFIGURED,
+    counted,
+    json_document,
+    json_line,
+    json_option,
+    lines_of,
+    listening,
+    show_some,
+    some_of,
+)
 from headwater.cli.serve_options import configured, converted, sets_of
 from headwater.cli.server_log import open_log
 from headwater.cli.shared_options import (
@@ -185,6 +195,7 @@ def _publish(config: SourceConfig, as_json: bool, *, whole: bool, quiet: bool) -
         if status is not Exit.DONE:
             listener.close(status)
         counts = [source.catalog.state(one.name).count for one in worked]
+        known = {one.name for one in source.catalog.sets()}
         where = source.site.url(".well-known/resourcesync")
         dumped = [one.name for one in source.site.sets if one.dump or one.change_dump or one.archive]
         statuses = {one.name: one for one in set_statuses(source.catalog, utc_now(), dumped)} if dumped else {}
@@ -223,6 +234,8 @@ def _publish(config: SourceConfig, as_json: bool, *, whole: bool, quiet: bool) -
                 click.echo(f"  not offered any more, since not asked for: {', '.join(withdrawn[one.name])}")
         if source.web_server_files:
             click.echo(f"for web servers: {', '.join(map(str, source.web_server_files))}")
+        if config.configuration is not None and (left := sorted(known.difference(one.name for one in config.sets))):
+            click.echo(NOT_CONFIGURED.format(some_of(left), left[0]))
         if pushed := len(config.sets) - len(worked):
             click.echo(
                 f"{counted(pushed, 'set')} left to `publish --watch` and `serve`, which follow what is announced, and"

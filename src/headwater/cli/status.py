@@ -17,6 +17,7 @@ from msgspec.structs import asdict, astuple
 from headwater.catalog.interface import Catalog, ahead_seconds
 from headwater.cli.catalog_argument import CatalogArgument, existing
 from headwater.cli.output import (
+    NOT_CONFIGURED,
     STANDARD,
     counted,
     json_document,
@@ -409,6 +410,8 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
         # nobody looks after sets that have left the configuration: they stay as they were
         if kept := [one for one in found if where.sets is None or one.set in where.sets]:
             report[key] = kept
+    if where.sets is not None and (left := {one.name for one in catalog.sets()}.difference(where.sets)):
+        report["not_configured"] = sorted(left)
     sent = () if where.file is None else last_packages(where.file.parent, 100)
     packages = [one for one in sent if not names or one["set"] in names]
     more = {"packages": packages, "no_room": where.full}
@@ -432,6 +435,8 @@ def _show(report: dict[str, Any]) -> None:
         show_some(lines, _EXAMPLES, rest=_MORE)
     if any("allow-deletions" in one.reason for one in report.get("held_back", ())):
         click.echo(f"to withdraw the files, once: `headwater allow-deletions {shlex.quote(report['catalog'])}`")
+    if left := report.get("not_configured"):
+        click.echo(NOT_CONFIGURED.format(printable(some_of(left, _EXAMPLES)), left[0]))
     if waiting := report["waiting"]:
         click.echo(f"waiting for first records: {printable(some_of(waiting, _EXAMPLES))}")
     if pairs := report["unpaired"]:
