@@ -104,6 +104,7 @@ tests:
       - {series: 'headwater_copy_sound_timestamp_seconds{copy="/c", set="s"}', values: '60x1800'}
       - {series: 'headwater_copy_sound_timestamp_seconds{copy="/c", set="never"}', values: '0x1800'}
       - {series: 'headwater_copy_status_timestamp_seconds{copy="/c"}', values: '0+60x1800'}
+      - {series: 'headwater_notify_failures{hub="https://hub.example"}', values: '1x60'}
     alert_rule_test:
       - {eval_time: 15m, alertname: HeadwaterPublicationOld, exp_alerts: []}
       - eval_time: 17m
@@ -111,6 +112,13 @@ tests:
         exp_alerts:
           - exp_labels: {severity: critical, set: s}
             exp_annotations: {summary: "s was not looked at for 16m 0s: does its publisher run?"}
+      - {eval_time: 9m, alertname: HeadwaterHubDown, exp_alerts: []}
+      - eval_time: 11m
+        alertname: HeadwaterHubDown
+        exp_alerts:
+          - exp_labels: {severity: critical, hub: "https://hub.example"}
+            exp_annotations:
+              summary: "The hub https://hub.example has not accepted notifications for ten minutes."
       - {eval_time: 24h, alertname: HeadwaterCopyOld, exp_alerts: []}
       - eval_time: 25h1m
         alertname: HeadwaterCopyOld
@@ -132,10 +140,10 @@ def test_prometheus_takes_the_alerts_and_they_fire_in_time(tmp_path: Path) -> No
 
 
 def test_alerts_read_figures_that_there_are(tmp_path: Path) -> None:
-    """Of a running source, and of a copy by `status --metrics`."""
+    """Of a running source with a hub, and of a copy by `status --metrics`."""
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a").write_text("a")
-    options = ("--files", str(tmp_path / "files"), "--state", str(tmp_path / "s"), "--port", "0", "--metrics")
+    options = ("--files", str(tmp_path / "files"), "--state", str(tmp_path / "s"), "--port", "0", "--metrics", "--hub")
     with Process(*options) as process:
         url = process.ready()
         shown = request(url, "/metrics").body.decode()
@@ -145,6 +153,15 @@ def test_alerts_read_figures_that_there_are(tmp_path: Path) -> None:
     wanted = set(re.findall(r"headwater_[a-z_]+", "".join(re.findall(r"expr: (.*)", RULES.read_text("utf-8")))))
     assert len(wanted) > 10
     assert wanted <= figures
+
+
+def test_the_manual_has_the_settings_of_the_file_for_nginx() -> None:
+    file = (PACKAGING / "web" / "nginx-serve.conf").read_text("utf-8")
+    page = (GUIDE.parent / "publish-behind-a-web-server.md").read_text("utf-8").partition("gzip off;")[2]
+    told, given = (set(re.findall(r"(?:proxy|client)_\w+ [^;]+;", one)) for one in (page.partition("```")[0], file))
+    assert len(told) > 6
+    assert "proxy_buffering off;" in told
+    assert told == given - {"proxy_pass http://127.0.0.1:8000/metrics;"}
 
 
 @pytest.mark.skipif(program("nginx") is None, reason="nginx is not installed")
