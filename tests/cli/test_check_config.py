@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli import run
+from headwater.errors import Exit
 from tests.support.program import run_here
 
 SET = '[[set]]\nname = "a"\nfiles = "files"\n'
@@ -63,6 +65,27 @@ def test_what_would_be_refused_is_told_with_its_place(case: str, tmp_path: Path)
     serve = run_here("serve", path, "--port", "0", "--base-url", "http://e.example")
     assert serve.returncode == 2
     assert problem["code"] in serve.stderr.decode()
+
+
+def test_folders_authorities_and_libraries_that_are_missing_are_warnings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = 'catalog = "elasticsearch://localhost:9200/x?tls=true&ca=gone.pem"\nlog_file = "logs/source.log"\n'
+    path = written(tmp_path, f'state = "state"\n{keys}[[set]]\nfiles = "files"\n')
+    (tmp_path / "files").mkdir(exist_ok=True)
+    wanted = [f"the folder of log_file is not there: {tmp_path}/logs", f"catalog: ca is not there: {tmp_path}/gone.pem"]
+    for is_installed, more in ((True, []), (False, ["elastic-transport is not installed (HW-CLU-07)"])):
+        with monkeypatch.context() as patched:
+            if not is_installed:
+                patched.setattr("headwater.cli.serve_options.find_spec", lambda _name: None)
+            assert run(["check-config", str(path), "--json"]) == Exit.DONE
+        told = json.loads(capsys.readouterr().out)["warnings"]
+        assert told[:2] == wanted
+        assert [one.partition("library ")[2] for one in told[2:]] == more
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "gone.pem").write_text("a")
+    assert run(["check-config", str(path), "--json"]) == Exit.DONE
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
 
 
 def test_all_sets_that_are_wrong_are_told(tmp_path: Path) -> None:

@@ -573,6 +573,15 @@ def test_what_cannot_be_is_said(
     assert "Traceback" not in bench.stderr
 
 
+def test_a_folder_that_cannot_be_published_is_told_in_words(bench: Bench) -> None:
+    """By the system's reason and the path, in no form of a program; so is what to do with a state of another user."""
+    bench.run("--files", "/nowhere/at/all", status=Exit.USAGE)
+    assert "cannot be published: No such file or directory" in bench.stderr
+    assert "b'" not in bench.stderr
+    bench.run("--state", "/proc/nowhere", status=Exit.STORE)
+    assert "chown -R" in bench.stderr
+
+
 def test_a_set_is_described_as_asked(bench: Bench) -> None:
     """The same options as of `serve`: what describes the set is linked, and the digests named are stated."""
     bench.put("a")

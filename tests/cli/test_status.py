@@ -146,6 +146,21 @@ def test_sets_that_wait_and_a_full_disk_are_told(
     assert list(json.loads(capsys.readouterr().out)["no_room"].values()) == [4096]
 
 
+def test_a_state_is_told_where_the_users_own_folder_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A service's user often has no home that it may enter; here its name is too long for any system."""
+    monkeypatch.setenv("XDG_STATE_HOME", f"/{'x' * 300}")
+    for folder in ("files", "state"):
+        (tmp_path / folder).mkdir()
+    opened(SqliteCatalog(tmp_path / "state" / "catalog.sqlite"), [up("a")])
+    config = tmp_path / "source.toml"
+    config.write_text('state = "state"\n[[set]]\nname = "s"\nfiles = "files"\n')
+    assert run(["status", str(config)]) == Exit.DONE
+    assert capsys.readouterr().err == ""
+    assert run(["status", str(tmp_path / "files")]) == Exit.USAGE
+
+
 def test_a_look_at_a_set_has_an_age(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also where nobody publishes any more; of a look in the future, before the clock was set back, nobody knows it."""
     catalog = SqliteCatalog(tmp_path / "catalog.sqlite")

@@ -2,15 +2,17 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from headwater.catalog.catalog_url import ClusterPlace, place_of
 from headwater.cli.output import complain, counted, json_document, json_option, printable
 from headwater.cli.shared_options import DESCRIBING
 from headwater.errors import Exit, HeadwaterError, UsageFault
@@ -108,6 +110,8 @@ def default_state(files: Path, set_name: str) -> Path:
 
 def states_of(files: Path) -> list[Path]:
     """The state folders of `serve --files`, `--copy` and `--dataset` for this folder, where nobody said another."""
+    if not os.access(state_home(), os.R_OK | os.X_OK):  # the home of a service's user is often closed to it
+        return []
     found = sorted(state_home().glob("*-????????????"))
     return [one for one in found if one == default_state(files, one.name[: -len("-????????????")])]
 
@@ -143,11 +147,7 @@ def check_config(config: Path, as_json: bool) -> Exit:
         source = read_config(config, refused=problems.append)
         sets = len(source.sets)
         _check(source, problems)
-        kinds = ("files", "copy", "dataset", "oxigraph", "resource_root")
-        made_of = ((one.name, key, getattr(one, key)) for one in source.sets for key in kinds)
-        warnings = [
-            f"set {name!r}: {key} is not there: {at}" for name, key, at in made_of if at and not os.path.exists(at)
-        ]
+        warnings = list(_missing(source))
     except UsageFault as fault:  # where sets were told of, it is the first of these again
         problems += [] if problems else [fault]
     told = {(one.code, one.what, one.where): one for one in problems}
@@ -162,6 +162,23 @@ def check_config(config: Path, as_json: bool) -> Exit:
         if not told:
             click.echo(f"{printable(str(config))}: {counted(sets, 'set')}, nothing would be refused")
     return Exit.USAGE if told else Exit.DONE
+
+
+def _missing(source: SourceConfig) -> Iterator[str]:
+    """What is not there, and may come later."""
+    for one in source.sets:
+        for key in ("files", "copy", "dataset", "oxigraph", "resource_root"):
+            if (at := getattr(one, key)) and not os.path.exists(at):
+                yield f"set {one.name!r}: {key} is not there: {at}"
+    folder = os.path.dirname(source.log_file or "") or "."
+    if not os.path.isdir(folder):
+        yield f"the folder of log_file is not there: {folder}"
+    place = place_of(source.catalog or "")
+    if isinstance(place, ClusterPlace):
+        if place.options.ca and not os.path.exists(place.options.ca):
+            yield f"catalog: ca is not there: {place.options.ca}"
+        if find_spec("elastic_transport") is None:
+            yield "catalog: the library elastic-transport is not installed (HW-CLU-07)"
 
 
 def _check(source: SourceConfig, problems: list[UsageFault]) -> None:

@@ -243,7 +243,8 @@ class _Pass:
             self._look(walk.everything(), self._rows(), None if self._is_loading else total)
         except RootFault as fault:
             if is_needed:
-                text = f"cannot be published: {fault.__cause__}"
+                cause = fault.__cause__
+                text = f"cannot be published: {cause.strerror if isinstance(cause, OSError) else cause}"
                 raise UsageFault(text, code="HW-ING-02", where=os.fsdecode(self._folder.root)) from fault
             self._hold_all_back()
             return None
