@@ -23,6 +23,8 @@ ELSEWHERE = {
     "tests/README.md": "contribute/tests.md",
     "tests/rules.md": "contribute/rules.md",
     "bench/results.md": "contribute/results.md",
+    "tests/engines.md": "contribute/engines.md",
+    "packaging/release.md": "contribute/release.md",
     "CONTRIBUTING.md": "contribute/contributing.md",
     "CHANGELOG.md": "contribute/changes.md",
     "SECURITY.md": "contribute/reporting.md",

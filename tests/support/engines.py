@@ -1,6 +1,6 @@
 """Fixtures for tests on real search engines, and a loud word about those that could not run.
 
-docs/contribute/engines.md says what they need.
+tests/engines.md says what they need.
 
 `opensearch` and `elasticsearch` are one node each for all workers of a run, in which a test uses names of its own and
 which it leaves running: a start costs four to ten seconds of a processor. The process that started the workers starts
@@ -188,7 +188,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(why, red=True)
         for test in tests:
             terminalreporter.line(f"  not run: {test}")
-    terminalreporter.line(f"See docs/contribute/engines.md; {REQUIRE}=1 makes this a failure.")
+    terminalreporter.line(f"See tests/engines.md; {REQUIRE}=1 makes this a failure.")
 
 
 @pytest.hookimpl(optionalhook=True)

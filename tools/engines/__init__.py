@@ -1,1 +1,1 @@
-"""Real search engines for tests, without docker: `python -m tools.engines` (docs/contribute/engines.md)."""
+"""Real search engines for tests, without docker: `python -m tools.engines` (tests/engines.md)."""
