@@ -44,6 +44,17 @@ def test_a_patch_is_the_difference_however_files_are_cut(
     assert (folder / "patch").read_bytes() == expected
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_file_may_end_long_before_the_other(turned: bool, tmp_path: Path) -> None:
+    """Also where all that is left of it comes before the line at which the other one is cut."""
+    few, many = [statement(1)], [statement(number, "x" * 2000) for number in range(10_000, 13_000)]
+    old, new = (many, few) if turned else (few, many)
+    for name, some in (("old", old), ("new", new)):
+        (tmp_path / name).write_bytes(b"".join(some))
+    with (tmp_path / "patch").open("wb") as target:
+        assert write_patch(tmp_path / "old", tmp_path / "new", target) == PatchSummary(len(old), len(new))
+
+
 def test_large_files_are_compared(tmp_path: Path) -> None:
     """As many octets as make ranges, with differences in each of them, at the ends, and a part that one file lacks."""
     lines = [statement(number, "x" * 2000) for number in range(10_000, 16_000)]

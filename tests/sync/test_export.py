@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.sync.export import UNTOLD
 from tests.support.copying import DONE, FINDINGS, STORE, USAGE, go, tree
 from tests.support.fake_source import Site, Source
 from tests.support.program import run_here
@@ -241,12 +242,12 @@ def test_a_run_that_was_not_logged_is_a_gap(archive: Archive) -> None:
     archive.run(logs=False)
     assert archive.restore(moment) == (
         FINDINGS,
-        without(files, "f0.txt", "f1.txt"),
-        {"f0.txt": GAP, "f1.txt": GAP, "new.txt": GAP},
+        without(files, "f0.txt", "f1.txt") | {"new.txt": b"not logged"},
+        {"f0.txt": GAP, "f1.txt": GAP, "new.txt": UNTOLD},
     )
     site.put("f0.txt", b"logged again")  # what was kept is not what the last line before says
     later, now_there = archive.run()
-    assert archive.restore(moment)[2] == {"f0.txt": GAP, "f1.txt": GAP, "new.txt": GAP}
+    assert archive.restore(moment)[2] == {"f0.txt": GAP, "f1.txt": GAP, "new.txt": UNTOLD}
     told = archive.restore(later)
     assert told == (FINDINGS, without(now_there, "new.txt") | {"new.txt": b"not logged"}, {"f1.txt": GAP})
 
@@ -259,7 +260,10 @@ def test_a_log_without_its_end_is_a_gap(archive: Archive, log: str) -> None:
     archive.site.put("new.txt", b"after it")
     archive.run()
     archive.log.write_bytes(lines if log == "cut" else b"")
-    assert archive.restore(moment) == (FINDINGS, without(files, "f0.txt"), {"f0.txt": GAP, "new.txt": GAP})
+    status, restored, told = archive.restore(moment)
+    assert (status, told) == (FINDINGS, {"f0.txt": GAP if log == "cut" else UNTOLD, "new.txt": UNTOLD})
+    assert without(restored, "f0.txt", "new.txt") == without(files, "f0.txt")
+    assert ("f0.txt" in restored) == (log == "empty")
 
 
 def test_a_moment_to_come_is_refused(archive: Archive) -> None:

@@ -207,17 +207,17 @@ class DumpReader:
         self._decode: Callable[[bytes], _Lines] = json_decoder(_Lines)  # type: ignore[arg-type]  # a union
         self.header = self._header()
 
-    def load(self, catalog: Catalog, names: Sequence[str]) -> Iterator[SetTransfer]:
+    def load(self, catalog: Catalog, names: Sequence[str], notes: bytes = b"") -> Iterator[SetTransfer]:
         """Load these sets into the catalog; gives each as soon as it is there. All others are read and checked.
 
-        A set is opened when all of it has come and agrees with its end. One that was cut off stays in its first load,
-        unpublished, and loading it again completes it. Raises UsageFault (HW-CAT-05) where the set is there already,
-        Unacceptable for what no catalog keeps, and faults of the catalog.
+        A set is opened, with these `notes`, when all of it has come and agrees with its end. One that was cut off stays
+        in its first load, unpublished; loading it again completes it. Raises UsageFault (HW-CAT-05) where the set is
+        there already, Unacceptable for what no catalog keeps, and faults of the catalog.
         """
         for name in self.header.sets:
             moved = SetTransfer(name=name)
             if name in names:
-                self._load(catalog, moved)
+                self._load(catalog, moved, notes)
                 yield moved
             else:
                 for _ in self._set(moved, self._begin(name)):
@@ -226,7 +226,7 @@ class DumpReader:
         if done != _DoneLine(sets=len(self.header.sets), sha256=self._digest.hexdigest()) or self._source.readline(1):
             self._refuse("the dump does not end as it should: something before was changed, lost or moved")
 
-    def _load(self, catalog: Catalog, moved: SetTransfer) -> None:
+    def _load(self, catalog: Catalog, moved: SetTransfer, notes: bytes) -> None:
         name = moved.name
         begun = self._begin(name)
         state = catalog.create(name, last_seq=begun.last_seq)
@@ -250,6 +250,7 @@ class DumpReader:
         if begun.last_at is not None:
             catalog.mark(name, begun.last_at)
         if begun.opened_at is not None:
+            catalog.note(name, notes)
             catalog.open(name, max(self.header.made_at, begun.last_at or begun.opened_at))
 
     def _header(self) -> Header:

@@ -38,7 +38,7 @@ from headwater.ingest.push.resource_locations import Locations
 from headwater.progress import Listener, Progress
 from headwater.publish.publication_state import PublicationState, encode_publication, published_base_url
 from headwater.publish.publisher import Publisher, PublisherOptions
-from headwater.publish.site import SOURCE_DESCRIPTION, SetSettings, Site
+from headwater.publish.site import SOURCE_DESCRIPTION, Site
 from headwater.quantities import human_octets, human_seconds
 from headwater.source.configured_source import utc_now
 from headwater.source.leadership import StateLock, leadership_of
@@ -164,9 +164,8 @@ def import_sets(dump: str, place: str, names: tuple[str, ...], as_json: bool) ->
                 where = ", ".join(sorted(held))
                 raise UsageFault("the set is in the catalog already", where=where, code="HW-CAT-05")
             try:
-                for one in reader.load(catalog, chosen):  # copies may have read newer changes than the dump has
-                    catalog.note(one.name, encode_publication(PublicationState(at=utc_now())))
-                    moved.append(one)
+                # copies may have read newer changes than the dump has
+                moved.extend(reader.load(catalog, chosen, encode_publication(PublicationState(at=utc_now()))))
             except HeadwaterError:
                 _tell_moved("imported before that", moved, "whole; what follows is not")
                 raise
@@ -257,8 +256,7 @@ def _taken(
         publisher, base_url = None, published_base_url(catalog.sets())
         if base_url is not None:
             is_static = is_tree(bytes(documents))
-            sets = tuple(SetSettings(name=one.name) for one in catalog.sets())
-            site = Site(base_url=base_url, sets=sets) if config is None else config.site(base_url)
+            site = Site(base_url=base_url, sets=()) if config is None else config.site(base_url)
             options = PublisherOptions(keep_others=is_static or config is None, may_write=leadership.check)
             publisher = Publisher(catalog, FolderStore(documents, clean=False), site, utc_now, listener, options)
         yield where, catalog, (state, documents), publisher
@@ -309,7 +307,7 @@ def begin_anew(place: str, names: tuple[str, ...], out: Path | None, as_json: bo
         if publisher is None:
             raise UsageFault("nothing was published: no copy has read anything", where=place)
         for name in chosen:
-            publisher.reset_history(name, is_asked=True)
+            publisher.history.reset_if_due(catalog.snapshot_of(name), is_asked=True)
     show_result({"place": place, "sets": chosen}, f"begun anew: {', '.join(chosen)}", as_json=as_json)
     return Exit.DONE
 

@@ -83,7 +83,11 @@ def _told(verb: str, report: ExportReport, *, as_json: bool) -> int:
     if as_json:
         json_document(report)
     else:
-        lines = lines_of_all(report.findings, "left out: {path}: {verdict}[ ({reason})]")
-        lines.append(f"{verb} {counted(report.files, 'file')}, {human_octets(report.octets)}; {len(lines):,} left out")
+        doubtful = [one for one in report.findings if one.reason == exports.UNTOLD]
+        lines = lines_of_all(doubtful, "doubtful: {path}: {reason}")
+        left_out = [one for one in report.findings if one.reason != exports.UNTOLD]
+        lines += lines_of_all(left_out, "left out: {path}: {verdict}[ ({reason})]")
+        told = f"{verb} {counted(report.files, 'file')}, {human_octets(report.octets)}; {len(left_out):,} left out"
+        lines.append(told + (f", {len(doubtful):,} doubtful" if doubtful else ""))
         click.echo("\n".join(lines), err=True)
     return report.exit_status

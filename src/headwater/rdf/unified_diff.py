@@ -180,7 +180,7 @@ def _common_ranges(old: BinaryIO, new: BinaryIO) -> Iterator[_Job]:
 
 def _line_at(file: BinaryIO, place: int) -> tuple[int, bytes]:
     """The first line that begins behind a place, and where; the end of the file has none."""
-    file.seek(place - 1)
+    file.seek(min(place - 1, os.fstat(file.fileno()).st_size))
     file.readline(BOUNDS.line_octets)
     return file.tell(), file.readline(BOUNDS.line_octets)
 
@@ -193,7 +193,7 @@ def _first_from(file: BinaryIO, low: int, high: int, line: bytes) -> int:
         if place >= high or not found:  # the rest is one line, or nothing begins in its second half
             file.seek(low)
             place, found = low, file.readline(BOUNDS.line_octets)
-            if found >= line:
+            if not found or found >= line:
                 return low
             low += len(found)
         elif found < line:

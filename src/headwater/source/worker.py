@@ -433,7 +433,7 @@ class SetWorker:
         looked = self.intake.look()
         if looked.at is not None:
             self._at = turned or looked.at
-        if looked.at is not None or looked.held_back is not None:
+        if looked.at is not None or looked.scanned.held_back is not None:
             self._looked_at = began
         self.health.held_back = looked.held_back
         self.health.scans += 1

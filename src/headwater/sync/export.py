@@ -42,6 +42,9 @@ _HELD = f"SELECT uri, path, size, mtime_ns, digest FROM resources WHERE path > ?
 _BAGIT = "BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
 
 
+UNTOLD = "restored, though no line of the log says since when it is there"
+
+
 class ExportReport(ToDict, msgspec.Struct, kw_only=True):
     """What was exported or restored; `findings` are files left out, because they are not as recorded."""
 
@@ -132,10 +135,12 @@ def restore(
     """
     report = ExportReport(destination=os.path.abspath(destination))
     latest, before, after = check_past(at, time.time_ns() // 1_000), dict[str, _Told](), dict[str, _Told]()
+    told_paths = set[str]()
     moment = from_microseconds(latest)
     try:
         with open(changes, "rb") as file:
             for told in map(json_decoder(_Told), file):
+                told_paths.add(told.path)
                 is_same = told.repaired or (told.action == "updated" and told.hash and told.old_hash == told.hash)
                 if is_same or told.action not in ("created", "adopted", "updated", "deleted"):
                     continue
@@ -161,10 +166,12 @@ def restore(
             path = printable_path(one.path)
             if path in after and after[path].action != "adopted":
                 continue
-            last, is_told = before.pop(path, None), after.pop(path, None) is not None
-            is_placed = last is None and not is_told and os.path.lexists(one.where)
-            if is_placed and os.lstat(one.where).st_ctime_ns > latest * 1_000:  # no line tells that it came
-                last = _Told(moment, "deleted", one.uri, path)
+            last = before.pop(path, None)
+            after.pop(path, None)
+            is_untold = path not in told_paths and os.path.lexists(one.where)
+            if is_untold and os.lstat(one.where).st_ctime_ns > latest * 1_000:  # it may have come since, or was moved
+                report.findings.append(Finding(UNVERIFIABLE, one.uri, path, UNTOLD, None, one.digest))
+                report.exit_status = Exit.FINDINGS
             if agrees(last, one.uri, path, there=True, digest=one.digest):
                 yield one
         for path, told in after.items():
