@@ -327,7 +327,7 @@ def merge_patches(
     with (
         tempfile.TemporaryDirectory(prefix="rdf-", dir=scratch) as folder,
         closing(PatchSteps(Path(folder), options.bounds)) as steps,
-        open(base or os.devnull, "rb", buffering=_OCTETS) as held,
+        open(base or os.devnull, "rb", buffering=_RANGE) as held,
     ):
         for path in patches:
             steps.add(path, strict=strict, blanks=options.blank_nodes is BlankNodes.KEPT)
