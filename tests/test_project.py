@@ -33,7 +33,7 @@ LINES = {
     "catalog": 4_297,
     "cli": 6_491,
     "datasets": 392,
-    "files": 1_343,
+    "files": 1_335,
     "http": 4_937,
     "ingest": 6_578,
     "notify": 3_551,

@@ -210,9 +210,6 @@ def test_a_line_excludes_also_the_path_that_it_spells(tmp_path: Path) -> None:
     taken = RereadSelection((), (), str(file)).current().takes
     paths = (f"e/{name}", "e/plan v.pdf", "e/plan 3.pdf", f"d/{name}", "[ab][!c]?*", "axyz", "acyz")
     assert [one for one in paths if taken(one.encode())] == ["e/plan 3.pdf", f"d/{name}", "acyz"]
-    file.write_text("x [z-a].pdf\n*.tmp\n")  # no class that can be read
-    taken = RereadSelection((), (), str(file)).current().takes
-    assert [one for one in ("x [z-a].pdf", "x z.pdf", "a.tmp") if taken(one.encode())] == ["x z.pdf"]
 
 
 def test_why_names_the_line_of_the_file_and_the_mark(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

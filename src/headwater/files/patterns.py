@@ -226,16 +226,8 @@ class RereadSelection(Selection):
         lines = frozenset(lines_of(self._file, _EMPTY)) | ((is_new and self._lines) or frozenset())
         if self.fault is not None or lines != self._lines:
             spelled = [one.replace("[", "[[]") for one in lines if "[" in one]
-            read = [one for one in lines if "[" not in one or _is_readable(one)]
-            self._now, self._lines = self._selection(exclude=[*self._exclude_always, *read, *spelled]), lines
+            self._now, self._lines = self._selection(exclude=[*self._exclude_always, *lines, *spelled]), lines
         self.fault = None
-
-
-def _is_readable(pattern: str) -> bool:
-    try:
-        return bool(Selection((), (pattern,)))
-    except BadPattern:
-        return False
 
 
 def first_that_fits(patterns: Iterable[str]) -> Callable[[str], int | None]:
