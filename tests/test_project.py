@@ -31,7 +31,7 @@ UNRESOLVED: set[str] = set()
 
 LINES = {
     "catalog": 4_297,
-    "cli": 6_491,
+    "cli": 6_490,
     "datasets": 392,
     "files": 1_335,
     "http": 4_937,
@@ -41,7 +41,7 @@ LINES = {
     "patches": 434,
     "processes": 296,
     "publish": 5_594,
-    "rdf": 2_142,
+    "rdf": 2_140,
     "simulate": 808,
     "source": 5_373,
     "spec": 3_631,

@@ -22,7 +22,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("ranges")
 
 
-def in_this_process(function: Any, settings: Any, jobs: Iterable[tuple[None, Any]]) -> Iterator[tuple[None, Any]]:
+def in_this_process(
+    function: Any, settings: Any, jobs: Iterable[tuple[None, Any]], _few: int
+) -> Iterator[tuple[None, Any]]:
     compare = function(settings)
     for item, job in jobs:
         yield item, compare(job)

@@ -93,9 +93,9 @@ def _show_copy(status: CopyStatus, push: PushStatus | None) -> None:
 def _verdict(status: CopyStatus) -> str:
     (wrong,) = lines_of(status, _WRONG, newer=sum(one.newer_than_listed for one in status.sets))
     is_told = wrong and status.exit_status == Exit.TRANSFERS_FAILED
-    return (
-        wrong[2:] if is_told else _VERDICTS[status.exit_status if status.last_run or status.exit_status != 5 else None]
-    )
+    if status.exit_status == Exit.UNDETERMINED and status.last_run is None:
+        return "no run has finished yet"
+    return wrong[2:] if is_told else _VERDICTS[status.exit_status]
 
 
 _COPY = (
@@ -133,7 +133,6 @@ _WRONG = (
     "[, {newer:file} newer than the source's list]"
 )
 _VERDICTS = {
-    None: "no run has finished yet",
     0: "nothing failed, nothing is held back",
     1: "too old",
     3: "the source could not be read",

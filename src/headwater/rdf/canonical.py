@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -235,20 +235,17 @@ def plain_blocks(file: BinaryIO, octets: int) -> Generator[bytes]:
 
 
 def in_processes(
-    function: Callable[[Any], Callable[[Any], Any]], settings: Any, jobs: Iterable[tuple[T, Any]]
+    function: Callable[[Any], Callable[[Any], Any]], settings: Any, jobs: Iterable[tuple[T, Any]], few: int = 1
 ) -> Generator[tuple[T, Any]]:
-    """What `function(settings)` makes of each job, in order; one job alone is done in this process."""
-    source = iter(jobs)
-    first, second = next(source, None), next(source, None)
-    if first is None:
-        return
-    here = function(settings)
-    if second is None:
-        yield first[0], here(tuple(first[1]))
+    """What `function(settings)` makes of each job, in order; so `few` alone are done in this process."""
+    source, here = iter(jobs), function(settings)
+    begun = list(islice(source, few + 1))
+    if len(begun) <= few:
+        yield from ((item, here(tuple(job))) for item, job in begun)
         return
     program = WorkerProgram(function=function, settings=settings, libraries=True)
     pool = ProcessPool[T](program, here, processes=processors(), ahead=_AHEAD)
-    with closing(pool.answers((item, tuple(job)) for item, job in chain((first, second), source))) as answers:
+    with closing(pool.answers((item, tuple(job)) for item, job in chain(begun, source))) as answers:
         yield from answers
 
 

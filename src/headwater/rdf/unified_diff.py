@@ -118,6 +118,7 @@ def _other(line: bytes, number: int, where: str) -> PatchLine | None:
 # the difference of two canonical files, cut at the same lines into ranges that processes compare
 
 _RANGE = 4 << 20
+_FEW = 4  # ranges that are compared in this process: others would not have started yet
 _Range = tuple[int, int]
 _Job = tuple[_Range, _Range, bytes, bytes]
 """A range of each file, and between which lines theirs are."""
@@ -149,7 +150,7 @@ def _write_patch(
     settings = (*map(str, paths), checked, keeps_blanks)
     with paths[0].open("rb") as old, paths[1].open("rb") as new, tempfile.SpooledTemporaryFile(_RANGE * 4) as additions:
         jobs = ((None, job) for job in _common_ranges(old, new))
-        with closing(in_processes(range_comparer, settings, jobs)) as answers:
+        with closing(in_processes(range_comparer, settings, jobs, _FEW)) as answers:
             for _none, (fault, fewer, less, further, more) in answers:
                 if fault is not None:
                     raise NotCanonical(paths[fault])

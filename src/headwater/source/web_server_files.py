@@ -165,7 +165,7 @@ def _quoted_for_go(name: bytes) -> str:
 
 
 _NGINX: Final = r"""
-# How long caches keep what they have got. Elsewhere it is empty, and nginx sends nothing.
+# How long caches keep what they got. nginx then drops headers of an outer `http` block: repeat them in `server`.
 set $<cache> "";
 if ($uri ~ "^<at>/") { set $<cache> no-cache; }
 if ($uri ~ "^<at><brief>") { set $<cache> "public, max-age=60, must-revalidate"; }
