@@ -207,9 +207,7 @@ log_format_option = option(
     "--log-format", "Format of the log on standard error.  [default: text]", click.Choice(["text", "json"])
 )
 json_when_listening_option = option(
-    "--json",
-    "Write a line of JSON to standard output when it listens.",
-    name="as_json",
+    "--json", "Write a line of JSON to standard output when it listens.", name="as_json"
 )
 
 describes_a_set = options(

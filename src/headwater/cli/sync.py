@@ -124,7 +124,7 @@ _HEADINGS = {
 @option("--exclude PATTERN", "Leave out resources that match (repeatable).", multiple=True)
 @option(
     "--include-type TYPE",
-    "Copy only resources of this media type, such as image/* (repeatable).",
+    "Copy only this media type, such as image/* (repeatable).",
     name="include_types",
     multiple=True,
 )
