@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -79,6 +80,21 @@ def test_the_counts_of_a_scan_are_told(tmp_path: Path, capsys: pytest.CaptureFix
     to = ("--files", str(tmp_path / "files"), "--to", str(tmp_path / "out"), "--base-url", "http://x.example")
     assert run(["publish", *to, "--json"]) == Exit.DONE
     assert json.loads(capsys.readouterr().out).keys() <= names_in("Other commands")
+
+
+def test_the_rate_of_sets_published_at_once_is_that_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "source.toml"
+    config.write_text(
+        'to = "out"\nbase_url = "http://x.example"\n[[set]]\nfiles = "a"\nname = "a"\n[[set]]\nfiles = "b"\n'
+    )
+    for name in ("a/1", "b/1", "b/2", "b/3"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr("headwater.cli.publish.time", SimpleNamespace(monotonic=iter((0.0, 2.0)).__next__))
+    assert run(["publish", str(config)]) == Exit.DONE
+    assert [one for one in capsys.readouterr().out.splitlines() if " files/s" in one] == ["all sets: 2.00 s, 2 files/s"]
 
 
 def test_the_columns_of_changes_are_told() -> None:

@@ -227,11 +227,15 @@ def _publish(config: SourceConfig, as_json: bool, *, whole: bool, quiet: bool) -
         json_document(({"sets": sets} if whole else sets[0]) | files)
     elif not quiet or status is not Exit.DONE:
         for one, count in zip(worked, counts, strict=True):
-            click.echo(_told(one, count, where, seconds, config.configuration or config.state))
+            click.echo(_told(one, count, where, config.configuration or config.state))
             for line in dump_lines(statuses[one.name]) if one.name in statuses else ():
                 click.echo(f"  {line}")
             if one.name in withdrawn:
                 click.echo(f"  not offered any more, since not asked for: {', '.join(withdrawn[one.name])}")
+        if worked:  # the time is that of the whole run
+            looked = sum(one.scanned.created + one.scanned.updated + one.scanned.unchanged for one in worked)
+            rate = f", {looked / seconds:,.0f} files/s" if seconds >= _MEASURABLE else ""
+            click.echo(f"{'  ' if len(worked) == 1 else 'all sets: '}{human_seconds(seconds)}{rate}")
         if source.web_server_files:
             click.echo(f"for web servers: {', '.join(map(str, source.web_server_files))}")
         if config.configuration is not None and (left := sorted(known.difference(one.name for one in config.sets))):
@@ -264,9 +268,8 @@ _ARCHIVE = (
 )
 
 
-def _told(worked: SetResult, count: int, where: str, seconds: float, place: str) -> str:
+def _told(worked: SetResult, count: int, where: str, place: str) -> str:
     scanned, published = worked.scanned, worked.published
-    looked = scanned.created + scanned.updated + scanned.unchanged
     written, kept = (len(published.written), published.kept) if published else (0, 0)
     held = "held back" if scanned.held_back else "kept as they were"
     lines = [
@@ -275,7 +278,6 @@ def _told(worked: SetResult, count: int, where: str, seconds: float, place: str)
         f" unchanged {scanned.unchanged:,}" + (f", {held} {scanned.kept:,}" if scanned.kept else ""),
         f"  read {counted(scanned.read, 'file')}, {human_octets(scanned.octets)};"
         f" documents: {written:,} written, {kept:,} kept",
-        f"  {human_seconds(seconds)}" + (f", {looked / seconds:,.0f} files/s" if seconds >= _MEASURABLE else ""),
     ]
     if scanned.held_back:
         todo = f"Check the folder. To withdraw the files: `headwater allow-deletions {shlex.quote(place)}`."
