@@ -1,6 +1,7 @@
 """The page of what the program writes for programs names every key: of JSON, of the lines of changes and of the log."""
 
 import json
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 
 from headwater.cli import run
 from headwater.cli.changes_file import COLUMNS
-from headwater.cli.server_log import LogLine
+from headwater.cli.server_log import LogLine, open_log
 from headwater.errors import Exit
 from headwater.ingest.push.submission import Account
 from headwater.notify import subscriber_store
@@ -95,6 +96,17 @@ def test_the_rate_of_sets_published_at_once_is_that_of_all(
     monkeypatch.setattr("headwater.cli.publish.time", SimpleNamespace(monotonic=iter((0.0, 2.0)).__next__))
     assert run(["publish", str(config)]) == Exit.DONE
     assert [one for one in capsys.readouterr().out.splitlines() if " files/s" in one] == ["all sets: 2.00 s, 2 files/s"]
+
+
+@pytest.mark.parametrize(("reader", "form", "has_time"), [(0, None, False), (1, None, True), (0, "json", True)])
+def test_a_log_that_the_journal_reads_leaves_the_time_to_it(
+    reader: int, form: str | None, has_time: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """JOURNAL_STREAM names the file that the journal reads: a standard error that leads elsewhere needs times."""
+    found = os.fstat(2)
+    monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino + reader}")
+    open_log(form).event("stopped", "Stopped")
+    assert (re.search(r"\d\d:\d\d:\d\d", capfd.readouterr().err) is not None) is has_time
 
 
 def test_the_columns_of_changes_are_told() -> None:

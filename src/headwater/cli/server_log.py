@@ -56,6 +56,7 @@ class ServerLog:
     def __init__(self, stream: TextIO | LogFile | None = None, *, as_json: bool) -> None:
         self._stream = stream
         self._as_json = as_json
+        self._has_time = stream is not None or not _is_journal()
         self._lock = threading.Lock()
         self._reminders = Reminders()
 
@@ -68,9 +69,9 @@ class ServerLog:
         cut = "" if request.complete else " cut short"
         package = "" if request.asked is None else f" {request.asked}: {counted(request.resources or 0, 'resource')}"
         agent = "" if request.agent is None else f' "{request.agent}"'
-        self._write(
-            f'{_now()} {request.client} "{request.method} {printable(request.target)}" {request.status} '
-            f"{request.octets} {request.seconds * 1000:.1f}ms{cut}{printable(package + agent)}\n"
+        self._line(
+            f'{request.client} "{request.method} {printable(request.target)}" {request.status} '
+            f"{request.octets} {request.seconds * 1000:.1f}ms{cut}{printable(package + agent)}"
         )
 
     def event(self, event: str, text: str, **fields: object) -> None:
@@ -113,12 +114,14 @@ class ServerLog:
 
     def _tell(self, level: str, event: str, text: str, fields: Mapping[str, object], **of: str | None) -> None:
         """Write a line; `of` has `code` and `set`, as far as there are any."""
-        now = _now()
         if not self._as_json:
-            self._write(f"{now} {printable(text)}\n")
+            self._line(printable(text))
             return
-        line = LogLine(time=now, level=level, event=event, message=text, fields=fields, **of)
+        line = LogLine(time=_now(), level=level, event=event, message=text, fields=fields, **of)
         self._write(harmless_json(_encode(line)).decode() + "\n")
+
+    def _line(self, text: str) -> None:
+        self._write(f"{_now()} {text}\n" if self._has_time else f"{text}\n")
 
     def _write(self, line: str) -> None:
         with self._lock:
@@ -196,6 +199,14 @@ def open_log(form: str | None, path: str | None = None) -> ServerLog:
     # uvicorn's own lines say nothing that ours do not, and its tracebacks of cut connections alarm for nothing.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     return ServerLog(None if path is None else LogFile(path), as_json=form == "json")
+
+
+def _is_journal() -> bool:
+    """Whether systemd's journal reads standard error, and adds the time of each line itself (systemd.exec(5))."""
+    with suppress(OSError):
+        found = os.fstat(2)
+        return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return False
 
 
 def _now() -> str:
