@@ -20,9 +20,9 @@ import pytest
 
 from headwater.cli import run
 from headwater.cli.changes_file import ChangesFile
-from headwater.cli.progress_output import Reminders
+from headwater.cli.progress_output import ProgressOutput, Reminders
 from headwater.errors import Interrupted
-from headwater.progress import silent
+from headwater.progress import Notice, silent
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
 from headwater.sync.reports import Done, SyncReport
@@ -461,6 +461,17 @@ def test_a_service_tells_the_command_after_each_look_that_changed_something(
     assert "set: incomplete; 5 files held" in out  # of the last look, which failed
     assert "nothing to do" not in out
     assert "HTTP status 500" in err
+
+
+def test_a_note_of_two_things_is_told_of_each_once(capsys: Said) -> None:
+    """Also in a later run; what two sets have in common by chance, as a number, is not added up."""
+    teller = ProgressOutput()
+    for _run in range(2):
+        for place in ("http://h/a", "http://h/b", "http://h/a"):
+            teller(Notice("R", "no hash of 57 resources", place))
+        teller.close(0)
+    told = [f"note: no hash of 57 resources (http://h/{name}) [R]" for name in "ab"]
+    assert capsys.readouterr().err.splitlines() == told
 
 
 @pytest.mark.parametrize("quiet", [False, True])

@@ -114,14 +114,16 @@ class Notes:
             self._say(notice)
 
     def close(self) -> None:
-        """Tell, of notes that came for several things, how many there were and the first three."""
+        """Tell a note of its second thing where there were two; else how many there were, and the first three."""
         for told in self._told.values():
-            if told.count > 1:
+            if told.count == 2:
+                self._say(msgspec.structs.replace(told.notice, where=told.places[1]))
+            elif told.count > 1:
                 examples = ", ".join(place for place in told.places if place)
                 more = " …" if told.count > len(told.places) else ""
                 where = f"{told.count:,} times in all: {examples}{more}"
                 self._say(msgspec.structs.replace(told.notice, where=where))
-                told.count = 1
+            told.count = 1
         for rule, count in self._untold.items():
             self._say(Notice(rule, f"{count:,} more notes like these"))
         self._untold.clear()
