@@ -246,6 +246,17 @@ def test_faults_name_their_line_and_keep_what_came_before(quick: bool, pieces: l
     assert len(read.entries) == 1_000
 
 
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("pieces", [None, [5_000]])
+def test_faults_in_long_lines_name_their_byte(quick: bool, pieces: list[int] | None) -> None:
+    """As lists without line breaks, of which "line 1" says nothing; also where a byte order mark was left out."""
+    data = b"\xef\xbb\xbf" + urlset(url("") * 1_000 + "<url><loc>x</url>")
+    read = Read(data, quick=quick, pieces=pieces)
+    assert read.fault is not None
+    at = data.index(b"url>", data.index(b"x</url>"))
+    assert read.fault.what == f"not well-formed XML: mismatched tag, at byte {at + 1:,}"
+
+
 def test_a_fault_is_raised_again() -> None:
     reader = Reader()
     assert reader.feed(b"<a/>" + b" " * 300) == []

@@ -21,6 +21,7 @@ _ALWAYS: Final = 1 << 14
 """Up to this many octets of an unfinished token expat may start over for each piece; beyond, pieces are gathered."""
 
 _NO_ELEMENTS: Final = 3
+_LONG_LINE: Final = 1_000  # octets of a line, on average, beyond which a fault tells its octet as well
 _CUT_OFF: Final = frozenset({_NO_ELEMENTS, 5, 6, 20})  # no element, unclosed token, partial character, unclosed CDATA
 _INVALID: Final = 4
 _TEXT_MET: Final = "a text Sitemap (an address on each line), which Headwater does not read"
@@ -43,7 +44,7 @@ class XmlParser:
         self._limits = limits
         self._fed = 0
         self._gathered = bytearray()
-        self._skipped_lines = 0
+        self._skipped_lines = self._skipped_octets = 0
         self._in_cdata = False
         self._bindings: dict[str | None, str | None] = {}
         self._head = b""
@@ -100,7 +101,8 @@ class XmlParser:
                 self._parse(piece, final=final)
 
     def skipped(self, data: bytes, start: int, end: int) -> None:
-        """Octets that went past expat: only their lines matter, for the place of a fault."""
+        """Octets that went past expat: they matter for the place of a fault."""
+        self._skipped_octets += end - start
         self._skipped_lines += data.count(b"\n", start, end)
         if data.find(b"\r", start, end) >= 0:
             self._skipped_lines += data.count(b"\r", start, end) - data.count(b"\r\n", start, end)
@@ -124,12 +126,7 @@ class XmlParser:
         return self._fed - max(self._parser.CurrentByteIndex, 0)
 
     def _too_long(self) -> LimitExceeded:
-        return LimitExceeded(
-            f"a tag or comment of more than {self._limits.token_octets:,} octets", line=self._line(), rule="AMB-10"
-        )
-
-    def _line(self) -> int:
-        return self._parser.CurrentLineNumber + self._skipped_lines
+        return LimitExceeded(f"a tag or comment of more than {self._limits.token_octets:,} octets", rule="AMB-10")
 
     def _parse(self, piece: bytes, *, final: bool = False) -> None:
         self._fed += len(piece)
@@ -138,30 +135,36 @@ class XmlParser:
         except pyexpat.ExpatError as cause:
             self._end(self._fault_of(cause, final=final))
         except DocumentFault as fault:
-            if fault.line is None:
-                fault.line = self._line()
+            self._placed(fault)
             raise
 
     def _end(self, fault: DocumentFault) -> None:
         """Raise the fault; none is a fault once the root is closed, for then the document is complete (AMB-92)."""
         if self._builder.root is None or self._builder.depth:
-            raise fault
+            raise self._placed(fault)
         self.is_over = True
 
+    def _placed(self, fault: DocumentFault) -> DocumentFault:
+        """The fault with its place: where lines are long, a line alone would be none."""
+        if self._head:
+            fault.line = self._parser.CurrentLineNumber + self._skipped_lines
+            octet = self._parser.CurrentByteIndex + self._skipped_octets + 1
+            fault.what += f", at byte {octet:,}" if octet > _LONG_LINE * fault.line else ""
+        return fault
+
     def _fault_of(self, cause: pyexpat.ExpatError, *, final: bool) -> DocumentFault:
-        line = cause.lineno + self._skipped_lines
         if final and not self._head and cause.code == _NO_ELEMENTS:
             return EmptyDocument("the document is empty")
         if self._builder.root is None and _WEB_PAGE.match(self._head):
-            return NotSitemap(_PAGE_MET, line=line)  # HTML as it is usually written, which XML cannot read
+            return NotSitemap(_PAGE_MET)  # HTML as it is usually written, which XML cannot read
         if self._builder.root is None and _TEXT_SITEMAP.match(self._head):
-            return NotSitemap(_TEXT_MET, line=line, advice=_TEXT_ADVICE)
+            return NotSitemap(_TEXT_MET, advice=_TEXT_ADVICE)
         what = pyexpat.ErrorString(cause.code)
         if cause.code == _INVALID and self.encoding != "utf-8":
             what += f", read as {self.encoding}"
         if final and cause.code in _CUT_OFF:
-            return Truncated(f"the document is cut off ({what})", line=line)
-        return NotXml(f"not well-formed XML: {what}", line=line)
+            return Truncated(f"the document is cut off ({what})")
+        return NotXml(f"not well-formed XML: {what}")
 
     # -- what expat says ----------------------------------------------------------------------------------------------
 
