@@ -89,6 +89,27 @@ def test_one_command_starts_source_publisher_and_hub(tmp_path: Path, far: Subscr
     assert (tmp_path / "state" / "hub").is_dir()
 
 
+@pytest.mark.parametrize(("key", "status"), [("", 404), ('token = "of-another-publisher"\n', 202)])
+def test_a_hub_knows_the_topics_of_its_only_source(tmp_path: Path, far: Subscriber, key: str, status: int) -> None:
+    """One that has other publishers takes subscriptions to their topics. What is kept can always be ended."""
+    (tmp_path / "files").mkdir()
+    config = tmp_path / "source.toml"
+    config.write_text(
+        f'state = "state"\nport = {free_port()}\n[[set]]\nfiles = "files"\n'
+        f'[hub]\nlisten = "127.0.0.1:{free_port()}"\nallow_private = ["127.0.0.1"]\n{key}'
+    )
+    with Process("--quiet", str(config)) as server:
+        url = server.ready()
+        for topic, mode, expected in (
+            (f"{url}/files/changenotification.xml", "subscribe", 202),
+            (f"{url}/%66iles/frameworknotification.xml", "subscribe", 202),
+            (f"{url}/nix/changenotification.xml", "subscribe", status),
+            (f"{url}/nix/changenotification.xml", "unsubscribe", 202),
+        ):
+            fields = {"hub.mode": mode, "hub.topic": topic, "hub.callback": f"{far.url}/in"}
+            assert post(server.hub, fields) == expected, topic
+
+
 def test_a_hub_of_a_table_goes_on_after_a_kill(tmp_path: Path, far: Subscriber) -> None:
     (tmp_path / "files").mkdir()
     config = tmp_path / "source.toml"

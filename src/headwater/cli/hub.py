@@ -36,8 +36,11 @@ from headwater.notify.hub.hub import Hub
 from headwater.notify.hub.policy import HubLimits
 from headwater.notify.hub.store import FILE as HUB_FILE
 from headwater.notify.hub.store import HubStore
+from headwater.publish.document_names import CHANNELS
+from headwater.publish.site import Site, topic_url
 from headwater.source.config import SourceConfig
 from headwater.source.hubs_and_tokens import LOOPBACK, HubConfig, NotifyConfig
+from headwater.spec.uris import normalise
 
 
 @click.group(invoke_without_command=True)
@@ -182,6 +185,7 @@ class CommandHub:
             self.notify = NotifyConfig(hubs=(self.url,), token=token, authorities=table.authorities)
         self._table, self._folder, self._log, self._quiet = table, folder.absolute(), log, quiet
         self._options, self._tokens = options, given if token is None else table.tokens([token])
+        self._topics = set[str]()
         self._thread = ServerThread("headwater-hub", self.serve, log.fault)
         self._words = f"Hub at {self.url}: it believes {believed}, and delivers to {table.receivers}"
 
@@ -194,6 +198,7 @@ class CommandHub:
             table.addresses,
             on_fault=log.fault,
             on_topic_fault=lambda topic, text: log.event("topic", f"{topic}: {text}", topic=topic),
+            topics=self._topics,
         )
         try:
             hub.start()
@@ -204,6 +209,11 @@ class CommandHub:
             return server
         finally:
             await hub.close()
+
+    def know(self, site: Site) -> None:
+        """Take subscriptions to the topics of the source's site alone, unless it has other publishers."""
+        if self._table.tokens().is_empty:
+            self._topics.update(normalise(topic_url(site, one.name, kind)) for one in site.sets for kind in CHANNELS)
 
     def announce(self, event: str) -> None:
         """Say in the log where it is, whom it believes and to whom it delivers."""

@@ -167,6 +167,7 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
     """
     if how.hub is not None and how.hub.notify is not None:
         config = msgspec.structs.replace(config, notify=how.hub.notify)
+        how.hub.know(config.site())
     log = open_log(config.log_format, config.log_file)
     kept: list[socket.socket] = []
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -49,9 +49,12 @@ class Hub:
         addresses: AddressPolicy,
         on_fault: Callable[[HeadwaterError], None] = lambda _fault: None,
         on_topic_fault: Callable[[str, str], None] = lambda _topic, _text: None,
+        topics: Collection[str] = (),
     ) -> None:
+        """`topics`: as soon as there are any, nobody subscribes to others."""
         self.options = options
         self.addresses = addresses
+        self._topics = topics
         check_authorities(options.authorities)
         self._lock = _locked(folder)
         self.store = HubStore(folder, options.limits)
@@ -108,6 +111,8 @@ class Hub:
     ) -> RequestRefusal | None:
         """Remember a request of a `client` to subscribe or unsubscribe, durably, and verify it then; or why not."""
         limits, pending = self.options.limits, self.verifications
+        if self._topics and request.topic_key not in self._topics and not request.is_unsubscribe:
+            return RequestRefusal(404, "this hub has no such topic: see the Capability Lists of its source")
         host = host_of(request.callback)
         under_way, of_host = self._asking.taken, self._asking.held(host)
         if pending.pending + under_way >= limits.pending or pending.pending_of(host) + of_host >= limits.host_pending:
