@@ -178,6 +178,14 @@ def test_an_index_of_a_sitemap_that_never_changes(source: Source, site: Site, de
     assert len(tree(dest)) == 3
 
 
+def test_that_a_list_has_no_at_is_told_once(source: Source, site: Site, dest: Path) -> None:
+    """As the lists of RDF datasets of Timbuctoo, which never have one."""
+    site.publish_list(at=None)
+    ran = go(source.base, dest)
+    told = [one.message for one in ran.notices if "at" in one.message.split()]
+    assert (ran.status, told) == (DONE, ["a Resource List must have at"])
+
+
 def test_forced(source: Source, listed: Site, dest: Path) -> None:
     assert go(source.base, dest).status == DONE
     assert go(source.base, dest, baseline=True).one.process == "baseline"
