@@ -12,9 +12,12 @@ import pytest
 
 from headwater.http.documents import DocumentCache
 from headwater.http.routes import IMMUTABLE, REVALIDATE
+from headwater.publish.site import SITEMAPS
 from headwater.publish.store_writer import DocumentMark
+from headwater.source.config import SetConfig
 from headwater.storage.folder_store import FolderStore
 from headwater.storage.object_store import ZIP, Coding, StoredObject
+from tests.support.serving import face
 
 NAME = "files/changelist/00000.xml"
 AT = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
@@ -119,3 +122,13 @@ def test_octets_in_memory_are_bounded_though_readers_are_slow(tmp_path: Path) ->
     assert [one is not None for one in sent] == [True] * 10 + [False] * 10
     sent.clear()
     assert read(40) is not None
+
+
+@pytest.mark.parametrize(("names", "status"), [("a", 404), ("ab", 200)])
+def test_an_index_of_sitemaps_is_there_where_several_sets_have_one(tmp_path: Path, names: str, status: int) -> None:
+    sets = tuple(SetConfig(name=name, files=str(tmp_path / name), sitemap=True) for name in names)
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    with face(tmp_path / "a", tmp_path / "state", source_options={"sets": sets}) as server:
+        assert server.get(f"/{SITEMAPS}").status == status

@@ -7,6 +7,7 @@ import re
 from io import BytesIO
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from headwater.publish.plan import Refresh
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.publisher import Publisher
 from headwater.publish.resource_lists import PageRound, RenderedPage, page
-from headwater.publish.site import SetSettings
+from headwater.publish.site import SITEMAPS, SetSettings
 from headwater.publish.store_writer import PublicationJob
 from headwater.spec.kinds import RULES, Kind
 from headwater.spec.markup import md5_alone, plain_entries
@@ -196,6 +197,44 @@ def test_a_sitemap_has_nothing_of_resourcesync(tmp_path: Path) -> None:
     assert {str(element.tag).partition("}")[0] for element in etree.parse(BytesIO(data)).iter()} == {
         "{http://www.sitemaps.org/schemas/sitemap/0.9"
     }
+
+
+def test_one_index_names_the_sitemaps_of_all_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To hand in to a search engine, which takes no index in an index."""
+    monkeypatch.setattr(whole_lists, "DOCUMENT_ENTRIES", 8)
+
+    def settings_of(names: str) -> tuple[SetSettings, ...]:
+        return tuple(SetSettings(name=name, sitemap=name in names) for name in "abc")
+
+    def named() -> tuple[list[str], list[str]]:
+        """The Sitemaps in robots.txt, and what the index names."""
+        robots, index = (world.fetch(f"{BASE}/{name}") for name in ("robots.txt", SITEMAPS))
+        listed = [] if index is None else [one.loc.removeprefix(f"{BASE}/") for one in read_bytes(index)[1]]
+        for name in listed:
+            assert read_bytes(world.fetch(f"{BASE}/{name}") or b"")[0].kind is Kind.SITEMAP
+        return re.findall(rf"Sitemap: {BASE}/(.*sitemap.*)", (robots or b"").decode()), listed
+
+    def another_process(names: str) -> None:
+        world.site = msgspec.structs.replace(world.site, sets=settings_of(names))
+        world.publisher = Publisher(world.catalog, world.store, world.site, world.now)
+
+    world = PublishedCatalog(tmp_path, sets=settings_of("ab"), page_entries=50)
+    for name in "abc":
+        world.begin(3, name)
+        world.publish(name=name)
+    assert named() == ([SITEMAPS], ["a/sitemap.xml", "b/sitemap.xml"])
+    world.record(*(put(f"n{number}", 0) for number in range(9)), name="b")
+    world.publish(force=True, name="b")
+    parts = ["a/sitemap.xml", "b/sitemap/00000.xml", "b/sitemap/00001.xml"]
+    assert named() == ([SITEMAPS], parts)
+    world.store.delete(SITEMAPS)
+    another_process("ab")
+    world.publish(name="c")
+    assert named() == ([SITEMAPS], parts), "as after a kill, and after an older version"
+    another_process("b")
+    for name in "abc":
+        world.publish(name=name)
+    assert named() == (["b/sitemap.xml"], [])
 
 
 def test_what_is_switched_off_is_no_longer_named_and_goes_after_an_hour(tmp_path: Path) -> None:

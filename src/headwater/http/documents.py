@@ -24,6 +24,7 @@ from headwater.publish.document_names import CAPABILITIES, CHANNELS, DATASET_FOR
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
     ROBOTS,
+    SITEMAPS,
     SOURCE_DESCRIPTION,
     capability_list_name,
     dataset_name,
@@ -181,6 +182,7 @@ _DOCUMENTS = (
     (f"/{SOURCE_DESCRIPTION}", BRIEF),
     (f"/{DESCRIPTION_PARTS}{{number}}.xml", BRIEF),
     (f"/{ROBOTS}", BRIEF),
+    (f"/{SITEMAPS}", REVALIDATE),
     *(
         (f"/{{set}}/{document.name}", _CACHE[document.cache])
         for capability in CAPABILITIES
@@ -285,7 +287,7 @@ class DocumentHandler:
 
     def _missing(self, name: str, set_name: str | None) -> Response:
         """404; 503 for what a published set always has: it is lost, and about to be restored."""
-        if set_name is None or name in top_names(self._source.site.settings(set_name)):
+        if name != SITEMAPS and (set_name is None or name in top_names(self._source.site.settings(set_name))):
             return not_published(set_name)
         return responses.text(404, f"no document {name}")
 

@@ -272,6 +272,8 @@ class Publisher:
         if pages.rendered:
             job.context.catalog.rendered(job.name, pages.rendered)
         job.note(publication.with_look(looked_at))
+        if (before.sitemap and before.sitemap.parts) != (publication.sitemap and publication.sitemap.parts):
+            self.site_documents.is_outdated = True
         stale, last_at = pages.stale, job.snapshot.state.last_at
         return PublishResult(
             name=job.name,

@@ -41,13 +41,14 @@ from headwater.spec.writer import Profile
 
 SOURCE_DESCRIPTION = ".well-known/resourcesync"
 ROBOTS = "robots.txt"
+SITEMAPS = "resourcesync-sitemap.xml"  # an index of plain Sitemaps, by a name that no other program gives a file
 DESCRIPTION_PARTS = "sourcedescription/"
 DEFAULT_SET = "files"
 DUMP = "dump"  # below a set: where packages are made on demand
 
 RESERVED = frozenset(
     {"api", "admin", "dashboard", "events", "favicon.ico", "health", "hub", "index.html", "ingest", "metrics", "notify"}
-    | {"robots.txt", "sitemap.xml", "sourcedescription", "static", "subscribe", "ui"}
+    | {"robots.txt", SITEMAPS, "sitemap.xml", "sourcedescription", "static", "subscribe", "ui"}
 )
 """First path segments that are, or will be, something else than a set."""
 

@@ -12,10 +12,12 @@ import msgspec
 from headwater.catalog.interface import SetState, UnknownSet
 from headwater.progress import Notice
 from headwater.publish import document_content, plan
+from headwater.publish.document_names import SITEMAP
 from headwater.publish.publication_state import decode_publication
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
     ROBOTS,
+    SITEMAPS,
     SOURCE_DESCRIPTION,
     SetSettings,
     Site,
@@ -26,7 +28,10 @@ from headwater.publish.site import (
     top_names,
 )
 from headwater.publish.store_writer import PublishContext, StoreWriter, is_complete, render_document
+from headwater.publish.whole_lists import list_names
 from headwater.retry import TimeShare
+from headwater.spec.kinds import DOCUMENT_ENTRIES
+from headwater.spec.markup import sitemap_index
 from headwater.storage.object_store import TEXT
 
 if TYPE_CHECKING:
@@ -50,6 +55,7 @@ class SiteDocuments:
         self._lock = threading.Lock()
         self._named: frozenset[str] | None = None
         self._published: set[str] = set()
+        self.is_outdated = sum(one.sitemap for one in self._site.sets) > 1  # by what an earlier process has left
         self._name_at = 0.0  # before that no set is named, of many; by `time.monotonic`
 
     def set_published(self, name: str, *, check: bool) -> None:
@@ -76,6 +82,7 @@ class SiteDocuments:
     def publish_site(self) -> tuple[str, ...]:
         """Write the Source Description and robots.txt for the sets that are published; the names that changed."""
         with self._lock:
+            self.is_outdated = False
             published = self._published_names()
             site = self._site_of(published)
             store_writer = StoreWriter(self._context)
@@ -91,10 +98,14 @@ class SiteDocuments:
             if held is not None:
                 with held:
                     begin = held.read(0, 200)
+            with_sitemap = {one.name for one in site.sets if one.sitemap}.intersection(published)
+            is_asked = len(with_sitemap) > 1 or self._store.stat(SITEMAPS) is not None
+            has_index = is_asked and self._index_sitemaps(with_sitemap, store_writer)
+            robots = _robots(site, published, with_sitemap, has_index=has_index)
             if begin.startswith(_ROBOTS_MARK.encode()):
-                store_writer.blocks(ROBOTS, [_robots(site, published)], kind=TEXT)
+                store_writer.blocks(ROBOTS, [robots], kind=TEXT)
             else:
-                lines = _robots(site, published).decode().splitlines()
+                lines = robots.decode().splitlines()
                 missing = "; ".join(line for line in lines if line.startswith("Sitemap:"))
                 self._context.listener(
                     Notice("RS-DISC-05", f"robots.txt is not ours and stays as it is; add to it: {missing}")
@@ -104,9 +115,27 @@ class SiteDocuments:
             self._written(None, tuple(store_writer.written))
         return tuple(store_writer.written)
 
+    def _index_sitemaps(self, with_sitemap: set[str], store_writer: StoreWriter) -> bool:
+        """Write an index of the plain Sitemaps of several sets, or remove it; whether there is one.
+
+        An index names no other: of a Sitemap that is one it has the parts.
+        """
+        names: list[str] = []
+        for state in self._catalog.sets() if len(with_sitemap) > 1 else ():
+            view = decode_publication(state.notes).sitemap if state.name in with_sitemap else None
+            if view is not None:
+                top, *parts = list_names(state.name, SITEMAP, view)
+                names += parts or [top]
+        if 0 < len(names) <= DOCUMENT_ENTRIES:
+            store_writer.blocks(SITEMAPS, [sitemap_index((self._site.url(one), None) for one in names)])
+            return True
+        self._context.may_write()
+        self._store.delete(SITEMAPS)
+        return False
+
     def name_published(self) -> None:
         """Name the sets that are published and not named yet, though others are not published."""
-        if self._named is None or not self._published <= self._named:
+        if self._named is None or self.is_outdated or not self._published <= self._named:
             self.publish_site()
 
     def is_published(self, name: str, state: SetState | None = None) -> bool:
@@ -204,13 +233,13 @@ _ROBOTS_MARK = "# Written by Headwater, and anew with each publication."
 """The first line of a robots.txt of ours: one without it is somebody else's, and is left alone."""
 
 
-def _robots(site: Site, published: Iterable[str]) -> bytes:
-    """robots.txt: one absolute `Sitemap:` line for each plain Sitemap, and Resource List (RS-DISC-05, RS-DISC-07)."""
-    with_sitemap = {one.name for one in site.sets if one.sitemap}
+def _robots(site: Site, published: Iterable[str], with_sitemap: set[str], *, has_index: bool) -> bytes:
+    """robots.txt: `Sitemap:` lines of Resource Lists, and plain Sitemaps or their index (RS-DISC-05, RS-DISC-07)."""
     lines = [_ROBOTS_MARK, "User-agent: *", "Disallow:", ""]
     for name in published:
         if site.robots == "all":
             lines.append(f"Sitemap: {site.url(resource_list_name(name))}")
-        if name in with_sitemap:
+        if name in with_sitemap and not has_index:
             lines.append(f"Sitemap: {site.url(sitemap_name(name))}")
+    lines += [f"Sitemap: {site.url(SITEMAPS)}"] * has_index
     return ("\n".join(lines) + "\n").encode("ascii")

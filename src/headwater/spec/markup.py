@@ -220,10 +220,11 @@ def md5_alone(block: bytes) -> bytes:
     return _WITH_MD5.sub(rb' hash="\1"', block)
 
 
-def sitemap_index(parts: Iterable[tuple[str, dt.datetime]]) -> bytes:
-    """An index of Sitemaps: each with its address and the time of its last modification."""
+def sitemap_index(parts: Iterable[tuple[str, dt.datetime | None]]) -> bytes:
+    """An index of Sitemaps: each with its address and, where that is known, the time of its last modification."""
     entries = (
-        f"<sitemap><loc>{grammar.uri(address, 'loc')}</loc><lastmod>{moment(modified)}</lastmod></sitemap>\n"
+        f"<sitemap><loc>{grammar.uri(address)}</loc>"
+        + (f"<lastmod>{moment(modified)}</lastmod></sitemap>\n" if modified else "</sitemap>\n")
         for address, modified in parts
     )
     return (_HEAD.format(root="sitemapindex") + "".join(entries) + "</sitemapindex>\n").encode()
