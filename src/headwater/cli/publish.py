@@ -123,8 +123,8 @@ def command(
     With a CONFIG file (as for `serve`) it publishes all sets of the file into the folder `to` of the file. Without
     `to`, it publishes for servers that run `headwater serve CONFIG --no-publish`. Options override the file.
 
-    Exit statuses: 0 done; 2 usage; 3 a dataset cannot be read, or is empty; 4 done, but deletions are held back or
-    files cannot be read; 6 fault of our own store; 130 ended by Ctrl-C.
+    Exit statuses: 0 done; 2 usage; 3 a dataset cannot be read, or is empty; 4 done, but deletions are held back, or
+    files cannot be read or are still being written; 6 fault of our own store; 130 ended by Ctrl-C.
     """
     told = {name: value for name, value in given.items() if value not in (None, ())}
     if "copy" in told and watch:
