@@ -504,6 +504,15 @@ def test_a_report_of_held_back_deletions_names_the_place_that_allows_them(bench:
     assert f"`headwater allow-deletions {bench.out}`" in run_here("status", bench.out).stdout.decode()
 
 
+def test_a_folder_that_is_away_is_no_matter_of_consent(bench: Bench) -> None:
+    bench.put("f")
+    bench.run()
+    bench.folder.rename(bench.folder.with_name("away"))
+    assert "allow-deletions" not in bench.run(status=Exit.TRANSFERS_FAILED)
+    told = run_here("allow-deletions", f"{bench.out}/.headwater").stdout.decode()
+    assert "allowed once, within an hour, but consent does not help while it is so: the folder is not there" in told
+
+
 def test_runs_within_an_hour_count_together(bench: Bench) -> None:
     for number in range(100):
         bench.put(f"f{number:02}")

@@ -131,7 +131,12 @@ def allow_deletions(place: str, sets: tuple[str, ...], as_json: bool) -> Exit:
         names = list(dict.fromkeys(sets)) or sorted(reasons)
         for name in names:
             DeletionGuard(catalog, name, 0, utc_now).allow()
-    lines = [f"{printable(name)}: deletions are allowed once, within an hour" for name in names]
+    needless = ", but consent does not help while it is so: "
+    lines = [
+        f"{printable(name)}: deletions are allowed once, within an hour"
+        + ("" if "allow-deletions" in (why := reasons.get(name, "allow-deletions")) else f"{needless}{why}")
+        for name in names
+    ]
     allowed = [{"set": name, "held_back": reasons.get(name)} for name in names]
     show_result({"allowed": allowed}, "\n".join(lines) or "no deletions are held back", as_json=as_json)
     return Exit.DONE

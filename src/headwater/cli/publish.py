@@ -280,8 +280,10 @@ def _told(worked: SetResult, count: int, where: str, place: str) -> str:
         f" documents: {written:,} written, {kept:,} kept",
     ]
     if scanned.held_back:
-        todo = f"Check the folder. To withdraw the files: `headwater allow-deletions {shlex.quote(place)}`."
-        lines.append(f"  deletions held back: {scanned.held_back}\n  do: {todo}")
+        told, todo = str(scanned.held_back), "Check the folder."
+        if "allow-deletions" in told:  # not where consent does not help
+            todo += f" To withdraw the files: `headwater allow-deletions {shlex.quote(place)}`."
+        lines.append(f"  deletions held back: {told}\n  do: {todo}")
     return "\n".join(lines)
 
 
