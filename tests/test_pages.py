@@ -170,3 +170,35 @@ def test_each_proxy_of_a_source_in_the_documentation_speaks_http_1_1() -> None:
     ]
     assert places
     assert [name for name, place in places if "proxy_http_version 1.1;" not in place] == []
+
+
+def test_the_site_keeps_blocks_within_the_items_of_lists() -> None:
+    """MkDocs ends a list before a block that is less than four columns in, and counts from 1 again."""
+    given = [
+        "1. Publish:",
+        "",
+        "   ```console",
+        "   $ true",
+        "   ```",
+        "",
+        "2. See:",
+        "- one",
+        "  more",
+        "",
+        "Text",
+        "   code",
+    ]
+    made = [
+        "1. Publish:",
+        "",
+        "    ```console",
+        "    $ true",
+        "    ```",
+        "",
+        "2. See:",
+        "- one",
+        "    more",
+        "",
+        "Text",
+    ]
+    assert site.indented(given) == [*made, "   code"]

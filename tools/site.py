@@ -128,7 +128,20 @@ def write(page: Path, place: str) -> None:
             line = with_anchor(line, seen)
         lines.append(line)
     (PAGES / place).parent.mkdir(parents=True, exist_ok=True)
-    (PAGES / place).write_text("\n".join(lines), "utf-8")
+    (PAGES / place).write_text("\n".join(indented(lines)), "utf-8")
+
+
+def indented(lines: list[str]) -> list[str]:
+    """The lines with what belongs to an item of a list four columns in: before fewer, MkDocs ends the list."""
+    found, width = list[str](), 0
+    for line in lines:
+        item = re.match(r"(?:\d+\.|[-*]) +", line)
+        if item:
+            width = len(item[0])
+        elif line and not line.startswith(" " * width):
+            width = 0
+        found.append(" " * (4 - width) + line if width and line and not item else line)
+    return found
 
 
 def link(target: str, page: Path, place: str) -> str:
