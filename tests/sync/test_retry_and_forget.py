@@ -251,7 +251,7 @@ def test_the_table_of_copies_says_why_each_ended_so(
     assert go("http://127.0.0.1:1/", away).status == SOURCE
     capsys.readouterr()
     assert run(["status", str(fine), str(failed), str(away)]) == SOURCE
-    _, first, second, third = capsys.readouterr().out.splitlines()
+    _, first, second, third, _ = capsys.readouterr().out.splitlines()
     assert first.endswith("  nothing failed, nothing is held back")
     assert second.endswith("  1 resource failed; the last run ended with 4")
     assert "  the last run ended with 3: " in third

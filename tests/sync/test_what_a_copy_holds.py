@@ -160,14 +160,14 @@ def test_records_are_written_as_lines(source: Source, linked: Site, dest: Path) 
 
 
 def test_several_places_are_one_table(source: Source, site: Site, dest: Path, tmp_path: Path) -> None:
-    """A line for each, the gravest exit status of all; a place that is none is told among them."""
+    """A line for each and their sum, the gravest exit status of all; a place that is none is told among them."""
     good, bad, dead = tmp_path / "good", tmp_path / "bad", tmp_path / "dead"
     go(source.base, good)
     source.pages["/set/resources/f4.txt"] = Reply(b"", 404)
     go(source.base, bad)
     assert run_here("status", good, good).returncode == DONE
     told = run_here("status", good, bad)
-    head, *rows = told.stdout.decode().splitlines()
+    head, *rows, total = told.stdout.decode().splitlines()
     assert (told.returncode, head.split()[:2], len(rows)) == (FAILED, ["place", "resources"], 2)
     assert "nothing failed" in rows[0]
     assert "1 resource failed" in rows[1]
@@ -180,3 +180,5 @@ def test_several_places_are_one_table(source: Source, site: Site, dest: Path, tm
     alone = run_here("status", tmp_path)
     assert alone.returncode == USAGE
     assert f"Name a copy in it, as {bad}".encode() in alone.stderr
+    assert total == "2 copies: 9 files, 63 B; 1 place not well"
+    assert said["total"] == {"copies": 3, "files": 9, "octets": 63, "not_well": 3}

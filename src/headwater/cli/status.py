@@ -187,8 +187,8 @@ def command(
     be read; 4 something failed or is held back; 5 no run has finished, or the last one came to no result; 6 the copy
     cannot be written.
 
-    For several places it shows one table. The exit status is the first of 6, 3, 5, 2 (nothing is there), 4 and 1 that
-    occurs.
+    For several places it shows one table, with the sum of the copies. The exit status is the first of 6, 3, 5, 2
+    (nothing is there), 4 and 1 that occurs.
     """
     if metrics and (as_json or watch is not None or records is not None):
         raise click.UsageError("--metrics excludes --json, --watch and --records")
@@ -215,7 +215,10 @@ def command(
         statuses = {one.exit_status for one in found}
         status = min(statuses) if len(statuses) == 1 else next(int(one) for one in _GRAVEST if one in statuses)
         several = [{"place": one.place, **one.report, "exit_status": one.exit_status} for one in found]
-        report = found[0].report if is_alone else {"places": several, "exit_status": status}
+        copies = [one for one in several if "destination" in one]
+        total = {"copies": len(copies), **{name: sum(one[name] for one in copies) for name in ("files", "octets")}}
+        total["not_well"] = sum(one["exit_status"] != Exit.DONE for one in several)
+        report = found[0].report if is_alone else {"places": several, "total": total, "exit_status": status}
         if metrics:
             _show_figures(report)
             return status
@@ -224,13 +227,18 @@ def command(
         else:
             if watch is not None and sys.stdout.isatty():
                 click.clear()
-            found[0].show() if is_alone else _show_rows(_PLACES_COLUMNS, [one.cells for one in found])
+            if is_alone:
+                found[0].show()
+            else:
+                _show_rows(_PLACES_COLUMNS, [one.cells for one in found])
+                show(None, _TOTAL, **total)
         if watch is None:
             return status
         time.sleep(watch)
 
 
 _GRAVEST = (Exit.STORE, Exit.SOURCE, Exit.UNDETERMINED, Exit.USAGE, Exit.TRANSFERS_FAILED, Exit.FINDINGS, Exit.DONE)
+_TOTAL = "{copies:copy}: {files:file}, {octets:octets}[; {not_well:place} not well]"
 _PLACES_COLUMNS = ("place", "resources", "octets", "failed", "held back", "last good", "state")
 
 
