@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import click
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict, astuple, replace
 
 from headwater.catalog.interface import Catalog, ahead_seconds
 from headwater.cli.catalog_argument import CatalogArgument, existing
@@ -417,6 +417,10 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
         # nobody looks after sets that have left the configuration: they stay as they were
         if kept := [one for one in found if where.sets is None or one.set in where.sets]:
             report[key] = kept
+    faulty = {one.set for key in ("copies", "datasets") for one in report.get(key, ()) if one.fault}
+    report["sets"] = [
+        replace(one, phase="failing") if one.phase == "loading" and one.name in faulty else one for one in sets
+    ]
     if where.sets is not None and (left := {one.name for one in catalog.sets()}.difference(where.sets)):
         report["not_configured"] = sorted(left)
     sent = () if where.file is None else last_packages(where.file.parent, 100)

@@ -12,10 +12,12 @@ from headwater.cli.serve_options import configured
 from headwater.datasets.dataset_folder import BrokenSeries
 from headwater.errors import UsageFault
 from headwater.rdf import BadRdf
-from tests.source.datasets.dataset_source import BASE, Rounds, file_set, triples
+from headwater.source.health import records
+from tests.source.datasets.dataset_source import BASE, Rounds, dataset_server, file_set, triples
 from tests.source.datasets.importer import ImportedDataset, apply, entries
 from tests.source.datasets.test_published_datasets import put
 from tests.support.program import run_here
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -106,6 +108,21 @@ def test_the_status_tells_what_keeps_a_dataset_from_being_published(rounds: Roun
     rounds.run()
     status, report = told("status", rounds.state)
     assert (status, report["datasets"][0]["fault"]) == (0, None)
+
+
+def test_a_first_publication_that_fails_has_one_word(tmp_path: Path) -> None:
+    """The phase is the same in `/health` and in `status`, also when it goes well again."""
+    path = put(tmp_path / "d.nt", "no RDF")
+    with dataset_server(tmp_path / "state", [file_set(path, dataset_seconds=0.05)]) as running:
+
+        def phases() -> list[str]:
+            (found,) = records(running.health()["sets"])
+            _status, report = told("status", tmp_path / "state")
+            return [str(found["phase"]), *(one["phase"] for one in report.get("sets", ()))]
+
+        until(lambda: phases() == ["failing", "failing"])
+        put(path, triples(1))
+        until(lambda: phases() == ["following", "open"])
 
 
 def test_static_files_of_a_dataset(tmp_path: Path) -> None:
