@@ -96,6 +96,25 @@ def test_what_was_done_is_told_in_a_file(source: Source, site: Site, dest: Path,
     ]  # fmt: skip
 
 
+def test_what_is_withdrawn_in_the_same_run_is_not_told_as_failed(
+    source: Source, site: Site, dest: Path, tmp_path: Path, capsys: Said
+) -> None:
+    """Neither in the file nor in the end; what fails still is told once, however often it was tried."""
+    for name in ("f1.txt", "f2.txt"):
+        source.pages[f"/set/resources/{name}"] = Reply(b"gone", 404)
+    later = site.clock + 1
+    changes = [site.change(later, "deleted", "f1.txt"), site.change(later, "updated", "f2.txt", b"new")]
+    site.publish_changes(entries=changes)
+    told = tmp_path / "changes.jsonl"
+    assert run(["sync", "-v", "--changes", str(told), source.base, str(dest)]) == FAILED
+    said = capsys.readouterr()
+    lines = [json.loads(line) for line in told.read_text().splitlines()]
+    assert [(one["path"], one["set"]) for one in lines if one["action"] == "failed"] == [("f2.txt", "set")]
+    assert "1 failed" in said.out
+    assert (said.out + said.err).count("f1.txt") == 0
+    assert said.out.count("failed f2.txt: HTTP status 404\n") == 1
+
+
 def test_a_file_of_changes_that_cannot_be(source: Source, site: Site, dest: Path, tmp_path: Path, capsys: Said) -> None:
     def ends(name: str, status: int, *more: str) -> str:
         assert run(["sync", "--changes", name, *more, source.base, str(dest)]) == status

@@ -25,6 +25,7 @@ FIRST_PAUSE_SECONDS = 5
 _LONGEST_BACKOFF_SECONDS = 86_400
 """Also what `Retry-After` may ask for at most (DST-F1): a proxy that says years shuts out nothing for years."""
 
+_MOST_UNTOLD = 10_000  # failures of a set that wait for its end, when changes may have settled them
 _N, _URI, _PATH = (COLUMNS.index(name) for name in ("n", "uri", "path"))
 IN_ROUND = f"SELECT {', '.join(COLUMNS)} FROM temp.work WHERE n > ? AND round = ? ORDER BY n LIMIT {BATCH}"  # noqa: S608
 
@@ -190,7 +191,10 @@ class ResultLog:
         if self._context.each is not ignored:
             path, hash_ = printable_path(work.path), strongest_text(work.hash)
             done = Done("failed", work.uri, path, reason=reason, hash=hash_, length=work.length)
-            self._context.each(with_stated(done, work.type, work.lastmod, work.links))
+            failed = self._context.failed
+            failed[work.uri] = with_stated(done, work.type, work.lastmod, work.links)
+            if len(failed) > _MOST_UNTOLD:
+                self._context.each(failed.pop(next(iter(failed))))
         tries = (work.tries or 0) + 1
         next_at = now + int(Backoff(FIRST_PAUSE_SECONDS, _LONGEST_BACKOFF_SECONDS).seconds(tries)) * SECOND
         wait_until = None

@@ -400,3 +400,5 @@ class RunContext(msgspec.Struct, kw_only=True):
 
     adopt: bool
     mirrors: Mirrors = msgspec.field(default_factory=Mirrors)  # what this run has learnt of mirrors (DST-F11)
+    failed: dict[str, Done] = msgspec.field(default_factory=dict)
+    """What has failed of a set, by URI: told at its end, unless a later change has settled it."""

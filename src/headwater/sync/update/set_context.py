@@ -34,7 +34,8 @@ class SetContext:
     """The state of one set in a run: `row` is what is remembered, `offer` what is worked with, `report` the result."""
 
     def __init__(self, context: RunContext, row: SetRow, scope: Scope) -> None:
-        self.run = msgspec.structs.replace(context, each=each_of_set(context.each, row.name, context.source))
+        each = each_of_set(context.each, row.name, context.source)
+        self.run = msgspec.structs.replace(context, each=each, failed={})
         self.row = row
         self.offer = row.offer
         self.scope = scope

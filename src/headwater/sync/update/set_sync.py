@@ -384,6 +384,7 @@ class SetSync:
 
 
 _MOST_FAILURES = 100
+_IS_FAILING = "SELECT 1 FROM failures WHERE set_id = ? AND uri = ?"
 
 
 def report_of(context: SetContext, carry_out: Callable[[], None]) -> SetReport:
@@ -424,6 +425,10 @@ def summarise(context: SetContext) -> None:
             for uri, reason, tries, wait_until in t.rows(query, (row.id, HELD_UPDATE))
         ]
         refused = refused_entries(t, row.id)
+        failed = [one for uri, one in run.failed.items() if t.one(_IS_FAILING, (row.id, uri))]
+    for one in failed:
+        run.each(one)
+    run.settle()
     report.refused, report.skipped = refused.refused, refused.skipped
     for rule, told, where in refused.sentences:
         context.warn(rule, told, where)
