@@ -324,6 +324,34 @@ def test_a_copy_tells_what_is_here_and_what_is_not(source: Source, tmp_path: Pat
     assert "  but: " in headwater("why", dest, site.uri("sub/c.txt"))
 
 
+FILTERS = [
+    (["--include-type", "text/html"], "--include-type leaves it out, unless"),
+    (["--exclude-type", "text/*"], "--exclude-type leaves it out, unless"),
+    (["--include-link", "license"], "--include-link leaves it out, unless"),
+    (["--max-length", "0"], "--max-length leaves it out, unless"),
+    (["--since", "2030-01-01"], "--since leaves it out, unless"),
+    (["--since", "2000-01-01", "--max-length", "0"], "--max-length or --since leaves it out, unless"),
+    (
+        ["--since", "2000-01-01", "--max-length", "0", "--only-described"],
+        "it is listed, but --max-length leaves it out",
+    ),
+    (["--since", "2000-01-01", "--only-described"], "it is listed, but the choice by links"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), FILTERS)
+def test_a_copy_tells_which_filter_leaves_a_resource_out(
+    options: list[str], words: str, source: Source, tmp_path: Path
+) -> None:
+    """By what was stated, where the copy remembers that; else by which filters it has."""
+    site = Site(source)
+    site.put("a.txt", b"a", change=False)
+    site.publish().publish_list([site.resource("a.txt", type="text/plain")])
+    headwater("sync", source.base, tmp_path / "copy", *options, status=None)
+    found = why(tmp_path / "copy", site.uri("a.txt"), Exit.FINDINGS)
+    assert (kinds(found), found["reasons"][0]["message"][: len(words)]) == (["filtered"], words)
+
+
 def test_a_copy_of_several_sets_answers_for_the_right_one(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -13,7 +13,7 @@ from headwater.spec.uris import normalise, quote_path
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, readable_state
 from headwater.sync.copy.file_tree import printable_path
-from headwater.sync.options import Choice, selection
+from headwater.sync.options import Choice, Stated, selection
 from headwater.sync.sets.registry import offered_scope
 from headwater.sync.state import HELD_UPDATE, SetRow, fact, moved_documents, sets
 from headwater.sync.update.path_conflicts import PathConflicts
@@ -45,6 +45,10 @@ _KNOWN = (
     " UNION SELECT 1 FROM refusals WHERE set_id = ?1 AND uri = ?2"
 )
 _HELD = "SELECT path, digest, changed_at, newer, doomed_at FROM resources WHERE set_id = ? AND uri = ?"
+_LISTED = "SELECT type, length, lastmod, links FROM listing WHERE set_id = ? AND uri = ?"
+_FILTERS = ("--include-type", "--exclude-type", "--include-link", "--max-length", "--since")
+"""The options of the last fields of `Choice`."""
+
 _FAILED = "SELECT reason, tries, first_at, wait_until FROM failures WHERE set_id = ? AND uri = ?"
 
 
@@ -106,8 +110,9 @@ def _absent(t: Transaction, root: Path, row: SetRow, uri: str, *, is_deleted: bo
     lies = "; a file lies there, outside the copy" if os.path.lexists(os.path.join(os.fsencode(root), whole)) else ""
     if (rule := selection(choice.include, choice.exclude).refusal(path, uri)) is not None or choice.skips(uri):
         return "filtered", rule or f"its host is left out (--skip-host {' '.join(choice.skip_hosts)})"
-    if choice.by_links and t.one("SELECT 1 FROM listing WHERE set_id = ? AND uri = ?", (row.id, uri)):
-        return "filtered", "it is listed, but the choice by links (--only-described, --prefer-type) leaves it out"
+    if choice.by_links and (listed := t.one(_LISTED, (row.id, uri))) is not None:
+        option = choice.left_out_by(Stated(*listed)) or "the choice by links (--only-described, --prefer-type)"
+        return "filtered", f"it is listed, but {option} leaves it out"
     if is_deleted:
         return "deleted", "the source has deleted it" + lies
     url = fact(t, "url") or row.offer.identity
@@ -115,7 +120,9 @@ def _absent(t: Transaction, root: Path, row: SetRow, uri: str, *, is_deleted: bo
     if (refusal := scope.refusal(uri)) is not None:
         return "refused", refusal.value
     if choice.by_statements:
-        return "filtered", "a filter by type, link, length or time leaves it out, unless no list has it"
+        values = zip(_FILTERS, msgspec.structs.astuple(choice)[-len(_FILTERS) :], strict=True)
+        options = [one for one, value in values if value not in ((), None)]
+        return "filtered", f"{' or '.join(options)} leaves it out, unless no list has it"
     read_to = from_optional(row.position.time if row.position else None)
     told = "no list has it " + (f"as of {read_to:%Y-%m-%d %H:%M:%S} UTC" if read_to else "so far")
     return "not listed", f"{told}, or its failure was forgotten: `headwater sync --baseline` looks again{lies}"

@@ -104,21 +104,21 @@ class Choice(msgspec.Struct, frozen=True, array_like=True):
         source has deleted. Raises BadPattern."""
         if self.skips(uri) or not selection(self.include, self.exclude).takes(path, uri):
             return False
-        return stated is None or not self.by_statements or self._takes_stated(stated)
+        return stated is None or not self.by_statements or self.left_out_by(stated) is None
 
-    def _takes_stated(self, stated: Stated) -> bool:
-        """Whether a resource is let in by what is stated. What has no length is not too long, what has no time not too
-        old; what has no type, or no link, is not of those that are included."""
+    def left_out_by(self, stated: Stated) -> str | None:
+        """The option that leaves a resource out by what is stated; None: none does. What has no length is not too long,
+        what has no time not too old; what has no type, or no link, is not of those that are included."""
         kind, length, lastmod, links = stated
         if self.include_types and not any(fits(one, kind) for one in self.include_types):
-            return False
+            return "--include-type"
         if any(fits(one, kind) for one in self.exclude_types):
-            return False
+            return "--exclude-type"
         if self.include_links and not any(f'"rel":"{one}"' in (links or "") for one in self.include_links):
-            return False
+            return "--include-link"
         if length is not None and self.max_length is not None and length > self.max_length:
-            return False
-        return lastmod is None or self.since is None or lastmod >= self.since
+            return "--max-length"
+        return "--since" if lastmod is not None and self.since is not None and lastmod < self.since else None
 
 
 @lru_cache(maxsize=32)
