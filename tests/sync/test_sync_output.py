@@ -30,7 +30,7 @@ from headwater.sync.run import SyncTask, sync, synchronise
 from headwater.sync.sets.polling import PollInterval
 from tests.support.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, STORE, USAGE, go
 from tests.support.failing import failing
-from tests.support.fake_source import Reply, Site, Source, url
+from tests.support.fake_source import Reply, Site, Source, at, document, url
 
 Said = pytest.CaptureFixture[str]
 
@@ -275,6 +275,20 @@ def test_that_a_known_source_is_away_is_told_once_and_with_advice(
     assert ran.report is not None
     assert all("cannot be fetched" in str(one.fault) for one in ran.report.sets)  # what ails each set is in the report
     assert len(ran.report.sets) == len(names)
+
+
+def test_what_makes_a_list_incomplete_is_told_once(source: Source, site: Site, dest: Path) -> None:
+    """Then what follows from that; the report has both in one."""
+    parts = [f"<sitemap><loc>{site.root}/{name}.xml</loc></sitemap>" for name in ("gone", "there")]
+    index = {"root": "sitemapindex", "links": site.up(), "capability": "resourcelist", "at": at(site.clock)}
+    site.serve("/set/there.xml", source.reply("/set/resourcelist.xml").body)
+    for entries, cause in ((parts, "a component is missing: HTTP status 404"), ([], "an index without components")):
+        site.serve("/set/resourcelist.xml", document(entries, **index))
+        ran = go(source.base, dest, baseline=True)
+        told = [one.message for one in ran.notices if one.rule == "DST-B2"]
+        assert [cause in one for one in told] == [True, False]
+        assert told[1].startswith("the Resource List is incomplete: it deletes nothing. ")
+        assert (ran.status, ran.one.fault.startswith(f"the Resource List is incomplete: {cause}")) == (SOURCE, True)
 
 
 def test_that_nobody_is_let_in_any_more_is_told_once(source: Source, site: Site, dest: Path, capsys: Said) -> None:

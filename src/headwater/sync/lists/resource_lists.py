@@ -259,6 +259,7 @@ class ResourceListReader(msgspec.Struct, frozen=True):
             rows.append(_part(component, latest, head))
         if not parts and index.own_kind is not Kind.RESOURCE_DUMP:  # without packages it is an empty set (DST-B4)
             faults.append("an index without components")
+            documents.warn("DST-B2", faults[0], index.uri)
         misfits = [index.uri] if parts and self._differs(read[0]) else []
         if not misfits and not faults:  # the last one needs no question (DST-F13)
             misfits = [one.uri for one in read[1:-1] if self._differs(one)]

@@ -87,12 +87,12 @@ class SetContext:
         """Whether another choice of resources holds than for all that was done so far."""
         return self.row.scope not in (None, self.signature)
 
-    def report_fault(self, fault: HeadwaterError) -> None:
-        """Put a fault into the report: the set is not complete."""
+    def report_fault(self, fault: HeadwaterError, what: str | None = None) -> None:
+        """Put a fault into the report: the set is not complete. `what` is told of one whose causes are told already."""
         self.statuses.append(fault.exit_status)
         self.report.complete = False
         self.report.fault = self.report.fault or str(fault)
-        message = f"{fault.what}. {fault.todo}"
+        message = f"{what or fault.what}. {fault.todo}"
         self.run.documents.warn(fault.rule or fault.code, message, fault.where, fault=fault)
 
     def warn(self, rule: str, message: str, where: str | None = None) -> None:

@@ -139,7 +139,7 @@ class SetSync:
         try:
             self._baseline.carry_out(force=force)
         except IncompleteList as fault:
-            self._set.report_fault(fault)
+            self._set.report_fault(fault, f"{fault.what.partition(':')[0]}: it deletes nothing")
 
     def _set_back(self) -> None:
         """The Change Lists do not read on from where the copy is: the Resource List decides (DST-C10)."""
