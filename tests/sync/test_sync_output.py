@@ -115,6 +115,13 @@ def test_what_is_withdrawn_in_the_same_run_is_not_told_as_failed(
     assert said.out.count("failed f2.txt: HTTP status 404\n") == 1
 
 
+def test_a_run_ends_by_its_source_and_time(source: Source, site: Site, dest: Path, capsys: Said) -> None:
+    """So that the output of many sources can be told apart in one file."""
+    assert run(["sync", source.base, str(dest)]) == DONE
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(rf".* of content in .*, from {source.base}/ at \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC", last)
+
+
 def test_a_file_of_changes_that_cannot_be(source: Source, site: Site, dest: Path, tmp_path: Path, capsys: Said) -> None:
     def ends(name: str, status: int, *more: str) -> str:
         assert run(["sync", "--changes", name, *more, source.base, str(dest)]) == status

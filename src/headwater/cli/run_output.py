@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shlex
 import sys
 from collections.abc import Callable
@@ -173,7 +174,8 @@ def _show(report: SyncReport, *, with_plan: bool = False) -> None:
         _show_set(summed, dry_run=report.dry_run)
     show(report, *_RUN)
     requests, octets = counted(report.requests, "document request"), human_octets(report.total("octets"))
-    click.echo(f"{requests}, {octets} of content in {human_seconds(report.seconds)}")
+    ended = f"from {printable(report.source)} at {dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
+    click.echo(f"{requests}, {octets} of content in {human_seconds(report.seconds)}, {ended}")
 
 
 _RUN = ("as of {as_of}, in {destination}", "{backed_up:file} replaced or deleted kept in {backup}")
