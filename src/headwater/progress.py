@@ -9,6 +9,7 @@ PHASES = {
     "reading sets": "copying: Capability Lists read of the source",
     "listing": "copying, proving: entries of a Resource List read",
     "reading changes": "copying, proving: Change Lists read",
+    "waiting for the source's clock": "copying, proving: readings of a Change List that may not tell all yet",
     "transferring": "copying: resources done, of those planned, with their bytes",
     "deleting": "copying: files deleted",
     "hashing": "proving, repairing: files hashed",

@@ -22,15 +22,17 @@ from headwater.cli import run
 from headwater.cli.changes_file import ChangesFile
 from headwater.cli.progress_output import ProgressOutput, Reminders
 from headwater.errors import Interrupted
-from headwater.progress import Notice, silent
+from headwater.progress import Notice, Progress, silent
 from headwater.storage.transaction import Transaction
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
+from headwater.sync.options import SyncOptions
 from headwater.sync.reports import Done, SyncReport
 from headwater.sync.run import SyncTask, sync, synchronise
 from headwater.sync.sets.polling import PollInterval
 from tests.support.copying import DONE, FAILED, FINDINGS, IMPATIENT, SOURCE, STORE, USAGE, go
 from tests.support.failing import failing
 from tests.support.fake_source import Reply, Site, Source, at, document, url
+from tests.sync.past.history import History, moment_of
 
 Said = pytest.CaptureFixture[str]
 
@@ -120,6 +122,20 @@ def test_a_run_ends_by_its_source_and_time(source: Source, site: Site, dest: Pat
     assert run(["sync", source.base, str(dest)]) == DONE
     last = capsys.readouterr().out.splitlines()[-1]
     assert re.fullmatch(rf".* of content in .*, from {source.base}/ at \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC", last)
+
+
+def test_waiting_for_a_source_whose_clock_lags_is_told(source: Source, tmp_path: Path) -> None:
+    """`Date` has whole seconds: a list that is younger tells of changes that a Change List may not have yet."""
+    past, events = History(source), list[Notice | Progress]()
+    past.put(1, "f.txt", b"first")
+    past.snapshot(90)
+    past.changelist(0, None)
+    url = past.publish()
+    source.date = lambda: moment_of(88 if len(source.requests("/set/changelist.xml")) < 3 else 95)
+    report = sync(url, tmp_path / "copy", SyncOptions(at=at(50)), listener=events.append)
+    assert report.exit_status == DONE
+    told = [(one.done, one.total) for one in events if isinstance(one, Progress) and "source's clock" in one.phase]
+    assert told == [(1, 8), (2, 8)]
 
 
 def test_a_file_of_changes_that_cannot_be(source: Source, site: Site, dest: Path, tmp_path: Path, capsys: Said) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.progress import Progress
 from headwater.spec.kinds import Kind
 from headwater.spec.records import Link
 from headwater.storage.transaction import Row, Transaction
@@ -360,10 +361,11 @@ class Evidence:
         number = len(self._visited)
         staged = ChangeListStaging(self._context, self._intake, Position(), Position(), number, uri)
         try:
-            for _ in range(_READ_AGAIN):
+            for tried in range(_READ_AGAIN):
                 answer = documents.read(uri, staged, objection=self._context.scope.objection)
                 if not self._is_early(answer):
                     break
+                self._context.listener(Progress("waiting for the source's clock", tried + 1, _READ_AGAIN))
                 time.sleep(_PAUSE_SECONDS)
         except SourceFault as fault:
             self._cannot_read("a Change List", uri, fault)
