@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+import pyoxigraph as ox
 import pytest
 
 from headwater.errors import StoreFault
@@ -101,10 +102,29 @@ def test_an_update_that_is_not_done(
     one.close()
 
 
+def test_an_endpoint_that_answers_in_json_alone_is_read(server: SparqlServer) -> None:
+    """Its rows are those of TSV, which is asked for first."""
+    one = client(server)
+    one.update('INSERT DATA { <urn:s> <urn:p> "a\\t\\u00e9"@en, 5, <urn:o> }')
+    query = "SELECT ?o ?none WHERE { ?s ?p ?o } ORDER BY ?o"
+    wanted = list(one.rows(query))
+    assert wanted != []
+    results = server.store.query(query)
+    assert isinstance(results, ox.QuerySolutions)
+    answer = results.serialize(format=ox.QueryResultsFormat.JSON) or b""
+    server.fault = lambda kind, text: (200, "application/sparql-results+json; charset=utf-8", answer)
+    assert list(one.rows(query)) == wanted
+    for cut in (answer[:-20], b"", b"{}", b'{"head":{},"boolean":true}'):
+        server.fault = lambda kind, text, cut=cut: (200, "application/sparql-results+json", cut)
+        with failing("HW-SPQ-04"):
+            list(one.rows(query))
+    one.close()
+
+
 def test_an_endpoint_that_answers_in_xml_alone_is_told_as_one(server: SparqlServer) -> None:
     server.fault = lambda kind, text: (200, "application/sparql-results+xml", b"<sparql/>")
     one = client(server)
-    with failing("HW-SPQ-04", match="the endpoint cannot answer SELECT in TSV: .*sparql-results.xml"):
+    with failing("HW-SPQ-04", match="the endpoint cannot answer SELECT in TSV or JSON: .*sparql-results.xml"):
         one.value("SELECT ?s WHERE { ?s ?p ?o }")
     one.close()
 
@@ -190,3 +210,17 @@ def test_numbers_may_be_abbreviated() -> None:
         list(rows([b"?a\n", b"5 apples\n"]))
     with pytest.raises(MemoryError):
         list(rows(itertools.chain([b'?a\n"'], itertools.repeat(b"x" * (1 << 20)))))
+
+
+def test_json_is_read_within_bounds() -> None:
+    """Rows as they come, of any number; none before the variables, and none of any length."""
+    form, head, row = ox.QueryResultsFormat.JSON, b'{"head":{"vars":["a"]},', b'{"a":{"type":"uri","value":"urn:x"}}'
+    block = (row + b",") * 10_000
+    many = itertools.chain([head, b'"results":{"bindings":['], itertools.repeat(block, 100), [row, b"]}}"])
+    assert sum(one == ("<urn:x>",) for one in rows(many, form)) == 1_000_001
+    early = itertools.chain([b'{"results":{"bindings":['], itertools.repeat(block, 100), [row, b"]},", head, b"}"])
+    with pytest.raises(MemoryError, match="before the variables"):
+        list(rows(early, form))
+    endless = itertools.repeat(b"x" * (1 << 20))
+    with pytest.raises(MemoryError):
+        list(rows(itertools.chain([head, b'"results":{"bindings":[{"a":{"type":"literal","value":"'], endless), form))

@@ -1,10 +1,11 @@
 """The client of a SPARQL 1.1 endpoint: updates and queries by POST, within bounds.
 
 An update is sent again where no answer came: whoever calls sends only such as do no harm when they are done twice.
-No redirect is followed, so that credentials go to the endpoint alone. Rows of answers come as TSV, of at most 16 MiB a
-row, with every term as N-Triples has it.
+No redirect is followed, so that credentials go to the endpoint alone. Rows of answers come as TSV, or as JSON where an
+endpoint has no TSV, of at most 16 MiB a row, with every term as N-Triples has it.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from typing import IO, Final, cast
@@ -25,17 +26,32 @@ Row = tuple[str | None, ...]
 """A term for each variable; None where it is unbound."""
 
 
+_LONGEST_HEAD: Final = 16 << 20
+"""Octets up to the names of variables: rows that come before them in JSON are kept in memory."""
+
+
 class UpdateTooLarge(StoreFault):
     """The SPARQL endpoint, or a proxy before it, takes no request of this size."""
 
     code = "HW-SPQ-06"
 
 
-def rows(chunks: Iterable[bytes]) -> Iterator[Row]:
-    """The rows of an answer in the TSV format. Raises SyntaxError, ValueError or MemoryError where it is none."""
-    found = parse_query_results(cast("IO[bytes]", OctetStream(iter(chunks))), QueryResultsFormat.TSV)
+def rows(chunks: Iterable[bytes], form: QueryResultsFormat = QueryResultsFormat.TSV) -> Iterator[Row]:
+    """The rows of an answer in this format. Raises SyntaxError, ValueError or MemoryError where it is none."""
+    left: float = _LONGEST_HEAD
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal left
+        for piece in chunks:
+            yield piece
+            left -= len(piece)
+            if left < 0:
+                raise MemoryError("rows come before the variables")
+
+    found = parse_query_results(cast("IO[bytes]", OctetStream(pieces())), form)
     if not isinstance(found, QuerySolutions) or not found.variables:
         raise ValueError("there are no variables")
+    left = math.inf
     try:
         for row in found:
             yield tuple(None if term is None else str(term) for term in row)
@@ -46,7 +62,8 @@ def rows(chunks: Iterable[bytes]) -> Iterator[Row]:
 ANSWER_SECONDS: Final = 300
 """How long an answer is waited for, and each part of it."""
 _PATIENT: Final = TransportOptions(stall_timeout_seconds=ANSWER_SECONDS)
-_TSV: Final = "text/tab-separated-values"
+_FORMS: Final = {form.media_type.partition(";")[0]: form for form in (QueryResultsFormat.TSV, QueryResultsFormat.JSON)}
+_ACCEPT: Final = f"{', '.join(_FORMS)};q=0.5"
 _NO_TLS: Final = "Begin the address with http://, or name the port at which the server speaks TLS."
 
 
@@ -102,18 +119,18 @@ class SparqlEndpoint:
 
     def rows(self, query: str) -> Iterator[Row]:
         """The rows of a SELECT query, as they come; each term as in N-Triples, but perhaps in another form."""
-        fetch = _post(self._query, "application/sparql-query", query, _TSV)
+        fetch = _post(self._query, "application/sparql-query", query, _ACCEPT)
         with self._transport.stream(fetch) as (answer, chunks):
             _check(answer)
             yield from self._rows(answer, chunks)
 
     def _rows(self, answer: Fetched, chunks: Iterable[bytes]) -> Iterator[Row]:
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != _TSV:
-            said = f"the endpoint cannot answer SELECT in TSV: it answers {_TSV} with {kind[:80] or 'no type'!r}"
+        if kind not in _FORMS:
+            said = f"the endpoint cannot answer SELECT in TSV or JSON: it answers {kind[:80] or 'no type'!r}"
             raise StoreFault(said, code="HW-SPQ-04", where=self._query)
         try:
-            yield from rows(chunks)
+            yield from rows(chunks, _FORMS[kind])
         except (SyntaxError, ValueError, MemoryError) as cause:
             said = f"the answer is no rows: {str(cause)[:300]}"
             raise StoreFault(said, code="HW-SPQ-04", where=self._query) from cause
