@@ -126,3 +126,17 @@ def test_a_copy_of_the_past_asks_for_them(
     assert sum(way.resources for way in ran.one.ways) == (0 if refused else MANY)
     assert len(asked) == (MANY if refused else 0)
     assert {notice.rule for notice in ran.notices} == ({"DST-F1"} if refused else set())
+
+
+def test_of_what_retention_has_forgotten_nothing_is_known(files: Path, running: Face) -> None:
+    """A deleted resource of which no state is left is told as one that never was; the others have their last state."""
+    _, after = changed(running, files)
+    kept, source = {"files": VersionRetention(seconds=86_400.0)}, running.source
+    gone, there = f"f{MANY - 1}.txt", "f0.txt"
+    assert [running.get(f"/files/timegate/{name}").status for name in (gone, there)] == [302, 302]
+    collect_versions(source.catalog, source.versions, VersionRetention(), lambda: after + dt.timedelta(days=2), kept)
+    early = "Tue, 20 Mar 2001 20:35:00 GMT"
+    for name, status in ((gone, 404), ("never.txt", 404), (there, 302)):
+        assert running.get(f"/files/timegate/{name}").status == status
+        assert running.get(f"/files/timegate/{name}", accept_datetime=early).status == status
+    assert [running.get(f"/files/timemap/{name}").status for name in (gone, there)] == [404, 200]

@@ -63,9 +63,10 @@ def test_what_was_damaged_here_is_one(harm: str, source: Source, site: Site, cop
 
 
 NEWER, OLDER = "1999-01-01T00:00:00Z", "1936-05-04T00:00:00Z"
+OLDEST = "1901-12-13T20:45:52Z"  # before it, some file systems keep no time
 
 
-@pytest.mark.parametrize("lastmod", [NEWER, OLDER])
+@pytest.mark.parametrize("lastmod", [NEWER, OLDER, OLDEST])
 @pytest.mark.parametrize("by", ["a Change List", "a Resource List", "a repair", "a baseline of an earlier copy"])
 def test_a_new_time_of_equal_content_reaches_the_file(
     by: str, lastmod: str, source: Source, site: Site, dest: Path

@@ -6,6 +6,7 @@ import csv
 import datetime as dt
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 import headwater
 from headwater.cli import run
 from headwater.sync.options import SyncOptions
-from tests.support.copying import DONE, FAILED, SOURCE, USAGE, go
+from tests.support.copying import DONE, FAILED, SOURCE, USAGE, check, go, tree
 from tests.support.failing import failing
 from tests.support.fake_source import Reply, Site, Source, ln, sha
 from tests.support.program import run_here
@@ -159,6 +160,18 @@ def test_records_are_written_as_lines(source: Source, linked: Site, dest: Path) 
     assert run_here("status", dest, "--records", "csv", "--json").returncode == USAGE
 
 
+def test_a_copy_that_was_moved_goes_on(source: Source, site: Site, dest: Path) -> None:
+    """No file is transferred again, and none is taken for an altered one."""
+    go(source.base, dest)
+    moved = shutil.copytree(dest, dest.with_name("moved"))
+    shutil.rmtree(dest)
+    source.forget()
+    for baseline in (False, True):
+        assert (go(source.base, moved, baseline=baseline).status, tree(moved)) == (DONE, dict(site.files))
+    assert [path for path in source.requests() if "/resources/" in path] == []
+    assert check(source.base, moved).verdict == "in sync"
+
+
 def test_several_places_are_one_table(source: Source, site: Site, dest: Path, tmp_path: Path) -> None:
     """A line for each and their sum, the gravest exit status of all; a place that is none is told among them."""
     good, bad, dead = tmp_path / "good", tmp_path / "bad", tmp_path / "dead"
@@ -169,6 +182,7 @@ def test_several_places_are_one_table(source: Source, site: Site, dest: Path, tm
     told = run_here("status", good, bad)
     head, *rows, total = told.stdout.decode().splitlines()
     assert (told.returncode, head.split()[:2], len(rows)) == (FAILED, ["place", "resources"], 2)
+    assert total == "2 copies: 9 files, 63 B; 1 place not well"
     assert "nothing failed" in rows[0]
     assert "1 resource failed" in rows[1]
     assert run(["sync", "-q", "http://127.0.0.1:9/", str(dead)]) == SOURCE
@@ -177,8 +191,7 @@ def test_several_places_are_one_table(source: Source, site: Site, dest: Path, tm
     assert said["exit_status"] == SOURCE
     assert said["places"][3]["error"]["what"] == "there is nothing at this path"
     assert said["places"][0]["files"] == 5
+    assert said["total"] == {"copies": 3, "files": 9, "octets": 63, "not_well": 3}
     alone = run_here("status", tmp_path)
     assert alone.returncode == USAGE
     assert f"Name a copy in it, as {bad}".encode() in alone.stderr
-    assert total == "2 copies: 9 files, 63 B; 1 place not well"
-    assert said["total"] == {"copies": 3, "files": 9, "octets": 63, "not_well": 3}
