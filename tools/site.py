@@ -40,6 +40,7 @@ STYLE = """\
 .md-typeset h1 { font-weight: 500; color: inherit; }
 .md-typeset h2 { font-weight: 400; }
 .md-typeset pre > code { font-size: .78em; }
+.md-typeset h3[id^="hw-"] ~ .highlight code { padding-right: 3em; white-space: pre-wrap; overflow-wrap: anywhere; }
 """
 FRAME_WORKER = """\
 // Pages that are opened from a folder may not start workers: a frame that nobody sees does the work of the search.

@@ -31,16 +31,20 @@ class Exit(IntEnum):
 
 
 class KnownMessage(NamedTuple):
-    """One error or notice: its code, who must act, what has happened, what to do, and why, where that is not clear."""
+    """One error or notice: its code, who must act, what has happened, what to do, and why, where that is not clear.
+
+    `example` has the fields of its example, which only the page of messages shows.
+    """
 
     code: str
     who: str
     what: str
     advice: str
-    rule: str | None = None
-    exit_status: int | None = None
-    http_status: int | None = None
-    why: str = ""
+    rule: str | None
+    exit_status: int | None
+    http_status: int | None
+    why: str
+    example: dict[str, str]
 
 
 def message(code: str) -> KnownMessage:
@@ -62,12 +66,13 @@ def messages() -> dict[str, KnownMessage]:
         found[code] = KnownMessage(
             code,
             who,
-            said["what"],
-            said["do"],
+            said.pop("what"),
+            said.pop("do"),
             options.get("rule"),
             int(options.get("exit", 0)) or None,
             int(options.get("http", 0)) or None,
-            said.get("why", ""),
+            said.pop("why", ""),
+            said,
         )
     return found
 

@@ -104,7 +104,7 @@ class HoldReason(Enum):
     ROOT_EMPTY = "the folder is suddenly empty: is its file system mounted?"
     ALL_GONE = "everything that was held has vanished"
     TOO_MANY = "too many files have vanished at once"
-    ANNOUNCED = "too many deletions were announced at once"
+    ANNOUNCED = "too many deletions were announced"
 
 
 class DeletionHold(msgspec.Struct, frozen=True):

@@ -44,9 +44,8 @@ _PAGE_OCTETS = 1 << 20
 _NAMESPACE = b"www.sitemaps.org/schemas/sitemap/"
 
 _CREDENTIALS = (
-    "Give a bearer token by --token or HEADWATER_TOKEN; a name by --user or HEADWATER_USER with its password by"
-    " HEADWATER_PASSWORD, or both in ~/.netrc; or the header that the source wants by --header. It is sent to the"
-    " origin of the address that was given and nowhere else: where the source is at another by now, give that address."
+    "Give --token or HEADWATER_TOKEN, --user or HEADWATER_USER, ~/.netrc or --header. Headwater sends it to this origin"
+    " only: if the source moved, give that address."
 )
 
 
