@@ -109,9 +109,9 @@ class HeadwaterError(Exception):
         self.todo = advice or known.advice
 
     def __str__(self) -> str:
-        """One line: what, where, the rule or code."""
+        """One line: what, where, code and rule."""
         where = f" ({self.where})" if self.where else ""
-        return f"{self.what}{where} [{self.rule or self.code}]"
+        return f"{self.what}{where} [{self.code}{f', {self.rule}' if self.rule else ''}]"
 
 
 class UsageFault(HeadwaterError):

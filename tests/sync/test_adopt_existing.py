@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -186,3 +188,23 @@ def test_adopted_is_not_told_as_created(source: Source, site: Site, dest: Path) 
     told = CliRunner().invoke(command, [source.base, str(dest)])
     assert told.exit_code == DONE
     assert "set: 40 adopted, 1 created; 41 files held" in told.output
+
+
+def test_a_file_that_an_older_list_does_not_know_stays(source: Source, site: Site, dest: Path, tmp_path: Path) -> None:
+    """After the state of a copy was lost: what was changed since the Resource List is asked for, and not replaced."""
+    began = site.clock
+    site.clock += 10
+    site.put("d1/f1.txt", b"changed since")
+    site.publish_changes(began)
+    assert go(source.base, dest).status == DONE
+    before = tree(dest)
+    numbers = {name: (dest / name).stat().st_ino for name in before}
+    shutil.rmtree(dest / ".headwater")
+    kept, told = tmp_path / "kept", tmp_path / "changes.jsonl"
+    arguments = ["--backup-dir", str(kept), "--changes", str(told), source.base, str(dest)]
+    assert CliRunner().invoke(command, arguments).exit_code == DONE
+    assert tree(dest) == before
+    assert {name: (dest / name).stat().st_ino for name in before} == numbers
+    assert {json.loads(line)["action"] for line in told.read_text().splitlines()} == {"adopted"}
+    assert not kept.exists()
+    assert check(source.base, dest).verdict == "in sync"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,13 +116,55 @@ def test_what_waits_for_consent_is_named_so(source: Source, site: Site, dest: Pa
     assert audited(source, dest).verdict == "in sync"
 
 
-def test_with_filters_no_command_is_told_that_would_drop_them(source: Source, site: Site, dest: Path) -> None:
-    go(source.base, dest, include=("*.txt",))
+CHOICES = [
+    (["--include", "*.txt"], "--include '*.txt'"),
+    (
+        ["--exclude", "a b", "--skip-host", "example.org", "--any-host"],
+        "--exclude 'a b' --any-host --skip-host example.org",
+    ),
+    (["--prefer-type", "text/html"], "--prefer-type text/html"),
+    (
+        ["--include-type", "text/*", "--exclude-type", "text/xml", "--max-length", "900", "--since", "2001-01-01"],
+        "--include-type 'text/*' --exclude-type text/xml --max-length 900 --since 2001-01-01T00:00:00Z",
+    ),
+    (["--exclude", "deep/*", "--with-metadata"], "--exclude 'deep/*' --with-metadata"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), CHOICES, ids=lambda value: value if isinstance(value, str) else "")
+def test_the_command_that_consents_keeps_the_filters(
+    options: list[str], told: str, source: Source, site: Site, dest: Path, capsys: Said
+) -> None:
+    site.publish_list([site.resource(name, type="text/plain") for name in site.files])
+    assert run(["sync", *options, source.base, str(dest)]) == DONE
     for name in list(site.files):
         site.drop(name)
     site.publish_changes(10.0)
-    (note,) = [one.message for one in go(source.base, dest, include=("*.txt",)).notices if one.rule == "DST-B4"]
-    assert note.endswith(": run the same command with --max-delete 100%")
+    assert run(["sync", *options, source.base, str(dest)]) == FAILED
+    command = f"headwater sync --max-delete 100% {told} {source.base}/ {dest}"
+    assert f"held): {command} (with" in capsys.readouterr().err
+    assert run(["status", str(dest)]) == FAILED
+    assert f"by `{command}` (with" in capsys.readouterr().out
+    assert run(["audit", source.base, str(dest)]) == FINDINGS
+    assert f"by `{command}` (with" in capsys.readouterr().out
+    assert run(shlex.split(command)[1:]) == DONE
+    assert "filters differ" not in capsys.readouterr().err
+
+
+OTHERS: list[tuple[dict[str, Any], str | None]] = [
+    ({"exclude": ("*1.txt",)}, None),
+    ({}, "(--exclude '*1.txt')"),
+    ({"include": ("f*",)}, "(none)"),
+]
+
+
+def test_a_run_with_other_filters_says_so(source: Source, site: Site, dest: Path) -> None:
+    """Also one that has none any more: it copies what the others left out."""
+    for options, told in OTHERS:
+        for is_first in (True, False):
+            notes = [one.message for one in go(source.base, dest, **options).notices if "filters differ" in one.message]
+            wanted = f"the filters differ from those of the last run {told}: all is compared again"
+            assert notes == ([wanted] if told is not None and is_first else [])
 
 
 def test_a_copy_without_a_position_is_not_behind(source: Source, site: Site, dest: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from headwater.errors import StoreFault
 from headwater.sync.copy.destination_folder import DestinationFolder, writable_state
-from headwater.sync.copy_status import forget
+from headwater.sync.copy_status import copy_status, forget
 from headwater.sync.update.applier import Applier
-from tests.support.copying import DONE, FAILED, go, tree
+from tests.support.copying import DONE, FAILED, check, go, tree
 from tests.support.fake_source import Reply, Site, Source, url
 
 
@@ -27,7 +27,7 @@ def test_who_does_what_the_note_says_has_it_done(source: Source, site: Site, des
     assert (ran.status, note) == (
         FAILED,
         "11 deletions are held back until you consent (of 30 held):"
-        f" headwater sync --max-delete 37% {source.base}/ {dest}",
+        f" headwater sync --max-delete 37% {source.base}/ {dest} (with your other options, such as --changes)",
     )
     ran = go(source.base, dest, max_delete=0.37)
     assert (ran.status, ran.one.deleted, len(tree(dest))) == (DONE, 11, 19)
@@ -62,7 +62,9 @@ def test_one_deletion_is_one(source: Source, dest: Path) -> None:
     site.publish_changes(0)
     notes = [notice.message for notice in go(source.base, dest).notices if notice.rule == "DST-B4"]
     told = f"headwater sync --max-delete 100% {source.base}/ {dest}"
-    assert notes == [f"1 deletion is held back until you consent (of 1 held): {told}"]
+    assert [note.partition(" (with")[0] for note in notes] == [
+        f"1 deletion is held back until you consent (of 1 held): {told}"
+    ]
 
 
 def test_once_nothing_waits_for_consent_other_deletions_are_done(source: Source, site: Site, dest: Path) -> None:
@@ -194,3 +196,25 @@ def test_a_repair_asks_for_nothing_that_is_to_be_deleted(
     ran = go(source.base, dest, repair=True, delete=False)
     assert (ran.status, ran.one.failed, ran.one.held_back) == (DONE, 0, 1)
     assert (go(source.base, dest).status, tree(dest)) == (DONE, dict(site.files))
+
+
+def test_one_share_is_told_of_the_same_whole(source: Source, site: Site, dest: Path) -> None:
+    """By the run that holds deletions back, and brings files; by the status; by an audit: and it is enough."""
+    for number in range(5, 30):
+        site.put(f"f{number}.txt", b"body %d\n" % number)
+    site.publish()
+    go(source.base, dest)
+    for number in range(11):
+        site.drop(f"f{number}.txt")
+    for number in range(25):
+        site.put(f"new{number}.txt", b"new")
+    site.publish_changes(0)
+    ran = go(source.base, dest)
+    command = f"headwater sync --max-delete 20% {source.base}/ {dest}"
+    (note,) = [notice.message for notice in ran.notices if notice.rule == "DST-B4"]
+    assert note.startswith(f"11 deletions are held back until you consent (of 55 held): {command} (")
+    assert copy_status(dest).sets[0].consent == {"delete": command}
+    assert check(source.base, dest).sets[0].consent == {"delete": command}
+    ran = go(source.base, dest, max_delete=0.2)
+    assert (ran.status, ran.one.deleted) == (DONE, 11)
+    assert copy_status(dest).sets[0].consent == {}

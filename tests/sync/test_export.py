@@ -167,6 +167,24 @@ def test_what_was_not_kept_is_named(source: Source, site: Site, dest: Path, tmp_
     assert sorted(tree(tmp_path / "then")) == sorted(name for name in site.files if name != "f0.txt")
 
 
+def test_of_kept_files_that_were_moved_a_hint_is_given(source: Source, site: Site, dest: Path, tmp_path: Path) -> None:
+    kept, changes, moved = tmp_path / "kept", tmp_path / "changes.jsonl", tmp_path / "moved"
+    go(source.base, dest)
+    before = now()
+    site.put("f0.txt", b"another")
+    site.publish()
+    assert run_here("sync", source.base, dest, "--changes", changes, "--backup-dir", kept).returncode == DONE
+    kept.rename(moved)
+    for options, status in (([], FINDINGS), (["--backup-dir", moved], DONE)):
+        to = tmp_path / f"then{status}"
+        done = run_here("restore", dest, to, "--at", before, "--changes", changes, *options)
+        assert (done.returncode, b"name their folder by --backup-dir DIR" in done.stderr) == (
+            status,
+            status == FINDINGS,
+        )
+    assert tree(tmp_path / f"then{DONE}")["f0.txt"] == b"body 0\n"
+
+
 def test_a_line_that_leads_out_of_the_folder_writes_nothing_there(
     source: Source, site: Site, dest: Path, tmp_path: Path
 ) -> None:

@@ -98,16 +98,22 @@ def test_what_was_verified_is_in_a_file_of_evidence(orphan: Path, tmp_path: Path
         "deep/empty": ("same", "same_by_record"),
         "f1.txt": ("missing", None),
     }
-    assert next(one for one in lines if one["path"] == "f0.txt")["found"] == sha(b"body 0\n")
+    first = next(one for one in lines if one["path"] == "f0.txt")
+    assert (first["expected"], first["found"]) == (sha(b"body 0\n"), sha(b"body 0\n"))
+    assert next(one for one in lines if one["path"] == "f1.txt")["expected"] == sha(b"body 1\n")
     assert (report["verdict"], report["version"], report["sets"][0]["same"]) == ("not in sync", __version__, 4)
 
 
 def test_an_audit_of_a_source_leaves_evidence_too(source: Source, site: Site, dest: Path, tmp_path: Path) -> None:
+    site.publish_list(
+        [site.resource(name, hash=None) if name == "f2.txt" else site.resource(name) for name in site.files]
+    )
     go(source.base, dest)
     file = tmp_path / "evidence.jsonl"
     assert run_here("audit", source.base, dest, "--evidence", file).returncode == DONE
     *lines, report = map(json.loads, file.read_text().splitlines())
-    assert {(one["verdict"], one["proof"]) for one in lines} == {("same", "same_by_hash")}
+    assert {(one["verdict"], one["proof"]) for one in lines} == {("same", "same_by_hash"), ("same", "same_by_record")}
+    assert {one["path"]: one["expected"] for one in lines} == {name: sha(body) for name, body in site.files.items()}
     assert (len(lines), report["local"]) == (len(site.files), False)
 
 
@@ -122,6 +128,7 @@ def test_an_audit_of_a_source_leaves_evidence_too(source: Source, site: Site, de
         (["--local", "COPY", "--at", "2020-01-01"], "its own record is of the present"),
         (["--local", "COPY", "--evidence", "COPY/evidence"], "lies in the copy"),
         (["--local", "COPY", "--set", "other"], "no set other"),
+        (["--local", "--evidence", "file", "COPY"], "'--evidence' is an option, and no folder"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

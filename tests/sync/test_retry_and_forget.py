@@ -426,3 +426,65 @@ def test_the_counts_of_a_run_add_up(dry_run: bool, source: Source, site: Site, d
     site.publish_changes(0)
     one = go(source.base, dest, baseline=True, dry_run=dry_run).one
     assert one.created + one.updated + one.unchanged == one.held + (one.created if dry_run else 0)
+
+
+def test_a_repair_drops_the_record_of_what_the_filters_leave_out_and_is_gone(
+    source: Source, site: Site, dest: Path, ask: Asked, tmp_path: Path
+) -> None:
+    """Who has copied too much removes it himself: what is altered stays, what is missing is told as deleted."""
+    go(source.base, dest)
+    for name in ("f0.txt", "f1.txt"):
+        (dest / name).unlink()
+    (dest / "f2.txt").write_bytes(b"altered")
+    fewer: dict[str, Any] = {"exclude": ("f[0-2].txt",)}
+    assert go(source.base, dest, **fewer).status == DONE
+    assert ask("status", dest)[1]["files"] == 5
+    told = tmp_path / "changes.jsonl"
+    options = ["--repair", "--exclude", "f[0-2].txt", "--changes", str(told)]
+    assert run(["sync", *options, source.base, str(dest)]) == DONE
+    lines = [json.loads(line) for line in told.read_text().splitlines()]
+    assert {(one["action"], one["path"]) for one in lines} == {("deleted", "f0.txt"), ("deleted", "f1.txt")}
+    status = ask("status", dest)
+    assert (status[0], status[1]["files"], status[1]["failed"]) == (DONE, 3, 0)
+    assert sorted(tree(dest)) == ["f2.txt", "f3.txt", "f4.txt"]
+    assert go(source.base, dest).status == DONE  # and without filters all of it comes again
+    assert tree(dest) == site.files
+
+
+def test_many_that_are_gone_wait_for_consent_as_well(source: Source, site: Site, dest: Path, ask: Asked) -> None:
+    """A disk that is not mounted looks like that."""
+    go(source.base, dest)
+    fewer: dict[str, Any] = {"exclude": ("*.txt",), "repair": True}
+    for path in dest.glob("*.txt"):
+        path.unlink()
+    ran = go(source.base, dest, **fewer)
+    assert (ran.status, ran.one.failed, ran.one.held_back) == (FAILED, 0, 5)
+    assert go(source.base, dest, **fewer, max_delete=1).status == DONE
+    assert ask("status", dest)[1]["files"] == 0
+
+
+def test_what_the_filters_leave_out_by_now_has_not_failed(source: Source, site: Site, dest: Path) -> None:
+    source.pages["/set/resources/f1.txt"] = Reply(b"gone", 404)
+    assert go(source.base, dest).status == FAILED
+    assert go(source.base, dest, exclude=("f1.txt",)).status == DONE
+    source.pages["/set/resources/f1.txt"] = Reply(b"body 1\n")
+    assert (go(source.base, dest).status, tree(dest)) == (DONE, site.files)
+
+
+def test_of_a_copy_without_any_good_run_the_code_and_that_are_told(
+    source: Source, dest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source.pages["/"] = Reply(b"<html></html>", headers={"Content-Type": "text/html"})
+    assert run(["sync", source.base, str(dest)]) == SOURCE
+    capsys.readouterr()
+    assert run(["status", str(dest)]) == SOURCE
+    assert "[HW-SYN-02, DST-A2]" in capsys.readouterr().out
+    assert run(["why", str(dest), "f0.txt"]) == FINDINGS
+    assert f"no run has been without fault: `headwater status {dest}` says why" in capsys.readouterr().out
+
+
+def test_of_a_set_whose_lists_were_never_read_that_is_told(source: Source, site: Site, dest: Path, ask: Asked) -> None:
+    source.pages["/set/resourcelist.xml"] = source.pages["/set/changelist.xml"] = Reply(b"gone", 404)
+    assert go(source.base, dest).status == SOURCE
+    (reason,) = only(ask("why", dest, site.uri("f0.txt"))[1])["reasons"]
+    assert reason["message"] == "no run has read the lists of this set to their end yet"

@@ -42,7 +42,13 @@ def test_a_source_that_empties_its_files_is_held_back(source: Source, many: Site
     status = copy_status(dest)
     assert (status.held_back, status.failed, status.exit_status) == (40, 0, FAILED)
     said = run_here("status", dest).stdout.decode()
-    assert "40 updates held back; `headwater sync --max-update SHARE` consents" in said
+    command = f"headwater sync --max-update 100% {source.base}/ {dest}"
+    assert f"40 updates held back: the files stay until you consent, by `{command}` (with" in said
+    assert "\n    f0.txt\n" in said
+    assert set(status.sets[0].updates) == set(before)
+    told = run_here("audit", source.base, dest).stdout.decode()
+    assert f"held back until you consent to update these files, by `{command}` (with" in told
+    assert "--max-delete" not in said + told
     assert "deletion" not in said
     ran = go(source.base, dest, max_update=1)
     assert (ran.status, ran.one.held_back, ran.one.updated) == (DONE, 0, 40)
@@ -176,3 +182,16 @@ def test_files_that_do_not_change_count_for_nothing(source: Source, many: Site, 
     many.publish()
     ran = go(source.base, dest, max_update=0.2)
     assert (ran.status, ran.one.held_back, ran.one.updated) == (DONE, 0, 1)
+
+
+def test_a_share_near_the_limit_is_told_exactly(source: Source, many: Site, dest: Path) -> None:
+    """By what is enough, too: 5 of 41 are 12.2%, over a limit of 12%."""
+    many.put("f40.txt", b"body 40\n")
+    many.publish()
+    assert go(source.base, dest).status == DONE
+    overwrite(many, 5, b"encrypted")
+    ran = go(source.base, dest, max_update=0.12)
+    (note,) = [one.message for one in ran.notices if one.rule == "DST-B4"]
+    assert note.startswith("5 updates are held back, 12.2% of what is held would be overwritten: --max-update 13%")
+    assert copy_status(dest).sets[0].consent["update"].startswith("headwater sync --max-update 13% ")
+    assert go(source.base, dest, max_update=0.13).status == DONE

@@ -36,7 +36,6 @@ from headwater.cli.shared_options import (
 )
 from headwater.cli.stop_signal import terminated
 from headwater.errors import SourceFault
-from headwater.quantities import consent_for
 from headwater.sync.audit.auditor import audit
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import AuditReport, SetAudit
@@ -134,8 +133,8 @@ def _show(report: AuditReport) -> None:
         count = len(one.findings) + one.findings_are_cut
         show_some(lines, _SHOWN, count=count, indent="  ", rest=" (--json lists them)")
         show(one, _UNREADABLE, _TOLD_NO_MORE)
-        share = consent_for(one.held_back, one.same + one.different + one.behind + one.held_back)
-        show(one, _HELD_BACK, share=share, url=report.source, dest=shlex.quote(report.destination))
+        for what, command in one.consent.items():
+            show(None, _HELD_BACK, what=what, command=command)
         if (one.missing or one.different) and (past is None or report.local):
             click.echo(_TO_REPAIR)
     if past is not None and not report.local and any(one.missing or one.different for one in report.sets):
@@ -168,8 +167,7 @@ _TOLD_NO_MORE = (
     " `headwater sync --accept-reset` follows it"
 )
 _HELD_BACK = (
-    "  {held_back} held back: these files stay until you consent, by `headwater sync --max-delete {share} {url} {dest}`"
-    " with the options of this copy (to updates by --max-update)"
+    "  held back until you consent to {what} these files, by `{command}` (with your other options, such as --changes)"
 )
 _TO_REPAIR = (
     "  `headwater sync` fetches what has changed at the source (with `--baseline` also what its"

@@ -19,6 +19,7 @@ from headwater.errors import UsageFault
 from headwater.quantities import human_octets
 from headwater.sync import export as exports
 from headwater.sync.export import ExportReport
+from headwater.sync.reports import MISSING
 
 
 @click.command(name="export")
@@ -89,5 +90,7 @@ def _told(verb: str, report: ExportReport, *, as_json: bool) -> int:
         lines += lines_of_all(left_out, "left out: {path}: {verdict}[ ({reason})]")
         told = f"{verb} {counted(report.files, 'file')}, {human_octets(report.octets)}; {len(left_out):,} left out"
         lines.append(told + (f", {len(doubtful):,} doubtful" if doubtful else ""))
+        if verb == "restored" and any(one.verdict == MISSING for one in left_out):
+            lines.append("missing: if the kept files were moved, name their folder by --backup-dir DIR")
         click.echo("\n".join(lines), err=True)
     return report.exit_status

@@ -166,8 +166,14 @@ class _Place(click.Path):
         return super().convert(value, param, ctx)
 
 
-COPY = _Place(lambda text: "is an address, and no folder: first comes URL, then DEST" if "://" in text else None)
-"""The folder of a copy, never an address: then the two arguments stand the wrong way round."""
+COPY = _Place(
+    lambda text: (
+        f"is an option, and no folder: name the folder first (./{text}, if it is one)"
+        if text.startswith("-")
+        else ("is an address, and no folder: first comes URL, then DEST" if "://" in text else None)
+    )
+)
+"""The folder of a copy, never an address: then the two arguments stand the wrong way round. Nor the next option."""
 _CONFIG = _Place(
     lambda text: f"is a folder, and a file is needed: publish it with --files {text}" if os.path.isdir(text) else None,
     exists=True,

@@ -45,7 +45,7 @@ from headwater.ingest.push.ingest_state import unpaired
 from headwater.notify.hub.store import FILE as HUB
 from headwater.notify.subscriber_store import PushStatus, push_status
 from headwater.publish.status import SourceSetStatus, set_statuses
-from headwater.quantities import consent_for, human_octets, human_seconds
+from headwater.quantities import human_octets, human_seconds
 from headwater.source.configured_source import CATALOG
 from headwater.sync.copy_status import LITTLE_ROOM_OCTETS, CopyStatus, copy_records, copy_status
 from headwater.sync.reports import CopyRecord
@@ -73,11 +73,11 @@ def _show_copy(status: CopyStatus, push: PushStatus | None) -> None:
         show(one, _FAILED)
         failures = lines_of_all(one.failures[:_COPY_EXAMPLES], _FAILURE)
         show_some(failures, _COPY_EXAMPLES, count=one.failed, indent="    ", rest=_MORE)
-        count = one.held_back - one.held_updates
-        command = f"{consent_for(count, one.files)} {status.source or 'URL'} {shlex.quote(status.destination)}"
-        show(one, *_HELD_BACK, deletions=count, command=command)
-        kept = [kept.path for kept in one.deletions[:_COPY_EXAMPLES]]
-        show_some(kept, _COPY_EXAMPLES, count=count, indent="    ", rest=_MORE)
+        count, kept = one.held_back - one.held_updates, [kept.path for kept in one.deletions]
+        waiting = (("update", one.held_updates, list(one.updates)), ("deletion", count, kept))
+        for (kind, count, paths), what in zip(waiting, ("update", "delete"), strict=True):
+            show(None, _HELD_BACK, count=count and counted(count, kind), command=one.consent.get(what))
+            show_some(paths[:_COPY_EXAMPLES], _COPY_EXAMPLES, count=count, indent="    ", rest=_MORE)
     if rest:
         files = counted(sum(one.files for one in rest), "file")
         click.echo(f"{len(rest):,} {'more sets' if telling else 'sets'}: {files}")
@@ -114,9 +114,7 @@ _SET = (
 _FAILED = "  {failed} failed; `headwater retry` makes them due, `headwater forget` drops them"
 _FAILURE = "{uri}: {reason} ({tries:try} since {since}[; not again before {waits_until}, as asked])"
 _HELD_BACK = (
-    "  {held_updates:update} held back; `headwater sync --max-update SHARE` consents",
-    "  {deletions:deletion} held back: the files stay until you consent, by `headwater sync --max-delete {command}`"
-    " with the options of this copy",
+    "  {count} held back: the files stay until you consent, by `{command}` (with your other options, such as --changes)"
 )
 _ROOM = (
     "{partial_files:partial file} in progress or to be resumed, {partial_octets:octets}",

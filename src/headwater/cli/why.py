@@ -8,6 +8,7 @@ from headwater.cli.status import copy_at, state_of
 from headwater.errors import Exit
 from headwater.source.resource_status import resource_status
 from headwater.sync.copied_resource import copied_resource
+from headwater.sync.copy_status import copy_status
 
 
 @click.command(name="why")
@@ -45,5 +46,7 @@ def command(place: str, asked: str, as_json: bool) -> Exit:
     if not found:
         folders = [] if copy is not None or where.config is None else [one.files for one in where.config.sets]
         looked = f": {printable(', '.join(filter(None, folders)))}" if any(folders) else ""
+        if copy is not None and all(one.sound_at is None for one in copy_status(copy).sets):
+            looked += f"; no run has been without fault: `headwater status {printable(str(copy))}` says why"
         click.echo(f"{printable(asked)}: no set has it, and it is in no set's folder{looked}")
     return Exit.DONE if is_found else Exit.FINDINGS

@@ -124,5 +124,7 @@ def _absent(t: Transaction, root: Path, row: SetRow, uri: str, *, is_deleted: bo
         options = [one for one, value in values if value not in ((), None)]
         return "filtered", f"{' or '.join(options)} leaves it out, unless no list has it"
     read_to = from_optional(row.position.time if row.position else None)
+    if row.position is None and row.baseline_at is None:
+        return "not listed", f"no run has read the lists of this set to their end yet{lies}"
     told = "no list has it " + (f"as of {read_to:%Y-%m-%d %H:%M:%S} UTC" if read_to else "so far")
     return "not listed", f"{told}, or its failure was forgotten: `headwater sync --baseline` looks again{lies}"

@@ -26,6 +26,7 @@ from headwater.sync.state import (
     AS_OF,
     HELD_UPDATE,
     SetRow,
+    consent_commands,
     fact,
     failure_count,
     held_updates_count,
@@ -93,6 +94,10 @@ class SetStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[str, ...]
     failures: tuple[FailedResource, ...]
     deletions: tuple[HeldBackDeletion, ...]
+    updates: tuple[str, ...]
+    consent: dict[str, str]
+    """The commands that `delete` or `update` what waits; `updates` has the paths."""
+
     lists_are_cut: bool
     last: SetReport | None
     exit_status: int
@@ -156,7 +161,7 @@ def copy_status(
     with readable_state(DestinationFolder(root)) as database, database.read() as t:
         rows = sets(t)
         rows = pick(rows, wanted, str(root)) if wanted else rows
-        told = tuple(_set_status(t, row, moment) for row in rows)
+        told = tuple(_set_status(t, row, (fact(t, "url") or "URL", str(root)), moment) for row in rows)
         run, source, as_of = last_run(t), fact(t, "url"), fact(t, AS_OF)
         moved_to = moved_address(t, source or "")
     partial_count, partial_octets = partial_files(root)
@@ -252,9 +257,13 @@ _DOOMED = (
     "SELECT uri, path, nullif(doomed_at, 0) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL"
     " AND path IS NOT NULL ORDER BY path LIMIT ?"
 )
+_WAITING_UPDATES = (
+    "SELECT path FROM failures JOIN resources USING(set_id, uri)"
+    " WHERE set_id = ? AND reason = ? AND path IS NOT NULL ORDER BY path LIMIT ?"
+)
 
 
-def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
+def _set_status(t: Transaction, row: SetRow, place: tuple[str, str], now: dt.datetime) -> SetStatus:
     checked_at, sound, unsound_since, report = t.one(_HISTORY, (row.id,)) or (None, None, None, None)
     files, octets, held_back, unconfirmed = t.one(_HELD, (row.id,)) or (0, 0, 0, 0)
     held_updates = held_updates_count(t, row.id)
@@ -287,6 +296,8 @@ def _set_status(t: Transaction, row: SetRow, now: dt.datetime) -> SetStatus:
             HeldBackDeletion(uri=uri, path=printable_path(path), deleted_at=from_optional(at))
             for uri, path, at in doomed
         ),
+        updates=tuple(printable_path(path) for (path,) in t.rows(_WAITING_UPDATES, (row.id, HELD_UPDATE, _MOST))),
+        consent=consent_commands(t, row, *place),
         lists_are_cut=max(failed, held_back) > _MOST,
         last=last,
         exit_status=_set_verdict(last, failed or unconfirmed or bool(refused), held_back),

@@ -11,7 +11,7 @@ from headwater.errors import UsageFault
 from headwater.files.patterns import Selection
 from headwater.patches import essence_of
 from headwater.sync.connection import hosts_of, is_named, origin_of
-from headwater.sync.source_times import moment_of
+from headwater.sync.source_times import format_micros, moment_of
 from headwater.typed_decoding import from_values, in_plain_words
 
 _TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/(?:\*|[a-z0-9!#$&^_.+-]+)\Z")
@@ -92,6 +92,18 @@ class Choice(msgspec.Struct, frozen=True, array_like=True):
         said = 9 if self.is_by_metadata else 7 if self.prefer_types else said
         said = 14 if self.by_statements else said
         return msgspec.json.encode(msgspec.structs.astuple(self)[:said]).decode()
+
+    @property
+    def words(self) -> list[str]:
+        """The options of `headwater sync` that make this choice."""
+        found: list[str] = []
+        for name, value in msgspec.structs.asdict(self).items():
+            option = f"--{name.removesuffix('s').replace('_', '-')}"
+            for one in (
+                value if isinstance(value, tuple) else () if name == "dialect" or value in (None, False) else (value,)
+            ):
+                found += [option] if one is True else [option, str(format_micros(one) if name == "since" else one)]
+        return found
 
     def skips(self, uri: str) -> bool:
         """Whether the resource is on a host that is left out."""

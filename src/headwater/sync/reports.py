@@ -361,6 +361,9 @@ class SetAudit(ToDict, msgspec.Struct, kw_only=True):
     held_back: int = 0
     """Waits for your consent."""
 
+    consent: dict[str, str] = {}
+    """The commands that `delete` or `update` what waits."""
+
     refused: int = 0
     skipped: int = 0
     left_out: int = 0

@@ -9,15 +9,17 @@ documents that have been dealt with, for conditional requests; `sets` what is re
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 
 import msgspec
 
+from headwater.quantities import consent_for
 from headwater.spec.extensions import DumpOffer
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.connection import REFUSALS, Refusal, host_label
-from headwater.sync.lists.position import Position
-from headwater.sync.options import Stated
+from headwater.sync.lists.position import NEVER, Position
+from headwater.sync.options import Choice, Stated
 from headwater.typed_decoding import from_json
 
 LISTED = (
@@ -307,6 +309,34 @@ def held_back_count(t: Transaction, set_id: int) -> int:
 def unconfirmed_count(t: Transaction, set_id: int) -> int:
     """How many files are newer than any list tells."""
     return int(t.value("SELECT count(*) FROM resources WHERE set_id = ? AND newer AND path IS NOT NULL", (set_id,)))
+
+
+_HELD_AND_GONE = (
+    "SELECT count(path), count(*) FILTER (WHERE path IS NULL AND changed_at > ?2) FROM resources WHERE set_id = ?1"
+)
+BROUGHT = (
+    "SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL AND changed_at > ? AND size BETWEEN 0 AND ?"
+)
+"""What was brought since lists were read to their end, of so many octets at most."""
+
+
+def measured(t: Transaction, row: SetRow) -> tuple[int, int, int]:
+    """Up to when lists of a set were read to their end, how many files it holds, how many were deleted since then."""
+    until = NEVER if row.position is None or row.position.time is None else row.position.time
+    held, gone = t.one(_HELD_AND_GONE, (row.id, until)) or (0, 0)
+    return until, held, gone
+
+
+def consent_commands(t: Transaction, row: SetRow, source: str, destination: str) -> dict[str, str]:
+    """The commands that `delete` or `update` what waits of a set: the least shares, and the filters of its last run."""
+    found, choice = dict[str, str](), from_json(row.scope, Choice) if row.scope else Choice()
+    for what, waiting in {"delete": held_back_count(t, row.id), "update": held_updates_count(t, row.id)}.items():
+        if waiting:
+            until, held, gone = measured(t, row)
+            done = gone if what == "delete" else int(t.value(BROUGHT, (row.id, until, NEVER)))
+            options = [f"--max-{what}", consent_for(waiting + done, held + gone), *choice.words]
+            found[what] = shlex.join(["headwater", "sync", *options, source, destination])
+    return found
 
 
 # the table `refusals` (DST-S12)

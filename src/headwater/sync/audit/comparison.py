@@ -65,6 +65,7 @@ from headwater.sync.state import (
     HELD_UPDATE,
     RefusedEntries,
     SetRow,
+    consent_commands,
     fact,
     keep_changed,
     keep_listed,
@@ -73,7 +74,7 @@ from headwater.sync.state import (
     refused_entries,
 )
 from headwater.sync.transfer.adoption import fitting_base
-from headwater.sync.transfer.verification import CanonicalFixity, Judgement, digests_of
+from headwater.sync.transfer.verification import CanonicalFixity, Judgement, digests_of, strongest_text
 from headwater.sync.transfer.work_queue import clear_plan
 from headwater.sync.update.difference import contradicted
 from headwater.sync.update.path_conflicts import PathConflicts, first_base
@@ -436,8 +437,9 @@ class SetComparison:
             name = one.partition(":")[0]
             self._result.algorithms[name] = self._result.algorithms.get(name, 0) + 1
         if self.each is not None:
-            same = Finding(SAME, wanted.uri, printable_path(wanted.path), found=digests or None, proof=proof)
-            self.each(msgspec.structs.replace(same, set_name=self.row.name))
+            expected = strongest_text(wanted.hash) or wanted.digest
+            of = wanted.uri, printable_path(wanted.path)
+            self.each(Finding(SAME, *of, "", expected, digests or None, self.row.name, proof))
 
     def _wanted(self) -> Iterator[ExpectedFile]:
         """What is expected, some thousand to a transaction: none stays open while files are read."""
@@ -539,6 +541,8 @@ class SetComparison:
             for verdict, count in t.rows("SELECT verdict, count(*) FROM temp.finding GROUP BY verdict"):
                 setattr(result, verdict.replace(" ", "_"), count)
                 total += count
+            if result.held_back:
+                result.consent = consent_commands(t, self.row, fact(t, "url") or "URL", str(self.root))
             for verdict, uri, path, reason, expected, found in t.rows(_FINDINGS):
                 finding = Finding(verdict, uri, printable_path(path), reason, expected, found, result.name)
                 if len(result.findings) < _MOST_FINDINGS:

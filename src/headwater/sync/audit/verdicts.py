@@ -103,17 +103,16 @@ def _is_recorded(expected: ExpectedFile, found: FoundFile) -> bool:
 
 
 Difference = tuple[str, str | None, str | None]
-"""Why a file is not the same, and the digests that show it: the expected and the found one, None where none do."""
+"""Why a file is not the same; the expected digest, None where none is known; the found one, where it shows it."""
 
 
 def difference(verdict: str, expected: ExpectedFile, found: FoundFile | None) -> Difference:
     """The difference of an expected file on which this is the verdict; of another hash the digests say enough."""
-    if found is None:
-        return "", strongest_text(expected.hash) or expected.digest, None
+    wanted = strongest_text(expected.hash) or expected.digest
+    if found is None or verdict not in (UNREADABLE, DIFFERENT):
+        return "", wanted, None
     if verdict == UNREADABLE:
-        return os.strerror(found.errno), None, None
-    if verdict != DIFFERENT:
-        return "", None, None
+        return os.strerror(found.errno), wanted, None
     listed = digests_of(expected.hash)
     held = {digest.algorithm: str(digest) for digest in digests_of(found.digests)}
     other = [one for one in listed or digests_of(expected.digest) if held.get(one.algorithm, str(one)) != str(one)]
@@ -122,7 +121,7 @@ def difference(verdict: str, expected: ExpectedFile, found: FoundFile | None) ->
         reason = "its last change is missing here, and the list has no usable hash"
     elif other:
         reason = "" if listed else "not the file that was placed"
-    return reason, *((str(other[0]), held[other[0].algorithm]) if other else (None, None))
+    return reason, *((str(other[0]), held[other[0].algorithm]) if other else (wanted, None))
 
 
 def _judge_time(lastmod: int, mtime_ns: int, placed: ExpectedFile) -> str:

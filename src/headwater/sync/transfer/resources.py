@@ -164,12 +164,13 @@ class ResourceTransfer:
             else:
                 yield self._fetch(ready)
 
-    def _adopted(self, work: Work) -> bool:
-        """Whether the file in its place is what is listed; then it is recorded."""
-        if strongest_of(work.hash) is None and canonical_hash_of(work.extra) is not None:
+    def _adopted(self, work: Work, came: ReceivedContent | None = None, *, newer: bool = False) -> bool:
+        """Whether the file in its place is what is listed, or what `came`; then it is recorded."""
+        if came is None and strongest_of(work.hash) is None and canonical_hash_of(work.extra) is not None:
             return False  # neither length nor time say what it says
         trusts = self._context.options.trust_lastmod
-        found = listed_file(self._tree, work.path, work.hash, work.length, work.lastmod, trusts=trusts)
+        listed = (work.hash, work.length, work.lastmod) if came is None else (came.digest, came.octets, None)
+        found = listed_file(self._tree, work.path, *listed, trusts=trusts)
         if found is None:
             return False
         there, digest = found
@@ -179,8 +180,8 @@ class ResourceTransfer:
         self._counts.adopted += 1
         if self._tree.room is not None:
             self._tree.room.held += there.st_size
-        file = PlacedFile(work.path, there.st_size, kept or there.st_mtime_ns, digest)
-        self._results.placed(work, file, 0, adopted=True)
+        file = PlacedFile(work.path, there.st_size, kept or there.st_mtime_ns, digest, newer=newer)
+        self._results.placed(work, file, 0 if came is None else came.octets, adopted=True)
         return True
 
     def _fetch(self, work: Work) -> Fetch:
@@ -361,6 +362,9 @@ class ResourceTransfer:
         modified = headers.get("last-modified")
         mtime = mtime_ns(None if newer else work.lastmod, modified)
         found = tree.stamp(name, mtime) if body is None else tree.write(name, body, mtime)
+        if self._context.adopt and work.held is None and self._adopted(work, content, newer=newer):
+            tree.discard(name)  # an older list said otherwise of what lies there
+            return True
         is_held = False
         if work.held is not None and strongest_of(work.hash) is None:  # only fetching such octets tells so
             with self._context.database.read() as t:

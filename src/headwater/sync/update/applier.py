@@ -1,6 +1,5 @@
 """The applier of a plan: settles paths, transfers, retries earlier failures, deletes as far as the guard allows."""
 
-import shlex
 from collections.abc import Callable, Container, Iterator
 
 import msgspec
@@ -19,11 +18,12 @@ from headwater.sync.copy.held_files import fold_held, held_otherwise, intend, st
 from headwater.sync.linked_resources import hold_needed, keep_listing, recall_listing
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
 from headwater.sync.lists.position import NEVER, Position
-from headwater.sync.options import Choice, Stated, SyncOptions
+from headwater.sync.options import Choice, Stated
 from headwater.sync.reports import Done, PlannedAction, ignored, with_stated
 from headwater.sync.state import (
     AWAITS_CONSENT,
     AWAITS_UPDATE_CONSENT,
+    BROUGHT,
     HELD_UPDATE,
     Offer,
     any_refused,
@@ -32,6 +32,7 @@ from headwater.sync.state import (
     held_back_count,
     held_updates_count,
     keep_fact,
+    measured,
     one_set,
 )
 from headwater.sync.transfer.adoption import fitting_base, listed_file
@@ -80,9 +81,6 @@ _HELD_BACK = (
     " WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL AND uri NOT IN (SELECT uri FROM temp.work)"
 )
 _BATCH = 500
-_HELD_AND_GONE = (
-    "SELECT count(path), count(*) FILTER (WHERE path IS NULL AND changed_at > ?2) FROM resources WHERE set_id = ?1"
-)
 
 _OVERWRITTEN = (
     "FROM temp.work w JOIN resources r ON r.id = w.held WHERE r.path IS NOT NULL AND r.size > 0"
@@ -93,10 +91,6 @@ _OVERWRITTEN = (
 _NOTHING = " OR ".join(f"w.hash LIKE '%{make().hexdigest()}%'" for make in HASHERS.values())
 _EMPTIED = f"(w.length = 0 OR (w.length IS NULL AND ({_NOTHING})))"
 _IS_HELD_UPDATE = f"(r.set_id, w.uri) IN (SELECT set_id, uri FROM failures WHERE reason = '{HELD_UPDATE}')"  # noqa: S608
-_BROUGHT = (
-    "SELECT count(*) FROM resources WHERE set_id = ? AND path IS NOT NULL AND changed_at > ? AND size BETWEEN 0 AND ?"
-)
-"""What was brought since lists were read to their end, of so many octets at most."""
 _HOLD_UPDATES = (
     "INSERT OR REPLACE INTO failures(set_id, uri, loc, reason, tries, first_at, last_at, next_at, lastmod, length,"
     " hash, type, encoding, links, extra, changed_at) SELECT ?1, w.uri, coalesce(w.loc, w.uri), ?3, 0, coalesce("
@@ -157,7 +151,7 @@ class Applier:
             trusts = context.options.trust_lastmod
             brought = None
             if context.options.max_update is not None:  # counted before the plan confirms what is held
-                brought = int(t.value(_BROUGHT, (self._set.row.id, self._measure(t), NEVER)))
+                brought = int(t.value(BROUGHT, (self._set.row.id, self._measure(t), NEVER)))
             step(t, Difference(self._set.row, paths, report, context.tree, objection, trusts))
             if retry_queue and t.one(_LEFT, (self._set.row.id,)) is not None:
                 self._add_what_is_left(t, paths)
@@ -312,6 +306,10 @@ class Applier:
             if paths.takes(row.uri, path, Stated(row.type, row.length, row.lastmod, row.links)):
                 known_at = self._set.row.baseline_at if changed_at is None else changed_at  # DST-5.3
                 t.run(ADD_WORK, row.planned(path, key, changed_at=changed_at, known_at=known_at, tries=tries))
+            elif self._run.tree is not None:  # left out: it has no failures, and without its file no record
+                t.run("DELETE FROM failures WHERE set_id = ? AND uri = ?", (number, row.uri))
+                if key is not None and self._run.tree.stat(path) is None:
+                    t.run("INSERT OR IGNORE INTO temp.deletions(id) VALUES (?)", (key,))
         waiting = t.fetch(_WAITING, (number, *when))
         t.run(_NEWS, (number, *when))  # what is tried then is what a list says of it by now
         t.many("DELETE FROM temp.work WHERE n = ?", waiting)
@@ -363,9 +361,7 @@ class Applier:
 
     def _measure(self, t: Transaction) -> int:
         """Count what is held, and what was deleted of it since lists were read to their end; returns when that was."""
-        position = self._set.row.position
-        until = NEVER if position is None or position.time is None else position.time
-        held, self._deleted_before = t.one(_HELD_AND_GONE, (self._set.row.id, until)) or (0, 0)
+        until, held, self._deleted_before = measured(t, self._set.row)
         self._held_before = max(self._held_before, held + self._deleted_before)
         return until
 
@@ -393,13 +389,13 @@ class Applier:
         planned = int(t.value(f"SELECT count(*) {which}"))
         if not planned:
             return []
-        done = int(t.value(_BROUGHT, (number, self._measure(t), 0))) if done is None else done
+        done = int(t.value(BROUGHT, (number, self._measure(t), 0))) if done is None else done
         if self._may(t, name, planned + done, options.max_update, waits=waits):
             return []
         if is_any or needs_consent(planned + done, self._held_before):
             keep_fact(t, name, str(self._held_before))
         told = f"{planned:,} updates are" if planned != 1 else "1 update is"
-        told += f" held back, {(planned + done) / max(self._held_before, 1):.0%} of what is held would"
+        told += f" held back, {100 * (planned + done) / max(self._held_before, 1):.4g}% of what is held would"
         consent = consent_for(done + int(t.value(f"SELECT count(*) {_OVERWRITTEN}")), self._held_before)
         is_any = is_any or int(t.value(f"SELECT count(*) {_OVERWRITTEN} AND {_EMPTIED}")) < planned
         told += f" {'be overwritten' if is_any else 'become empty'}: --max-update {consent} allows them"
@@ -464,23 +460,9 @@ class Applier:
                 "UPDATE resources SET doomed_at = (SELECT coalesce(d.at, 0) FROM temp.deletions d"
                 " WHERE d.id = resources.id) WHERE id IN (SELECT id FROM temp.deletions)"
             )
-            deletions = held_back_count(t, number)
-            refused = any_refused(t, number)
-            if self._run.options.delete and needs_consent(deletions + earlier, self._held_before):
+            if self._run.options.delete and needs_consent(held_back_count(t, number) + earlier, self._held_before):
                 keep_fact(t, AWAITS_CONSENT.format(number), str(self._held_before))
-        if not self._run.options.delete:
-            return
-        told = f"{deletions:,} deletions are" if deletions != 1 else "1 deletion is"
-        if refused:
-            told += " held back: refused entries may name these files"
-        else:
-            with_others = f"with {earlier:,} since the lists were read, " if earlier else ""
-            told += f" held back until you consent ({with_others}of {self._held_before:,} held)"
-            run, share = self._run, f"--max-delete {consent_for(deletions + earlier, self._held_before)}"
-            whole = f"headwater sync {share} {shlex.quote(run.source)} {shlex.quote(run.destination)}"
-            is_whole = run.options.choice.signature == SyncOptions().choice.signature
-            told += f": {whole}" if is_whole else f": run the same command with {share}"
-        self._set.warn("DST-B4", told, self._set.row.name)
+        self._set.awaits_consent = self._run.options.delete
 
     def _show_plan(self, deletions: int, held_updates: list[PlannedAction], *, allowed: bool) -> None:
         report, tree, trusts = self._set.report, self._run.tree, self._run.options.trust_lastmod

@@ -58,6 +58,7 @@ class SetContext:
         self.is_bridged = False
         """Whether an archive or a dump has led to the position: the Change List need not have been read before."""
 
+        self.awaits_consent = False  # whether this run has held back deletions
         self.report = SetReport(name=row.name, folder=row.folder, capability_list=row.offer.capability_list)
         self._is_asked = False
 

@@ -5,6 +5,7 @@ delete, and only then move the position. Whatever is killed in between is found 
 harm (DST-F7).
 """
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from headwater.sync.copy.held_files import find_damage
 from headwater.sync.lists.archives import CHANGE_LIST_ARCHIVE, lists_over_gap
 from headwater.sync.lists.change_lists import ChangeListReader, ChangeListReading, ReadingOutcome
 from headwater.sync.lists.position import IndexedList, Position
+from headwater.sync.options import Choice
 from headwater.sync.packages.dump_documents import OtherPackage
 from headwater.sync.reports import FailedTransfer, SetReport, gravest_status
 from headwater.sync.sets.moved_sets import CHANGED
@@ -29,6 +31,7 @@ from headwater.sync.state import (
     Offer,
     SetRow,
     any_refused,
+    consent_commands,
     failure_count,
     held_back_count,
     held_count,
@@ -36,6 +39,7 @@ from headwater.sync.state import (
     keep_changed,
     keep_position,
     keep_validators,
+    measured,
     refused_entries,
     unconfirmed_count,
 )
@@ -45,6 +49,7 @@ from headwater.sync.update.baseline import ACCEPT, Baseline
 from headwater.sync.update.difference import Difference, let_changes_decide, settle_contradictions
 from headwater.sync.update.set_context import SetContext, SetRelocated
 from headwater.transport.fetch import DeadlineMet
+from headwater.typed_decoding import from_json
 
 _RACE_SECONDS = 0.5
 _ANNOUNCED_SECONDS = 1.0  # what a source serves already it tells of in a moment
@@ -108,6 +113,10 @@ class SetSync:
         In a dry run nothing is told of what would come after a baseline.
         """
         offer, options, row = self._set.offer, self._run.options, self._set.row
+        before = from_json(row.scope, Choice).words if row.scope else self._set.choice.words
+        if before != self._set.choice.words:
+            told = f"the filters differ from those of the last run ({shlex.join(before) or 'none'})"
+            self._set.warn("DST-S12", f"{told}: all is compared again")
         is_accepted = options.accept_reset and row.position is not None and offer.baseline_document is not None
         is_other = self._set.rescoped or self._set.move is not None
         is_wanted = options.baseline or options.repair or row.baseline_uri is None or is_other
@@ -425,6 +434,8 @@ def summarise(context: SetContext) -> None:
             for uri, reason, tries, wait_until in t.rows(query, (row.id, HELD_UPDATE))
         ]
         refused = refused_entries(t, row.id)
+        if context.awaits_consent and (deletions := held_back_count(t, row.id)):
+            context.warn("DST-B4", _held_back(context, t, deletions), row.name)
         failed = [one for uri, one in run.failed.items() if t.one(_IS_FAILING, (row.id, uri))]
     for one in failed:
         run.each(one)
@@ -442,3 +453,15 @@ def summarise(context: SetContext) -> None:
     if refused or report.newer_than_listed:
         context.statuses.append(Exit.TRANSFERS_FAILED)
     report.exit_status = gravest_status(context.statuses)
+
+
+def _held_back(context: SetContext, t: Transaction, deletions: int) -> str:
+    """What is told of deletions that wait for consent, which is to all of them."""
+    told = f"{deletions:,} deletions are" if deletions != 1 else "1 deletion is"
+    if any_refused(t, context.row.id):
+        return f"{told} held back: refused entries may name these files"
+    row, run = msgspec.structs.replace(context.row, scope=context.signature), context.run
+    _, held, earlier = measured(t, row)
+    command = consent_commands(t, row, run.source, run.destination)["delete"]
+    told += f" held back until you consent ({f'with {earlier:,} since the lists were read, ' if earlier else ''}"
+    return f"{told}of {held + earlier:,} held): {command} (with your other options, such as --changes)"
