@@ -150,7 +150,9 @@ _HEADINGS = {
 @option("--baseline", "Compare with the whole Resource List, even if the changes suffice.")
 @option("--accept-reset", "Accept that the source was set back: follow its lists again, within --max-delete.")
 @option("--moved", "Accept URL as the new address of this copy's source.")
-@option("--repair", "Hash every file of the copy, and fetch missing and altered files again.")
+@option(
+    "--repair", "Hash every file; fetch missing and altered ones again. Drops missing ones that the filters leave out."
+)
 @option(
     "--max-size SIZE",
     "Maximum size of a resource whose length is not listed (500MB).  [default: 16 GiB]",
