@@ -15,6 +15,7 @@ from msgspec import inspect
 
 from headwater.catalog.interface import ClusterOptions
 from headwater.publish.link_rules import DescribedRule, UrlRule
+from headwater.publish.site import RESERVED
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.hubs_and_tokens import HubConfig, NotifyConfig
 
@@ -24,6 +25,8 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
 }
 NOT_TOLD = {"SourceConfig": {"set", "configuration"}}
 """Fields that are no keys with a row of their own."""
+
+_RESERVED = ", ".join(f"`{one}`" for one in sorted(RESERVED))
 
 INTRODUCTION = """\
 # Configuration
@@ -75,7 +78,8 @@ class Group(NamedTuple):
 
 def groups() -> Iterator[Group]:
     """What the program's own text says, by groups."""
-    for part in files("headwater.source").joinpath("keys.txt").read_text("utf-8").split("\n\n["):
+    text = files("headwater.source").joinpath("keys.txt").read_text("utf-8").replace("{reserved}", _RESERVED)
+    for part in text.split("\n\n["):
         head, *lines = part.strip().splitlines()
         struct, found, title = head.partition("] ")
         if found:

@@ -324,9 +324,15 @@ def test_a_source_is_not_ready_before_the_copy_is_loaded(
         answer = running.get("/health")
         told = msgspec.json.decode(answer.body)
         assert (answer.status, told["ready"], told["sets"][0]["waiting"]) == (503, False, False)
+        assert run(["sync", "-q", "http://127.0.0.1:9/", str(dest)]) == Exit.SOURCE
+        until(lambda: "HW-CPY-03" in codes(running))
+        until(lambda: run(["status", str(tmp_path / "state")]) == Exit.TRANSFERS_FAILED, what="the status says so")
+        (lag,) = copy_lags(running.source.catalog)
+        assert (lag.copy, lag.fault) == ("", f"the copy has no set 'set' so far ({dest})")
         assert go(origin.base, dest).status == DONE
         running.shows({"f0.txt", "f1.txt", "f2.txt"})
         until(lambda: running.get("/health").status == 200, what="the source is ready")
+        assert run(["status", str(tmp_path / "state")]) == DONE
 
 
 def test_what_a_load_cannot_keep_is_noted_as_lost(origin: Source, site: Site, dest: Path, tmp_path: Path) -> None:

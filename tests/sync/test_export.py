@@ -84,6 +84,7 @@ def test_a_bag_has_the_files_and_their_addresses(copy: Path, tmp_path: Path, sou
     bag = tmp_path / "bag"
     done = run_here("export", copy, "-o", bag, "--format", "bagit")
     assert done.returncode == DONE, done.stderr
+    assert b"in 5 names: `sha256sum -c`" in done.stderr
     payload = read_by_rfc_8493(bag)
     wanted = {f"data/{name}": body for name, body in tree(copy).items() if "\udcff" not in name}
     assert payload == {**wanted, "data/%FF%FE": b"no UTF-8"}
@@ -336,6 +337,8 @@ def test_kept_files_are_found_where_they_were_moved(archive: Archive) -> None:
     moved.parent.mkdir()
     archive.kept.rename(moved)
     assert archive.restore(moment)[0] == FINDINGS
+    restored = ("restore", archive.dest, archive.folder / "told", "--at", moment, "--changes", archive.log)
+    assert b"name their folder: --backup-dir DIR" in run_here(*restored).stderr
     for place in (moved, moved.parent):
         assert archive.restore(moment, "--backup-dir", place)[0] == (DONE if place == moved else FINDINGS)
     assert archive.restore(moment, "--backup-dir", moved) == (DONE, files, {})

@@ -92,5 +92,9 @@ def _told(verb: str, report: ExportReport, *, as_json: bool) -> int:
         lines.append(told + (f", {len(doubtful):,} doubtful" if doubtful else ""))
         if verb == "restored" and any(one.verdict == MISSING for one in left_out):
             lines.append("missing: if the kept files were moved, name their folder by --backup-dir DIR")
+        if report.escaped:
+            names = counted(report.escaped, "name")
+            lines.append(f"the manifest escapes `%` and line feeds in {names}: `sha256sum -c` and bagit.py miss them")
+            lines.append("  do: Send also a manifest, `headwater export DEST -o FILE`: it checks the folder `data`.")
         click.echo("\n".join(lines), err=True)
     return report.exit_status

@@ -470,7 +470,7 @@ _AHEAD_LINE = "{name}: changes get times {span} ahead of the clock, which was se
 _UNPAIRED = "{set}: {count}[, the oldest for {oldest_seconds}]"
 _PACKAGE = "{set}: package[ for {agent}] at {time}, {asked}: {resources:resource}, {octets:octets}"
 _LINES = {
-    "copies": "{set}: publishes the copy of {origin} in {copy}[; {waiting:change} behind][: {fault}]",
+    "copies": "{set}[: publishes the copy of {origin} in {copy}][; {waiting:change} behind][: {fault}]",
     "datasets": "{set}: {statements:statement}, {octets:octets}, {patches:patch}"
     "[; {left_out:bad statement} left out][; not up to date: {fault}]",
     "held_back": "{set}: deletions are held back: {reason}",

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, RowKey, StateRow, StateUpdate
+from headwater.catalog.interface import Catalog, RowKey, StateRow
 from headwater.spec.records import Link
 from headwater.typed_decoding import from_msgpack
 
@@ -223,10 +223,3 @@ def dataset_statuses(catalog: Catalog, names: Collection[str] = ()) -> Iterator[
             left_out=state.left_out if state is not None else 0,
             fault=fault,
         )
-
-
-def fault_update(fault: str | None) -> StateUpdate:
-    """The rows by which it is noted what is wrong with a dataset, or that nothing is."""
-    if fault is None:
-        return StateUpdate(delete=[FAULT_KEY])
-    return StateUpdate(put=[StateRow(*FAULT_KEY, fault.encode("utf-8", "replace")[:2000])])

@@ -165,6 +165,7 @@ def _moment(microseconds: int | None) -> dt.datetime | None:
 
 KIND = "copy"
 KEY: RowKey = (KIND, "position")
+FAULT_KEY: RowKey = (KIND, "fault")
 
 
 class CopyPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -231,7 +232,7 @@ class CopyLag(msgspec.Struct, frozen=True, kw_only=True):
     """A set that publishes the copy in the folder `copy`, of the set whose Capability List at its source is `origin`.
 
     `waiting`: changes of the copy that are not recorded yet; None where that cannot be told from here, as `fault` says,
-    or where all is to be compared.
+    or where all is to be compared. While none was ever read, `copy` and `origin` are empty.
     """
 
     set: str
@@ -244,11 +245,15 @@ class CopyLag(msgspec.Struct, frozen=True, kw_only=True):
 def copy_lags(catalog: Catalog, names: Collection[str] = ()) -> Iterator[CopyLag]:
     """The sets of a catalog that publish copies, by name; all, where none is named."""
     for name in sorted(catalog.sets_with_rows(KIND)):
-        row = catalog.rows(name, [KEY]).get(KEY)
-        if row is None or (names and name not in names):
+        rows = catalog.rows(name, [KEY, FAULT_KEY])
+        if not rows or (names and name not in names):
             continue
-        position = from_msgpack(row.value, CopyPosition)
-        lag = CopyLag(set=name, copy=position.place, origin=position.origin, waiting=None)
+        told = rows[FAULT_KEY].value.decode("utf-8", "replace") if FAULT_KEY in rows else None
+        if KEY not in rows:
+            yield CopyLag(set=name, copy="", origin="", waiting=None, fault=told)
+            continue
+        position = from_msgpack(rows[KEY].value, CopyPosition)
+        lag = CopyLag(set=name, copy=position.place, origin=position.origin, waiting=None, fault=told)
         try:
             with closing(CopyStateReader(position.place)) as state, state.read() as t:
                 if leads_on(position, journal_end(t), path_noted(t, position.seq)):

@@ -38,6 +38,7 @@ from headwater.copy_state import (
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.files.patterns import Selection
 from headwater.ingest.copy_intake import (
+    FAULT_KEY,
     KEY,
     VIA,
     CopyPosition,
@@ -78,6 +79,7 @@ class PublishedCopy(Intake, ChangeRecorder):
     """The copy of one set, whose files lie below `folder` of the copy; with a `tree`, its files are placed there."""
 
     waiting_phase = "waiting for the copy"
+    fault_key = FAULT_KEY
 
     def __init__(
         self, context: SourceContext, config: SetConfig, folder: str, stop: Callable[[], bool], tree: SetTree | None

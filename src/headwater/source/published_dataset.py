@@ -37,7 +37,6 @@ from headwater.datasets.rows import (
     DatasetCounts,
     DatasetPatch,
     DatasetState,
-    fault_update,
     origin_row,
     patches_from,
     read_dataset,
@@ -75,6 +74,7 @@ class PublishedDataset(Intake):
     """
 
     refresh = Refresh.STALE
+    fault_key = FAULT_KEY
 
     def __init__(
         self, context: SourceContext, config: SetConfig, stop: Callable[[], bool], *, waits: bool = False
@@ -172,17 +172,6 @@ class PublishedDataset(Intake):
         self._begin_anew_if_due()
         self.check()
         return True
-
-    def note(self, fault: str | None) -> None:
-        """Have `headwater status` say what is wrong, or that nothing is. Raises faults of the catalog."""
-        catalog = self._catalog
-        update = fault_update(fault)
-        if fault is not None or catalog.rows(self.name, [FAULT_KEY]):
-            self._context.may_record()
-            if catalog.create(self.name).opened_at is None:
-                catalog.load(self.name, (), state=update)
-            else:
-                catalog.record(self.name, (), self._context.clock(), state=update)
 
     def check(self) -> None:
         """See that the dataset and all patches are as they were made. Raises BrokenSeries."""

@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from headwater.catalog.interface import Catalog, UnknownSet
+from headwater.catalog.interface import Catalog, RowKey, StateRow, StateUpdate, UnknownSet
 from headwater.errors import HeadwaterError
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.ingest.folder.static_tree import SetTree
@@ -109,6 +109,8 @@ class Intake:
     """Whether only a look at the whole knows a moment of which all is recorded: a rotation comes before one."""
     waiting_phase = "starting"
     looking_phase: str | None = None  # what health says during a look
+    fault_key: RowKey | None = None
+    """The row of the catalog that keeps what is wrong with the set, where `headwater status` is to say it."""
     most_retry_seconds = math.inf
     """A look that has failed is repeated so soon at the latest: one that knows when to raise its fault again."""
 
@@ -165,7 +167,16 @@ class Intake:
         return 0 if self._tree is None else self._tree.sweep()
 
     def note(self, fault: str | None) -> None:
-        """Have the catalog say what is wrong, or that nothing is."""
+        """Have `headwater status` say what is wrong, or that nothing is. Raises faults of the catalog."""
+        if self.fault_key is None or (fault is None and not self._catalog.rows(self.name, [self.fault_key])):
+            return
+        self._context.may_record()
+        put = [] if fault is None else [StateRow(*self.fault_key, fault.encode("utf-8", "replace")[:2000])]
+        update = StateUpdate(put=put, delete=[self.fault_key] if fault is None else [])
+        if self._catalog.create(self.name).opened_at is None:
+            self._catalog.load(self.name, (), state=update)
+        else:
+            self._catalog.record(self.name, (), self._context.clock(), state=update)
 
     def _pause(self) -> None:
         if self._stop():

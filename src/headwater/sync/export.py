@@ -54,6 +54,7 @@ class ExportReport(ToDict, msgspec.Struct, kw_only=True):
     destination: str
     files: int = 0
     octets: int = 0
+    escaped: int = 0  # names that the manifest of a bag has with `%` escapes
     findings: list[Finding] = []
     exit_status: int = Exit.DONE
 
@@ -90,6 +91,7 @@ def export_bag(destination: Path | str, bag: Path | str, *, listener: Listener =
                 name = "data/" + _portable(one.path)
                 listed = re.sub(r"[%\r\n]", lambda found: f"%{ord(found[0]):02X}", name)  # RFC 8493, 2.1.3
                 manifest.write(f"{sha256}  {listed}\n".encode())
+                report.escaped += listed != name
                 uris.write(msgspec.json.encode({"path": name, "uri": one.uri}) + b"\n")
         info = (
             f"External-Identifier: {report.source or report.destination}\nBagging-Date: {report.time:%Y-%m-%d}\n"
