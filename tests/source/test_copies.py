@@ -328,7 +328,7 @@ def test_a_source_is_not_ready_before_the_copy_is_loaded(
         until(lambda: "HW-CPY-03" in codes(running))
         until(lambda: run(["status", str(tmp_path / "state")]) == Exit.TRANSFERS_FAILED, what="the status says so")
         (lag,) = copy_lags(running.source.catalog)
-        assert (lag.copy, lag.fault) == ("", f"the copy has no set 'set' so far ({dest})")
+        assert (lag.copy, lag.fault) == ("", f"the copy has no set 'files' so far ({dest})")
         assert go(origin.base, dest).status == DONE
         running.shows({"f0.txt", "f1.txt", "f2.txt"})
         until(lambda: running.get("/health").status == 200, what="the source is ready")
