@@ -78,3 +78,24 @@ def test_of_a_new_folder_all_files_are_new(tmp_path: Path) -> None:
     (tmp_path / "files" / "a\nb.txt").write_text("x")
     assert publish(tmp_path, "--dry-run").splitlines()[1:] == ["  new: a\\nb.txt"]
     assert not (tmp_path / "out").exists()
+
+
+def test_rules_that_choose_no_file_are_named_before_the_first_publication(tmp_path: Path) -> None:
+    files = tmp_path / "files" / "a"
+    files.mkdir(parents=True)
+    for name in ("1.pdf", "1.xml"):
+        (files / name).write_text("x")
+    config = tmp_path / "source.toml"
+    config.write_text(
+        'state = "state"\nbase_url = "http://x.example"\n[[set]]\nname = "s"\nfiles = "files"\n'
+        'described = [{content = "a/{stem}.pdf", record = "{stem}.mods"},'
+        ' {content = "a/{stem}.xml", record = "a/x{stem}"}]\n'
+        'links = [{rel = "license", href = "http://x.example/l", match = ["a/*.pdf"]},'
+        ' {rel = "license", href = "http://x.example/m", match = ["b/", "*.csv"]}]\n'
+    )
+    told = run_here("publish", config, "--dry-run").stdout.decode()
+    idle = {line.strip() for line in told.splitlines() if "no file fits" in line}
+    assert idle == {f"no file fits {one} of `described` or `links`" for one in ("{stem}.mods", "a/x{stem}", "b/ *.csv")}
+    settle()
+    assert run_here("publish", config).returncode == 0
+    assert "no file fits" not in run_here("publish", config, "--dry-run").stdout.decode()

@@ -19,6 +19,7 @@ from headwater.errors import UsageFault
 from headwater.quantities import human_octets
 from headwater.sync import export as exports
 from headwater.sync.export import ExportReport
+from headwater.sync.reports import MISSING
 
 
 @click.command(name="export")

@@ -313,8 +313,10 @@ def _watch(config: SourceConfig, *, as_json: bool, quiet: bool) -> Exit:
 def _dry_run(config: SourceConfig, as_json: bool, *, whole: bool) -> Exit:
     found: dict[str, ScanResult]
     named: dict[str, dict[str, list[str]]] = defaultdict(lambda: {kind: [] for kind in _KINDS})
+    idle = {one.name: one.link_rules.patterns() for one in config.sets}
 
     def tell(name: str, one: Candidate) -> None:
+        idle[name] = {pattern: fits for pattern, fits in idle[name].items() if not fits(one.uri)}
         names = named[name]["deleted" if not one.path else "updated" if one.known else "created"]
         if as_json or len(names) < _NAMED:
             names.append(one.uri)
@@ -343,6 +345,9 @@ def _dry_run(config: SourceConfig, as_json: bool, *, whole: bool) -> Exit:
         for kind, word in _KINDS.items():
             lines, count = [f"{word}: {unquote(one)}" for one in named[name][kind]], getattr(result, kind)
             show_some(lines, len(lines), count=count if lines else 0, indent="  ", rest=f" {word} (--json names all)")
+        if not result.unchanged + result.kept:  # all files were told
+            lines = [f"no file fits {one} of `described` or `links`" for one in idle[name]]
+            show_some(lines, _NAMED, indent="  ")
         if result.held_back:
             click.echo(f"would hold deletions back: {result.held_back}")
     is_incomplete = any(one.held_back or one.warnings.get("HW-ING-20") for one in found.values())  # unreadable

@@ -287,6 +287,12 @@ class LinkRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if doubled := next((one for one, count in ranked.items() if count > 1), None):
             raise _bad_rule(f"two links of the relation {doubled[0]} have pri {doubled[1]}", rule="RS-LN-03")
 
+    def patterns(self) -> dict[str, Callable[[str], object]]:
+        """The patterns by which rules choose resources, and what tells whether a relative URI fits one."""
+        found: dict[str, Callable[[str], object]] = {}
+        found |= {text: _expression(text) for rule in self.described for text in (rule.content, rule.record)}
+        return found | {" ".join(one.match): partial(_selects, Selection(one.match)) for one in self.urls if one.match}
+
     @property
     def links_of_entry(self) -> int:
         """How many links they add to an entry at most, each no longer than an entry.
@@ -306,6 +312,10 @@ class LinkRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 NO_RULES: Final = LinkRules()
+
+
+def _selects(selection: Selection, uri: str) -> bool:
+    return selection.takes(uri.encode())
 
 
 def _check_pattern(pattern: str, rel: str) -> None:
