@@ -42,10 +42,10 @@ from headwater.versions.predecessors import Predecessors
 from headwater.versions.store import VersionStore
 
 if TYPE_CHECKING:
-    from headwater.ingest.dit.follower import DitFollower
     from headwater.ingest.folder.walk import Folder
     from headwater.ingest.push.feed import Feed
     from headwater.source.health import PushTarget
+    from headwater.source.published_feed import Follower
 
 
 # The push sets: feeds, targets and tasks from their configuration
@@ -90,10 +90,18 @@ class PushSets:
     def closed(self) -> list[str]:
         """The sets that nobody can announce to by HTTP, and that follow no index."""
         empty = (name for name, target in self._targets.items() if target.tokens.is_empty)
-        return [name for name in empty if self._configs[name].index is None]
+        return [one for one in empty if self._configs[one].index is None and not self._configs[one].is_harvested]
 
-    def followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], DitFollower]]:
-        """What reads the index of each set that follows one, made when it is called. Raises UsageFault."""
+    def followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
+        """What reads the index or repository of each set with one, made when it is called. Raises UsageFault."""
+        return self._dit_followers(listener, stop) | self._harvesters(listener, stop)
+
+    def _harvesters(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
+        """The harvesters of the sets with feed = "oai" and "dspace"."""
+        _ = listener, stop
+        return {}
+
+    def _dit_followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
         following = [one for one in self._configs.values() if one.index is not None]
         if not following:
             return {}

@@ -9,15 +9,12 @@ import datetime as dt
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from headwater.progress import silent
 from headwater.retry import TimeShare
 from headwater.source.scheduler import Urgency
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
-
-if TYPE_CHECKING:
-    from headwater.ingest.dit.follower import DitFollower
 
 LOOK_SECONDS: Final = 0.25  # between looks at what others have recorded …
 LOOKS: Final = TimeShare(0.05)  # … but no more than this share of the time
@@ -56,19 +53,26 @@ class PublishedFeed(Intake):
         return self.polled_at if self._has_index else self._context.clock()
 
 
+class Follower(Protocol):
+    """Reads an index or a repository into a set."""
+
+    def poll(self) -> object:
+        """Record some of what is new. Returns something true when there may be more: then it is asked again at once."""
+
+
 @dataclass(eq=False)
 class IndexPoll:
     """One set's, as a task: `index` makes what is polled every `poll_seconds`, when it is polled first."""
 
     worker: SetWorker
     clock: Callable[[], dt.datetime]
-    index: Callable[[], DitFollower]
+    index: Callable[[], Follower]
     poll_seconds: float
 
     def __post_init__(self) -> None:
         assert isinstance(self.worker.intake, PublishedFeed)
         self._feed = self.worker.intake
-        self._reader: DitFollower | None = None
+        self._reader: Follower | None = None
         self.due_at = 0.0
         self._has_failed = False
 

@@ -297,7 +297,7 @@ class Source(ConfiguredSource):
             followers = self.push_sets.followers(self._listener, scheduler.stopping.is_set)
             for one in self.config.sets:
                 if (index := followers.get(one.name)) is not None:
-                    scheduler.add(IndexPoll(self._workers[one.name], self._clock, index, one.poll_seconds))
+                    scheduler.add(IndexPoll(self._workers[one.name], self._clock, index, one.poll_pause))
 
     def _worker(self, config: SetConfig, scheduler: Scheduler | None = None) -> SetWorker:
         if scheduler is None:
@@ -319,7 +319,7 @@ class Source(ConfiguredSource):
         if config.feed is not None:
             from headwater.source.published_feed import PublishedFeed
 
-            return PublishedFeed(context, name, has_index=config.index is not None)
+            return PublishedFeed(context, name, has_index=config.index is not None or config.is_harvested)
         if config.copy is not None:
             from headwater.source.published_copy import PublishedCopy
 
