@@ -53,6 +53,7 @@ _UNFIT_KEYS: Final = (
 )
 """Keys that would break what a dataset promises: one link an entry, every change for ever, one Capability List."""
 _BASE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\x00-\x20<>\"{}|\\^`#]+")
+_MAIL: Final = re.compile(r"[!-?A-~]{1,64}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{1,63}")
 OUTPUT_STATE: Final = ".headwater"  # the state folder inside a static tree, unless another is named
 HARVESTED: Final = "harvested"  # folder below the state for the octets of harvested records
 _INDEX_SECONDS: Final = 1.0
@@ -196,6 +197,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             links=links,
             hubs=hubs,
             dataset=self.is_dataset,
+            oai=self.oai,
         )
 
     def _refuse_other_kinds(self) -> None:
@@ -236,6 +238,8 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise BadPushConfig('only a set with feed = "dit" follows an index')
         if self.is_harvested and self.url is None:
             raise BadPushConfig(f'feed = "{self.feed}" needs the url of the repository')
+        if self.oai and not _MAIL.fullmatch(self.oai_admin or ""):
+            raise BadConfiguration("oai needs oai_admin, a mail address such as repository@example.org")
 
     @property
     def is_harvested(self) -> bool:
@@ -352,6 +356,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             unfit += [
                 (one.name, "versions", one.versions, "past states need a server"),
                 (one.name, "variants", variants, "choosing by `Accept` needs a server"),
+                (one.name, "oai", one.oai, "OAI-PMH needs a server"),
                 (one.name, "resource_root", root, "it cannot hold files of a set filled by records"),
             ]
         for name, key, value, why in unfit:

@@ -1,7 +1,7 @@
 """A source as its configuration describes it: site, catalog, store, push sets, and which paths its sets take.
 
 It is what a source that publishes and one that only serves have in common. State folder: `catalog.sqlite`,
-`documents/`, `versions/`, `lock`; where the catalog is elsewhere, `catalog-elsewhere` says where.
+`documents/`, `versions/`, `oai/`, `lock`; where the catalog is elsewhere, `catalog-elsewhere` says where.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from headwater.files.folder_marks import TREE_MARK, mark_folder
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
 from headwater.progress import Listener, silent
+from headwater.publish.added_links import AddedLinks
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SOURCE_DESCRIPTION, Site
 from headwater.source.config import SetConfig, SourceConfig
@@ -44,6 +45,7 @@ from headwater.versions.store import VersionStore
 if TYPE_CHECKING:
     from headwater.ingest.folder.walk import Folder
     from headwater.ingest.push.feed import Feed
+    from headwater.publish.oai_index import OaiIndex
     from headwater.source.health import PushTarget
     from headwater.source.published_feed import Follower
 
@@ -127,6 +129,7 @@ class PushSets:
 CATALOG = "catalog.sqlite"
 DOCUMENTS = "documents"
 VERSIONS = "versions"
+OAI = "oai"
 LITTLE_ROOM = 1 << 20
 _ELSEWHERE = "catalog-elsewhere"
 _LONG_BASE = f"http://{'x' * 60}.example"
@@ -311,6 +314,28 @@ class ConfiguredSource:
     def versions(self) -> VersionStore:
         """The octets of changes, of sets with Change Dumps or patches; nothing is made on disk while there are none."""
         return VersionStore(self._state / VERSIONS)
+
+    def oai_indexes(self) -> dict[str, OaiIndex]:
+        """The indexes of the sets that answer OAI-PMH; whoever asks for them closes them."""
+        from headwater.publish.oai_index import IndexedSet, OaiIndex
+
+        return {
+            one.name: OaiIndex(
+                self._state / OAI / one.name,
+                IndexedSet(
+                    name=one.name,
+                    url_prefix=self.site.resource_prefix(one.name),
+                    catalog=self.catalog,
+                    links=AddedLinks(self.site, self.site.settings(one.name), self.catalog),
+                    contents=self.contents,
+                    takes=partial(self.takes, one.name) if one.name in self.roots else None,
+                    prefixes=one.prefixes if one.feed == "oai" else (),
+                    records_stand_alone=one.is_harvested or any("*" in rule.content for rule in one.described),
+                ),
+            )
+            for one in self.config.sets
+            if one.oai
+        }
 
     @property
     def has_versions(self) -> bool:
