@@ -22,6 +22,7 @@ from headwater.http.server import address_url, listen
 from headwater.ingest.harvested import Harvested, file_name, take_harvested
 from headwater.ingest.push.feed import Feed
 from headwater.publish.link_rules import DescribedRule
+from headwater.publish.oai_index import OaiIndex
 from headwater.source.config import BadConfiguration, SetConfig, SourceConfig, read_config
 from headwater.source.source import Source
 from headwater.spec.records import Link
@@ -328,6 +329,7 @@ def test_a_harvest_in_pages_of_a_set_that_changes(tmp_path: Path, monkeypatch: p
         assert found == expected | {it.id(names[1]): None}
         assert cursors == ["0", "3", "6", "9", "12"]
         assert set(sizes) <= {"10", "12"}
+        assert token is not None
         assert not token.text  # the last one is empty
 
 
@@ -356,10 +358,10 @@ def test_a_token_is_stateless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert it.error("ListIdentifiers", resumptionToken=tokens[0]) == "badResumptionToken"
 
 
-def another_index(it: Repository, folder: Path) -> oai.OaiIndex:
+def another_index(it: Repository, folder: Path) -> OaiIndex:
     (mine,) = it.source.oai_indexes().values()
     mine.close()
-    return oai.OaiIndex(folder, mine.of)
+    return OaiIndex(folder, mine.of)
 
 
 def test_from_and_until_are_inclusive_and_exact(tmp_path: Path) -> None:

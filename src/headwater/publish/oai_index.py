@@ -337,7 +337,7 @@ class _Batch:
     def _harvested(self, times: dict[str, int], gone: Collection[str]) -> None:
         """Of a set that was harvested by OAI-PMH."""
         of, prefixes = self._of, self._of.prefixes
-        held = of.held(times)
+        held, known = of.held(times), self._known("source", times)
         for uri, at_us in times.items():
             prefix, name = path_parts(uri)
             if prefix not in prefixes:
@@ -354,9 +354,7 @@ class _Batch:
                     core = dublin_core(item, of.url(uri), resource.metadata)
                     made.add(self._put(item, 1, _Put(uri, at_us, core, specs)))
             unseen = [self._format(Format(prefix, "", ""))] if uri in gone else []
-            self._delete(
-                self._known("source", uri) or [(item, one, uri, False) for one in unseen], made, uri in gone, at_us
-            )
+            self._delete(known.get(uri) or [(item, one, uri, False) for one in unseen], made, uri in gone, at_us)
 
     def _items(self, times: dict[str, int], gone: Collection[str]) -> None:
         """Of any other set."""
@@ -375,17 +373,17 @@ class _Batch:
                 item, part = (about, content) if of.records_stand_alone else (content, about)
                 parts.add(part)
                 sources.setdefault(item, []).append(held[about])
-        records = {about for _content, about in before}
+        records, known = {about for _content, about in before}, self._known("item", map(of.url, near))
         for uri, at_us in near.items():
-            made, url = dict[int, str](), of.url(uri)
+            made, url, rows = dict[int, str](), of.url(uri), known.get(of.url(uri), [])
             if (resource := held.get(uri)) is not None and uri not in parts:
-                made = self._item(resource, sources.get(uri, []), at_us)
+                made = self._item(resource, sources.get(uri, []), at_us, rows)
             unseen = [*self._formats.values()] if uri in gone and uri not in records else []
-            self._delete(
-                self._known("item", url) or [(url, one, uri, False) for one in unseen], made, uri in gone, at_us
-            )
+            self._delete(rows or [(url, one, uri, False) for one in unseen], made, uri in gone, at_us)
 
-    def _item(self, resource: Resource, sources: Sequence[Resource], at_us: int) -> dict[int, str]:
+    def _item(
+        self, resource: Resource, sources: Sequence[Resource], at_us: int, known: Sequence[Row]
+    ) -> dict[int, str]:
         """Write the records of an item, which are these sources or its own octets; the formats, by source."""
         of, item, made, specs = (
             self._of,
@@ -398,7 +396,7 @@ class _Batch:
         for source in (*sources, *own):
             record = of.record(source)
             if isinstance(record, Absence):
-                made |= {row[1]: source.uri for row in self._known("item", item) if row[2] == source.uri}
+                made |= {row[1]: source.uri for row in known if row[2] == source.uri}
             elif record is not None and (record.is_known or not own):  # any other XML is no metadata
                 number = self._format(record.format, is_named=False)
                 if number and number not in made:
@@ -433,10 +431,13 @@ class _Batch:
         sql = "SELECT content, about FROM pair WHERE content = ?1 OR about = ?1"
         return {(row[0], row[1]) for row in self._transaction.rows_each(sql, [(uri,) for uri in uris])}
 
-    def _known(self, column: Literal["item", "source"], text: str) -> list[Row]:
-        """Item, format and source of records, and whether they are deleted."""
-        sql = f"SELECT item, format, source, is_deleted FROM record WHERE {column} = ?"
-        return self._transaction.fetch(sql, (text,))
+    def _known(self, column: Literal["item", "source"], texts: Iterable[str]) -> dict[str, list[Row]]:
+        """Item, format and source of records, and whether they are deleted, by the text in this column."""
+        sql = f"SELECT item, format, source, is_deleted, {column} FROM record WHERE {column} = ?"
+        found = dict[str, list[Row]]()
+        for row in self._transaction.rows_each(sql, [(one,) for one in texts]):
+            found.setdefault(row[4], []).append(row[:4])
+        return found
 
     def _specs(self, resources: Sequence[Resource]) -> list[str]:
         """The setSpecs of the collections that resources say they are in."""
@@ -475,7 +476,7 @@ class _Batch:
             told = {"is_deleted": record is DELETED, "declares": record.declares}
             octets = header(item, at_us, [self._of.name, *specs], **told), record.opening, record.rest
             rows.append((item, format_, source, at_us, record is DELETED, " ".join(specs), *octets))
-            removed += self._places(*old[:3], old[3].split()) if old[2] is not None else []
+            removed += self._places(item, format_, old[2], old[3].split()) if old[2] is not None else []
             places += self._places(item, format_, at_us, specs)
         run_each("DELETE FROM place WHERE format = ? AND collection = ? AND at_us = ? AND item = ?", removed)
         run_each(

@@ -485,6 +485,8 @@ def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:
     """
     if isinstance(value, dict) and key == "versions" and value.keys() <= {"keep", "octets"}:
         return f"{value.get('keep', '')}, {value.get('octets', '')}" if value else True
+    if key == "described":  # its `content` is no list
+        return value
     if isinstance(value, dict) and key != "types":  # its keys are patterns
         return {name: _spelled_out(one, folder, name) for name, one in value.items()}
     if isinstance(value, list):

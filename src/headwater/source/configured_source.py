@@ -328,7 +328,7 @@ class ConfiguredSource:
                     catalog=self.catalog,
                     links=AddedLinks(self.site, self.site.settings(one.name), self.catalog),
                     contents=self.contents,
-                    takes=partial(self.takes, one.name) if one.name in self.roots else None,
+                    takes=partial(self.takes, one.name) if one.files or one.copy else None,
                     prefixes=one.prefixes if one.feed == "oai" else (),
                     records_stand_alone=one.is_harvested or any("*" in rule.content for rule in one.described),
                 ),
