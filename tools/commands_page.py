@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import click
 
-from headwater.cli import COMMANDS, SUMMARIES, command_named, program
+from headwater.cli import COMMANDS, command_named, program
 from headwater.cli.shared_options import SectionedCommand
 
 
@@ -44,6 +44,7 @@ GROUPS = (
         ("ingest", "events"),
         "to token ca proxy set_name config state catalog url_prefix resource_root load keep_loading dry_run",
     ),
+    Group("Serving", ("serve",), "host port base_url catalog quiet log_format"),
     Group("RDF files", ("rdf", "canonical"), "syntax base output blank_nodes genid"),
 )
 """In the order in which they are told; a command's option is left to the first that has the very same."""
@@ -69,16 +70,21 @@ HOW_TO = {
     "rdf": "publish-an-rdf-dataset",
 }
 """The page of instructions that a command's section leads to."""
-NATURAL_BOUNDS = ("x>=0", "x>0", "0<=x<=65535")
+SAID_OF_ALL = ("0 done", "2 usage", "6 fault of our own store")
+"""Exit statuses that the page of messages explains for all commands."""
+NATURAL_BOUNDS = ("x>=0", "x>=1", "x>0", "0<=x<=65535")
 """Bounds that go without saying."""
 
 INTRODUCTION = """\
 # Commands
 
 Generated from the program by `make docs`; do not edit. `headwater COMMAND --help` shows the same, and
-so does `man` (`make man`). [Exit statuses and messages](messages.md) have their own page.
+so does `man` (`make man`). `headwater --help` says in a line what each command does.
 
-{commands}
+Commands: {commands}.
+
+A command lists those of its exit statuses that mean more than [for all commands](messages.md#exit-statuses).
+
 ## Values
 
 | value | how to write it |
@@ -117,9 +123,8 @@ pattern that matches a folder matches everything in it. An exclusion always wins
 def render() -> str:
     """The whole page."""
     shared = {group: dict(_records(group.path, group.options.split())) for group in GROUPS}
-    table = ["| command | what it does |", "|---|---|"]
-    table += [f"| [`{name}`](#headwater-{name}) | {marked(text)} |" for name, text in SUMMARIES.items()]
-    parts = [INTRODUCTION.format(commands="\n".join([*table, ""])), "## Common options\n"]
+    commands = ", ".join(f"[`{name}`](#headwater-{name})" for name in COMMANDS)
+    parts = [INTRODUCTION.format(commands=commands), "## Common options\n"]
     for group, records in shared.items():
         parts += [f"### {group.title}\n", _listed(records.values())]
     parts += [_section(path, shared) for name in COMMANDS for path in command_paths(name)]
@@ -170,7 +175,7 @@ def _section(path: tuple[str, ...], shared: dict[Group, dict[str, tuple[str, str
     told = description(context)
     parts += [f"{marked(one)}\n" for one in told if not one.startswith("Exit statuses")]
     if (page := HOW_TO.get(" ".join(path))) is not None:
-        parts.append(f"See [{page.replace('-', ' ')}](../how-to/{page}.md).\n")
+        parts.append(f"[{page.replace('-', ' ').capitalize().replace('rdf', 'RDF')}](../how-to/{page}.md)\n")
     if isinstance(context.command, click.Group):
         listed = ", ".join(f"[`{name}`](#headwater-{path[0]}-{name})" for name in context.command.commands)
         parts.append(f"Commands: {listed}.\n")
@@ -195,15 +200,15 @@ def _section(path: tuple[str, ...], shared: dict[Group, dict[str, tuple[str, str
             missing = [shared[group][name][0].split(" ")[0] for name in shared[group] if name not in names]
             but = f" but {', '.join(f'`{one}`' for one in missing)}" if missing else ""
             parts.append(f"Also the options of [{group.title}](#{group.title.lower().replace(' ', '-')}){but}.\n")
-    parts += [f"{statuses_listed(marked(one))}\n" for one in told if one.startswith("Exit statuses")]
+    parts += [text for one in told if one.startswith("Exit statuses") and (text := statuses_listed(marked(one)))]
     return "\n".join(parts)
 
 
 def statuses_listed(text: str) -> str:
-    """The exit statuses of a command as a list."""
+    """The exit statuses of a command as a list, but those that mean what they do everywhere."""
     head, _, rest = text.partition(": ")
-    items = re.split(r"; (?=\d)", rest.removesuffix("."))
-    return "\n".join([f"{head}:\n", *(re.sub(r"^(\d+) ", r"- \1: ", one) for one in items)])
+    items = [one for one in re.split(r"; (?=\d)", rest.removesuffix(".")) if one not in SAID_OF_ALL]
+    return "\n".join([f"{head}:\n", *(re.sub(r"^(\d+) ", r"- \1: ", one) for one in items), ""]) if items else ""
 
 
 def _listed(records: object) -> str:

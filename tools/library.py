@@ -14,11 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 
 import headwater
-from headwater.cli.sync import command as sync_command
 from headwater.progress import PHASES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "library.md"
@@ -64,7 +62,8 @@ ALIASES = {
 INTRODUCTION = """Generated from the library by `make docs`; do not edit.
 
 Import every name from `headwater`. Everything is typed (`py.typed`). [Feed an index](../how-to/feed-an-index.md) has
-examples. [Outputs](outputs.md) says what the fields of reports mean.
+examples. [Outputs](outputs.md) says what the fields of reports mean, and [`sync`](commands.md#headwater-sync) what
+those of `SyncOptions` do.
 
 Reports and entries are `msgspec` records. `one.to_dict()` gives what `json.dumps` takes, with the keys of `--json`.
 `msgspec.structs.replace(one, path=…)` gives a changed copy.
@@ -206,8 +205,6 @@ def value(one: Enum) -> str:
 def fields(name: str, thing: type[msgspec.Struct]) -> str:
     """A record's fields as the source has them, and a table of those whose name does not tell all."""
     meanings = said_of_fields(thing)
-    if name == "SyncOptions":
-        meanings = {one: meanings.get(one) or said_by_the_command(one) for one in thing.__struct_fields__}
     rows, lines = [], []
     ours = [one for one in reversed(thing.__mro__) if one.__module__.startswith("headwater.")]
     kinds = {name: kind for one in ours for name, kind in annotations_of(one).items()}
@@ -241,14 +238,6 @@ def said_of_fields(thing: type) -> dict[str, str]:
         if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and is_text:
             found[before.target.id] = " ".join(str(after.value.value).split())
     return found
-
-
-def said_by_the_command(name: str) -> str:
-    """What `headwater sync --help` says of the same option."""
-    for one in sync_command.params:
-        if isinstance(one, click.Option) and one.name == name and one.help:
-            return re.sub(r"\s*\[default: [^\]]*\]", "", " ".join(one.help.split()))
-    return ""
 
 
 def members(thing: type) -> str:

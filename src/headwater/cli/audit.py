@@ -80,7 +80,6 @@ def command(
     """Compare the copy in DEST with the lists of the source at URL, every file by its hash; change nothing.
 
     Where the source lists no hash, Headwater compares the listed length and time, and the hash that the copy recorded.
-    A copy without records is then compared by length and time alone. The result counts the files by what was compared.
 
     With --local, Headwater compares every file with the recorded hash, and needs no source. Changes of the source after
     the last run count as behind, not as faults. Deletions that wait for consent count as held back.

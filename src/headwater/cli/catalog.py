@@ -190,9 +190,9 @@ def verify_sets(place: str, names: tuple[str, ...], files: Path | None, as_json:
     """Recount everything in CATALOG and compare it with the stored counts; change nothing.
 
     CATALOG is as for `export`. The command also checks the structure of a file. Stop what writes to it first: a change
-    meanwhile looks like a discrepancy. With --files it also hashes every file. Another hash, with the size and times of
-    its publication, is damage, which Headwater does not publish. A file that is gone is a discrepancy; one that has
-    changed since is left to the next scan.
+    meanwhile looks like a discrepancy. With --files, another hash with the size and times of its publication is damage,
+    which Headwater does not publish. A file that is gone is a discrepancy; one that has changed since is left to the
+    next scan.
 
     Exit statuses: 0 no discrepancies; 1 discrepancies, or no file could be hashed.
     """
@@ -273,7 +273,7 @@ def drop_sets(place: str, names: tuple[str, ...], out: Path | None, dry_run: boo
 
     PLACE is a configuration (.toml), a state folder, or the output of `publish`. First remove the set from the
     configuration and stop what publishes the source. The original files stay. Copies stay until they run `headwater
-    forget COPY --set NAME`. After an interruption, run the command again.
+    forget COPY --set NAME`.
     """
     with _taken(place, out) as (where, catalog, (state, documents), publisher):
         chosen = _among([one.name for one in catalog.sets()], names, "catalog")
@@ -298,8 +298,8 @@ def drop_sets(place: str, names: tuple[str, ...], out: Path | None, dry_run: boo
 def begin_anew(place: str, names: tuple[str, ...], out: Path | None, as_json: bool) -> Exit:
     """Begin the Change Lists of the source at PLACE anew; its next publication writes all Resource Lists.
 
-    Run it after you restored a backup, before the source starts: copies have read newer changes than the backup has,
-    and then compare themselves with the Resource List once. PLACE is a configuration (.toml), a state folder, or the
+    Run it after you restored a backup, before the source starts. Copies that have read newer changes than the backup
+    has then compare themselves with the Resource List once. PLACE is a configuration (.toml), a state folder, or the
     output of `publish`. First stop what publishes the source.
     """
     with _taken(place, out) as (_where, catalog, _folders, publisher):

@@ -26,7 +26,7 @@ from headwater.sync.export import ExportReport
 @option("-o, --output OUT", "The manifest file, or the new folder of the bag.  [default: standard output]")
 @option(
     "--format",
-    "A manifest for `sha256sum -c`, or a bag (BagIt 1.0) with copies of the files.",
+    "A manifest, or a bag (BagIt 1.0) with copies of the files.",
     click.Choice(["sha256sum", "bagit"]),
     name="form",
     default="sha256sum",

@@ -436,8 +436,7 @@ def inverse(patch: str, output: str, lenient: bool, as_json: bool) -> Exit:
 @lenient_option
 @json_option
 def compose(patches: Sequence[str], output: str, lenient: bool, as_json: bool) -> Exit:
-    """Write one patch with the effect of all PATCHes in this order. To undo several patches, compose their inverses in
-    reverse order."""
+    """Write one patch with the effect of all PATCHes in this order."""
     with result_for(output, as_json=as_json) as scratch, (scratch / "result").open("xb") as file:
         found = write_composed(local_files(patches, scratch), file, scratch=scratch, strict=not lenient)
     return _tell_patch(found, as_json=as_json)

@@ -208,7 +208,7 @@ log_format_option = option(
 )
 json_when_listening_option = option(
     "--json",
-    "Write a line of JSON to standard output when it listens: event, url, address, state, pid.",
+    "Write a line of JSON to standard output when it listens.",
     name="as_json",
 )
 

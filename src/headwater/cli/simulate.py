@@ -58,7 +58,7 @@ from headwater.source.leadership import StateLock
 @catalog_option
 @option("--no-serve", "Only fill the catalog; publish and serve nothing.")
 @option("--host ADDRESS", "The address to listen on.", default="127.0.0.1", show_default=True)
-@option("--port N", "The port to listen on; 0: any.", click.IntRange(0, 65535), default=8000, show_default=True)
+@option("--port N", "The port to listen on; 0: any.  [default: 8000]", click.IntRange(0, 65535), default=8000)
 @option("--base-url URL", "The URL at which clients reach this server.  [default: http://HOST:PORT]")
 @option("-q, --quiet", "Write no access log.")
 @log_format_option

@@ -123,7 +123,10 @@ _HEADINGS = {
 @option("--include PATTERN", "Copy only resources that match (repeatable).", multiple=True)
 @option("--exclude PATTERN", "Leave out resources that match (repeatable).", multiple=True)
 @option(
-    "--include-type TYPE", "Copy only resources of this media type (repeatable).", name="include_types", multiple=True
+    "--include-type TYPE",
+    "Copy only resources of this media type, such as image/* (repeatable).",
+    name="include_types",
+    multiple=True,
 )
 @option(
     "--exclude-type TYPE", "Leave out resources of this media type (repeatable).", name="exclude_types", multiple=True
@@ -191,7 +194,7 @@ _HEADINGS = {
     "--also URL DEST", "With --push: also follow this source into this DEST (repeatable).", (str, FOLDER), multiple=True
 )
 @option("-q, --quiet", "Print nothing unless something is wrong.")
-@option("-v, --verbose", "Print a line for each resource that is created, adopted, updated, deleted or failed.")
+@option("-v, --verbose", "Print a line for each resource dealt with.")
 @option(
     "--changes FILE",
     "Append a line of JSON (CSV if FILE ends in .csv) to FILE for each resource dealt with.",
@@ -223,7 +226,7 @@ def command(
     """Copy the source at URL into the folder DEST, verify every file, and keep the copy current.
 
     URL may be a host, any ResourceSync document, or a page that links to one. The first run copies everything; later
-    runs copy what changed. After an interruption, run the same command again.
+    runs copy what changed.
     """
     if longest is not None and longest < (follow or longest + 1):
         raise click.UsageError("--longest goes with --follow, and is not shorter")

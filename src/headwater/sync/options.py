@@ -128,9 +128,9 @@ def selection(include: tuple[str, ...], exclude: tuple[str, ...]) -> Selection:
 
 
 class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to synchronise; the defaults are those of the command.
+    """How to synchronise: without words of its own, a field is the option of `headwater sync` of its name.
 
-    Raises UsageFault for a value that the command would refuse.
+    Defaults are those of the command; sizes are bytes. Raises UsageFault for a value that the command would refuse.
     """
 
     sets: tuple[str, ...] = ()
@@ -148,14 +148,8 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     include_types: tuple[str, ...] = ()
     exclude_types: tuple[str, ...] = ()
-    """Leave out these media types (`application/pdf`, `image/*`)."""
-
     include_links: tuple[str, ...] = ()
-    """Only what is listed with a link of one of these relations."""
-
     max_length: Annotated[int, Meta(ge=0)] | None = None
-    """Leave out what is listed with more bytes."""
-
     since: str | None = None
     """Leave out what was last modified before this W3C Datetime; of a day, its beginning in UTC."""
 
@@ -168,24 +162,12 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_hosts: tuple[str, ...] = ()
     any_host: bool = False
     skip_hosts: tuple[str, ...] = ()
-    """Leave out these hosts."""
-
     sitemap: bool = False
     at: str | None = None
-    """Copy the source as it was at this W3C Datetime; of a day, its end in UTC."""
-
     baseline: bool = False
-    """Compare with the Resource List, even if the changes suffice."""
-
     accept_reset: bool = False
-    """The source was set back: its Resource List overrides all earlier changes."""
-
     moved: bool = False
-    """The source of the copy has moved to this address."""
-
     repair: bool = False
-    """Hash every file first, and fetch again what is missing or different."""
-
     backup_dir: str | None = None
     """Keep replaced and deleted files here, in a subfolder for each run."""
 
@@ -193,17 +175,11 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Most bytes of a resource without listed length."""
 
     keep_free: Annotated[int, Meta(ge=0)] | None = None
-    """Bytes to leave free on the disk; None: 1 GiB, or a twentieth of a small disk."""
-
     max_total: Annotated[int, Meta(ge=1)] | None = None
-    """Most bytes of all files of the copy."""
-
     stall_seconds: Annotated[int, Meta(ge=1)] = 30
     """Seconds without data after which a request fails."""
 
     deadline_seconds: Annotated[float, Meta(gt=0)] | None = None
-    """Seconds after which the run ends with status 3; the next run continues."""
-
     retries: Annotated[int, Meta(ge=0)] = 2
     """How often a temporary fault is retried in a run."""
 
@@ -219,59 +195,27 @@ class SyncOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     cert: str | None = None
     key: str | None = None
-    """The key of `cert` (PEM), unless `cert` has it."""
-
     netrc: bool = True
     """Without other credentials, use the file that `NETRC` names, or ~/.netrc."""
 
     ca: str | None = None
-    """A file of certificate authorities (PEM) to trust, besides the system's."""
-
     proxy: str | None = None
-    """The URI of a proxy for all requests, instead of the environment's."""
-
     prefer: Literal["auto", "lists", "dumps"] = "auto"
-    """Fetch by the quickest way, by single requests only, or by packages where possible."""
-
     mirrors: Literal["on", "off"] = "on"
-    """Whether to ask mirrors first, by their `pri`."""
-
     trust_mirrors: bool = False
-    """Ask mirrors also for resources without listed hash and length."""
-
     trust_lastmod: bool = False
-    """Without listed hash and length: do not ask for what has the same `lastmod`; adopt files of that time."""
-
     accept_html: bool = False
-    """Accept HTML where another type is listed without hash and length; otherwise it is a failure."""
-
     prefer_types: tuple[str, ...] = ()
-    """Media types, best first, of alternates to copy instead of the resource."""
-
     patches: Literal["on", "off", "all"] = "on"
-    """Whether to update by patches where that is shorter; `all`: also build a new dataset from patches."""
-
     only_described: bool = False
-    """Copy only resources with a metadata record, and these records."""
-
     with_metadata: bool = False
-    """Copy the metadata records of chosen resources, whatever the patterns say."""
-
     store: str | None = None
-    """A folder for embedded triplestores that follow the RDF dataset of each set."""
-
     sparql: str | None = None
-    """The update address of a SPARQL 1.1 endpoint that follows the RDF datasets."""
-
     sparql_query: str | None = None
-    """Its query address, if different."""
-
     sparql_authorization: str | None = None
     """`Authorization` header for the origin of `sparql` only."""
 
     dataset: str | None = None
-    """The URI or file name of the RDF dataset, if the source does not mark it."""
-
     patient: bool = False
     """Retry each failure at its own time, as `--follow` does."""
 
