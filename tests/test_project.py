@@ -46,7 +46,7 @@ LINES = {
     "source": 5_373,
     "spec": 3_631,
     "storage": 1_927,
-    "sync": 16_405,
+    "sync": 16_349,
     "top": 1_396,
     "transport": 2_040,
     "triplestores": 821,
