@@ -122,9 +122,8 @@ def main(records: int = 1_000_000) -> None:
                     seconds = time.perf_counter() - began
                     first, last = sorted(took[1:6])[2], sorted(took[-6:-1])[2]
                     told = f"{count / seconds:,.0f} records/s, in answers {count / sum(took):,.0f}"
-                    print(
-                        f"{verb}{' gzip' * gzip}: {count:,}, {told}; first page {first * 1e3:.2f} ms, last {last * 1e3:.2f}"
-                    )
+                    pages = f"first page {first * 1e3:.2f} ms, last {last * 1e3:.2f} ms"
+                    print(f"{verb}{' gzip' * gzip}: {count:,}, {told}; {pages}", flush=True)
                 expected = {n: f"record {n}" for n in range(records)}
 
                 def change() -> None:
@@ -144,9 +143,7 @@ def main(records: int = 1_000_000) -> None:
                 stale = sum(
                     news.get(b"oai:repository.example.org:%08d" % n) != text.encode() for n, text in expected.items()
                 )
-                print(
-                    f"while {CHANGES:,} changes fell: {count:,} came, {wrong} lost; at the end {stale} not in their last state"
-                )
+                print(f"while {CHANGES:,} changes fell {count:,} came, {wrong} were lost; {stale} are stale at the end")
             finally:
                 server.terminate()
         catalog.close()
