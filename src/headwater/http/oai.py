@@ -23,7 +23,7 @@ from headwater.http.requests import accepts_gzip, read_body
 from headwater.http.responses import CLOSE, Response, leads_to, line
 from headwater.http.routes import REVALIDATE, HttpRequest, Route
 from headwater.notify.hub.policy import RequestRefusal
-from headwater.publish.oai_index import Listed, OaiIndex, Place, Wanted
+from headwater.publish.oai_index import ListedRecord, ListPlace, OaiIndex, Wanted
 from headwater.publish.oai_records import OAI, XSI, datestamp, element, is_spec, is_text
 from headwater.publish.site import OAI as ADDRESS
 from headwater.publish.site import SOURCE_DESCRIPTION, capability_list_name
@@ -120,7 +120,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     cursor: int = 0
     size: int = 0
 
-    def after(self, place: Place, count: int) -> "Token":
+    def after(self, place: ListPlace, count: int) -> "Token":
         """The token behind a place, when so many more records were sent."""
         return msgspec.structs.replace(self, at_us=place.at_us, item=place.item, cursor=self.cursor + count)
 
@@ -223,7 +223,7 @@ class _Answer:
         found = self._index.collections(token.at_us, SETS + 1)
         told += [(row[1], row[2]) for row in found[:SETS]]
         body = (b"<set>%b%b</set>" % (element("setSpec", spec), element("setName", name)) for spec, name in told)
-        following = token.after(Place(found[SETS - 1][0], ""), len(told)) if len(found) > SETS else None
+        following = token.after(ListPlace(found[SETS - 1][0], ""), len(told)) if len(found) > SETS else None
         return b"".join(body) + _resumption(token, following, is_first=text is None)
 
     def _record(self, arguments: Mapping[str, str]) -> bytes:
@@ -254,7 +254,7 @@ class _Answer:
         if text is None:
             token = msgspec.structs.replace(token, size=index.count(wanted))
         limit, headers_only = (HEADERS, True) if verb == "ListIdentifiers" else (RECORDS, False)
-        after, shown, has_more = Place(token.at_us, token.item) if token.at_us else None, list[Listed](), True
+        after, shown, has_more = ListPlace(token.at_us, token.item) if token.at_us else None, list[ListedRecord](), True
         while has_more and not shown:
             found, has_more = index.listed(wanted, after, limit, PAGE_OCTETS, headers_only=headers_only)
             after, shown = found[-1].place if found else after, [one for one in found if self._shows(one)]
@@ -263,7 +263,7 @@ class _Answer:
         following = token.after(after, len(shown)) if has_more and after is not None else None
         return b"".join([one.octets for one in shown]) + _resumption(token, following, is_first=text is None)
 
-    def _shows(self, one: Listed) -> bool:
+    def _shows(self, one: ListedRecord) -> bool:
         """Whether the settings still take the resource, where they may have changed since."""
         return self._name not in self._source.changing_names or self._index.of.shows(one.source)
 

@@ -124,7 +124,7 @@ class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
         return read_record(octets)
 
 
-class Place(NamedTuple):
+class ListPlace(NamedTuple):
     """A place in a list: behind the record of this item, which was changed at this time."""
 
     at_us: int
@@ -140,10 +140,10 @@ class Wanted(NamedTuple):
     until_us: int
 
 
-class Listed(NamedTuple):
+class ListedRecord(NamedTuple):
     """A record of a list, or its header: its place, and the resource whose metadata it has."""
 
-    place: Place
+    place: ListPlace
     source: str
     octets: bytes
 
@@ -195,12 +195,12 @@ class OaiIndex:
         with self._database.read() as transaction:
             return transaction.fetch("SELECT * FROM collection WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
 
-    def record(self, item: str, format_: int) -> Listed | None:
+    def record(self, item: str, format_: int) -> ListedRecord | None:
         """One record."""
         sql = "SELECT at_us, source, opening, header, rest FROM record WHERE item = ? AND format = ?"
         with self._database.read() as transaction:
             row = transaction.one(sql, (item, format_))
-        return None if row is None else Listed(Place(row[0], item), row[1], b"".join(row[2:]))
+        return None if row is None else ListedRecord(ListPlace(row[0], item), row[1], b"".join(row[2:]))
 
     def count(self, wanted: Wanted) -> int:
         """How many records a list has."""
@@ -209,19 +209,19 @@ class OaiIndex:
             return int(transaction.value(sql, wanted))
 
     def listed(
-        self, wanted: Wanted, after: Place | None, limit: int, octets: int, *, headers_only: bool
-    ) -> tuple[list[Listed], bool]:
+        self, wanted: Wanted, after: ListPlace | None, limit: int, octets: int, *, headers_only: bool
+    ) -> tuple[list[ListedRecord], bool]:
         """The next records of a list, up to so many and so many octets, and whether there are more."""
         sql = (
             f"SELECT p.at_us, p.item, source, {'header' if headers_only else 'opening, header, rest'}"
             " FROM place AS p CROSS JOIN record AS r ON r.item = p.item AND r.format = p.format WHERE p.format = ?"
             " AND p.collection = ? AND p.at_us < ? AND (p.at_us, p.item) > (?, ?) ORDER BY p.at_us, p.item"
         )
-        found, room, start = list[Listed](), octets, after or (wanted.from_us, "")
+        found, room, start = list[ListedRecord](), octets, after or (wanted.from_us, "")
         with self._database.read() as transaction:
             values = (wanted.format, wanted.collection, wanted.until_us, *start)
             for at_us, item, source, *parts in transaction.rows(sql, values):
-                one = Listed(Place(at_us, item), source, b"".join(parts))
+                one = ListedRecord(ListPlace(at_us, item), source, b"".join(parts))
                 room -= len(one.octets)
                 if len(found) == limit or (found and room < 0):
                     return found, True
