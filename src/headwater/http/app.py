@@ -105,8 +105,8 @@ def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, r
     )
     if settings.dataset:
         links = f'<a href="{escape(site.url(dataset_name(settings.name)))}">RDF dataset</a>, {links}'
-    for link in oai_link(site, settings):
-        links += f', <a href="{escape(link.href)}">OAI-PMH</a>'
+    if settings.oai:
+        links += f', <a href="{escape(oai_link(site, settings).href)}">OAI-PMH</a>'
     if settings.dumps is not None:
         links += f", packages on demand at <code>{escape(site.url(f'{settings.name}/{DUMP}'))}</code>"
     return f'{head}<td class="n">{state.count:,}</td><td class="t">{last}</td><td>{links}</td></tr>'

@@ -74,7 +74,7 @@ def _source_description(site: Site, published: Iterable[str], links: tuple[Link,
     entries: list[Entry] = []
     for name in published:
         settings, own = known.get(name, SetSettings(name=name)), site.url(capability_list_name(name))
-        about = (*_described(settings.describedby), *oai_link(site, settings))
+        about = (*_described(settings.describedby), *((oai_link(site, settings),) if settings.oai else ()))
         entries.append(Entry(loc=own, capability="capabilitylist", links=about))
         if settings.classic:  # the lists for old harvesters say that they are the same set's
             links = (*about, Link(rel="canonical", href=own))
@@ -102,8 +102,8 @@ def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> t
         ]
     offer = dump_offer_of(site, settings)
     offers = () if offer is None else (dump_link(offer),)
-    links = (*_described(settings.describedby), up, *offers, *oai_link(site, settings))
-    return head_of(Kind.CAPABILITY_LIST, links), entries
+    offers += (oai_link(site, settings),) if settings.oai else ()
+    return head_of(Kind.CAPABILITY_LIST, (*_described(settings.describedby), up, *offers)), entries
 
 
 def resource_list(site: Site, name: str, at: dt.datetime, completed: dt.datetime, *, indexed: bool) -> Document:

@@ -264,11 +264,9 @@ def dump_offer_of(site: Site, settings: SetSettings) -> DumpOffer | None:
     return DumpOffer(href=site.url(f"{settings.name}/{DUMP}"), limits=settings.dumps, past=settings.past_dumps)
 
 
-def oai_link(site: Site, settings: SetSettings) -> tuple[Link, ...]:
-    """The link to the OAI-PMH address of a set, where it has one."""
-    if not settings.oai:
-        return ()
-    return (Link(rel="related", href=f"{site.url(f'{settings.name}/{OAI}')}?verb=Identify", type="text/xml"),)
+def oai_link(site: Site, settings: SetSettings) -> Link:
+    """The link to the OAI-PMH address of a set that has one."""
+    return Link(rel="related", href=f"{site.url(f'{settings.name}/{OAI}')}?verb=Identify", type="text/xml")
 
 
 def topic_url(site: Site, set_name: str, channel: Channel) -> str:
