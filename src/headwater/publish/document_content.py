@@ -101,8 +101,8 @@ def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> t
             Entry(loc=topic_url(site, settings.name, one), capability=one.capability, links=hubs) for one in CHANNELS
         ]
     offer = dump_offer_of(site, settings)
-    offers = () if offer is None else (dump_link(offer),)
-    offers += (oai_link(site, settings),) if settings.oai else ()
+    offers = [] if offer is None else [dump_link(offer)]
+    offers += [oai_link(site, settings)] if settings.oai else []
     return head_of(Kind.CAPABILITY_LIST, (*_described(settings.describedby), up, *offers)), entries
 
 
