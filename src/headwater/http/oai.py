@@ -141,6 +141,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
         return token
 
 
+_RS_SCHEMA: Final = "http://www.openarchives.org/rs/1.1/resourcesync.xsd"
 _START: Final = (
     f'<?xml version="1.0" encoding="UTF-8"?>\n<OAI-PMH xmlns="{OAI}" xmlns:xsi="{XSI}"'
     f' xsi:schemaLocation="{OAI} {OAI}OAI-PMH.xsd">'
@@ -198,8 +199,8 @@ class _Answer:
             ("compression", "gzip"),
         )
         about = escape(self._site.url(SOURCE_DESCRIPTION))
-        described = f'<description><rs:ln xmlns:rs="{RS}" rel="resourcesync" href="{about}"/></description>'
-        return b"".join(element(*one) for one in told) + described.encode()
+        described = f'<rs:ln xmlns:rs="{RS}" xsi:schemaLocation="{RS} {_RS_SCHEMA}" rel="resourcesync" href="{about}"/>'
+        return b"".join(element(*one) for one in told) + f"<description>{described}</description>".encode()
 
     def _formats(self, arguments: Mapping[str, str]) -> bytes:
         found = self._index.formats(arguments.get("identifier"))
