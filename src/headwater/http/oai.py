@@ -61,8 +61,8 @@ class OaiError(Exception):
 def read_arguments(query: bytes) -> dict[str, str]:
     """The arguments of a request. Raises OaiError for what the protocol does not have, or has once."""
     try:
-        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
-    except (ValueError, UnicodeDecodeError):
+        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict", max_num_fields=20)
+    except ValueError:
         raise OaiError("badArgument", "the arguments are no form in UTF-8, or there are too many") from None
     verbs = [value for name, value in pairs if name == "verb"]
     if len(verbs) != 1 or verbs[0] not in _VERBS:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
 
@@ -34,7 +34,6 @@ from headwater.publish.oai_records import (
     harvested_identifier,
     header,
     is_spec,
-    path_parts,
     read_record,
     spec_of,
     with_ancestors,
@@ -339,7 +338,7 @@ class _Batch:
         of, prefixes = self._of, self._of.prefixes
         held, known = of.held(times), self._known("source", times)
         for uri, at_us in times.items():
-            prefix, name = path_parts(uri)
+            prefix, _, name = unquote(uri).partition("/")
             if prefix not in prefixes:
                 continue
             item, resource, made = harvested_identifier(name) or of.url(uri), held.get(uri), set[int]()

@@ -11,7 +11,7 @@ import pyexpat
 import re
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import parse_qs, unquote, unquote_to_bytes
+from urllib.parse import parse_qs, unquote_to_bytes
 
 import msgspec
 
@@ -118,16 +118,17 @@ class _Reading:
         parser.Parse(octets, True)  # noqa: FBT003 (takes no name)
 
     def record(self) -> XmlRecord | None:
-        """The parts; None for a record without metadata."""
-        if self._payload is None:
+        """The parts; None for a record without a header or metadata."""
+        is_record = self._root == f"{OAI} record"
+        if self._payload is None or (is_record and self._header_end_at < 0):
             return None
         whole = self._octets[self._root_at : self._end_at]
         if not self._has_default:  # what has no namespace must not get that of the answer in which it stands
             whole = _NAME.sub(rb'\g<0> xmlns=""', whole, count=1)
         told = _format_of(*self._payload)
-        if self._root == f"{OAI} record":
+        if is_record:
             opening, _, rest = whole.partition(self._octets[self._header_at : self._header_end_at])
-            declares = not self._has_default or b":" in whole[: whole.index(b" ")]
+            declares = not self._has_default or b":" in whole.split(maxsplit=1)[0]
             return XmlRecord(told, opening, rest, declares, self._identifier, tuple(self._sets))
         body = whole if self._root == f"{OAI} metadata" else b"<metadata>" + whole + b"</metadata>"
         return XmlRecord(told, _OPENING, body + _CLOSING)
@@ -191,8 +192,8 @@ def _format_of(name: str, locations: str) -> Format:
     if (known := _KNOWN.get(namespace)) is not None:
         return known if schema is None else msgspec.structs.replace(known, schema=schema)
     last = re.split(r"[/#:]", namespace.rstrip("/#"))[-1]
-    prefix = next(one for text in (written, last, local) if (one := _UNFIT_IN_PREFIX.sub("-", text).strip("-.")))
-    return Format(prefix[:64], namespace, schema or namespace)
+    fitting = (_UNFIT_IN_PREFIX.sub("-", text).strip("-.") for text in (written, last, local, "xml"))
+    return Format(next(filter(None, fitting))[:64], namespace, schema or namespace)
 
 
 # headers
@@ -271,19 +272,8 @@ def harvested_identifier(name: str) -> str | None:
 # Dublin Core
 
 _TYPES: Final = {"text": "Text", "image": "Image", "audio": "Sound", "video": "MovingImage"}
-_ELEMENTS: Final = {
-    "author": "creator",
-    "cite-as": "identifier",
-    "license": "rights",
-    "via": "source",
-    "alternate": "relation",
-    "canonical": "relation",
-    "collection": "relation",
-    "describedby": "relation",
-    "describes": "relation",
-    "item": "relation",
-    "related": "relation",
-}
+_ELEMENTS: Final = {"author": "creator", "cite-as": "identifier", "license": "rights", "via": "source"}
+_RELATED: Final = frozenset({"alternate", "canonical", "collection", "describedby", "describes", "item", "related"})
 _START: Final = (
     f'<metadata><oai_dc:dc xmlns:oai_dc="{DUBLIN_CORE.namespace}" xmlns:dc="http://purl.org/dc/elements/1.1/"'
     f' xmlns:xsi="{XSI}" xsi:schemaLocation="{DUBLIN_CORE.namespace} {DUBLIN_CORE.schema}">'
@@ -300,7 +290,8 @@ def dublin_core(title: str, url: str, metadata: Metadata) -> XmlRecord:
         if (kind := _TYPES.get(metadata.type.partition("/")[0])) is not None:
             told.append(("type", kind))
         told.append(("format", metadata.type))
-    told += [(_ELEMENTS[link.rel], link.href) for link in metadata.links if link.rel in _ELEMENTS]
+    elements = ((_ELEMENTS.get(one.rel) or (one.rel in _RELATED and "relation"), one.href) for one in metadata.links)
+    told += [(name, href) for name, href in elements if name]
     return _of_elements(told)
 
 
@@ -338,9 +329,3 @@ def _of_dspace(item: _DspaceItem) -> XmlRecord:
 
 DELETED: Final = XmlRecord(DUBLIN_CORE, _OPENING, _CLOSING)
 """What a record is whose resource is gone: nothing but its header."""
-
-
-def path_parts(uri: str) -> tuple[str, str]:
-    """The first segment of a relative URI, decoded, and the rest."""
-    first, _, rest = unquote(uri, errors="replace").partition("/")
-    return first, rest
