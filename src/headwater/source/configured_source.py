@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, TypeVar
 from headwater.catalog import catalog_url
 from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, Limits, SetState, Upsert
+from headwater.errors import UsageFault
 from headwater.files.file_copies import free_octets
 from headwater.files.folder_marks import TREE_MARK, mark_folder
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
-from headwater.progress import Listener, silent
+from headwater.progress import Listener, of_set, silent
 from headwater.publish.added_links import AddedLinks
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SOURCE_DESCRIPTION, Site
+from headwater.retry import LONGEST_WAIT_SECONDS
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.hubs_and_tokens import BadToken
 from headwater.source.leadership import StateUnusable
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from headwater.ingest.push.feed import Feed
     from headwater.publish.oai_index import OaiIndex
     from headwater.source.health import PushTarget
-    from headwater.source.published_feed import Follower
+    from headwater.source.published_feed import Follower, Harvester
 
 
 # The push sets: feeds, targets and tasks from their configuration
@@ -100,8 +102,8 @@ class PushSets:
 
     def _harvesters(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
         """The harvesters of the sets with feed = "oai" and "dspace"."""
-        _ = listener, stop
-        return {}
+        harvested = [one for one in self._configs.values() if one.feed == "dspace"]
+        return {one.name: partial(harvester, one, self.by_set[one.name], listener, stop) for one in harvested}
 
     def _dit_followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
         following = [one for one in self._configs.values() if one.index is not None]
@@ -122,6 +124,33 @@ class PushSets:
     def targets(self) -> dict[str, PushTarget]:
         """The sets as targets of push."""
         return self._targets
+
+
+def harvester(
+    config: SetConfig,
+    feed: Feed,
+    listener: Listener = silent,
+    stop: Callable[[], bool] = lambda: False,
+    longest_wait_seconds: float = LONGEST_WAIT_SECONDS,
+) -> Harvester:
+    """What reads the repository of a set. Raises UsageFault."""
+    root, hear = Path(config.resource_root or ""), of_set(listener, config.name)
+    from headwater.ingest.dspace.harvester import DSpaceHarvester
+    from headwater.ingest.dspace.repository import Repository
+
+    password = os.environ.get(config.password_env or "", "")
+    if config.user is not None and not password:
+        raise UsageFault("user needs a password: password_env names no variable that has one", where=config.name)
+    repository = Repository(
+        config.url or "",
+        contact=config.contact,
+        account=None if config.user is None else (config.user, password),
+        stop=stop,
+        longest_wait_seconds=longest_wait_seconds,
+    )
+    made = DSpaceHarvester(feed, root, repository, listener=hear, stop=stop)
+    made.bundles, made.compare_seconds = config.bundles, config.compare_seconds
+    return made
 
 
 # The source
