@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -675,3 +676,25 @@ def test_processes_answer_alike(tmp_path: Path) -> None:
             until(lambda: (client.id("0000.txt"), None) in client.harvest(), what="the deletion")
             assert other.harvest() == client.harvest()
         assert json.loads(request(url, "/health").body)["ready"]
+
+
+def test_an_index_survives_kills(tmp_path: Path) -> None:
+    """What was added when the server was killed is whole, and the next one goes on."""
+    put(tmp_path / "f", {f"{number:04}.txt": b"x" for number in range(2_000)})
+    config = tmp_path / "c.toml"
+    admin = f'oai = true\noai_admin = "{ADMIN}"\n'
+    config.write_text(f'state = "state"\nport = 0\n[[set]]\nfiles = "f"\nname = "s"\n{admin}')
+    with Process(str(config)) as server:
+        server.ready()
+    for pause in (0.0, 0.05, 0.1, 0.2):
+        for path in (tmp_path / "f").glob(f"{int(pause * 100):03}?.txt"):
+            path.unlink()
+        with Process(str(config)) as server:
+            server.listening()
+            time.sleep(pause)
+            server.kill()
+    with Process(str(config)) as server:
+        it = Repository(None, server.ready())  # type: ignore[arg-type]
+        until(lambda: it.send("verb=Identify").status == 200)
+        until(lambda: sum(text is None for _one, text in it.harvest()) == 40, what="the deletions")
+        assert len({one for one, _text in it.harvest()}) == 2_000

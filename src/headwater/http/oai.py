@@ -9,8 +9,10 @@ import base64
 import datetime as dt
 import re
 import struct
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Final
 from urllib.parse import parse_qsl
@@ -18,6 +20,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from headwater.deflate import FAST_LEVEL, crc32, deflate_whole
+from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.requests import accepts_gzip, read_body
 from headwater.http.responses import CLOSE, Response, leads_to, line
@@ -37,7 +40,7 @@ from headwater.typed_decoding import from_json
 RECORDS, HEADERS, SETS = 500, 1_000, 1_000  # so many has a page at most …
 PAGE_OCTETS: Final = 2 << 20  # … and so many octets, unless one record has more
 _QUERY_OCTETS: Final = 65_536
-_WAIT_SECONDS: Final = 5.0
+_WAIT_SECONDS, _FOLLOW_SECONDS = 5.0, 10.0
 _FOREVER_US: Final = (1 << 63) - 1
 _VERBS: Final = {
     "Identify": ("", ""),
@@ -286,14 +289,17 @@ class OaiEndpoint:
         self._answers = {name: _Answer(source, one, admins[name]) for name, one in indexes.items()}
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="headwater-oai")
         self._working = dict[str, Future[dt.datetime | None]]()
-        for name in indexes:  # a first index takes a while
-            self._catch_up(name)
+        self._ends = threading.Event()
+        self._follower = threading.Thread(target=self._follow, name="headwater-oai-follow", daemon=True)
+        self._follower.start()
 
     def close(self) -> None:
         """Give up the threads and the indexes."""
+        self._ends.set()
         for one in self._indexes.values():
             one.is_wanted = False
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._follower.join()
         for one in self._indexes.values():
             one.close()
 
@@ -334,11 +340,19 @@ class OaiEndpoint:
         response.head += leads_to(self._source.site.url(capability_list_name(name)))
         return response
 
+    def _follow(self) -> None:
+        """Keep the indexes near the catalog, also while nobody asks: who does need not wait for long."""
+        while not self._ends.is_set():
+            for one in self._indexes.values():
+                with suppress(HeadwaterError):  # who asks is told
+                    one.catch_up()
+            self._ends.wait(_FOLLOW_SECONDS)
+
     def _catch_up(self, name: str) -> Future[dt.datetime | None]:
         """The work that brings an index up to date: one at a time, which is begun after this is called."""
         working = self._working.get(name)
         if working is None or working.done() or working.running():
             self._working[name] = working = self._pool.submit(
-                lambda: self._indexes[name].catch_up(dt.datetime.now(dt.UTC))
+                lambda: self._indexes[name].answer_time(dt.datetime.now(dt.UTC))
             )
         return working

@@ -229,28 +229,31 @@ class OaiIndex:
 
     # what is added
 
-    def catch_up(self, now: dt.datetime) -> dt.datetime | None:
+    def answer_time(self, now: dt.datetime) -> dt.datetime | None:
         """Add what has changed; the time up to which nothing is missing. None: the set is loading, or nobody waits.
 
         The catalog draws a line at `now` (`Catalog.mark`): no change that is recorded later gets a time that a
         harvester has seen already.
         """
         catalog, name = self.of.catalog, self.of.name
-        state = catalog.state(name)
-        if state.opened_at is None or state.last_at is None:
-            return None
-        line = state.last_at
-        if line < now.replace(microsecond=0):
+        line = catalog.state(name).last_at
+        if line is not None and line < now.replace(microsecond=0):
             with suppress(StoreFault):  # a full disk: then the newest time is the line
                 line = catalog.mark(name, now)
-        newest = catalog.state(name).last_seq
+        return min(line, now) if self.catch_up() and line is not None else None
+
+    def catch_up(self) -> bool:
+        """Add what has changed; whether all of it is there now."""
+        state = self.of.catalog.state(self.of.name)
+        if state.opened_at is None:
+            return False
         with self._database.read() as transaction:
             position = self._position(transaction)
-        while position is None or position.loaded is not None or position.seq < newest:
+        while position is None or position.loaded is not None or position.seq < state.last_seq:
             if not self.is_wanted:
-                return None
+                return False
             position = self._add()
-        return min(line, now)
+        return True
 
     def _position(self, transaction: Transaction) -> "_Position | None":
         """How far the index is; None where it is of another catalog, or of other settings."""
