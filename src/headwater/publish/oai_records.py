@@ -90,7 +90,9 @@ def read_record(octets: bytes) -> XmlRecord | None:
     try:
         if octets.startswith(b"{"):
             return _of_dspace(from_json(octets, _DspaceItem))
-        return _Reading(Utf8Input(None, ReaderWarnings(), lambda *_: None).push(octets, final=True)).record()
+        if not octets.startswith(b"<") or octets[1:2] == b"\0" or b"encoding" in octets[:100]:
+            octets = Utf8Input(None, ReaderWarnings(), lambda *_: None).push(octets, final=True)
+        return _Reading(octets).record()
     except (pyexpat.ExpatError, DocumentFault, UnicodeDecodeError, msgspec.DecodeError):
         return None
 
@@ -100,7 +102,7 @@ class _Reading:
 
     def __init__(self, octets: bytes) -> None:
         self._octets = octets
-        self._names: list[str] = []
+        self._depth, self._names = 0, list[str]()  # of the elements that are open, the first three
         self._root, self._within = "", 0  # the depth at which metadata stand
         self._root_at = self._end_at = self._header_at = self._header_end_at = -1
         self._has_default = False
@@ -134,38 +136,44 @@ class _Reading:
         return XmlRecord(told, _OPENING, body + _CLOSING)
 
     def _declared(self, prefix: str | None, _uri: str | None) -> None:
-        self._has_default = self._has_default or (prefix is None and not self._names)
+        self._has_default = self._has_default or (prefix is None and not self._depth)
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        names, depth = self._names, len(self._names)
-        if depth > _DEPTH:
-            raise DocumentFault("elements within elements, too deep")
+        depth = self._depth
+        self._depth += 1
+        if depth > 2:  # nothing in there matters
+            if depth > _DEPTH:
+                raise DocumentFault("elements within elements, too deep")
+            return
         expanded = name.rpartition(" ")[0] if name.count(" ") > 1 else name
         if depth == 0:
             self._root, self._root_at = expanded, self._parser.CurrentByteIndex
             self._within = {f"{OAI} record": 2, f"{OAI} metadata": 1}.get(expanded, 0)
-        within = self._within
+        within, above = self._within, self._names[-1] if depth else ""
         if within == 2 and depth == 1 and expanded == f"{OAI} header" and self._header_at < 0:
             self._header_at = self._parser.CurrentByteIndex
-        elif within == 2 and depth == 2 and names[1] == f"{OAI} header":
+        elif within == 2 and depth == 2 and above == f"{OAI} header":
             self._text = []
-        if self._payload is None and depth == within and (within < 2 or names[1] == f"{OAI} metadata"):
+        if self._payload is None and depth == within and (within < 2 or above == f"{OAI} metadata"):
             locations = next((text for key, text in attributes.items() if key.startswith(f"{XSI} schemaLocation")), "")
             self._payload = name, locations
-        names.append(expanded)
+        self._names.append(expanded)
 
     def _end(self, _name: str) -> None:
+        self._depth -= 1
+        if self._depth > 2:
+            return
         name = self._names.pop()
-        if self._text is not None and len(self._names) == 2:
+        if self._text is not None and self._depth == 2:
             text = "".join(self._text).strip()
             if name == f"{OAI} identifier":
                 self._identifier = text
             elif name == f"{OAI} setSpec":
                 self._sets.append(text)
             self._text = None
-        if len(self._names) == 1 and name == f"{OAI} header" and self._header_end_at < 0:
+        elif self._depth == 1 and name == f"{OAI} header" and self._header_end_at < 0:
             self._header_end_at = self._end_of(self._header_at)
-        if not self._names:
+        elif self._depth == 0:
             self._end_at = self._end_of(self._root_at)
 
     def _end_of(self, start: int) -> int:
