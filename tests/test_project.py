@@ -40,7 +40,7 @@ LINES = {
     "packages": 1_171,
     "patches": 434,
     "processes": 296,
-    "publish": 6_445,
+    "publish": 6_415,
     "rdf": 2_140,
     "simulate": 808,
     "source": 5_535,

@@ -12,7 +12,7 @@ describes many resources (`records_stand_alone`), it is the item, and they are n
 
 import datetime as dt
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -70,12 +70,6 @@ CREATE TABLE place (                      -- of each record in the list of all (
   format INTEGER NOT NULL, collection INTEGER NOT NULL, at_us INTEGER NOT NULL, item TEXT NOT NULL,
   PRIMARY KEY (format, collection, at_us, item)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE pair (                       -- a resource and a record about it, as one of the two states
-  stated_by TEXT NOT NULL, content TEXT NOT NULL, about TEXT NOT NULL,
-  PRIMARY KEY (stated_by, content, about)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX pair_content ON pair (content, about);
-CREATE INDEX pair_about ON pair (about, content);
 """
 _SCHEMA: Final = Schema(application_id=0x48574F41, migrations=(_TABLES,))
 _WORTHLESS: Final = frozenset({"HW-DB-05", "HW-DB-06", "HW-DB-09"})  # a file with one of these faults is made anew
@@ -101,6 +95,21 @@ class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
     def url(self, uri: str) -> str:
         """The URL of a resource."""
         return uri if "://" in uri else self.url_prefix + uri
+
+    def uri(self, url: str) -> str:
+        """The URI by which the catalog knows what is at a URL."""
+        return url.removeprefix(self.url_prefix)
+
+    def identity(self, uri: str) -> tuple[str, str]:
+        """Prefix and identifier of a harvested record, by its path."""
+        prefix, _, name = unquote(uri).partition("/")
+        return prefix, (harvested_identifier(name) if self.prefixes else None) or self.url(uri)
+
+    def linked(self, held: Mapping[str, Resource], uri: str, *rels: str) -> list[str]:
+        """The URIs of what a resource describes and what describes it, as its links say."""
+        links = held[uri].metadata.links if uri in held else ()
+        found = [self.uri(link.href) for link in links if link.rel in (rels or ("describes", "describedby"))]
+        return [one for one in found if one != uri]
 
     def shows(self, uri: str) -> bool:
         """Whether the settings take a resource."""
@@ -291,7 +300,7 @@ class OaiIndex:
     def _begin(self, transaction: Transaction) -> "_Position":
         """Empty the index."""
         catalog, name = self.of.catalog, self.of.name
-        for table in ("state", "format", "collection", "record", "place", "pair"):
+        for table in ("state", "format", "collection", "record", "place"):
             transaction.run(f"DELETE FROM {table}")
         transaction.run("INSERT INTO format VALUES (1, ?, ?, ?)", msgspec.structs.astuple(DUBLIN_CORE))
         first = catalog.segments(name)[0]  # a set that was moved here has no log of what was before
@@ -331,107 +340,68 @@ class _Batch:
 
     def derive(self, times: dict[str, int], gone: Collection[str]) -> None:
         """Have written what follows from resources that have their last change at these times, or are `gone`."""
-        if self._of.prefixes:
-            self._harvested(times, gone)
-        else:
-            self._items(times, gone)
+        of, near, held = self._of, dict(times), self._of.held(times)
+        known = self._known("source", times)
+        if not of.prefixes:
+            by_item = self._known("item", map(of.url, times))
+            for uri, at_us in times.items():  # with what they describe, what describes them, and did so before
+                rows = (*known.get(uri, ()), *by_item.get(of.url(uri), ()))
+                others = {of.uri(row[0]) for row in rows} | {row[2] for row in rows}
+                near |= {one: max(at_us, near.get(one, 0)) for one in (*others, *of.linked(held, uri))}
+            held |= of.held(near.keys() - held.keys())
+            for uri, at_us in list(near.items()):
+                near |= {one: max(at_us, near.get(one, 0)) for one in of.linked(held, uri, "describedby")}
+            held |= of.held(near.keys() - held.keys())
+            held |= of.held({one for uri in near for one in of.linked(held, uri)} - held.keys())
+            known |= self._known("source", near.keys() - times.keys())
+        for uri in sorted(
+            near, key=lambda one: not of.linked(held, one, "describes")
+        ):  # records before what they describe
+            is_clear = uri not in held or (self._harvested if of.prefixes else self._item)(uri, held, near[uri])
+            former = known.get(uri) or ([self._unseen(uri)] if uri in gone else [])
+            for item, format_, source, is_deleted in former if is_clear else ():
+                if (item, format_) not in self._puts and (uri in gone or not is_deleted):
+                    self._puts[item, format_] = _Put(source, near[uri], DELETED, None)
 
-    def _harvested(self, times: dict[str, int], gone: Collection[str]) -> None:
-        """Of a set that was harvested by OAI-PMH."""
-        of, prefixes = self._of, self._of.prefixes
-        held, known = of.held(times), self._known("source", times)
-        for uri, at_us in times.items():
-            prefix, _, name = unquote(uri).partition("/")
-            if prefix not in prefixes:
-                continue
-            item, resource, made = harvested_identifier(name) or of.url(uri), held.get(uri), set[int]()
-            record = None if resource is None else of.record(resource)
-            if isinstance(record, Absence):
-                continue
-            if resource is not None and record is not None:
-                specs = dict.fromkeys((*record.sets, *self._specs([resource])))
-                item, format_ = record.identifier or item, msgspec.structs.replace(record.format, prefix=prefix)
-                made.add(self._put(item, self._format(format_), _Put(uri, at_us, record, specs)))
-                if prefix == prefixes[0] and DUBLIN_CORE.prefix not in prefixes:
-                    core = dublin_core(item, of.url(uri), resource.metadata)
-                    made.add(self._put(item, 1, _Put(uri, at_us, core, specs)))
-            unseen = [self._format(Format(prefix, "", ""))] if uri in gone else []
-            self._delete(known.get(uri) or [(item, one, uri, False) for one in unseen], made, uri in gone, at_us)
+    def _unseen(self, uri: str) -> Row:
+        """The record of a resource that was deleted before the index was made."""
+        prefix, item = self._of.identity(uri)
+        return item, self._format(Format(prefix, "", "")) if self._of.prefixes else 1, uri, False
 
-    def _items(self, times: dict[str, int], gone: Collection[str]) -> None:
-        """Of any other set."""
-        of, transaction = self._of, self._transaction
-        held, near, before = of.held(times), dict(times), self._pairs_of(times)
-        transaction.many("DELETE FROM pair WHERE stated_by = ?", [(uri,) for uri in times])
-        stated = [pair for one in held.values() for pair in self._stated(one)]
-        transaction.many("INSERT OR IGNORE INTO pair VALUES (?, ?, ?)", stated)
-        for pair in before | self._pairs_of(times):
-            at_us = max(times.get(uri, 0) for uri in pair)
-            near |= {uri: max(near.get(uri, 0), at_us) for uri in pair}
-        pairs, parts, sources = self._pairs_of(near), set[str](), dict[str, list[Resource]]()
-        held |= of.held({*near, *(uri for pair in pairs for uri in pair)} - held.keys())
-        for content, about in sorted(pairs):
-            if content != about and content in held and about in held:
-                item, part = (about, content) if of.records_stand_alone else (content, about)
-                parts.add(part)
-                sources.setdefault(item, []).append(held[about])
-        records, known = {about for _content, about in before}, self._known("item", map(of.url, near))
-        for uri, at_us in near.items():
-            made, url, rows = dict[int, str](), of.url(uri), known.get(of.url(uri), [])
-            if (resource := held.get(uri)) is not None and uri not in parts:
-                made = self._item(resource, sources.get(uri, []), at_us, rows)
-            unseen = [*self._formats.values()] if uri in gone and uri not in records else []
-            self._delete(rows or [(url, one, uri, False) for one in unseen], made, uri in gone, at_us)
+    def _harvested(self, uri: str, held: Mapping[str, Resource], at_us: int) -> bool:
+        """Write the record that was harvested by OAI-PMH; whether it is not about to change."""
+        of, resource, (prefix, item) = self._of, held[uri], self._of.identity(uri)
+        record = of.record(resource) if prefix in of.prefixes else None
+        if isinstance(record, XmlRecord):
+            specs = dict.fromkeys((*record.sets, *self._specs([resource])))
+            item, format_ = record.identifier or item, msgspec.structs.replace(record.format, prefix=prefix)
+            self._puts[item, self._format(format_)] = _Put(uri, at_us, record, specs)
+            if prefix == of.prefixes[0] and DUBLIN_CORE.prefix not in of.prefixes:
+                self._puts[item, 1] = _Put(uri, at_us, dublin_core(item, of.url(uri), resource.metadata), specs)
+        return not isinstance(record, Absence)
 
-    def _item(
-        self, resource: Resource, sources: Sequence[Resource], at_us: int, known: Sequence[Row]
-    ) -> dict[int, str]:
-        """Write the records of an item, which are these sources or its own octets; the formats, by source."""
-        of, item, made, specs = (
-            self._of,
-            self._of.url(resource.uri),
-            dict[int, str](),
-            self._specs([resource, *sources]),
+    def _item(self, uri: str, held: Mapping[str, Resource], at_us: int) -> bool:
+        """Write what a resource is: a record of others, or an item; whether it is not about to change."""
+        of, resource = self._of, held[uri]
+        described, abouts = (
+            [one for one in of.linked(held, uri, rel) if one in held] for rel in ("describes", "describedby")
         )
-        may_be_record = of.records_stand_alone or "xml" in (resource.metadata.type or "")
-        own = [resource] if not sources and may_be_record else []
-        for source in (*sources, *own):
-            record = of.record(source)
-            if isinstance(record, Absence):
-                made |= {row[1]: source.uri for row in known if row[2] == source.uri}
-            elif record is not None and (record.is_known or not own):  # any other XML is no metadata
+        is_part = bool(abouts) if of.records_stand_alone else bool(described)
+        may_be_record = described or of.records_stand_alone or "xml" in (resource.metadata.type or "")
+        record = of.record(resource) if may_be_record else None
+        if isinstance(record, Absence):
+            return False
+        items = ([] if is_part else [uri]) if of.records_stand_alone else described or [uri]
+        for item in items:
+            specs = self._specs([resource, *(held[one] for one in {item, *abouts} - {uri})])
+            if record is not None and (described or record.is_known):  # any other XML is no metadata
                 number = self._format(record.format, is_named=False)
-                if number and number not in made:
-                    made[self._put(item, number, _Put(source.uri, at_us, record, specs))] = source.uri
-        if 1 not in made:
-            core = dublin_core("", item, resource.metadata)
-            made[self._put(item, 1, _Put(resource.uri, at_us, core, specs))] = resource.uri
-        return made
-
-    def _put(self, item: str, format_: int, put: _Put) -> int:
-        """Have a record written; its format."""
-        self._puts[item, format_] = put
-        return format_
-
-    def _delete(self, known: Iterable[Row], made: Collection[int], is_gone: bool, at_us: int) -> None:  # noqa: FBT001
-        """Delete records that are known and not made now; one that is deleted already stays so from its time on."""
-        for item, format_, source, is_deleted in known:
-            if format_ not in made and (is_gone or not is_deleted):
-                self._put(item, format_, _Put(source, at_us, DELETED, None))
-
-    def _stated(self, resource: Resource) -> Iterator[tuple[str, str, str]]:
-        """The pairs that a resource states by its links."""
-        for link in resource.metadata.links:
-            other = link.href.removeprefix(self._of.url_prefix)
-            if link.rel == "describedby":
-                yield resource.uri, resource.uri, other
-            elif link.rel == "describes":
-                yield resource.uri, other, resource.uri
-
-    def _pairs_of(self, uris: Iterable[str]) -> set[tuple[str, str]]:
-        """The pairs of which one is one of these."""
-        sql = "SELECT content, about FROM pair WHERE content = ?1 OR about = ?1"
-        return {(row[0], row[1]) for row in self._transaction.rows_each(sql, [(uri,) for uri in uris])}
+                self._puts[of.url(item), number] = _Put(uri, at_us, record, specs)
+            own = self._puts.get((of.url(item), 1))
+            if not is_part and (own is None or own.record is DELETED):
+                core = dublin_core("", of.url(uri), resource.metadata)
+                self._puts[of.url(item), 1] = _Put(uri, at_us, core, specs)
+        return True
 
     def _known(self, column: Literal["item", "source"], texts: Iterable[str]) -> dict[str, list[Row]]:
         """Item, format and source of records, and whether they are deleted, by the text in this column."""
