@@ -415,7 +415,7 @@ class _Batch:
         """The setSpecs of the collections that resources say they are in."""
         hrefs = [link.href for one in resources for link in one.metadata.links if link.rel == "collection"]
         found = {spec_of(href): href for href in hrefs}
-        self._names |= found
+        self._names |= {spec: href for spec, href in found.items() if "~" in spec}  # an address is a name
         return list(found)
 
     def _format(self, wanted: Format, *, is_named: bool = True) -> int:
