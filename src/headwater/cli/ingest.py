@@ -374,8 +374,36 @@ def dspace(url: str | None, audit: bool, max_delete: float | None, as_json: bool
     return _harvested("dspace", {"url": url}, audit, max_delete, as_json, options)
 
 
+@command.command(name="oai", short_help="Harvest a repository by OAI-PMH.")
+@click.argument("url", required=False)
+@option("--prefix PREFIX", "A metadata prefix to harvest (repeatable).", name="prefixes", multiple=True)
+@option("--repository-set SPEC", "A set of the repository to harvest (repeatable).", name="specs", multiple=True)
+@option("--audit", "Read everything, repair differences, and delete what is gone.")
+@option("--max-delete SHARE", "Hold back deletions of more than this share of the set.", Share())
+@_push_target_options
+def oai(
+    url: str | None,
+    prefixes: tuple[str, ...],
+    specs: tuple[str, ...],
+    audit: bool,
+    max_delete: float | None,
+    as_json: bool,
+    **options: Any,
+) -> Exit:
+    """Harvest the records of a repository into a set by OAI-PMH.
+
+    URL, prefixes and sets of the repository are those of the set in the configuration, unless you give others. Each run
+    continues where the last one ended. It asks for one thing at a time, and waits as long as the repository says.
+    --dry-run estimates requests and time by at most five requests.
+
+    Exit statuses: 0 done; 2 usage; 3 the repository does not answer, answers wrongly, or suddenly has no records; 4
+    done, but records cannot be read or are missing, or deletions are held back; 6 fault of our own store.
+    """
+    return _harvested("oai", {"url": url, "prefixes": prefixes, "sets": specs}, audit, max_delete, as_json, options)
+
+
 def _harvested(
-    kind: Literal["dspace"],
+    kind: Literal["dspace", "oai"],
     given: dict[str, Any],
     audit: bool,
     max_delete: float | None,

@@ -102,7 +102,7 @@ class PushSets:
 
     def _harvesters(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
         """The harvesters of the sets with feed = "oai" and "dspace"."""
-        harvested = [one for one in self._configs.values() if one.feed == "dspace"]
+        harvested = [one for one in self._configs.values() if one.is_harvested]
         return {one.name: partial(harvester, one, self.by_set[one.name], listener, stop) for one in harvested}
 
     def _dit_followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
@@ -135,6 +135,18 @@ def harvester(
 ) -> Harvester:
     """What reads the repository of a set. Raises UsageFault."""
     root, hear = Path(config.resource_root or ""), of_set(listener, config.name)
+    if config.feed == "oai":
+        from headwater.ingest.oai.harvester import OaiHarvester, OaiLists
+
+        lists = OaiLists(
+            url=config.url or "",
+            prefixes=config.prefixes,
+            sets=config.sets,
+            metadata_only=config.record == "metadata",
+            content=config.content,
+            compare_seconds=config.compare_seconds,
+        )
+        return OaiHarvester(feed, root, lists, listener=hear, stop=stop, longest_wait_seconds=longest_wait_seconds)
     from headwater.ingest.dspace.harvester import DSpaceHarvester
     from headwater.ingest.dspace.repository import Repository
 
