@@ -28,6 +28,7 @@ ROOMS = (
     "latency",
     "lists",
     "notifications",
+    "oai",
     "past",
     "patches",
     "publish",

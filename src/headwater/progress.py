@@ -18,6 +18,7 @@ PHASES = {
     "pages": "publishing: documents of the Resource List written",
     "packing": "publishing: resources or changes packed, of one package or page",
     "documents": "ingesting: documents of an index read",
+    "records": "harvesting: records of a repository read",
     "lines": "ingesting: lines of a file sent",
 }
 """What `phase` of `Progress` may be, and what is counted in it. New ones may come."""

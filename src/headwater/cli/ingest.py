@@ -1,4 +1,4 @@
-"""`headwater ingest`: takes records from files, a pipe or an index into a set, or sends them to a server (`--to`)."""
+"""`headwater ingest`: takes records of files, a pipe, an index or a repository into a set, or sends them (`--to`)."""
 
 import datetime as dt
 import os
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import IO, Any, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -17,7 +17,16 @@ import msgspec
 
 from headwater.catalog.interface import WrongPhase
 from headwater.cli.catalog_argument import CatalogArgument
-from headwater.cli.output import counted, json_line, json_option, listening, show_result, some_of, standard_input
+from headwater.cli.output import (
+    counted,
+    json_line,
+    json_option,
+    lines_of,
+    listening,
+    show_result,
+    some_of,
+    standard_input,
+)
 from headwater.cli.shared_options import (
     FOLDER,
     Duration,
@@ -43,8 +52,9 @@ from headwater.ingest.push.ingest_state import refuse_old_memory
 from headwater.ingest.push.resource_locations import Locations
 from headwater.ingest.push.submission import Account, Lines, Submission, SubmissionLimits
 from headwater.progress import Listener, Notice, Progress
-from headwater.source.config import read_config
+from headwater.source.config import SetConfig, read_config
 from headwater.source.configured_source import VERSIONS, keep_versions, open_catalog
+from headwater.source.configured_source import harvester as make_harvester
 from headwater.source.leadership import Locked, StateLock
 from headwater.sync.connection import checked_proxy
 from headwater.transport.access import check_authorities
@@ -168,6 +178,7 @@ def _push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
     state = options["state"] or Path(config.state if config is not None else "")
     root = options["resource_root"] or (push_set.resource_root if push_set is not None else None)
     options["names"] = push_set.resource_sets if push_set is not None else ()
+    options["push_set"] = push_set
     with ExitStack() as stack:
         if options["dry_run"] and not state.exists():  # of which nothing stays either
             state = Path(stack.enter_context(TemporaryDirectory(prefix="headwater-"))) / "state"
@@ -205,6 +216,8 @@ def _end_load(feed: Feed, options: dict[str, Any]) -> None:
 
 _BLOCK = 1 << 20
 _FOREVER = 1 << 50
+_LONGEST_WAIT_SECONDS = 3_600.0
+"""As long as a repository may ask us to wait."""
 _FEW = 5
 """Names of other sets that are said."""
 _DOCUMENT_OCTETS = 64 << 20
@@ -213,7 +226,7 @@ _DOCUMENT_OCTETS = 64 << 20
 
 @click.group(name="ingest")
 def command() -> None:
-    """Record resources of a set without a folder, from events (lines of JSON) or `dit` documents.
+    """Record resources of a set without a folder, from events (lines of JSON), `dit` documents or a repository.
 
     A running server locks the state folder: then send the records to it (--to), or let it follow the index.
     """
@@ -344,6 +357,100 @@ def dit(
                 time.sleep(follow or 1.0)
 
 
+@command.command(name="dspace", short_help="Harvest a DSpace repository by its REST API.")
+@click.argument("url", required=False)
+@option("--audit", "Compare everything, files as well, and delete what is gone.")
+@option("--max-delete SHARE", "Hold back deletions of more than this share of the set.", Share())
+@_push_target_options
+def dspace(url: str | None, audit: bool, max_delete: float | None, as_json: bool, **options: Any) -> Exit:
+    """Harvest the public items and files of a DSpace repository (7 or later) into a set.
+
+    URL is the root of its REST API, else that of the set. The first run reads everything; later ones read what is due:
+    modified items, each day the lists, after compare_seconds everything. --dry-run estimates requests and time.
+
+    Exit statuses: 0 done; 2 usage; 3 the repository does not answer, or shows nothing; 4 done, but items failed, or
+    deletions are held back; 6 fault of our own store.
+    """
+    return _harvested("dspace", {"url": url}, audit, max_delete, as_json, options)
+
+
+@command.command(name="oai", short_help="Harvest a repository by OAI-PMH.")
+@click.argument("url", required=False)
+@option("--prefix PREFIX", "A metadata prefix to harvest (repeatable).", name="prefixes", multiple=True)
+@option("--repository-set SPEC", "A set of the repository to harvest (repeatable).", name="specs", multiple=True)
+@option("--audit", "Read everything, repair differences, and delete what is gone.")
+@option("--max-delete SHARE", "Hold back deletions of more than this share of the set.", Share())
+@_push_target_options
+def oai(
+    url: str | None,
+    prefixes: tuple[str, ...],
+    specs: tuple[str, ...],
+    audit: bool,
+    max_delete: float | None,
+    as_json: bool,
+    **options: Any,
+) -> Exit:
+    """Harvest the records of a repository into a set by OAI-PMH.
+
+    URL, prefixes and sets of the repository are those of the set in the configuration, unless you give others. Each run
+    continues where the last one ended. It asks for one thing at a time, and waits as long as the repository says.
+    --dry-run estimates requests and time by at most five requests.
+
+    Exit statuses: 0 done; 2 usage; 3 the repository does not answer, answers wrongly, or suddenly has no records; 4
+    done, but records cannot be read or are missing, or deletions are held back; 6 fault of our own store.
+    """
+    return _harvested("oai", {"url": url, "prefixes": prefixes, "sets": specs}, audit, max_delete, as_json, options)
+
+
+def _harvested(
+    kind: Literal["dspace", "oai"],
+    given: dict[str, Any],
+    audit: bool,
+    max_delete: float | None,
+    as_json: bool,
+    options: dict[str, Any],
+) -> Exit:
+    """Harvest into the set that the options name; what is `given` goes before its configuration."""
+    if options["load"] or options["keep_loading"]:
+        raise UsageFault("a harvest loads a new set by itself: leave out --load")
+    options["snapshot"] = True
+    with listening() as listener, _push_target(options, listener) as feed:
+        config = options["push_set"] or SetConfig(name=feed.name, feed="events")
+        given = {name: value for name, value in (given | {"resource_root": options["resource_root"]}).items() if value}
+        config = msgspec.structs.replace(config, feed=kind, **{"url": config.url or "", **given})
+        if not config.url or config.resource_root is None:
+            missing = "URL" if not config.url else "folder for the octets of its records"
+            raise UsageFault(f"the set has no {missing}", advice=f'Give a set with feed = "{kind}" in --config.')
+        share = config.max_delete if max_delete is None else max_delete
+        feed.guard = DeletionGuard(feed.catalog, feed.name, share, feed.clock)
+        harvester = make_harvester(config, feed, listener, longest_wait_seconds=_LONGEST_WAIT_SECONDS)
+        if options["dry_run"]:
+            estimate = harvester.estimate(compare=audit)
+            show_result(estimate, "\n".join(lines_of(estimate, *_ESTIMATE)), as_json=as_json)
+            return Exit.DONE
+        tally = harvester.harvest(compare=audit)
+    held_back = None if tally.held_back is None else str(tally.held_back)
+    told = msgspec.to_builtins(tally) | {"held_back": held_back}
+    return _told(
+        as_json, told, "\n".join(lines_of(tally, *_HARVEST, held=held_back)), tally.faults or held_back is not None
+    )
+
+
+_ESTIMATE = (
+    "{repository}: deletions {deletions}, granularity {granularity}",
+    "{records:record} in {requests:request}, {octets:octets}, about {seconds}",
+)
+_HARVEST = (
+    "{requests:request}: {records:record} read, {created} created, {updated} updated, {deleted} deleted,"
+    " {unchanged} unchanged",
+    "  {repaired:record} repaired, whose characters XML does not have",
+    "  {unreadable:record} left out, which cannot be read",
+    "  {lacking:record} counted by the repository, which did not come",
+    "  {failed_files:file} of content failed",
+    "  deletions held back: {held}",
+)
+
+
 def _from_file(
     name: str, feed: Feed, wanted: frozenset[str] | None, listener: Listener, as_json: bool, options: dict[str, Any]
 ) -> Exit:
@@ -455,6 +562,6 @@ def _hearer(listener: Listener, account: Account) -> Callable[[list[Outcome]], N
     return hear
 
 
-def _told(as_json: bool, counts: object, words: str, rejected: int) -> Exit:
+def _told(as_json: bool, counts: object, words: str, rejected: object) -> Exit:
     show_result(counts, words, as_json=as_json)
     return Exit.TRANSFERS_FAILED if rejected else Exit.DONE

@@ -261,6 +261,12 @@ def _application(
     routes += dumps.routes()
     versions = VersionEndpoint(past)
     routes += versions.routes()
+    if admins := {one.name: one.oai_admin or "" for one in config.sets if one.oai}:
+        from headwater.http.oai import OaiEndpoint
+
+        oai = OaiEndpoint(source, source.oai_indexes(), admins)
+        stack.callback(oai.close)
+        routes += oai.routes()
     if config.notify is not None:
         from headwater.http.documents import topic_routes
 

@@ -24,7 +24,7 @@ from headwater.http.resources import FileHandler, Links, content_route
 from headwater.http.responses import CLOSE, AccessRecord, ReaderGone, RequestFields, Response, Send, access_record, line
 from headwater.http.routes import REVALIDATE, Answer, HttpRequest, NoMatch, Route, RouteTable, page_of
 from headwater.http.source_access import Precedence, SourceAccess
-from headwater.publish.site import DUMP, ROBOTS, SOURCE_DESCRIPTION, SetSettings, Site, dataset_name, offered
+from headwater.publish.site import DUMP, ROBOTS, SOURCE_DESCRIPTION, SetSettings, Site, dataset_name, oai_link, offered
 from headwater.source.health import (
     FAILING_SECONDS,
     ContentProvider,
@@ -105,6 +105,8 @@ def _row(site: Site, settings: SetSettings, states: Mapping[str, SetState], *, r
     )
     if settings.dataset:
         links = f'<a href="{escape(site.url(dataset_name(settings.name)))}">RDF dataset</a>, {links}'
+    if settings.oai:
+        links += f', <a href="{escape(oai_link(site, settings).href)}">OAI-PMH</a>'
     if settings.dumps is not None:
         links += f", packages on demand at <code>{escape(site.url(f'{settings.name}/{DUMP}'))}</code>"
     return f'{head}<td class="n">{state.count:,}</td><td class="t">{last}</td><td>{links}</td></tr>'

@@ -184,6 +184,10 @@ class DeletionGuard:
         hold = judge(before + held, before + vanished, found, self.share, floor)
         return None if hold is None else msgspec.structs.replace(hold, before=before)
 
+    def consents(self) -> bool:
+        """Whether everything may be deleted: by the share of the set, or by a consent that still holds."""
+        return self.share >= 1 or self._is_allowed(self._rows())
+
     def counted(self, deleted: int) -> StateUpdate:
         """The rows by which deletions that are being recorded are counted; those with consent are not."""
         if deleted == 0 or self.share >= 1 or self._is_allowed(rows := self._rows()):

@@ -29,6 +29,7 @@ from headwater.publish.site import (
     change_segment_name,
     classic_capability_list_name,
     dump_offer_of,
+    oai_link,
     offered,
     resource_dump_name,
     resource_list_name,
@@ -73,7 +74,7 @@ def _source_description(site: Site, published: Iterable[str], links: tuple[Link,
     entries: list[Entry] = []
     for name in published:
         settings, own = known.get(name, SetSettings(name=name)), site.url(capability_list_name(name))
-        about = _described(settings.describedby)
+        about = (*_described(settings.describedby), *((oai_link(site, settings),) if settings.oai else ()))
         entries.append(Entry(loc=own, capability="capabilitylist", links=about))
         if settings.classic:  # the lists for old harvesters say that they are the same set's
             links = (*about, Link(rel="canonical", href=own))
@@ -100,7 +101,8 @@ def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> t
             Entry(loc=topic_url(site, settings.name, one), capability=one.capability, links=hubs) for one in CHANNELS
         ]
     offer = dump_offer_of(site, settings)
-    offers = () if offer is None else (dump_link(offer),)
+    offers = [] if offer is None else [dump_link(offer)]
+    offers += [oai_link(site, settings)] if settings.oai else []
     return head_of(Kind.CAPABILITY_LIST, (*_described(settings.describedby), up, *offers)), entries
 
 

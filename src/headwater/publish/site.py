@@ -37,6 +37,7 @@ from headwater.publish.document_names import (
 from headwater.publish.link_rules import NO_RULES, ROOM, LinkRules
 from headwater.spec.checks import escape
 from headwater.spec.extensions import DumpLimits, DumpOffer
+from headwater.spec.records import Link
 from headwater.spec.writer import Profile
 
 SOURCE_DESCRIPTION = ".well-known/resourcesync"
@@ -45,6 +46,7 @@ SITEMAPS = "resourcesync-sitemap.xml"  # an index of plain Sitemaps, by a name t
 DESCRIPTION_PARTS = "sourcedescription/"
 DEFAULT_SET = "files"
 DUMP = "dump"  # below a set: where packages are made on demand
+OAI = "oai"  # below a set: where it answers OAI-PMH
 
 RESERVED = frozenset(
     {"api", "admin", "dashboard", "events", "favicon.ico", "health", "hub", "index.html", "ingest", "metrics", "notify"}
@@ -128,7 +130,8 @@ class SetSettings(SetOptions, frozen=True, kw_only=True):
     resources as they were.
     `hubs` are those that notifications of the set are sent to: its Capability List names its channels.
     `links` are the rules by which entries get links, beside those of their records, when they are rendered.
-    A set that is a `dataset` has one resource, an RDF dataset, whose changes lead to patches.
+    A set that is a `dataset` has one resource, an RDF dataset, whose changes lead to patches. With `oai`, the server
+    answers OAI-PMH requests for it.
     """
 
     dumps: DumpLimits | None = None
@@ -136,6 +139,7 @@ class SetSettings(SetOptions, frozen=True, kw_only=True):
     links: LinkRules = NO_RULES
     hubs: tuple[str, ...] = ()
     dataset: bool = False
+    oai: bool = False
 
     def __post_init__(self) -> None:
         if not _SET_NAME.match(self.name):
@@ -259,6 +263,11 @@ def dump_offer_of(site: Site, settings: SetSettings) -> DumpOffer | None:
     if settings.dumps is None:
         return None
     return DumpOffer(href=site.url(f"{settings.name}/{DUMP}"), limits=settings.dumps, past=settings.past_dumps)
+
+
+def oai_link(site: Site, settings: SetSettings) -> Link:
+    """The link to the OAI-PMH address of a set that has one."""
+    return Link(rel="related", href=f"{site.url(f'{settings.name}/{OAI}')}?verb=Identify", type="text/xml")
 
 
 def topic_url(site: Site, set_name: str, channel: Channel) -> str:

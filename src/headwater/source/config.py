@@ -44,13 +44,20 @@ _DATASET_KEYS: Final = (
     "dataset sparql sparql_authorization_env oxigraph syntax base_iri blank_nodes genid dataset_seconds may_be_empty"
     " lenient description creator publisher identifier licence endpoint language"
 )
+_HARVEST_KEYS: Final = "url compare_seconds"
+_OAI_KEYS: Final = "prefixes sets record content"
+_DSPACE_KEYS: Final = "contact bundles user password_env"
 """Keys of one kind of set that mean nothing to the others."""
 _UNFIT_KEYS: Final = (
     "resource_base retention_seconds dump change_dump patch archive versions mirrors variants described links classic"
 )
 """Keys that would break what a dataset promises: one link an entry, every change for ever, one Capability List."""
 _BASE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\x00-\x20<>\"{}|\\^`#]+")
+_MAIL: Final = re.compile(r"[!-?A-~]{1,64}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{1,63}")
 OUTPUT_STATE: Final = ".headwater"  # the state folder inside a static tree, unless another is named
+HARVESTED: Final = "harvested"  # folder below the state for the octets of harvested records
+_INDEX_SECONDS: Final = 1.0
+_HARVEST_SECONDS: Final = 3_600.0
 _FILE_SECONDS: Final = 1.0
 _STORE_SECONDS: Final = 60.0
 _ENDPOINT_SECONDS: Final = 300.0
@@ -78,7 +85,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """One `[[set]]`: what fills it, how that is read, and the options of its publication."""
 
     files: str = ""
-    feed: Literal["events", "dit"] | None = None
+    feed: Literal["events", "dit", "oai", "dspace"] | None = None
     copy: str | None = None
     copy_set: str | None = None
     resource_root: str | None = None
@@ -87,8 +94,20 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     token_env: str | None = None
     resource_sets: tuple[str, ...] = ()
     index: str | None = None
-    poll_seconds: Seconds = 1.0
+    poll_seconds: Seconds | None = None
     pair_seconds: Seconds = 5.0
+    url: str | None = None
+    compare_seconds: Seconds = 604_800.0
+    prefixes: tuple[str, ...] = ("oai_dc",)
+    sets: tuple[str, ...] = ()
+    record: Literal["record", "metadata"] = "record"
+    content: tuple[Literal["identifier", "mets", "ore", "signposting"], ...] = ()
+    contact: str | None = None
+    bundles: tuple[str, ...] = ("ORIGINAL",)
+    user: str | None = None
+    password_env: str | None = None
+    oai: bool = False
+    oai_admin: str | None = None
     profile: Literal["rdf-dataset"] | None = None
     dataset: str | None = None
     sparql: str | None = None
@@ -178,6 +197,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             links=links,
             hubs=hubs,
             dataset=self.is_dataset,
+            oai=self.oai,
         )
 
     def _refuse_other_kinds(self) -> None:
@@ -197,6 +217,9 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             (self.copy is not None, "copy_set", BadPushConfig, "belongs to a set with a copy"),
             (self.is_dataset, _DATASET_KEYS, BadPushConfig, 'belongs to a set with profile = "rdf-dataset"'),
             (not self.is_dataset, _UNFIT_KEYS, BadDatasetConfig, "does not go with a dataset"),
+            (self.is_harvested, _HARVEST_KEYS, BadPushConfig, 'belongs to a set with feed = "oai" or "dspace"'),
+            (self.feed == "oai", _OAI_KEYS, BadPushConfig, 'belongs to a set with feed = "oai"'),
+            (self.feed == "dspace", _DSPACE_KEYS, BadPushConfig, 'belongs to a set with feed = "dspace"'),
             (self.dataset, "syntax base_iri", BadDatasetConfig, "belongs to dataset"),
             (self.sparql, "sparql_authorization_env", BadDatasetConfig, "belongs to sparql"),
         ):
@@ -213,6 +236,20 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise BadDatasetConfig(what)
         if self.index is not None and self.feed != "dit":
             raise BadPushConfig('only a set with feed = "dit" follows an index')
+        if self.is_harvested and self.url is None:
+            raise BadPushConfig(f'feed = "{self.feed}" needs the url of the repository')
+        if self.oai and not _MAIL.fullmatch(self.oai_admin or ""):
+            raise BadConfiguration("oai needs oai_admin, a mail address such as repository@example.org")
+
+    @property
+    def is_harvested(self) -> bool:
+        """Whether Headwater reads the records of a repository, and keeps their octets in `resource_root`."""
+        return self.feed in ("oai", "dspace")
+
+    @property
+    def poll_pause(self) -> float:
+        """Seconds between two polls of the index or the repository."""
+        return self.poll_seconds or (_HARVEST_SECONDS if self.is_harvested else _INDEX_SECONDS)
 
     @property
     def root(self) -> str | None:
@@ -314,10 +351,12 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             ("", "[hub]", self.hub, "run `headwater hub`, and name it in [notify]"),
         ]
         for one in self.sets:
-            variants, root = self.place_of(one) and one.variants, not one.resource_base and one.resource_root
+            variants = self.place_of(one) and one.variants
+            root = not one.is_harvested and not one.resource_base and one.resource_root
             unfit += [
                 (one.name, "versions", one.versions, "past states need a server"),
                 (one.name, "variants", variants, "choosing by `Accept` needs a server"),
+                (one.name, "oai", one.oai, "OAI-PMH needs a server"),
                 (one.name, "resource_root", root, "it cannot hold files of a set filled by records"),
             ]
         for name, key, value, why in unfit:
@@ -371,7 +410,10 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
 Config = TypeVar("Config", SetConfig, SourceConfig)
 
 _PATHS = ("authorities", "copy", "dataset", "documents", "files", "oxigraph", "resource_root", "state", "to")
-_LISTS = "creator exclude exclude_folders_with hashes hubs include mirrors patch resource_sets variants"
+_LISTS = (
+    "bundles content creator exclude exclude_folders_with hashes hubs include mirrors patch prefixes resource_sets sets"
+    " variants"
+)
 
 
 def read_config(
@@ -396,6 +438,9 @@ def read_config(
         data.setdefault("state", os.path.join(to, OUTPUT_STATE))
     for number, table in enumerate(data["set"] if isinstance(data.get("set"), list) else [], 1):
         name = table.get("name", DEFAULT_SET) if isinstance(table, dict) else ""
+        if isinstance(table, dict) and table.get("feed") in ("oai", "dspace") and isinstance(data.get("state"), str):
+            folders = (to, name, "resources") if isinstance(to, str) else (data["state"], HARVESTED, name)
+            table.setdefault("resource_root", os.path.join(*map(str, folders)))
         where = f"{path}, [[set]] {number} {name!r}"
         try:
             one = _read(table, SetConfig, where)
@@ -440,6 +485,8 @@ def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:
     """
     if isinstance(value, dict) and key == "versions" and value.keys() <= {"keep", "octets"}:
         return f"{value.get('keep', '')}, {value.get('octets', '')}" if value else True
+    if key == "described":  # its `content` is no list
+        return value
     if isinstance(value, dict) and key != "types":  # its keys are patterns
         return {name: _spelled_out(one, folder, name) for name, one in value.items()}
     if isinstance(value, list):

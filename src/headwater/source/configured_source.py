@@ -1,7 +1,7 @@
 """A source as its configuration describes it: site, catalog, store, push sets, and which paths its sets take.
 
 It is what a source that publishes and one that only serves have in common. State folder: `catalog.sqlite`,
-`documents/`, `versions/`, `lock`; where the catalog is elsewhere, `catalog-elsewhere` says where.
+`documents/`, `versions/`, `oai/`, `lock`; where the catalog is elsewhere, `catalog-elsewhere` says where.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, TypeVar
 from headwater.catalog import catalog_url
 from headwater.catalog.content import ContentReader
 from headwater.catalog.interface import Catalog, Limits, SetState, Upsert
+from headwater.errors import UsageFault
 from headwater.files.file_copies import free_octets
 from headwater.files.folder_marks import TREE_MARK, mark_folder
 from headwater.ingest.content import ContentRoot, FileContentReader
 from headwater.ingest.recording import NOTHING_KEPT, KeptChanges
-from headwater.progress import Listener, silent
+from headwater.progress import Listener, of_set, silent
+from headwater.publish.added_links import AddedLinks
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SOURCE_DESCRIPTION, Site
+from headwater.retry import LONGEST_WAIT_SECONDS
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.hubs_and_tokens import BadToken
 from headwater.source.leadership import StateUnusable
@@ -42,10 +45,11 @@ from headwater.versions.predecessors import Predecessors
 from headwater.versions.store import VersionStore
 
 if TYPE_CHECKING:
-    from headwater.ingest.dit.follower import DitFollower
     from headwater.ingest.folder.walk import Folder
     from headwater.ingest.push.feed import Feed
+    from headwater.publish.oai_index import OaiIndex
     from headwater.source.health import PushTarget
+    from headwater.source.published_feed import Follower, Harvester
 
 
 # The push sets: feeds, targets and tasks from their configuration
@@ -90,10 +94,18 @@ class PushSets:
     def closed(self) -> list[str]:
         """The sets that nobody can announce to by HTTP, and that follow no index."""
         empty = (name for name, target in self._targets.items() if target.tokens.is_empty)
-        return [name for name in empty if self._configs[name].index is None]
+        return [one for one in empty if self._configs[one].index is None and not self._configs[one].is_harvested]
 
-    def followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], DitFollower]]:
-        """What reads the index of each set that follows one, made when it is called. Raises UsageFault."""
+    def followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
+        """What reads the index or repository of each set with one, made when it is called. Raises UsageFault."""
+        return self._dit_followers(listener, stop) | self._harvesters(listener, stop)
+
+    def _harvesters(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
+        """The harvesters of the sets with feed = "oai" and "dspace"."""
+        harvested = [one for one in self._configs.values() if one.is_harvested]
+        return {one.name: partial(harvester, one, self.by_set[one.name], listener, stop) for one in harvested}
+
+    def _dit_followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
         following = [one for one in self._configs.values() if one.index is not None]
         if not following:
             return {}
@@ -114,11 +126,51 @@ class PushSets:
         return self._targets
 
 
+def harvester(
+    config: SetConfig,
+    feed: Feed,
+    listener: Listener = silent,
+    stop: Callable[[], bool] = lambda: False,
+    longest_wait_seconds: float = LONGEST_WAIT_SECONDS,
+) -> Harvester:
+    """What reads the repository of a set. Raises UsageFault."""
+    root, hear = Path(config.resource_root or ""), of_set(listener, config.name)
+    if config.feed == "oai":
+        from headwater.ingest.oai.harvester import OaiHarvester, OaiLists
+
+        lists = OaiLists(
+            url=config.url or "",
+            prefixes=config.prefixes,
+            sets=config.sets,
+            metadata_only=config.record == "metadata",
+            content=config.content,
+            compare_seconds=config.compare_seconds,
+        )
+        return OaiHarvester(feed, root, lists, listener=hear, stop=stop, longest_wait_seconds=longest_wait_seconds)
+    from headwater.ingest.dspace.harvester import DSpaceHarvester
+    from headwater.ingest.dspace.repository import Repository
+
+    password = os.environ.get(config.password_env or "", "")
+    if config.user is not None and not password:
+        raise UsageFault("user needs a password: password_env names no variable that has one", where=config.name)
+    repository = Repository(
+        config.url or "",
+        contact=config.contact,
+        account=None if config.user is None else (config.user, password),
+        stop=stop,
+        longest_wait_seconds=longest_wait_seconds,
+    )
+    made = DSpaceHarvester(feed, root, repository, listener=hear, stop=stop)
+    made.bundles, made.compare_seconds = config.bundles, config.compare_seconds
+    return made
+
+
 # The source
 
 CATALOG = "catalog.sqlite"
 DOCUMENTS = "documents"
 VERSIONS = "versions"
+OAI = "oai"
 LITTLE_ROOM = 1 << 20
 _ELSEWHERE = "catalog-elsewhere"
 _LONG_BASE = f"http://{'x' * 60}.example"
@@ -303,6 +355,28 @@ class ConfiguredSource:
     def versions(self) -> VersionStore:
         """The octets of changes, of sets with Change Dumps or patches; nothing is made on disk while there are none."""
         return VersionStore(self._state / VERSIONS)
+
+    def oai_indexes(self) -> dict[str, OaiIndex]:
+        """The indexes of the sets that answer OAI-PMH; whoever asks for them closes them."""
+        from headwater.publish.oai_index import IndexedSet, OaiIndex
+
+        return {
+            one.name: OaiIndex(
+                self._state / OAI / one.name,
+                IndexedSet(
+                    name=one.name,
+                    url_prefix=self.site.resource_prefix(one.name),
+                    catalog=self.catalog,
+                    links=AddedLinks(self.site, self.site.settings(one.name), self.catalog),
+                    contents=self.contents,
+                    takes=partial(self.takes, one.name) if one.files or one.copy else None,
+                    prefixes=one.prefixes if one.feed == "oai" else (),
+                    records_stand_alone=one.is_harvested or any("*" in rule.content for rule in one.described),
+                ),
+            )
+            for one in self.config.sets
+            if one.oai
+        }
 
     @property
     def has_versions(self) -> bool:

@@ -9,15 +9,16 @@ import datetime as dt
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
+from headwater.ingest.folder.comparison import ScanResult
 from headwater.progress import silent
 from headwater.retry import TimeShare
 from headwater.source.scheduler import Urgency
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 
 if TYPE_CHECKING:
-    from headwater.ingest.dit.follower import DitFollower
+    from headwater.ingest.harvested import HarvestEstimate, HarvestTally
 
 LOOK_SECONDS: Final = 0.25  # between looks at what others have recorded …
 LOOKS: Final = TimeShare(0.05)  # … but no more than this share of the time
@@ -28,8 +29,17 @@ class PublishedFeed(Intake):
 
     is_told = True
 
-    def __init__(self, context: SourceContext, name: str, *, has_index: bool) -> None:
+    def __init__(
+        self,
+        context: SourceContext,
+        name: str,
+        *,
+        has_index: bool,
+        harvester: Callable[[], Harvester] | None = None,
+    ) -> None:
+        """`harvester` makes what a look has harvested; without it others record."""
         super().__init__(context, name)
+        self._harvester = harvester
         self.seen_seq: int | None = None  # the newest change that was seen in the catalog: another number is news
         self.polled_at: dt.datetime | None = None  # all that its index had then is recorded
         self._has_index = has_index
@@ -48,12 +58,46 @@ class PublishedFeed(Intake):
         return "following" if self._was_open else self.waiting_phase
 
     def look(self) -> Looked:
-        """Nothing: others have recorded it."""
-        return Looked()
+        """What a harvest has found; else nothing: others have recorded it."""
+        if self._harvester is None:
+            return Looked()
+        at = self._context.clock()
+        harvester = self._harvester()
+        tally = harvester.harvest()
+        self.polled_at = at
+        scanned = ScanResult(
+            created=tally.created,
+            updated=tally.updated,
+            deleted=tally.deleted,
+            unchanged=tally.unchanged,
+            held_back=tally.held_back,
+            warnings={harvester.fault_code: tally.faults} if tally.faults else {},
+        )
+        held_back = None if tally.held_back is None else str(tally.held_back)
+        return Looked(is_changed=True, held_back=held_back, scanned=scanned)
 
     def known_at(self) -> dt.datetime | None:
         """Now, or when its index was asked last."""
         return self.polled_at if self._has_index else self._context.clock()
+
+
+class Follower(Protocol):
+    """Reads an index or a repository into a set."""
+
+    def poll(self) -> object:
+        """Record some of what is new. Returns something true when there may be more: then it is asked again at once."""
+
+
+class Harvester(Follower, Protocol):
+    """Harvests a repository into a set. `fault_code` tells what could not be read."""
+
+    fault_code: ClassVar[str]
+
+    def harvest(self, *, compare: bool = False) -> HarvestTally:
+        """Do a whole harvest, with a comparison of everything where that is asked for or due."""
+
+    def estimate(self, *, compare: bool = False) -> HarvestEstimate:
+        """What a harvest will take; records nothing, and asks for little."""
 
 
 @dataclass(eq=False)
@@ -62,20 +106,21 @@ class IndexPoll:
 
     worker: SetWorker
     clock: Callable[[], dt.datetime]
-    index: Callable[[], DitFollower]
+    index: Callable[[], Follower]
     poll_seconds: float
+    is_slow: bool = False  # whether an answer may be waited for, as a repository's
 
     def __post_init__(self) -> None:
         assert isinstance(self.worker.intake, PublishedFeed)
         self._feed = self.worker.intake
-        self._reader: DitFollower | None = None
+        self._reader: Follower | None = None
         self.due_at = 0.0
         self._has_failed = False
 
     @property
     def urgency(self) -> Urgency:
         """A first load takes as long as it takes, and an index that does not answer until it is given up."""
-        return Urgency.LONG if self._has_failed or not self._feed.is_open else Urgency.NEWS
+        return Urgency.LONG if self.is_slow or self._has_failed or not self._feed.is_open else Urgency.NEWS
 
     def run(self) -> None:
         """Take what is new; a failure is kept for `health`."""

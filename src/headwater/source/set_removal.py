@@ -14,7 +14,7 @@ from headwater.datasets.dataset_folder import DatasetFolder
 from headwater.publish.change_dump import needed_versions
 from headwater.publish.site_documents import SiteDocuments
 from headwater.publish.store_writer import changes_between
-from headwater.source.configured_source import VERSIONS, utc_now
+from headwater.source.configured_source import OAI, VERSIONS, utc_now
 from headwater.spec.records import sha256_of
 from headwater.storage.folder_store import write_faults
 from headwater.versions.history import History
@@ -55,5 +55,5 @@ def remove_set(catalog: Catalog, name: str, state: Path, documents: Path, others
         return collect(store, VersionRetention(), needed, asked_at, freed=freed).removed
 
 
-def _folders(name: str, state: Path, documents: Path) -> tuple[Path, Path]:
-    return documents / name, DatasetFolder(state, name).path
+def _folders(name: str, state: Path, documents: Path) -> tuple[Path, ...]:
+    return documents / name, DatasetFolder(state, name).path, state / OAI / name

@@ -27,6 +27,7 @@ from headwater.publish.document_names import CHANGE_DUMP, RESOURCE_DUMP
 from headwater.publish.publisher import Publisher, PublisherOptions
 from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import VERSIONS, ConfiguredSource, note_catalog, utc_now
+from headwater.source.configured_source import harvester as make_harvester
 from headwater.source.hubs_and_tokens import NotifyConfig
 from headwater.source.leadership import StateLock, leadership_of, make_state
 from headwater.source.packing_and_version_removal import (
@@ -154,8 +155,10 @@ class Source(ConfiguredSource):
         return worked
 
     def _is_there(self, config: SetConfig) -> bool:
-        """Whether one round publishes a set: no copy that is yet to come, and no push set but in a static tree."""
-        if config.feed is not None:
+        """Whether one round publishes a set: no copy that is yet to come, and no push set but in a static tree.
+
+        What is harvested is harvested by then."""
+        if config.feed is not None and not config.is_harvested:
             return self.config.to is not None and self._intake(config, None).is_open
         return config.copy is None or has_copy(Path(config.copy))
 
@@ -297,7 +300,8 @@ class Source(ConfiguredSource):
             followers = self.push_sets.followers(self._listener, scheduler.stopping.is_set)
             for one in self.config.sets:
                 if (index := followers.get(one.name)) is not None:
-                    scheduler.add(IndexPoll(self._workers[one.name], self._clock, index, one.poll_seconds))
+                    poll = IndexPoll(self._workers[one.name], self._clock, index, one.poll_pause, one.is_harvested)
+                    scheduler.add(poll)
 
     def _worker(self, config: SetConfig, scheduler: Scheduler | None = None) -> SetWorker:
         if scheduler is None:
@@ -319,7 +323,11 @@ class Source(ConfiguredSource):
         if config.feed is not None:
             from headwater.source.published_feed import PublishedFeed
 
-            return PublishedFeed(context, name, has_index=config.index is not None)
+            harvester = None
+            if stop is None and config.is_harvested:
+                harvester = partial(make_harvester, config, self.push_sets.by_set[name], self._listener)
+            has_index = config.index is not None or config.is_harvested
+            return PublishedFeed(context, name, has_index=has_index, harvester=harvester)
         if config.copy is not None:
             from headwater.source.published_copy import PublishedCopy
 

@@ -79,7 +79,8 @@ class SetResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_incomplete(self) -> bool:
         """Whether deletions were held back, or something could not be read: not all that is there is published."""
-        left_out = ("HW-ING-20", "HW-CPY-12", "HW-CPY-15")  # unreadable, changed while read, incomplete
+        # unreadable, changed while read, incomplete, records that were not harvested
+        left_out = ("HW-ING-20", "HW-CPY-12", "HW-CPY-15", "HW-DSP-06", "HW-OAI-13")
         scanned = self.scanned
         return bool(scanned.held_back or scanned.unsettled or any(map(scanned.warnings.get, left_out)))
 

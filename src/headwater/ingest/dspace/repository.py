@@ -1,0 +1,390 @@
+"""Reads a DSpace repository (7 and later) by its REST API: lists in pages, items and files by their own addresses.
+
+Addresses are made from the root and from UUIDs: no link of an answer is followed, and no other server is asked. One
+request is under way at a time. An account, where there is one, is used for the list of items alone; items and files are
+read as anybody reads them, so that nothing is seen that is not public.
+"""
+
+import datetime as dt
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote_plus, urlencode
+
+import msgspec
+
+from headwater.errors import SourceFault, StoreFault, UsageFault
+from headwater.files.file_copies import Room
+from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
+from headwater.transport.scheduler import site_of
+from headwater.transport.transport import Transport
+from headwater.typed_decoding import from_json
+from headwater.version import __version__
+
+PAGE: Final = 100  # entries of a page: the most that DSpace gives
+_MOST_PAGES: Final = 1_000_000
+_MOST_READINGS: Final = 12
+_MOST_EMPTY: Final = 3  # pages in a row, where the total promises more
+_ANSWER_OCTETS: Final = 32 << 20
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_COOKIE: Final = re.compile(r"DSPACE-XSRF-COOKIE=([^;,\s]+)")
+_ALL_ITEMS: Final = "core/items"  # for administrators alone
+_CLOSED: Final = (401, 403, 404, 410)  # what is not there for an anonymous reader
+_BUSY: Final = (429, 503)
+
+
+class NoAnswer(SourceFault):
+    """The repository does not answer, or asks for a pause of so many `seconds`."""
+
+    code = "HW-DSP-01"
+    seconds = 0.0
+
+
+class BadAnswer(SourceFault):
+    """An answer is not what the REST API gives, or a file is not what it says."""
+
+    code = "HW-DSP-02"
+    status = 0
+
+
+# Answers, of which what is needed is read
+
+
+def _wire_name(field: str) -> str:
+    first, *others = field.split("_")
+    return "_embedded" if field == "embedded" else first + "".join(one.capitalize() for one in others)
+
+
+class _Page(msgspec.Struct, rename=_wire_name):
+    size: int = PAGE
+    total_elements: int = 0
+    total_pages: int = 0
+
+
+class RestObject(msgspec.Struct, rename=_wire_name):
+    """Any object or list of the REST API."""
+
+    uuid: str = ""
+    name: str | None = None
+    handle: str | None = None
+    entity_type: str | None = None
+    metadata: dict[str, list[dict[str, Any]]] = {}
+    in_archive: bool | None = None
+    discoverable: bool | None = None
+    withdrawn: bool | None = None
+    last_modified: str | None = None
+    size_bytes: int | None = None
+    check_sum: dict[str, str | None] | None = None
+    mimetype: str | None = None
+    page: _Page | None = None
+    embedded: dict[str, "RestObject | list[RestObject] | None"] = {}
+
+    def part(self, name: str) -> "RestObject | None":
+        """The object that is embedded by this name."""
+        found = self.embedded.get(name)
+        return found if isinstance(found, RestObject) else None
+
+    def entries(self, name: str) -> "list[RestObject]":
+        """The entries of a list; each has a valid UUID. Raises BadAnswer."""
+        found = self.embedded.get(name)
+        entries = found if isinstance(found, list) else []
+        if name == "objects":  # search results
+            entries = [item for one in entries if (item := one.part("indexableObject")) is not None]
+        for one in entries:
+            one.uuid = one.uuid.lower()
+            if not _UUID.fullmatch(one.uuid):
+                raise BadAnswer(f"an object without a valid UUID: {one.uuid[:80]!a}")
+        return entries
+
+
+class ListPage(msgspec.Struct, frozen=True):
+    """One page of a list: whether it says that it is the last one, the total, the HTTP date of the answer."""
+
+    entries: list[RestObject]
+    is_last: bool
+    total: int = 0
+    date: str | None = None
+
+
+def read_list(
+    ask: Callable[[int], ListPage], pick: Callable[[ListPage], list[RestObject]], first: int = 0
+) -> Iterator[tuple[int | None, list[RestObject]]]:
+    """Read a list that changes meanwhile by pages that count from its beginning: what `pick` finds new on each page.
+
+    Upwards, nothing is missed because something was added; downwards, nothing because something was removed. So both
+    directions take turns until a reading brings nothing new; a list of one page is complete at once. The first reading
+    begins at the page `first`. The number of the page comes with what is new, None downwards. Raises BadAnswer for a
+    list without an end.
+    """
+    last = first
+    for reading in range(_MOST_READINGS):
+        is_upwards, news, empty, before = reading % 2 == 0, 0, 0, list[str]()
+        number = last if not is_upwards or reading == 0 else 0
+        while number >= 0:
+            page = ask(number)
+            new = pick(page)
+            news += len(new)
+            yield number if is_upwards else None, new
+            if not is_upwards:
+                number -= 1
+                continue
+            uuids = [one.uuid for one in page.entries]
+            if (uuids and uuids == before) or number >= _MOST_PAGES:
+                raise BadAnswer(f"a list without an end: its page {number:,} is the page before")
+            if page.is_last and number == 0:
+                return
+            last, empty, before = (number, 0, uuids) if uuids else (last, empty + 1, uuids)
+            if page.is_last or empty >= _MOST_EMPTY:
+                break
+            number += 1
+        if reading and not news:
+            return
+
+
+class RemoteFile(msgspec.Struct, frozen=True):
+    """A bitstream as its item lists it. `md5` None: the repository does not say it."""
+
+    uuid: str
+    name: str
+    octets: int
+    md5: str | None
+    type: str | None
+
+
+def _file(one: RestObject) -> RemoteFile:
+    said, kind = one.check_sum or {}, one.part("format")
+    if one.size_bytes is None or not 0 <= one.size_bytes < 1 << 63:
+        raise BadAnswer(f"a bitstream without a valid size: {one.uuid}")
+    md5 = (said.get("value") or "").lower() if said.get("checkSumAlgorithm") == "MD5" else ""
+    known = md5 if re.fullmatch(r"[0-9a-f]{32}", md5) else None
+    return RemoteFile(one.uuid, one.name or one.uuid, one.size_bytes, known, kind.mimetype if kind else None)
+
+
+class RemoteItem(msgspec.Struct, frozen=True):
+    """A public item: its metadata as JSON, `lastModified`, the address of its collection, its files."""
+
+    octets: bytes
+    modified: str
+    collection: str | None
+    files: list[RemoteFile]
+
+
+def item_octets(item: RestObject) -> bytes:
+    """The metadata resource of an item: the same octets as long as its metadata are the same.
+
+    So it has neither `lastModified`, which moves without them, nor links, which change with DSpace's version.
+    """
+    told: dict[str, object] = {"type": "item", "uuid": item.uuid, "name": item.name, "handle": item.handle}
+    told |= {"entityType": item.entity_type, "metadata": item.metadata}
+    return msgspec.json.encode(told, order="sorted") + b"\n"
+
+
+def time_of(text: str) -> dt.datetime | None:
+    """A time as DSpace writes it; None when it is none."""
+    with suppress(ValueError):
+        at = dt.datetime.fromisoformat(text)
+        return at.astimezone(dt.UTC) if at.tzinfo is not None else at.replace(tzinfo=dt.UTC)
+    return None
+
+
+# Requests
+
+
+class Repository:
+    """The repository at the root of its REST API. Methods raise NoAnswer, BadAnswer, StoreFault, Interrupted; with an
+    `account` (name and password, of an administrator) also UsageFault, where it is refused."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        contact: str | None = None,
+        account: tuple[str, str] | None = None,
+        stop: Callable[[], bool] | None = None,
+        longest_wait_seconds: float = 60.0,
+    ) -> None:
+        """Raises UsageFault for an address, or a contact, that no request can have."""
+        self.url = url.rstrip("/")
+        self.account = account
+        self.requests = 0
+        self._site = site_of(self.url)
+        self._token = ""
+        self._order = [("sort", "dc.date.accessioned,ASC")]  # what is added comes last
+        if self._site is None or "?" in self.url or "#" in self.url:
+            raise UsageFault("not the root of a REST API: give one like https://HOST/server/api", where=url[:200])
+        agent = f"headwater/{__version__} (repository harvest{f'; {contact}' if contact else ''})"
+        if not (agent.isascii() and agent.isprintable()):
+            raise UsageFault("contact has characters that no header can have")
+        options = TransportOptions(concurrency=1, per_host=1, user_agent=agent, source=self.url, stopped=stop)
+        self._transport = Transport(msgspec.structs.replace(options, longest_wait_seconds=longest_wait_seconds))
+
+    def collections(self) -> list[str]:
+        """The UUIDs of all collections, in order."""
+        return sorted(one.uuid for one in self._whole("core/collections", "collections"))
+
+    def items(self, page: int, scope: str = "", since: str = "") -> ListPage:
+        """A page of the list of items: of all, as the account lists them; else as the search index knows them, those of
+        a collection (`scope`) or modified since a time."""
+        if self.account is not None and not since:
+            return self.page(_ALL_ITEMS, "items", page)
+        query = [("dsoType", "item"), *([("scope", scope)] if scope else []), *self._order]
+        query += [("query", f"lastModified:[{since} TO *]")] if since else []
+        try:
+            return self.page("discover/search/objects", "objects", page, query)
+        except BadAnswer as fault:
+            if not self._order or fault.status not in (400, 422):
+                raise
+            self._order = []  # an index without this order
+            return self.items(page, scope, since)
+
+    def page(
+        self, path: str, name: str, number: int = 0, query: Sequence[tuple[str, str]] = (), size: int = PAGE
+    ) -> ListPage:
+        """A page of the list `name` at a path below the root."""
+        paging = [*query, ("page", str(number)), ("size", str(size))]
+        read = self._read(path, paging)
+        found = read and (read[0].part("searchResult") or read[0])
+        if read is None or not found or found.page is None:
+            raise BadAnswer("a list without its page", where=f"{self.url}/{path}")
+        entries = found.entries(name)
+        is_short = len(entries) < min(size, max(1, found.page.size))
+        is_last = is_short and number + 1 >= found.page.total_pages
+        return ListPage(entries, is_last, found.page.total_elements, read[1])
+
+    def item(self, uuid: str, bundles: Collection[str]) -> RemoteItem | None:
+        """An item with the files of these bundles; None where it is not public, or not there."""
+        path = f"core/items/{uuid}"
+        sizes = [("embed.size", f"bundles={PAGE}"), ("embed.size", f"bundles/bitstreams={PAGE}")]
+        query = [("embed", "bundles/bitstreams/format"), *sizes, ("embed", "owningCollection")]
+        if (read := self._read(path, query, _CLOSED)) is None:
+            return None
+        item = read[0]
+        states = (item.in_archive, item.discoverable, item.withdrawn)
+        item.uuid = item.uuid.lower()
+        if item.uuid != uuid or None in states:
+            raise BadAnswer("the answer is not the item", where=f"{self.url}/{path}")
+        if states != (True, True, False):
+            return None
+        chosen = [one for one in self._embedded(item, path, "bundles") if one.name in bundles]
+        files = [_file(one) for own in chosen for one in self._embedded(own, f"core/bundles/{own.uuid}", "bitstreams")]
+        owner = item.part("owningCollection")
+        is_owned = owner is not None and _UUID.fullmatch(owner.uuid)
+        collection = f"{self.url}/core/collections/{owner.uuid}" if owner is not None and is_owned else None
+        return RemoteItem(item_octets(item), item.last_modified or "", collection, files)
+
+    def fetch(self, file: RemoteFile, into: Path, part: Path) -> Fetched | None:
+        """Put the content of a file into a new file; None where an anonymous reader does not get it.
+
+        Length and MD5 are those that the repository says: else BadAnswer. `part` keeps what had come before a kill.
+        """
+        uri, sums = f"{self.url}/core/bitstreams/{file.uuid}/content", ("md5", "sha-256")
+        kept = str(part) if file.md5 else None  # what is put together has to be verified
+        fetch = Fetch(uri, into=str(into), keep=kept, algorithms=sums, max_octets=file.octets)
+        self._transport.room = self._transport.room or Room(os.fsencode(into.parent))  # the disk is never filled
+        if (answer := self._ask(fetch)).status in _CLOSED:
+            return None
+        self._check(answer)
+        if answer.octets != file.octets or file.md5 not in (None, answer.digests["md5"]):
+            into.unlink(missing_ok=True)
+            said = f"{file.octets:,} octets, MD5 {file.md5}; {answer.octets:,} came, MD5 {answer.digests['md5']}"
+            raise BadAnswer(f"a file is not what the repository says: {said}", where=uri)
+        return answer
+
+    def is_open(self, file: RemoteFile) -> bool:
+        """Whether an anonymous reader gets the content of a file. DSpace counts no view where a range is asked for."""
+        uri = f"{self.url}/core/bitstreams/{file.uuid}/content"
+        answer = self._ask(Fetch(uri, (("Range", "bytes=0-0"),), "HEAD"))
+        if answer.status not in (*_CLOSED, 416):  # 416: it is empty
+            self._check(answer)
+        return answer.status not in _CLOSED
+
+    def _whole(self, path: str, name: str, query: Sequence[tuple[str, str]] = ()) -> list[RestObject]:
+        """All entries of a list that is small enough to be read at once."""
+        seen = dict[str, RestObject]()
+
+        def pick(page: ListPage) -> list[RestObject]:
+            return [one for one in page.entries if one.uuid not in seen]
+
+        for _, new in read_list(partial(self.page, path, name, query=query), pick):
+            seen.update((one.uuid, one) for one in new)
+        return list(seen.values())
+
+    def _embedded(self, owner: RestObject, path: str, name: str) -> list[RestObject]:
+        """The entries of a list that an object embeds; asked for by pages where the embedded one may be cut."""
+        if (found := owner.part(name)) is not None and found.page is not None:
+            entries = found.entries(name)
+            if found.page.total_elements <= len(entries) < found.page.size:
+                return entries
+        return self._whole(f"{path}/{name}", name, [("embed", "bitstreams/format" if name == "bundles" else "format")])
+
+    def _read(
+        self, path: str, query: Sequence[tuple[str, str]], absent: Collection[int] = ()
+    ) -> tuple[RestObject, str | None] | None:
+        """An object with the HTTP date of the answer; None for a status of `absent`."""
+        uri = f"{self.url}/{path}?" + "&".join(f"{name}={quote_plus(value, safe='/:*,')}" for name, value in query)
+        headers, refused = [("Accept", "application/json")], (401, 403) if path == _ALL_ITEMS else ()
+        answer = self._json(uri, [*headers, ("Authorization", self._sign_in())] if refused else headers)
+        if answer.status in refused:
+            self._token = ""  # it may have expired
+            answer = self._json(uri, [*headers, ("Authorization", self._sign_in())])
+            if answer.status in refused:
+                raise UsageFault("the account may not list the items", code="HW-DSP-03", where=uri)
+        if answer.status in absent:
+            return None
+        self._check(answer)
+        try:
+            return from_json(answer.body, RestObject), answer.headers.get("date")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
+            raise BadAnswer(f"not JSON of the REST API: {str(cause)[:200]}", where=uri) from cause
+
+    def _sign_in(self) -> str:
+        """The value of `Authorization`; DSpace wants its cookie doubled in a header with the password."""
+        if not self._token and self.account is not None:
+            token, cookie = "", None
+            for path in (
+                "authn/status",
+                "security/csrf",
+            ):  # DSpace 8 gives it at the latter alone, 7.6.1 has none there
+                headers = self._json(f"{self.url}/{path}").headers
+                token = headers.get("dspace-xsrf-token", token)
+                cookie = _COOKIE.search(headers.get("set-cookie", "")) or cookie
+            double = [("X-XSRF-TOKEN", token), ("Cookie", f"DSPACE-XSRF-COOKIE={cookie[1] if cookie else token}")]
+            form = urlencode({"user": self.account[0], "password": self.account[1]}).encode()
+            kind = ("Content-Type", "application/x-www-form-urlencoded")
+            answer = self._json(f"{self.url}/authn/login", [*double, kind], form)
+            self._token = answer.headers.get("authorization", "")
+            if answer.status in (401, 403) or (answer.ok and not self._token):
+                raise UsageFault("the repository refuses the account", code="HW-DSP-03", where=self.url)
+            self._check(answer)
+        return self._token
+
+    def _json(self, uri: str, headers: Sequence[tuple[str, str]] = (), body: bytes | None = None) -> Fetched:
+        return self._ask(Fetch(uri, tuple(headers), "POST" if body else "GET", body, max_octets=_ANSWER_OCTETS))
+
+    def _ask(self, fetch: Fetch) -> Fetched:
+        """The answer, whatever its status. Raises NoAnswer where there is none, or the repository is too busy."""
+        self.requests += 1
+        answer = self._transport.one(msgspec.structs.replace(fetch, objection=self._objection))
+        if answer.failure is not None and answer.failure.kind is FailureKind.STORE:
+            raise StoreFault(answer.failure.text, where=fetch.uri)
+        if answer.status == 0 or answer.status in _BUSY:
+            what = answer.failure.text if answer.failure else f"the repository is too busy: status {answer.status}"
+            fault = NoAnswer(what, where=fetch.uri)
+            fault.seconds = answer.retry_after_seconds or 0.0
+            raise fault
+        return answer
+
+    def _objection(self, target: str) -> str | None:
+        return None if site_of(target) == self._site else "another server than the repository"
+
+    def _check(self, answer: Fetched) -> None:
+        """Raise BadAnswer where there is no whole 2xx."""
+        if not answer.ok:
+            text = answer.failure.text if answer.failure is not None else f"status {answer.status}"
+            fault = BadAnswer(text, where=answer.fetch.uri)
+            fault.status = answer.status
+            raise fault

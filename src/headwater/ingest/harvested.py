@@ -1,0 +1,197 @@
+"""Takes what was harvested from a repository into a set: octets as files below the set's folder, then as changes.
+
+A file is durable and in its place before the catalog has its digest. Whatever stops a batch between the two, the same
+batch comes again: how far a repository was read is recorded in the batch's own transaction (`Effects.positions`).
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headwater.catalog.interface import Metadata
+from headwater.errors import StoreFault
+from headwater.files.folder_marks import is_reserved
+from headwater.ingest.deletion_guard import DeletionHold
+from headwater.ingest.push.feed import Draft, Feed, statements_of, with_links
+from headwater.ingest.push.ingest_state import Effects
+from headwater.spec.uris import quote_path
+from headwater.storage.durable import make_folders, sync_many
+
+_LONGEST_NAME: Final = 200  # octets: a file system takes 255, and copies add suffixes
+_UNSAFE: Final = re.compile(rb"[^A-Za-z0-9._:@-]|^[.-]")
+_TEMPORARY: Final = ".headwater-new-"
+
+
+def file_name(identifier: str, suffix: str = "") -> str:
+    """The name of the file for an identifier; two identifiers never have the same.
+
+    What is neither a letter, a digit nor one of `._:@-` is written as `~` and two hexadecimal digits for each octet. A
+    name that is too long, or would be reserved, ends in a digest of the whole.
+    """
+    octets = identifier.encode("utf-8", "surrogatepass")
+    name = _UNSAFE.sub(lambda found: b"~%02X" % found[0][0], octets).decode("ascii")
+    if len(name) + len(suffix) > _LONGEST_NAME or not name or is_reserved(f"{name}{suffix}".encode()):
+        digest = hashlib.sha256(octets).hexdigest()
+        name = f"{name[: _LONGEST_NAME - len(suffix) - len(digest) - 2]}~-{digest}"
+    return name + suffix
+
+
+class Harvested(msgspec.Struct, kw_only=True):
+    """One resource as the repository has it now, at this `path` below the set's folder.
+
+    `metadata` has lastmod, type and links; hash and length are those of `octets`. `octets` None: `file`, in the set's
+    folder, has them and is moved to its place, or the file was placed already; then `metadata` has all. `memo` is a
+    private note, by which comparisons know what they have seen.
+    """
+
+    path: str
+    octets: bytes | None
+    metadata: Metadata
+    memo: bytes = b""
+    file: Path | None = None
+
+    @property
+    def uri(self) -> str:
+        """The catalog's URI."""
+        return quote_path(self.path.encode())
+
+
+class Taken(msgspec.Struct, kw_only=True):
+    """What a batch came to, in resources."""
+
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+
+
+class HarvestTally(Taken, kw_only=True):
+    """What a harvest came to: resources, and how many records were read in how many requests.
+
+    `repaired` records had characters that XML does not have, `unreadable` ones were left out, `lacking` ones were
+    counted by the repository and did not come, `failed_files` could not be had. `held_back` says why deletions wait.
+    """
+
+    requests: int = 0
+    records: int = 0
+    repaired: int = 0
+    unreadable: int = 0
+    lacking: int = 0
+    failed_files: int = 0
+    held_back: DeletionHold | None = None
+
+    def add(self, taken: Taken) -> None:
+        """Count a batch."""
+        for name in Taken.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(taken, name))
+
+    @property
+    def faults(self) -> int:
+        """How much did not come as it should."""
+        return self.repaired + self.unreadable + self.lacking + self.failed_files
+
+
+class HarvestEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a repository says of itself, and what the next harvest will take; None: the repository does not tell."""
+
+    repository: str
+    deletions: str
+    granularity: str
+    lists: int = 1
+    lists_asked: int = 1
+    records: int | None
+    requests: int | None
+    octets: int | None
+    seconds: float | None
+
+
+def take_harvested(
+    feed: Feed, folder: Path, found: Sequence[Harvested], gone: Sequence[str], positions: dict[str, bytes]
+) -> Taken:
+    """Record resources that were found, the paths that are gone, and how far was read, all or nothing.
+
+    A resource with the same octets, type and links is no change, whatever its time is. Raises StoreFault, and what
+    `Feed.write` raises: then nothing was recorded, and `positions` are as before.
+    """
+    for one in found:
+        if one.octets is not None:
+            digest = f"sha-256:{hashlib.sha256(one.octets).hexdigest()}"
+            one.metadata = msgspec.structs.replace(one.metadata, hash=digest, length=len(one.octets))
+    uris, deleted = [one.uri for one in found], dict.fromkeys(quote_path(path.encode()) for path in gone)
+
+    def take() -> Taken:
+        held = feed.held([*uris, *deleted])
+        implied = feed.implied_by(feed.state.about(uris)) if uris else {}
+        drafts, taken, noted = list[Draft](), Taken(), list[tuple[str, bytes]]()
+        placed = [one for one in found if one.file is not None]
+        for uri, one in zip(uris, found, strict=True):
+            metadata, before = with_links(one.metadata, implied.get(uri, ())), held.get(uri)
+            if before is not None and msgspec.structs.replace(before.metadata, lastmod=metadata.lastmod) == metadata:
+                taken.unchanged += 1
+                if before.memo != one.memo:
+                    noted.append((uri, one.memo))
+                continue
+            feed.check(uri, metadata)
+            if one.octets is not None and (before is None or before.metadata.hash != metadata.hash):
+                placed.append(one)
+            said = statements_of(one.metadata.links, feed.locations.link)
+            drafts.append(Draft(uri=uri, metadata=metadata, memo=one.memo, statements=said))
+        if noted:
+            feed.catalog.remember(feed.name, noted)
+        deletions = [Draft(uri=uri, metadata=None, statements=()) for uri in deleted if uri in held]
+        taken.created = sum(one.uri not in held for one in drafts)
+        taken.updated, taken.deleted = len(drafts) - taken.created, len(deletions)
+        _place(folder, placed)
+        feed.write([*drafts, *deletions], Effects(positions=positions))
+        return taken
+
+    taken = feed.attempt(take)
+    for path in gone:
+        _remove(folder / path)
+    return taken
+
+
+def remove_strangers(feed: Feed, folder: Path, below: Sequence[str]) -> None:
+    """Remove files in these folders of the set's that the set does not have: a kill after a deletion has left them."""
+    for top in below:
+        for place, _folders, names in os.walk(folder / top):
+            paths = {
+                quote_path(os.fsencode(path.relative_to(folder))): path for path in map(Path(place).joinpath, names)
+            }
+            held = feed.held(paths)
+            for uri, path in paths.items():
+                if uri not in held:
+                    _remove(path)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+        path.parent.rmdir()  # where it was the last one
+
+
+def _place(folder: Path, found: Sequence[Harvested]) -> None:
+    """Write the octets of each to its path: all are durable before the first has its name. Raises StoreFault."""
+    if not found:
+        return
+    try:
+        for below in {os.path.dirname(one.path) for one in found}:
+            make_folders(folder / below)
+        written = list[Path]()
+        for number, one in enumerate(found):
+            written.append(one.file or (folder / one.path).with_name(f"{_TEMPORARY}{number}"))
+            if one.file is None:
+                written[-1].write_bytes(one.octets or b"")
+        sync_many(written)
+        for path, one in zip(written, found, strict=True):
+            path.replace(folder / one.path)
+            one.file = None  # it is in its place, if the batch is tried again
+        sync_many([folder / below for below in {os.path.dirname(one.path) for one in found}])
+    except OSError as cause:
+        raise StoreFault(f"harvested records cannot be written: {cause.strerror}", where=str(folder)) from cause

@@ -1,0 +1,260 @@
+"""How far one list of a repository was read, as values: windows of time, resumption tokens, and what is asked next.
+
+A harvest reads windows one after the other, each by a chain of tokens. The next harvest begins at the time that the
+repository told when this one began, less an overlap; the times of records have no part in it. Where a chain ends before
+all is there, its window is read again in two halves.
+"""
+
+import datetime as dt
+import enum
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from headwater.errors import SourceFault
+from headwater.ingest.oai.pages import OaiPage, time_of
+
+DAY: Final = dt.timedelta(days=1)
+SECOND: Final = dt.timedelta(seconds=1)
+_OVERLAP: Final = dt.timedelta(minutes=10)
+"""Beside two granules: so long a repository may take from the datestamp of a record until its lists have it."""
+_USUAL_LIMIT: Final = 10_000  # search engines show so many of a query, and often count no more either
+_LIMIT_SHARE: Final = 0.9  # of what the first cut chain had: a chain of less is not cut by the same limit
+_MOST_BARREN: Final = 100  # answers in a row without a record
+_MOST_REFUSALS: Final = 4  # windows in a row that are refused as too large
+
+
+class Window(msgspec.Struct, frozen=True, array_like=True):
+    """Datestamps from `start` to `end`, both included; None: without a bound."""
+
+    start: dt.datetime | None = None
+    end: dt.datetime | None = None
+
+    def halves(self, first: dt.datetime, last: dt.datetime, granule: dt.timedelta) -> tuple["Window", ...]:
+        """The two halves, by the times that records may have; none of what cannot be divided."""
+        first, last = max(first, self.start or first), min(last, self.end or last)
+        count = (last - first) // granule
+        if count < 1:
+            return ()
+        middle = first + (count - 1) // 2 * granule
+        return Window(self.start, middle), Window(middle + granule, self.end)
+
+
+class Chain(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How far the window under way was read.
+
+    `received` counts records, `doubled` those of them that came twice; `first` and `last` bound their datestamps.
+    `size` is the largest that the repository has told. Of the answers 1, 2, 4, 8 … `marks` keep by what it is known
+    again. `is_second`: the window is read from its start once more, because of tokens.
+    """
+
+    token: str | None = None
+    received: int = 0
+    doubled: int = 0
+    first: dt.datetime | None = None
+    last: dt.datetime | None = None
+    size: int | None = None
+    pages: int = 0
+    barren: int = 0
+    marks: tuple[str, ...] = ()
+    is_second: bool = False
+
+    @property
+    def distinct(self) -> int:
+        """How many different records came."""
+        return self.received - self.doubled
+
+    @property
+    def is_all(self) -> bool:
+        """Whether as many came as the repository said."""
+        return self.size is not None and self.distinct >= self.size
+
+
+class Cursor(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The state of one list, that of a prefix and a set.
+
+    `full` is the number of the comparison for which everything was read last, `since` when the last complete harvest
+    began, `newest` the latest datestamp of a record, by the repository's clock; `has_records` whether it ever had any.
+    A harvest is under way while there are `windows`: it began at `began`, and reads everything for the comparison
+    `reading`, or news (0). `limit` is how many records the first chain had that ended too early, `total` how many the
+    complete windows had. `lacking` records did not come.
+    """
+
+    full: int = 0
+    since: dt.datetime | None = None
+    newest: dt.datetime | None = None
+    has_records: bool = False
+    is_incomplete: bool = False
+    reading: int = 0
+    began: dt.datetime | None = None
+    windows: tuple[Window, ...] = ()
+    chain: Chain = msgspec.field(default_factory=Chain)
+    total: int = 0
+    limit: int = 0
+    lacking: int = 0
+    refusals: int = 0
+    has_wrong_sizes: bool = False
+
+
+class RepositoryTimes(msgspec.Struct, frozen=True):
+    """The times of a repository: its granule, the earliest datestamp, and what time it is there."""
+
+    granule: dt.timedelta
+    earliest: dt.datetime
+    now: dt.datetime
+
+    def text(self, at: dt.datetime) -> str:
+        """A time as the repository takes it."""
+        text = at.replace(tzinfo=None, microsecond=0).isoformat()
+        return text[:10] if self.granule == DAY else f"{text}Z"
+
+    def whole(self, at: dt.datetime) -> dt.datetime:
+        """The beginning of the granule of a time."""
+        at = at.replace(microsecond=0)
+        return at.replace(hour=0, minute=0, second=0) if self.granule == DAY else at
+
+
+def begin(cursor: Cursor, comparison: int, times: RepositoryTimes) -> None:
+    """Begin a harvest, unless one is under way: of everything where this list was not read for the comparison."""
+    is_full = cursor.full != comparison
+    if cursor.windows and (cursor.reading == comparison or not is_full):
+        return
+    start = None
+    if not is_full and cursor.since is not None:
+        start = times.whole(cursor.since - _OVERLAP - 2 * times.granule)
+    cursor.reading, cursor.began, cursor.windows, cursor.chain = comparison * is_full, None, (Window(start),), Chain()
+    cursor.total = cursor.limit = cursor.lacking = cursor.refusals = 0
+    if is_full:
+        cursor.newest, cursor.has_wrong_sizes = None, False
+
+
+def query(cursor: Cursor, prefix: str, set_: str | None, times: RepositoryTimes) -> dict[str, str]:
+    """What is asked next. Nothing goes beside a token."""
+    if cursor.chain.token is not None:
+        return {"verb": "ListRecords", "resumptionToken": cursor.chain.token}
+    window, asked = cursor.windows[0], {"verb": "ListRecords", "metadataPrefix": prefix}
+    asked |= {} if window.start is None else {"from": times.text(window.start)}
+    asked |= {} if window.end is None else {"until": times.text(window.end)}
+    return asked | ({} if set_ is None else {"set": set_})
+
+
+def take_page(cursor: Cursor, page: OaiPage, doubled: int, times: RepositoryTimes) -> str | None:
+    """Go on behind an answer, of whose records so many had come before. Returns what the user should know.
+
+    Raises TokenFault where tokens repeat once more: then the cursor is at the start of the window again.
+    """
+    chain = cursor.chain
+    if (told := _answered(cursor, times)) is not None:
+        return told
+    cursor.refusals = 0
+    chain.pages += 1
+    chain.received += len(page.records) + len(page.left_out)
+    chain.doubled += doubled
+    chain.size = max((one for one in (chain.size, page.size) if one is not None), default=None)
+    chain.barren = 0 if page.records else chain.barren + 1
+    for one in page.records:
+        cursor.has_records = True
+        if (at := time_of(one.datestamp)) is not None:
+            chain.first, chain.last = min(chain.first or at, at), max(chain.last or at, at)
+            if not one.is_deleted and at <= times.now:
+                cursor.newest = max(cursor.newest or at, at)
+    if page.token is None:
+        return _end_chain(cursor, times)
+    marks = [_mark(page.token)]
+    marks += [_mark("\n".join(one.identifier for one in page.records))] if page.records else []
+    is_round = page.token == chain.token or not set(marks).isdisjoint(chain.marks) or chain.barren > _MOST_BARREN
+    if is_round and chain.is_all:
+        return _end_chain(cursor, times)
+    if is_round:
+        is_second, cursor.chain = chain.is_second, Chain(is_second=not chain.is_second)
+        if is_second:
+            raise SourceFault("the resumption tokens of the list repeat, and lead nowhere", code="HW-OAI-02")
+        return "the resumption tokens repeat: the list is read again"
+    if chain.pages & (chain.pages - 1) == 0:
+        chain.marks = tuple(marks)
+    chain.token = page.token
+    return None
+
+
+class Refused(enum.Enum):
+    """How a repository refuses a request: nothing matches, the token, or the request as it is (too much, perhaps)."""
+
+    EMPTY = enum.auto()
+    TOKEN = enum.auto()
+    REQUEST = enum.auto()
+
+
+def take_refusal(cursor: Cursor, refused: Refused, times: RepositoryTimes, *, is_fresh: bool) -> str | None:
+    """Go on behind a refusal. Returns what the user should know; an empty text where there is no way to go on.
+
+    `is_fresh`: the token came in this run, so that it cannot have expired.
+    """
+    chain = cursor.chain
+    if chain.token is None:
+        if refused is Refused.EMPTY:
+            return _answered(cursor, times) or _end_chain(cursor, times)
+        halves = cursor.windows[0].halves(times.earliest, times.now, times.granule)
+        cursor.refusals += 1
+        if not halves or cursor.refusals > _MOST_REFUSALS:
+            return ""
+        cursor.windows = (*halves, *cursor.windows[1:])
+        return "the repository refuses a list: it is read in smaller parts"
+    if refused is Refused.EMPTY or chain.is_all:
+        return _end_chain(cursor, times)
+    if not is_fresh:
+        cursor.chain = Chain()
+        return "a resumption token has expired: the list is read again"
+    if refused is Refused.TOKEN:
+        return _end_chain(cursor, times, is_doubtful=True)
+    return _divide(cursor, times) or ""
+
+
+def _answered(cursor: Cursor, times: RepositoryTimes) -> str | None:
+    """Note when the harvest began; begin it anew where the repository's clock was set back since the last one."""
+    window, cursor.began = cursor.windows[0], cursor.began or times.now
+    if window.start is None or times.now >= window.start or cursor.reading:
+        return None
+    cursor.full, cursor.windows = -1, ()
+    return "the clock of the repository was set back: everything is read again"
+
+
+def _end_chain(cursor: Cursor, times: RepositoryTimes, *, is_doubtful: bool = False) -> str | None:
+    """End the window under way, or read it again in two parts where not all of it came."""
+    chain, lacking = cursor.chain, 0
+    if not cursor.has_wrong_sizes:
+        lacking = chain.doubled if chain.size is None else max(0, chain.size - chain.distinct)
+        lacking = max(lacking, is_doubtful)
+        may_be_cut = chain.received >= _LIMIT_SHARE * cursor.limit
+        if (lacking or chain.received == _USUAL_LIMIT) and may_be_cut and (told := _divide(cursor, times)):
+            return told
+    cursor.lacking += lacking
+    cursor.total += chain.distinct
+    cursor.windows, cursor.chain = cursor.windows[1:], Chain()
+    if not cursor.windows and cursor.limit and cursor.total <= cursor.limit:  # the parts had no more than the whole
+        cursor.has_wrong_sizes, cursor.lacking = True, 0
+    return None
+
+
+def _divide(cursor: Cursor, times: RepositoryTimes) -> str | None:
+    """Read the window under way again in two parts; None where it cannot be divided."""
+    chain = cursor.chain
+    first, last = (chain.first, chain.last) if chain.first and chain.last else (times.earliest, times.now)
+    halves = cursor.windows[0].halves(first, last, times.granule)
+    if not halves:
+        return None
+    cursor.limit = cursor.limit or chain.distinct
+    cursor.windows, cursor.chain = (*halves, *cursor.windows[1:]), Chain()
+    size = "" if chain.size is None else f" of {chain.size:,}"
+    return f"a list ended after {chain.distinct:,}{size} records: it is read again in smaller parts"
+
+
+def finish(cursor: Cursor) -> None:
+    """Note that a harvest is complete."""
+    cursor.since = cursor.began or cursor.since
+    cursor.full = cursor.reading or cursor.full
+    cursor.reading, cursor.began, cursor.is_incomplete = 0, None, cursor.lacking > 0
+
+
+def _mark(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -1,0 +1,139 @@
+"""Asks an OAI-PMH repository, one request at a time: pages, refusals, and what it says of itself."""
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from headwater.errors import SourceFault, UsageFault
+from headwater.ingest.oai.cursor import DAY, SECOND, Refused, RepositoryTimes
+from headwater.ingest.oai.pages import PAGE_OCTETS, BadPage, OaiPage, read_page, time_of
+from headwater.spec.uris import is_absolute
+from headwater.transport.fetch import Fetch, Fetched, TransportOptions
+from headwater.transport.transport import Transport
+from headwater.version import __version__
+
+_CUT_TRIES: Final = 3  # so often an answer is asked for that ends too early
+_TOO_MUCH: Final = frozenset({400, 413, 422, 500, 504})  # HTTP statuses of a request that may ask for too much
+_EXPIRED: Final = frozenset({400, 404, 410, 422, 500})  # and of a token that is not known any more
+_EARLIEST: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class RefusedRequest(msgspec.Struct, frozen=True):
+    """A request that was refused: how, and in which words."""
+
+    kind: Refused
+    fault: SourceFault
+    responded_at: dt.datetime | None = None
+
+
+class RepositoryDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What the repository says of itself: `deletions` are persistent, transient or no."""
+
+    name: str
+    deletions: str
+    granule: dt.timedelta
+    earliest: dt.datetime
+
+    def times(self, responded_at: dt.datetime | None, now: dt.datetime) -> RepositoryTimes:
+        """The times of an answer; one that does not tell its time is taken for a day old."""
+        return RepositoryTimes(self.granule, self.earliest, responded_at or now - DAY)
+
+
+class OaiRepository:
+    """The repository with the base URL `url`. Methods raise SourceFault.
+
+    A `Retry-After` of up to `longest_wait_seconds` is waited for; `asked_seconds` is the last one that was longer.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+        longest_wait_seconds: float = 60.0,
+    ) -> None:
+        if not url.startswith(("http://", "https://")) or not is_absolute(url):
+            raise UsageFault("not the base URL of a repository", where=url[:200])
+        self.url = url.partition("#")[0]
+        self.requests = 0
+        self.asked_seconds = 0.0
+        self._transport = Transport(
+            TransportOptions(
+                concurrency=1,
+                per_host=1,
+                source=self.url,
+                stopped=stop,
+                longest_wait_seconds=longest_wait_seconds,
+                user_agent=f"headwater/{__version__} (OAI-PMH harvester)",
+            )
+        )
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._transport.close()
+
+    def get(self, fetch: Fetch) -> Fetched:
+        """The answer to one request."""
+        self.requests += 1
+        return self._transport.one(fetch)
+
+    def ask(self, asked: Mapping[str, str], *, metadata_only: bool = False) -> OaiPage | RefusedRequest:
+        """The answer to a request with these arguments; an answer that ends too early is asked for again."""
+        uri = f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(asked)}"
+        for is_last in (False,) * (_CUT_TRIES - 1) + (True,):
+            answer = self.get(Fetch(uri, max_octets=PAGE_OCTETS))
+            self.asked_seconds = answer.retry_after_seconds or 0.0
+            if answer.failure is not None:
+                raise SourceFault(f"no answer: {answer.failure.text}", code="HW-OAI-01", where=uri)
+            try:
+                page = read_page(answer.body, answer.headers, metadata_only=metadata_only)
+            except BadPage as fault:
+                if not answer.ok:
+                    return self._refusal(asked, answer, uri)
+                if not fault.is_cut or is_last:
+                    fault.where = uri
+                    raise
+                continue
+            if page.error is not None and not page.records:
+                return _refused(asked, page, uri)
+            return page if answer.ok else self._refusal(asked, answer, uri)
+        raise AssertionError  # the last try returns or raises
+
+    def describe(self) -> RepositoryDescription:
+        """What the repository says of itself."""
+        page = self.ask({"verb": "Identify"})
+        if isinstance(page, RefusedRequest):
+            raise page.fault
+        said = page.values
+        deletions = said.get("deletedRecord", "").strip().lower()
+        return RepositoryDescription(
+            name=said.get("repositoryName", ""),
+            deletions=deletions if deletions in ("persistent", "transient") else "no",
+            granule=SECOND if "T" in said.get("granularity", "") else DAY,
+            earliest=max(time_of(said.get("earliestDatestamp", "")) or _EARLIEST, _EARLIEST),
+        )
+
+    def _refusal(self, asked: Mapping[str, str], answer: Fetched, uri: str) -> RefusedRequest:
+        status = answer.status
+        fault = SourceFault(f"HTTP status {status}", code="HW-OAI-01", where=uri)
+        if status == 422 and "from" in asked:
+            return RefusedRequest(Refused.EMPTY, fault)
+        if status not in (_EXPIRED if "resumptionToken" in asked else _TOO_MUCH):
+            raise fault
+        return RefusedRequest(Refused.REQUEST, fault)
+
+
+def _refused(asked: Mapping[str, str], page: OaiPage, uri: str) -> RefusedRequest:
+    """What an OAI-PMH error means."""
+    code, text = page.error or ("", "")
+    fault = SourceFault(f"the repository answers {code}: {text[:300]!a}", code="HW-OAI-03", where=uri)
+    if code == "noRecordsMatch":
+        return RefusedRequest(Refused.EMPTY, fault, page.responded_at)
+    if "resumptionToken" in asked:
+        return RefusedRequest(Refused.TOKEN, fault, page.responded_at)
+    if code == "badArgument" and "metadataPrefix" in asked:
+        return RefusedRequest(Refused.REQUEST, fault, page.responded_at)
+    raise fault

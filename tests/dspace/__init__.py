@@ -1,0 +1,1 @@
+"""A DSpace repository harvested into a set."""

@@ -1,0 +1,188 @@
+"""Sets of repositories followed by a server, published once or as a static tree, with the files of their records."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from headwater.catalog.interface import Resource
+from headwater.catalog.sqlite_catalog import SqliteCatalog
+from headwater.source.config import SetConfig, SourceConfig
+from tests.support.copying import check, go, tree
+from tests.support.fake_repository import DC, FakeRepository, repository
+from tests.support.program import run_here
+from tests.support.scripted_server import answer
+from tests.support.serving import Face, source_at_work
+from tests.support.waiting import until
+
+
+def followed(repo: FakeRepository, state: Path) -> SourceConfig:
+    root = str(state / "harvested" / "s")
+    one = SetConfig(name="s", feed="oai", url=repo.url, poll_seconds=0.2, resource_root=root)
+    return SourceConfig(state=str(state), sets=(one,))
+
+
+def test_a_server_follows_a_repository(tmp_path: Path) -> None:
+    with repository(250) as repo:
+        config = followed(repo, tmp_path / "state")
+        with source_at_work(Face, lambda url: SourceConfig(state=config.state, sets=config.sets, base_url=url)) as face:
+            until(lambda: len(tree(go_again(face.url, tmp_path / "copy"))) == 250, what="the first harvest")
+            found = face.get("/s/resources/oai_dc/oai%3Aexample.org%3A7.xml")
+            assert (found.status, found.headers["content-type"]) == (200, "application/xml")
+            assert b"item 7" in found.body
+            repo.put(7, "new", "2024-06-01T10:00:00Z")
+            repo.put(8, at="2024-06-01T10:00:00Z", deleted=True)
+            repo.now = "2024-06-02T00:00:00Z"
+            until(lambda: b"new" in face.get("/s/resources/oai_dc/oai%3Aexample.org%3A7.xml").body, what="the change")
+            until(lambda: face.get("/s/resources/oai_dc/oai%3Aexample.org%3A8.xml").status in (404, 410), what="it")
+            until(lambda: len(tree(go_again(face.url, tmp_path / "copy"))) == 249, what="the copy")
+            assert check(face.url, tmp_path / "copy").exit_status == 0
+
+            def failing() -> bool:
+                told = json.loads(face.get("/health").body)["sets"][0]
+                return "HW-OAI" in str(told)
+
+            repo.spoil = lambda _query, _sent: answer(b"", "404 Not Found")
+            until(failing, what="the failure in /health")
+            asked = len(repo.asked)
+            time.sleep(1.5)
+            assert len(repo.asked) == asked  # it is left alone for a while
+
+
+def go_again(url: str, copy: Path) -> Path:
+    go(url, copy)
+    return copy
+
+
+@pytest.mark.parametrize("to", [True, False])
+def test_one_round_publishes_what_was_harvested(tmp_path: Path, to: bool) -> None:
+    with repository(120) as repo:
+        config = tmp_path / "config.toml"
+        place = 'to = "out"' if to else 'state = "state"'
+        text = f'{place}\nbase_url = "http://example.org"\n[[set]]\nname = "s"\nfeed = "oai"\nurl = "{repo.url}"\n'
+        config.write_text(text)
+        done = run_here("publish", config, "--json")
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)["sets"][0]
+        assert (told["resources"], told["created"]) == (120, 120)
+        root = tmp_path / ("out/s/resources" if to else "state/harvested/s")
+        assert len(list((root / "oai_dc").iterdir())) == 120
+        documents = tmp_path / ("out" if to else "state/documents")
+        assert "oai_dc/oai%3Aexample.org%3A5.xml" in (documents / "s/resourcelist.xml").read_text()
+        repo.put(5, at="2024-06-01T10:00:00Z", deleted=True)
+        repo.now = "2024-06-02T00:00:00Z"
+        done = run_here("publish", config, "--json")
+        assert (done.returncode, json.loads(done.stdout)["sets"][0]["deleted"]) == (0, 1)
+        assert not (root / "oai_dc/oai:example.org:5.xml").exists()
+        for number in range(60):
+            del repo.items[f"oai:example.org:{number}"]
+        repo.deletions = "no"
+        config.write_text(text + "compare_seconds = 0.1\n")
+        time.sleep(0.2)
+        done = run_here("publish", config, "--json")
+        assert (done.returncode, json.loads(done.stdout)["sets"][0]["resources"]) == (4, 119)
+        assert "too many" in json.loads(done.stdout)["sets"][0]["held_back"]
+        repo.items.clear()
+        assert run_here("publish", config).returncode == 3
+
+
+# -- files of records
+
+
+def with_file(repo: FakeRepository, number: int, metadata: str, *, at: str = "2024-02-02T00:00:00Z") -> None:
+    repo.put(number, at=at).metadata["oai_dc"] = metadata.replace("BASE", repo.server.base)  # type: ignore[attr-defined]
+
+
+METS = (
+    '<m:mets xmlns:m="http://www.loc.gov/METS/" xmlns:x="http://www.w3.org/1999/xlink"><m:fileSec><m:fileGrp><m:file>'
+    '<m:FLocat LOCTYPE="URL" x:href="BASE/file.pdf"/></m:file></m:fileGrp></m:fileSec></m:mets>'
+)
+ORE = (
+    '<r:RDF xmlns:r="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:o="http://www.openarchives.org/ore/terms/">'
+    '<r:Description><o:aggregates r:resource="BASE/file.pdf"/></r:Description></r:RDF>'
+)
+ATOM = (
+    '<entry xmlns="http://www.w3.org/2005/Atom"><link rel="http://www.openarchives.org/ore/terms/aggregates"'
+    ' href="BASE/file.pdf"/><link rel="alternate" href="BASE/page"/></entry>'
+)
+MODIFIED = "Tue, 02 Jan 2024 00:00:00 GMT"
+FILE = f"<oai_dc:dc {DC}><dc:identifier>BASE/file.pdf</dc:identifier><dc:identifier>x</dc:identifier></oai_dc:dc>"
+PAGE = f"<oai_dc:dc {DC}><dc:identifier>BASE/page</dc:identifier></oai_dc:dc>"
+
+
+@pytest.mark.parametrize(
+    ("rules", "metadata"),
+    [
+        (["identifier"], FILE),
+        (["mets"], METS),
+        (["ore"], ORE),
+        (["ore"], ATOM),
+        (["signposting"], PAGE),
+        (["identifier", "signposting"], PAGE),
+    ],
+)
+def test_files_are_fetched_and_linked(tmp_path: Path, rules: list[str], metadata: str) -> None:
+    with repository(3) as repo:
+        server = repo.server  # type: ignore[attr-defined]
+        signposts = f'<{server.base}/file.pdf>; rel="item"; type="application/pdf", <{server.base}/x>; rel="author"'
+        pages = {
+            "/page": answer(b"<html></html>", Content_Type="text/html", Link=signposts),
+            "/file.pdf": answer(
+                b"%PDF", Content_Type="application/pdf; x=y", Last_Modified="Tue, 02 Jan 2024 00:00:00 GMT"
+            ),
+        }
+        server.script = pages
+        with_file(repo, 1, metadata)
+        config = tmp_path / "config.toml"
+        config.write_text(
+            f'state = "state"\nbase_url = "http://example.org"\n[[set]]\nname = "s"\nfeed = "oai"\nurl = "{repo.url}"\n'
+            f"content = {rules}\n"
+        )
+        command = ("ingest", "oai", "--set", "s", "--config", config, "--json")
+
+        def run(status: int = 0) -> dict[str, object]:
+            done = run_here(*command)
+            assert done.returncode == status, done.stderr
+            return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+        def links(uri: str) -> set[tuple[str, str]]:
+            return {(one.rel, one.href) for one in held()[uri].metadata.links}
+
+        def held() -> dict[str, Resource]:
+            with closing(SqliteCatalog(tmp_path / "state/catalog.sqlite")) as catalog:
+                return {one.uri: one for one in catalog.resources("s")}
+
+        assert run()["created"] == 4
+        found = {uri for uri in held() if uri.startswith("content/")}
+        (uri,) = found
+        base = "http://example.org/s/resources/"
+        record = "oai_dc/oai%3Aexample.org%3A1.xml"
+        assert links(uri) == {("describedby", base + record)}
+        assert ("describes", base + uri) in links(record)
+        one = held()[uri].metadata
+        assert (one.type, one.length, str(one.lastmod)) == ("application/pdf", 4, "2024-01-02 00:00:00+00:00")
+        assert [path.read_bytes() for path in (tmp_path / "state/harvested/s/content").iterdir()] == [b"%PDF"]
+        before = server.targets().count("/file.pdf")
+        assert run()["updated"] == 0
+        run_here(*command, "--audit")
+        assert (server.targets().count("/file.pdf"), held().keys() & found) == (before, found)
+        # a change of the record while its file cannot be had: what was there stays, and is tried again
+        script = dict(pages)
+        server.script = {"/page": pages["/page"]}
+        with_file(repo, 1, metadata.replace("BASE", "BASE", 1) + " ", at="2024-06-01T10:00:00Z")
+        repo.now = "2024-06-02T00:00:00Z"
+        assert run(4)["failed_files"] == 1
+        assert links(uri) == {("describedby", base + record)}
+        script["/file.pdf"] = answer(b"%PDF-2", Content_Type="application/pdf")
+        server.script = script
+        assert run()["updated"] == 1
+        assert [path.read_bytes() for path in (tmp_path / "state/harvested/s/content").iterdir()] == [b"%PDF-2"]
+        # the file goes with the record
+        repo.put(1, at="2024-06-03T10:00:00Z", deleted=True)
+        repo.now = "2024-06-04T00:00:00Z"
+        assert run()["deleted"] == 2
+        assert not list((tmp_path / "state/harvested/s").glob("content/*"))
