@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ class Curators:
         self.is_busy = False
         self.done = 0
         self.collections = [dspace.collection() for _ in range(4)]
-        for _ in range(260):
+        for _ in range(160):
             self.add()
 
     def add(self) -> None:
@@ -124,7 +125,7 @@ def test_runs_that_are_killed_lose_no_record_and_little_work(seed: int, dspace: 
     for audit in ([], ["--audit"]):
         curators.is_busy = bool(audit)
         while True:
-            limit = len(dspace.received) + curators.chance.randrange(60, 260)
+            limit = len(dspace.received) + curators.chance.randrange(40, 160)
             running[:] = [harvested.start(*audit)]
             _, said = running[0].communicate(timeout=120)
             if running[0].returncode in (0, 4):
@@ -167,6 +168,35 @@ def test_a_first_harvest_that_is_killed_repeats_no_more_than_a_page(dspace: Fake
     assert kills >= 3
     assert len(dspace.received) <= once + kills * 120
     assert harvested.holds() == dspace.truth()
+
+
+def test_a_large_file_that_a_kill_has_cut_is_continued(dspace: FakeDSpace, tmp_path: Path) -> None:
+    large = Bitstream(bytes(range(256)) * 60_000, name="large.bin")
+    dspace.add(dspace.collection(), large)
+    harvested = HarvestedSet(tmp_path, dspace)
+    ranges: list[str] = []
+    right = dspace.respond
+
+    def respond(request: Request, connection: socket.socket) -> bytes | None:
+        made = right(request, connection)
+        if not request.target.endswith("/content") or made is None:
+            return made
+        ranges.append(str(request.headers.get("range", "")))
+        if len(ranges) > 1:
+            return made
+        connection.sendall(made[: len(made) // 2])
+        until(lambda: any(one.stat().st_size > 5 << 20 for one in harvested.files.glob(".headwater-part-*")))
+        running.kill()
+        return None
+
+    dspace.respond = respond  # type: ignore[method-assign]
+    running = harvested.start()
+    running.communicate(timeout=120)
+    assert running.returncode == -signal.SIGKILL
+    assert harvested.run()[0] == 0
+    assert harvested.holds() == dspace.truth()
+    start = int(ranges[1].removeprefix("bytes=").rstrip("-"))
+    assert start > 5 << 20
 
 
 def test_a_server_follows_the_repository_and_copies_follow_the_server(dspace: FakeDSpace, tmp_path: Path) -> None:

@@ -288,6 +288,18 @@ READERS = {
     "genid": "the intake of a dataset",
     "dataset_seconds": "the worker of a dataset",
     "may_be_empty": "the intake of a dataset",
+    "url": "the harvester of a repository",
+    "compare_seconds": "the harvester of a repository",
+    "prefixes": "the harvester of OAI-PMH",
+    "sets": "the harvester of OAI-PMH",
+    "record": "the harvester of OAI-PMH",
+    "content": "the harvester of OAI-PMH",
+    "contact": "the harvester of DSpace",
+    "bundles": "the harvester of DSpace",
+    "user": "the harvester of DSpace",
+    "password_env": "the harvester of DSpace",
+    "oai": "the answers to OAI-PMH",
+    "oai_admin": "the answers to OAI-PMH",
 }
 """Keys that neither the publisher nor the scan reads, and who does: tests of these hold them."""
 
