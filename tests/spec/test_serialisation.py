@@ -428,8 +428,7 @@ def test_long_uris_are_written_and_counted() -> None:
 
 def test_zones_become_utc() -> None:
     zone = dt.timezone(dt.timedelta(hours=2))
-    moments = (T1, T2.astimezone(zone), T1.astimezone(zone))
-    entries = [Entry(loc=f"{A}{number}", lastmod=moment) for number, moment in enumerate(moments)]
+    entries = [Entry(loc=A, lastmod=moment) for moment in (T1, T2.astimezone(zone), T1.astimezone(zone))]
     data = b"".join(write_document(head(Kind.RESOURCE_LIST), entries))
     assert [entry.lastmod for entry in read_bytes(data)[1]] == [T1, T2, T1]  # RS-TIME-02
     assert b"+02" not in data

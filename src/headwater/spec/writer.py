@@ -104,8 +104,6 @@ def write_document(document: Document, entries: Iterable[Entry], profile: Profil
     remaining = iter(entries)
     while block := list(islice(remaining, _BLOCK)):
         yield writer.entries(block)
-        if document.kind is Kind.RESOURCE_LIST and len({entry.loc for entry in block}) < len(block):
-            raise WriteRefused("a Resource List has a URI twice", rule="RS-RL-08")  # as far as one block shows
     yield writer.tail()
 
 
