@@ -107,6 +107,7 @@ def _refuse_length(length: int) -> NoReturn:
     raise Unacceptable(f"a length of {length} octets", rule="AMB-33")
 
 
+@lru_cache(maxsize=4096)
 def link_octets(link: Link) -> int:
     """An upper bound of the octets of a link. Raises WriteRefused for what cannot be written."""
     return len(_markup.link(link).encode()) + _LINK_MARGIN

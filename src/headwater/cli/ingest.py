@@ -138,7 +138,7 @@ def blocks(file: Any) -> Iterator[bytes]:
 
 # a set here
 
-_push_target_options = options(
+_set_options = options(
     json_option,
     option("--set NAME", "The set that takes the records, unless --to names it.", name="set_name"),
     option(
@@ -150,11 +150,15 @@ _push_target_options = options(
     catalog_option,
     option("--url-prefix URL", "The URL that contains the relative paths in records."),
     option("--resource-root DIR", "The folder that contains the absolute paths in records."),
-    option("--load", "Fill a new set without recording changes, and open it at the end."),
-    option("--keep-loading", "With --load: do not open the set yet."),
     option("--dry-run", "Show what would be refused; record nothing."),
 )
 """By which a set is found."""
+
+_push_target_options = options(
+    _set_options,
+    option("--load", "Fill a new set without recording changes, and open it at the end."),
+    option("--keep-loading", "With --load: do not open the set yet."),
+)
 
 
 @contextmanager
@@ -361,12 +365,12 @@ def dit(
 @click.argument("url", required=False)
 @option("--audit", "Compare everything, files as well, and delete what is gone.")
 @option("--max-delete SHARE", "Hold back deletions of more than this share of the set.", Share())
-@_push_target_options
+@_set_options
 def dspace(url: str | None, audit: bool, max_delete: float | None, as_json: bool, **options: Any) -> Exit:
     """Harvest the public items and files of a DSpace repository (7 or later) into a set.
 
-    URL is the root of its REST API, else that of the set. The first run reads everything; later ones read what is due:
-    modified items, each day the lists, after compare_seconds everything. --dry-run estimates requests and time.
+    URL is the root of its REST API, else that of the set. The first run reads everything; later ones read what is due.
+    --dry-run estimates requests and time.
 
     Exit statuses: 0 done; 2 usage; 3 the repository does not answer, or shows nothing; 4 done, but items failed, or
     deletions are held back; 6 fault of our own store.
@@ -377,10 +381,10 @@ def dspace(url: str | None, audit: bool, max_delete: float | None, as_json: bool
 @command.command(name="oai", short_help="Harvest a repository by OAI-PMH.")
 @click.argument("url", required=False)
 @option("--prefix PREFIX", "A metadata prefix to harvest (repeatable).", name="prefixes", multiple=True)
-@option("--repository-set SPEC", "A set of the repository to harvest (repeatable).", name="specs", multiple=True)
-@option("--audit", "Read everything, repair differences, and delete what is gone.")
+@option("--repository-set SPEC", "One of its sets (repeatable).", name="specs", multiple=True)
+@option("--audit", "Read everything, and delete what is gone.")
 @option("--max-delete SHARE", "Hold back deletions of more than this share of the set.", Share())
-@_push_target_options
+@_set_options
 def oai(
     url: str | None,
     prefixes: tuple[str, ...],
@@ -392,12 +396,11 @@ def oai(
 ) -> Exit:
     """Harvest the records of a repository into a set by OAI-PMH.
 
-    URL, prefixes and sets of the repository are those of the set in the configuration, unless you give others. Each run
-    continues where the last one ended. It asks for one thing at a time, and waits as long as the repository says.
-    --dry-run estimates requests and time by at most five requests.
+    URL, prefixes and sets of the repository are those of the set, unless you give others. Each run continues where the
+    last one ended. --dry-run estimates requests and time.
 
-    Exit statuses: 0 done; 2 usage; 3 the repository does not answer, answers wrongly, or suddenly has no records; 4
-    done, but records cannot be read or are missing, or deletions are held back; 6 fault of our own store.
+    Exit statuses: 0 done; 2 usage; 3 the repository does not answer, answers wrongly, or is suddenly empty; 4 done, but
+    records are missing, or deletions are held back; 6 fault of our own store.
     """
     return _harvested("oai", {"url": url, "prefixes": prefixes, "sets": specs}, audit, max_delete, as_json, options)
 
@@ -411,9 +414,7 @@ def _harvested(
     options: dict[str, Any],
 ) -> Exit:
     """Harvest into the set that the options name; what is `given` goes before its configuration."""
-    if options["load"] or options["keep_loading"]:
-        raise UsageFault("a harvest loads a new set by itself: leave out --load")
-    options["snapshot"] = True
+    options |= {"snapshot": True, "load": False}
     with listening() as listener, _push_target(options, listener) as feed:
         config = options["push_set"] or SetConfig(name=feed.name, feed="events")
         given = {name: value for name, value in (given | {"resource_root": options["resource_root"]}).items() if value}

@@ -16,16 +16,20 @@ import msgspec
 
 from headwater.catalog.interface import Metadata
 from headwater.errors import StoreFault
+from headwater.files.file_copies import write_all
 from headwater.files.folder_marks import is_reserved
 from headwater.ingest.deletion_guard import DeletionHold
 from headwater.ingest.push.feed import Draft, Feed, statements_of, with_links
-from headwater.ingest.push.ingest_state import Effects
+from headwater.ingest.push.ingest_state import ABOUT, Effects
 from headwater.spec.uris import quote_path
 from headwater.storage.durable import make_folders, sync_many
 
 _LONGEST_NAME: Final = 200  # octets: a file system takes 255, and copies add suffixes
 _UNSAFE: Final = re.compile(rb"[^A-Za-z0-9._:@-]|^[.-]")
+_SAFE: Final = re.compile(r"[A-Za-z0-9_:@][A-Za-z0-9._:@-]*").fullmatch
+_USUAL: Final = re.compile(r"[A-Za-z0-9._:@~/-]+").fullmatch
 _TEMPORARY: Final = ".headwater-new-"
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def file_name(identifier: str, suffix: str = "") -> str:
@@ -34,6 +38,8 @@ def file_name(identifier: str, suffix: str = "") -> str:
     What is neither a letter, a digit nor one of `._:@-` is written as `~` and two hexadecimal digits for each octet. A
     name that is too long, or would be reserved, ends in a digest of the whole.
     """
+    if len(identifier) + len(suffix) < _LONGEST_NAME and _SAFE(identifier) and "eadwa" not in identifier.lower():
+        return identifier + suffix
     octets = identifier.encode("utf-8", "surrogatepass")
     name = _UNSAFE.sub(lambda found: b"~%02X" % found[0][0], octets).decode("ascii")
     if len(name) + len(suffix) > _LONGEST_NAME or not name or is_reserved(f"{name}{suffix}".encode()):
@@ -42,7 +48,7 @@ def file_name(identifier: str, suffix: str = "") -> str:
     return name + suffix
 
 
-class Harvested(msgspec.Struct, kw_only=True):
+class Harvested(msgspec.Struct, kw_only=True, gc=False):
     """One resource as the repository has it now, at this `path` below the set's folder.
 
     `metadata` has lastmod, type and links; hash and length are those of `octets`. `octets` None: `file`, in the set's
@@ -59,7 +65,8 @@ class Harvested(msgspec.Struct, kw_only=True):
     @property
     def uri(self) -> str:
         """The catalog's URI."""
-        return quote_path(self.path.encode())
+        path = self.path
+        return path.replace(":", "%3A").replace("@", "%40") if _USUAL(path) else quote_path(path.encode())
 
 
 class Taken(msgspec.Struct, kw_only=True):
@@ -127,7 +134,8 @@ def take_harvested(
 
     def take() -> Taken:
         held = feed.held([*uris, *deleted])
-        implied = feed.implied_by(feed.state.about(uris)) if uris else {}
+        is_described = bool(feed.catalog.rows_of(feed.name, ABOUT, limit=1))  # whether anything is said of others
+        implied = feed.implied_by(feed.state.about(uris)) if is_described else {}
         drafts, taken, noted = list[Draft](), Taken(), list[tuple[str, bytes]]()
         placed = [one for one in found if one.file is not None]
         for uri, one in zip(uris, found, strict=True):
@@ -137,10 +145,9 @@ def take_harvested(
                 if before.memo != one.memo:
                     noted.append((uri, one.memo))
                 continue
-            feed.check(uri, metadata)
             if one.octets is not None and (before is None or before.metadata.hash != metadata.hash):
                 placed.append(one)
-            said = statements_of(one.metadata.links, feed.locations.link)
+            said = statements_of(one.metadata.links, feed.locations.link) or (() if is_described else None)
             drafts.append(Draft(uri=uri, metadata=metadata, memo=one.memo, statements=said))
         if noted:
             feed.catalog.remember(feed.name, noted)
@@ -177,21 +184,39 @@ def _remove(path: Path) -> None:
 
 
 def _place(folder: Path, found: Sequence[Harvested]) -> None:
-    """Write the octets of each to its path: all are durable before the first has its name. Raises StoreFault."""
+    """Write the octets of each to its path: all are durable before the catalog hears of them. Raises StoreFault.
+
+    A file that is there already is replaced as a whole: somebody may read it, or have another name for it.
+    """
     if not found:
         return
     try:
-        for below in {os.path.dirname(one.path) for one in found}:
+        folders = {os.path.dirname(one.path) for one in found}
+        for below in folders:
             make_folders(folder / below)
-        written = list[Path]()
+        root, written, moved = f"{folder}/", list[str](), dict[str, str]()
         for number, one in enumerate(found):
-            written.append(one.file or (folder / one.path).with_name(f"{_TEMPORARY}{number}"))
-            if one.file is None:
-                written[-1].write_bytes(one.octets or b"")
+            aside = path = root + one.path
+            if one.file is not None:
+                aside = str(one.file)
+            elif one.octets is not None:
+                try:
+                    descriptor = os.open(path, _NEW, 0o666)
+                except FileExistsError:
+                    aside = f"{os.path.dirname(path)}/{_TEMPORARY}{number}"
+                    descriptor = os.open(aside, _NEW & ~os.O_EXCL | os.O_TRUNC, 0o666)
+                try:
+                    write_all(descriptor, one.octets)
+                finally:
+                    os.close(descriptor)
+            if aside != path:
+                moved[aside] = path
+            written.append(aside)
         sync_many(written)
-        for path, one in zip(written, found, strict=True):
-            path.replace(folder / one.path)
+        for aside, path in moved.items():
+            os.replace(aside, path)
+        sync_many([folder / below for below in folders])
+        for one in found:
             one.file = None  # it is in its place, if the batch is tried again
-        sync_many([folder / below for below in {os.path.dirname(one.path) for one in found}])
     except OSError as cause:
         raise StoreFault(f"harvested records cannot be written: {cause.strerror}", where=str(folder)) from cause

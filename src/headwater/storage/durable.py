@@ -57,7 +57,7 @@ def sync_folder(path: Path) -> None:
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def sync_many(paths: Collection[Path]) -> None:
+def sync_many(paths: Collection[Path | str]) -> None:
     """Make files, and the names in folders, durable that lie in one file system.
 
     Many of them are synced by one call for the whole file system (syncfs(2), Linux) instead of one for each. It waits
@@ -93,7 +93,7 @@ def make_folders(path: Path) -> None:
                 sync_folder(folder.parent)
 
 
-def _sync(path: Path, flags: int) -> None:
+def _sync(path: Path | str, flags: int) -> None:
     descriptor = os.open(path, flags)
     try:
         sync_descriptor(descriptor)

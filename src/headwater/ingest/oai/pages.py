@@ -15,6 +15,7 @@ from xml.sax.saxutils import quoteattr
 import msgspec
 
 from headwater.errors import SourceFault
+from headwater.ingest.oai import fast_pages
 from headwater.spec.decoding import Inflater, Utf8Input, charset_of
 from headwater.spec.kinds import ReadLimits
 from headwater.spec.text_values import DocumentFault, ReaderWarnings, Truncated
@@ -31,11 +32,6 @@ _CUT_OFF: Final = frozenset({3, 5, 6, 20})  # of expat: no element, unclosed tok
 _ROOT: Final = re.compile(rb"<\?xml\s|<(?:[A-Za-z][\w.-]*:)?OAI-PMH[\s>]")
 _ENCODING: Final = re.compile(rb"""<\?xml\s[^>]{0,200}?encoding\s*=\s*["']([A-Za-z][\w.-]{0,40})["']""")
 _TAG: Final = re.compile(rb"<([^\s/>]+)")
-_IS_RECORD: Final = re.compile(rb"<(?:[\w.-]+:)?record[\s>/]")
-_HEADER: Final = re.compile(
-    rb"<record[^>]*>\s*<header(?:\s+status=[\"'](deleted)[\"'])?\s*>\s*<identifier>\s*([^<&\s][^<&]{0,4000}?)\s*</identifier>\s*"
-    rb"<datestamp>\s*([^<&]{1,100}?)\s*</datestamp>((?:\s*<setSpec>[^<&]{0,4000}</setSpec>){0,200})\s*</header>"
-)
 _NAMED: Final = re.compile(rb"<(?:[\w.-]+:)?identifier>\s*([^<]{1,4000}?)\s*</")
 _ILLEGAL: Final = re.compile(
     rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|&#(?:0*(?:[0-8]|1[124-9]|2\d|3[01])|[xX]0*(?:[0-8bcefBCEF]|1[0-9a-fA-F]));"
@@ -217,8 +213,21 @@ def read_page(body: bytes, headers: Mapping[str, str], *, metadata_only: bool = 
     begin = _ROOT.search(text, 0, 1 << 16)
     if begin is None:
         raise _bad(f"not OAI-PMH: {text[:80].decode('utf-8', 'replace')!a}", is_cut=not text)
-    served = text = text[begin.start() :]
-    page, encoding = OaiPage(has_other=begin.start() > 0), decoded.encoding
+    served = text[begin.start() :]
+    is_usual = fast_pages.IS_ON and decoded.encoding == "utf-8" and not metadata_only
+    found = fast_pages.find_records(served) if is_usual else None
+    page = _page(served, decoded.encoding, found, metadata_only=metadata_only)
+    if found is not None and not page.records:  # they are something else
+        page = _page(served, decoded.encoding, metadata_only=metadata_only)
+    page.has_other = page.has_other or begin.start() > 0
+    return page
+
+
+def _page(
+    served: bytes, encoding: str, found: fast_pages.FoundRecords | None = None, *, metadata_only: bool = False
+) -> OaiPage:
+    """Read the text of an answer, or the rest of it where its records were found."""
+    text, page = served if found is None else found.rest, OaiPage()
     while True:
         scan = _Scan(text)
         try:
@@ -239,11 +248,17 @@ def read_page(body: bytes, headers: Mapping[str, str], *, metadata_only: bool = 
             text = text[: place[0]] + text[place[1] :]
     if elements[-1].name != "OAI-PMH":
         raise _bad(f"not OAI-PMH, but <{elements[-1].name.rpartition(' ')[2][:40]}>")
-    page.has_other = page.has_other or scan.is_over
+    page.has_other = scan.is_over
     for one in elements:
-        if one.level == 3 and one.name in ("record", "header"):
+        if one.level == 3 and one.name == "record" and found is not None:
+            tag = f"<record{one.outside}>".encode()
+            page.records = [
+                OaiRecord(name, datestamp, sets, is_deleted, octets and tag + octets)
+                for name, datestamp, sets, is_deleted, octets in found.records
+            ]
+        elif one.level == 3 and one.name in ("record", "header"):
             octets = scan.cut(one)
-            record = _record(octets, metadata_only=metadata_only)
+            record = _record(octets, is_record=one.name == "record", metadata_only=metadata_only)
             if not record.identifier:
                 page.left_out.append(None)
                 continue
@@ -274,14 +289,8 @@ def _broken_record(scan: _Scan) -> tuple[int, int] | None:
     return None if end is None else (one.begin, end.end())
 
 
-def _record(octets: bytes, *, metadata_only: bool) -> OaiRecord:
+def _record(octets: bytes, *, is_record: bool, metadata_only: bool) -> OaiRecord:
     """The record or header with these octets."""
-    found = None if metadata_only else _HEADER.match(octets)
-    if found is not None:  # as nearly all are written
-        sets = tuple(one.strip() for one in found[4].decode().replace("</setSpec>", "").split("<setSpec>")[1:])
-        is_deleted, kept = bool(found[1]), b"" if found[1] else octets
-        return OaiRecord(found[2].decode(), found[3].decode(), sets[:_MOST_SETS], is_deleted, kept)
-    is_record = _IS_RECORD.match(octets) is not None
     scan = _Scan(octets if is_record else b"<r>%b</r>" % octets)
     elements = scan.read()
     inside = [one for one in elements if one.level == 3]
@@ -289,7 +298,7 @@ def _record(octets: bytes, *, metadata_only: bool) -> OaiRecord:
     sets = tuple(one.text for one in inside if one.parent == "header" and one.name == "setSpec" and one.text)
     is_deleted = any(one.name == "header" and one.said.get("status", "").strip() == "deleted" for one in elements)
     metadata = [one for one in inside if one.parent == "metadata"]
-    kept = octets
+    kept = octets if is_record else b""
     if metadata_only:
         kept = scan.cut(metadata[0]) if metadata else b""
     return OaiRecord(

@@ -45,7 +45,7 @@ from headwater.spec.records import Link
 INVERSE: Final = {"describedby": "describes", "describes": "describedby"}
 
 
-class Draft(msgspec.Struct, kw_only=True):
+class Draft(msgspec.Struct, kw_only=True, gc=False):
     """One event before it is recorded: `metadata` None is a deletion. `statements` None: as they are.
 
     `at` is when it happened, None for now.
