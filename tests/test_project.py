@@ -44,7 +44,7 @@ LINES = {
     "rdf": 2_140,
     "simulate": 808,
     "source": 5_550,
-    "spec": 3_637,
+    "spec": 3_635,
     "storage": 1_927,
     "sync": 16_443,
     "top": 1_403,
