@@ -8,6 +8,7 @@ the hashing processes import it.
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 import sys
@@ -30,6 +31,27 @@ def write_all(descriptor: int, octets: bytes | memoryview) -> None:
     rest = memoryview(octets)
     while rest := rest[written:]:
         written = os.write(descriptor, rest)
+
+
+def write_new(path: str, octets: bytes) -> str:
+    """Write a file; where its name is taken, under another one in its folder. Returns the path; nothing is synced."""
+    flags, aside = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, path
+    try:
+        descriptor = os.open(path, flags | os.O_EXCL, 0o666)
+    except FileExistsError:  # somebody may read it, or have another name for it
+        folder, _, name = path.rpartition("/")
+        aside = f"{folder}/.headwater-new-{name}"
+        descriptor = os.open(aside, flags | os.O_TRUNC, 0o666)
+    try:
+        write_all(descriptor, octets)
+    finally:
+        os.close(descriptor)
+    return aside
+
+
+def hash_and_write(_settings: object) -> Callable[[list[tuple[str, bytes]]], list[tuple[str, str]]]:
+    """What a process of its own does with files: it gives the SHA-256 of each, and where it was written."""
+    return lambda files: [(hashlib.sha256(octets).hexdigest(), write_new(path, octets)) for path, octets in files]
 
 
 def write_sparse(descriptor: int, octets: bytes) -> None:

@@ -16,11 +16,11 @@ import msgspec
 
 from headwater.catalog.interface import Metadata
 from headwater.errors import StoreFault
-from headwater.files.file_copies import write_all
+from headwater.files.file_copies import write_new
 from headwater.files.folder_marks import is_reserved
 from headwater.ingest.deletion_guard import DeletionHold
-from headwater.ingest.push.feed import Draft, Feed, statements_of, with_links
-from headwater.ingest.push.ingest_state import ABOUT, Effects
+from headwater.ingest.push.feed import INVERSE, Draft, Feed, statements_of, with_links
+from headwater.ingest.push.ingest_state import ABOUT, Effects, Statement
 from headwater.spec.uris import quote_path
 from headwater.storage.durable import make_folders, sync_many
 
@@ -28,8 +28,6 @@ _LONGEST_NAME: Final = 200  # octets: a file system takes 255, and copies add su
 _UNSAFE: Final = re.compile(rb"[^A-Za-z0-9._:@-]|^[.-]")
 _SAFE: Final = re.compile(r"[A-Za-z0-9_:@][A-Za-z0-9._:@-]*").fullmatch
 _USUAL: Final = re.compile(r"[A-Za-z0-9._:@~/-]+").fullmatch
-_TEMPORARY: Final = ".headwater-new-"
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def file_name(identifier: str, suffix: str = "") -> str:
@@ -60,13 +58,20 @@ class Harvested(msgspec.Struct, kw_only=True, gc=False):
     octets: bytes | None
     metadata: Metadata
     memo: bytes = b""
-    file: Path | None = None
+    file: Path | str | None = None
 
     @property
     def uri(self) -> str:
         """The catalog's URI."""
         path = self.path
         return path.replace(":", "%3A").replace("@", "%40") if _USUAL(path) else quote_path(path.encode())
+
+    def describe(self, digest: str) -> None:
+        """Put the SHA-256 and the length of the octets into the metadata."""
+        said, length = self.metadata, len(self.octets or b"")
+        self.metadata = Metadata(
+            lastmod=said.lastmod, hash=f"sha-256:{digest}", length=length, type=said.type, links=said.links
+        )
 
 
 class Taken(msgspec.Struct, kw_only=True):
@@ -128,8 +133,7 @@ def take_harvested(
     """
     for one in found:
         if one.octets is not None:
-            digest = f"sha-256:{hashlib.sha256(one.octets).hexdigest()}"
-            one.metadata = msgspec.structs.replace(one.metadata, hash=digest, length=len(one.octets))
+            one.describe(hashlib.sha256(one.octets).hexdigest())
     uris, deleted = [one.uri for one in found], dict.fromkeys(quote_path(path.encode()) for path in gone)
 
     def take() -> Taken:
@@ -147,7 +151,9 @@ def take_harvested(
                 continue
             if one.octets is not None and (before is None or before.metadata.hash != metadata.hash):
                 placed.append(one)
-            said = statements_of(one.metadata.links, feed.locations.link) or (() if is_described else None)
+            said: tuple[Statement, ...] | None = () if is_described else None
+            if any(link.rel in INVERSE for link in one.metadata.links):
+                said = statements_of(one.metadata.links, feed.locations.link)
             drafts.append(Draft(uri=uri, metadata=metadata, memo=one.memo, statements=said))
         if noted:
             feed.catalog.remember(feed.name, noted)
@@ -184,10 +190,7 @@ def _remove(path: Path) -> None:
 
 
 def _place(folder: Path, found: Sequence[Harvested]) -> None:
-    """Write the octets of each to its path: all are durable before the catalog hears of them. Raises StoreFault.
-
-    A file that is there already is replaced as a whole: somebody may read it, or have another name for it.
-    """
+    """Write the octets of each to its path: all are durable before the catalog hears of them. Raises StoreFault."""
     if not found:
         return
     try:
@@ -195,20 +198,9 @@ def _place(folder: Path, found: Sequence[Harvested]) -> None:
         for below in folders:
             make_folders(folder / below)
         root, written, moved = f"{folder}/", list[str](), dict[str, str]()
-        for number, one in enumerate(found):
-            aside = path = root + one.path
-            if one.file is not None:
-                aside = str(one.file)
-            elif one.octets is not None:
-                try:
-                    descriptor = os.open(path, _NEW, 0o666)
-                except FileExistsError:
-                    aside = f"{os.path.dirname(path)}/{_TEMPORARY}{number}"
-                    descriptor = os.open(aside, _NEW & ~os.O_EXCL | os.O_TRUNC, 0o666)
-                try:
-                    write_all(descriptor, one.octets)
-                finally:
-                    os.close(descriptor)
+        for one in found:
+            path = root + one.path
+            aside = str(one.file or path) if one.octets is None else write_new(path, one.octets)
             if aside != path:
                 moved[aside] = path
             written.append(aside)

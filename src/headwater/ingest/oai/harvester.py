@@ -20,6 +20,7 @@ import msgspec
 
 from headwater.catalog.interface import Metadata, Resource, UnknownSet
 from headwater.errors import SourceFault
+from headwater.files.file_copies import hash_and_write
 from headwater.ingest.deletion_guard import DeletionGuard
 from headwater.ingest.folder.comparison import memos_of
 from headwater.ingest.harvested import Harvested, HarvestEstimate, HarvestTally, file_name, take_harvested
@@ -38,16 +39,19 @@ from headwater.ingest.oai.cursor import (
 from headwater.ingest.oai.pages import OaiPage, time_of
 from headwater.ingest.oai.repository import OaiRepository, RefusedRequest, RepositoryDescription
 from headwater.ingest.push.feed import Feed
+from headwater.processes.pool import BackgroundProcess, WorkerProgram
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.quantities import DEFAULT_SHARE
 from headwater.retry import Backoff, TimeShare
 from headwater.spec.records import Link
 from headwater.spec.times import to_microseconds
 from headwater.spec.uris import quote_path
+from headwater.storage.durable import make_folders
 from headwater.typed_decoding import from_json
 
 TYPE: Final = "application/xml"
 _BATCH: Final = 2_000  # records of one transaction, but for an answer with more …
+_MANY: Final = 500  # records of one batch: a repository that is so fast has their octets written in the background
 _COMMITS: Final = TimeShare(0.3)  # of the time: an answer that takes longer than that is recorded by itself …
 _BATCH_SECONDS: Final = 1.0  # … and so much work is done again at most after a kill
 _PAUSES: Final = Backoff(60.0, 3_600.0)  # after faults, while a set is followed
@@ -137,6 +141,8 @@ class OaiHarvester:
         self._fault: SourceFault | None = None
         self._batch = dict[str, Harvested | None]()  # what is recorded next, by path; None: deleted
         self._known = set[int]()
+        self._helper: BackgroundProcess | None = None  # writes the octets of a first harvest
+        self._written: tuple[list[Harvested], dict[str, bytes]] | None = None  # recorded when they are written
 
     def poll(self) -> bool:
         """Do about a second of the harvest that is due. True: it is not complete.
@@ -176,6 +182,10 @@ class OaiHarvester:
         """Give up the connection; the next call goes on behind what is recorded."""
         self._work = None
         self._batch.clear()
+        self._written = None
+        if self._helper is not None:
+            self._helper.close()
+            self._helper = None
         if self._open is not None:
             self.tally.requests += self._open.requests
             self._open.close()
@@ -327,6 +337,7 @@ class OaiHarvester:
                     told = take_page(cursor, page, self._take(page, cursor, name, comparison.number), times)
             except SourceFault:  # the next harvest goes on where the cursor is now
                 self._commit(name, cursor)
+                self._settle()
                 raise
             if told:
                 self.listener(Notice("HW-OAI-12", told, str(name)))
@@ -340,14 +351,16 @@ class OaiHarvester:
                 self._end(name, cursor)
             if not cursor.windows or len(self._batch) >= _BATCH or time.monotonic() >= self._batch_until:
                 self._commit(name, cursor)
+                if not cursor.windows:
+                    self._settle()
                 yield
 
     def _take(self, page: OaiPage, cursor: Cursor, name: ListName, number: int) -> int:
         """Put the records of an answer to what is recorded next; how many had come before."""
         url, doubled, memo = self.lists.url, 0, b"%d" % number
-        known, batch, unreadable = self._known, self._batch, page.left_out
+        known, batch, unreadable, folder = self._known, self._batch, page.left_out, file_name(name.prefix)
         for one in page.records:
-            mark, path = hash((one.identifier, one.datestamp)), name.path(one.identifier)
+            mark, path = hash((one.identifier, one.datestamp)), f"{folder}/{file_name(one.identifier, '.xml')}"
             if mark in known:
                 doubled += 1
             elif len(known) < _KNOWN:
@@ -355,7 +368,7 @@ class OaiHarvester:
             if one.is_deleted:
                 batch[path] = None
             elif one.octets:
-                links = tuple(_collection(url, name.prefix, spec) for spec in sorted(set(one.sets)))
+                links = _collections(url, name.prefix, one.sets)
                 metadata = Metadata(lastmod=time_of(one.datestamp), type=TYPE, links=links)
                 batch[path] = Harvested(path=path, octets=one.octets, metadata=metadata, memo=memo)
             else:
@@ -429,7 +442,35 @@ class OaiHarvester:
         found, gone = self._with_alternates(found, gone), [*gone]
         if self.lists.content:
             self._add_content(found, gone, positions)
-        self.tally.add(take_harvested(self.feed, self.folder, found, gone, positions))
+        if self._helper is None and len(found) >= _MANY and not self.feed.is_open:
+            with suppress(OSError):  # no process to be had
+                self._helper = BackgroundProcess(WorkerProgram(function=hash_and_write))
+        if self._helper is None or gone or len(found) < _MANY:
+            self._settle()
+            self.tally.add(take_harvested(self.feed, self.folder, found, gone, positions))
+            return
+        for folder in {one.path.partition("/")[0] for one in found}:
+            make_folders(self.folder / folder)
+        root = f"{self.folder}/"
+        self._helper.begin([(root + one.path, one.octets) for one in found if one.octets is not None])
+        before, self._written = self._written, (found, positions)
+        if before is not None:
+            self._settle(before)
+
+    def _settle(self, batch: tuple[list[Harvested], dict[str, bytes]] | None = None) -> None:
+        """Record a batch whose octets are being written in the background: this one, or the last one, if there is one.
+
+        Octets that the process could not write are written here.
+        """
+        if batch is None:
+            batch, self._written = self._written, None
+        if batch is not None and self._helper is not None:
+            found, positions = batch
+            waiting = [one for one in found if one.octets is not None]
+            for one, (digest, place) in zip(waiting, self._helper.end() or (), strict=False):
+                one.describe(digest)
+                one.octets, one.file = None, place
+            self.tally.add(take_harvested(self.feed, self.folder, found, [], positions))
 
     # what belongs together
 
@@ -528,7 +569,7 @@ def _ordered(links: tuple[Link, ...]) -> tuple[Link, ...]:
 
 
 @lru_cache(maxsize=4_096)
-def _collection(url: str, prefix: str, spec: str) -> Link:
-    """The link to the list of a set."""
-    asked = urlencode({"verb": "ListRecords", "set": spec, "metadataPrefix": prefix})
-    return Link(rel="collection", href=f"{url}{'&' if '?' in url else '?'}{asked}")
+def _collections(url: str, prefix: str, specs: tuple[str, ...]) -> tuple[Link, ...]:
+    """Links to the lists of sets."""
+    asked = (urlencode({"verb": "ListRecords", "set": one, "metadataPrefix": prefix}) for one in sorted(set(specs)))
+    return tuple(Link(rel="collection", href=f"{url}{'&' if '?' in url else '?'}{one}") for one in asked)
