@@ -446,6 +446,27 @@ def test_what_vanishes_without_a_word_is_found_by_comparison(tmp_path: Path, del
         assert harvest.is_as(repo)
 
 
+def test_a_comparison_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+    with repository(300, page=20) as repo:
+        harvest = Harvest(tmp_path, repo, 'prefixes = ["oai_dc", "other"]')
+        harvest.done()
+        for number in range(30):
+            del repo.items[f"oai:example.org:{number}"]
+        repo.spoil = lambda query, sent: (
+            None if offset(query) == 100 and query["resumptionToken"][:5] == "other" else sent
+        )
+        assert harvest.run("--audit").returncode == 3
+        assert len(harvest.held()) == 600
+        repo.spoil = lambda _query, sent: sent
+        told = harvest.done()
+        assert (told["deleted"], len(repo.queries())) == (
+            60,
+            10,
+        )  # the first list was read
+        assert harvest.is_as(repo)
+        assert harvest.is_as(repo, "other")
+
+
 def test_mass_deletions_that_are_announced_are_held_back(tmp_path: Path) -> None:
     with repository(100) as repo:
         harvest = Harvest(tmp_path, repo)

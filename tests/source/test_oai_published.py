@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from headwater.catalog.interface import Resource
 from headwater.catalog.sqlite_catalog import SqliteCatalog
+from headwater.ingest.oai import repository as oai_repository
 from headwater.source.config import SetConfig, SourceConfig
+from headwater.transport.access import Level
+from headwater.transport.fetch import TransportOptions
 from tests.support.copying import check, go, tree
 from tests.support.fake_repository import DC, FakeRepository, repository
 from tests.support.program import run_here
@@ -186,3 +190,19 @@ def test_files_are_fetched_and_linked(tmp_path: Path, rules: list[str], metadata
         repo.now = "2024-06-04T00:00:00Z"
         assert run()["deleted"] == 2
         assert not list((tmp_path / "state/harvested/s").glob("content/*"))
+
+
+def test_files_at_internal_addresses_are_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repository counts as public here, and the machine behind it does not."""
+    levels = partial(TransportOptions, level_of=lambda ip: Level.PUBLIC if ip == "127.0.0.1" else Level.LOCAL)
+    monkeypatch.setattr(oai_repository, "TransportOptions", levels)
+    with repository(1) as repo:
+        repo.put(1).metadata["oai_dc"] = FILE.replace("BASE", "http://127.0.0.2:9")
+        config = tmp_path / "config.toml"
+        config.write_text(
+            f'state = "state"\n[[set]]\nname = "s"\nfeed = "oai"\nurl = "{repo.url}"\ncontent = "identifier"\n'
+        )
+        done = run_here("ingest", "oai", "--set", "s", "--config", config, "--json")
+        assert (done.returncode, json.loads(done.stdout)["failed_files"]) == (4, 1)
+        assert b"127.0.0.2" in done.stderr
+        assert b"address of this machine" in done.stderr

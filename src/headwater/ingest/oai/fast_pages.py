@@ -28,6 +28,14 @@ class FoundRecords(NamedTuple):
     rest: bytes
 
 
+class _Unusual(Exception):
+    """Something stands in the answer that may look like a tag and be none."""
+
+
+def _refuse(*_said: object) -> None:
+    raise _Unusual
+
+
 def find_records(text: bytes) -> FoundRecords | None:
     """The records of an answer in UTF-8; None: another way has to be taken."""
     begin = at = text.find(b"<record>")
@@ -45,15 +53,11 @@ def find_records(text: bytes) -> FoundRecords | None:
         found.append((name, stamp, sets, deleted is not None, octets))
     if not found or text.find(b"<record", at) >= 0:
         return None
-    parser, unusual = pyexpat.ParserCreate("utf-8", " "), list[object]()
-    parser.CommentHandler = unusual.append
-    parser.StartCdataSectionHandler = lambda: unusual.append(None)
-    parser.ProcessingInstructionHandler = lambda *said: unusual.append(said)
-    parser.StartDoctypeDeclHandler = lambda *said: unusual.append(said)
+    parser = pyexpat.ParserCreate("utf-8", " ")
+    parser.CommentHandler = parser.StartCdataSectionHandler = parser.StartDoctypeDeclHandler = _refuse
+    parser.ProcessingInstructionHandler = _refuse
     try:
         parser.Parse(text, True)  # noqa: FBT003 (takes no name)
-    except pyexpat.ExpatError:
-        return None
-    if unusual:
+    except (pyexpat.ExpatError, _Unusual):
         return None
     return FoundRecords(found, text[:begin] + b"<record/>" + text[at:])

@@ -182,6 +182,7 @@ class OaiHarvester:
         """Give up the connection; the next call goes on behind what is recorded."""
         self._work = None
         self._batch.clear()
+        self._known.clear()
         self._written = None
         if self._helper is not None:
             self._helper.close()
