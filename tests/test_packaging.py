@@ -45,7 +45,8 @@ def test_the_container_is_made_of_what_there_is_and_its_source_is_sound() -> Non
     copied = [one for line in re.findall(r"^COPY (?!--from)(.+) \S+$", recipe, re.MULTILINE) for one in line.split()]
     assert len(copied) > 5
     assert all((root / one).exists() and one.startswith(tuple(kept)) for one in copied)
-    assert run(["check-config", str(PACKAGING / "oci" / "source.toml")]) == Exit.DONE
+    for name in ("source.toml", "sidecar.toml"):
+        assert run(["check-config", str(PACKAGING / "oci" / name)]) == Exit.DONE
 
 
 @pytest.mark.skipif(program("systemd-analyze") is None, reason="systemd-analyze is not installed")

@@ -167,7 +167,7 @@ def check_config(config: Path, as_json: bool) -> Exit:
 def _missing(source: SourceConfig) -> Iterator[str]:
     """What is not there, and may come later."""
     for one in source.sets:
-        for key in ("files", "copy", "dataset", "oxigraph", "resource_root"):
+        for key in ("files", "copy", "dataset", "oxigraph", *(() if one.is_harvested else ("resource_root",))):
             if (at := getattr(one, key)) and not os.path.exists(at):
                 yield f"set {one.name!r}: {key} is not there: {at}"
     folder = os.path.dirname(source.log_file or "") or "."

@@ -299,7 +299,7 @@ class OaiHarvester:
             return
         if not self._is_incomplete():
             memos, number = memos_of(feed.catalog, name), b"%d" % comparison.number
-            vanished = [unquote_to_bytes(uri).decode() for uri, memo in memos if memo not in (b"", number)]
+            vanished = [unquote_to_bytes(uri).decode() for uri, memo in memos if memo.isdigit() and memo != number]
             guard, hold = feed.guard or DeletionGuard(feed.catalog, name, DEFAULT_SHARE, feed.clock), None
             if feed.is_open:
                 hold = guard.judge(feed.catalog.state(name).count, len(vanished), found=1)
@@ -335,6 +335,8 @@ class OaiHarvester:
                     if told == "":
                         raise page.fault
                 else:
+                    if page.token is not None and not cursor.chain.pages and not self.feed.is_open:
+                        self._start_helper()
                     told = take_page(cursor, page, self._take(page, cursor, name, comparison.number), times)
             except SourceFault:  # the next harvest goes on where the cursor is now
                 self._commit(name, cursor)
@@ -443,9 +445,6 @@ class OaiHarvester:
         found, gone = self._with_alternates(found, gone), [*gone]
         if self.lists.content:
             self._add_content(found, gone, positions)
-        if self._helper is None and len(found) >= _MANY and not self.feed.is_open:
-            with suppress(OSError):  # no process to be had
-                self._helper = BackgroundProcess(WorkerProgram(function=hash_and_write))
         if self._helper is None or gone or len(found) < _MANY:
             self._settle()
             self.tally.add(take_harvested(self.feed, self.folder, found, gone, positions))
@@ -457,6 +456,11 @@ class OaiHarvester:
         before, self._written = self._written, (found, positions)
         if before is not None:
             self._settle(before)
+
+    def _start_helper(self) -> None:
+        """Have a process for the octets of a first harvest, if one is to be had."""
+        with suppress(OSError):
+            self._helper = self._helper or BackgroundProcess(WorkerProgram(function=hash_and_write))
 
     def _settle(self, batch: tuple[list[Harvested], dict[str, bytes]] | None = None) -> None:
         """Record a batch whose octets are being written in the background: this one, or the last one, if there is one.
