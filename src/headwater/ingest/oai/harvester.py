@@ -266,7 +266,7 @@ class OaiHarvester:
         comparison = from_json(found, OaiComparison)
         if comparison.ended != comparison.number:
             return comparison
-        is_needed = about.deletions != "persistent" or bool(self.lists.sets) or self._is_incomplete()
+        is_needed = about.deletions != "persistent" or bool(self.lists.sets) or self._lacks_some()
         is_due = is_needed and self._now_us() - comparison.ended_us >= self.lists.compare_seconds * 1e6
         return self._begin_comparison(comparison) if is_wanted or is_due else comparison
 
@@ -277,6 +277,9 @@ class OaiHarvester:
 
     def _note(self, comparison: OaiComparison) -> None:
         take_harvested(self.feed, self.folder, [], [], {f"oai {self.lists.url}": msgspec.json.encode(comparison)})
+
+    def _lacks_some(self) -> bool:
+        return self._is_incomplete() or any(self._cursor(name).has_unreadable for name in self.lists.names())
 
     def _is_incomplete(self) -> bool:
         return any(self._cursor(name).is_incomplete for name in self.lists.names())
@@ -292,13 +295,15 @@ class OaiHarvester:
             guard, hold = feed.guard or DeletionGuard(feed.catalog, name, DEFAULT_SHARE, feed.clock), None
             if feed.is_open:
                 hold = guard.judge(feed.catalog.state(name).count, len(vanished), found=1)
-                ours, feed.guard = feed.guard, None  # all were judged together
             if hold is None:
-                for start in range(0, len(vanished), _BATCH):
-                    self._record([], vanished[start : start + _BATCH], {})
+                ours, feed.guard = feed.guard, None  # all were judged together
+                try:
+                    for start in range(0, len(vanished), _BATCH):
+                        self._record([], vanished[start : start + _BATCH], {})
+                finally:
+                    feed.guard = ours
             self.tally.held_back, comparison.is_held = hold, hold is not None
             if feed.is_open:
-                feed.guard = ours
                 noted = guard.after_scan(hold, is_whole=True, deleted=0 if hold else len(vanished))
                 if noted is not None:
                     feed.catalog.record(name, (), feed.clock(), state=noted)
@@ -347,7 +352,7 @@ class OaiHarvester:
         url, doubled, memo = self.lists.url, 0, b"%d" % number
         known, batch, unreadable = self._known, self._batch, page.left_out
         for one in page.records:
-            mark, path = hash((one.identifier, one.datestamp)), name.path(one.identifier)
+            mark, path = hash(one.identifier), name.path(one.identifier)
             if mark in known:
                 doubled += 1
             elif len(known) < _KNOWN:
@@ -361,6 +366,7 @@ class OaiHarvester:
             else:
                 unreadable = [*unreadable, one.identifier]
         cursor.lacking += page.left_out.count(None)
+        cursor.has_unreadable = cursor.has_unreadable or bool(unreadable)
         seen = [(quote_path(name.path(one).encode()), memo) for one in unreadable if one is not None]
         if seen:  # they are there, and not to be deleted
             self.feed.catalog.remember(self.feed.name, seen)
