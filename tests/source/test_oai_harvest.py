@@ -573,6 +573,51 @@ def test_a_list_of_nothing_but_known_records_ends(tmp_path: Path) -> None:
         assert len(repo.asked) < 400
 
 
+@pytest.mark.parametrize("kind", ["no list", "no records", "error beside records"])
+def test_a_chain_that_breaks_off_without_a_size_is_no_end(tmp_path: Path, kind: str) -> None:
+    with repository(50, page=10, says_size=False) as repo:
+        harvest = Harvest(tmp_path, repo)
+        makes = {
+            "no list": lambda _sent: answer(repo.document("", "ListRecords")),
+            "no records": lambda _sent: answer(repo.document(error("noRecordsMatch", "x"), "ListRecords")),
+            "error beside records": resent(
+                lambda body: re.sub(rb"<resumptionToken.*</ListRecords>", b'</ListRecords><error code="x"/>', body)
+            ),
+        }
+        spoilt(repo, lambda query: offset(query) == 20, makes[kind])
+        assert harvest.done()["lacking"] == 0
+        assert harvest.is_as(repo)
+
+
+def test_records_that_come_later_than_their_datestamps_say_are_found(tmp_path: Path) -> None:
+    with repository(50) as repo:
+        harvest = Harvest(tmp_path, repo)
+        harvest.done()
+        repo.now = "2024-06-02T00:00:00Z"
+        harvest.done()
+        repo.put(99, "late", "2024-06-01T10:00:00Z")
+        repo.put(1, at="2024-06-01T10:00:00Z", deleted=True)
+        repo.now = "2024-06-02T01:00:00Z"
+        told = harvest.done()
+        assert (told["created"], told["deleted"]) == (1, 1)
+        assert harvest.is_as(repo)
+        assert harvest.done()["requests"] == 3
+
+
+@pytest.mark.parametrize("says_size", [True, False])
+def test_lists_are_not_divided_where_the_repository_heeds_no_times(tmp_path: Path, says_size: bool) -> None:
+    with repository(50, page=60, says_size=says_size) as repo:
+        harvest, start = Harvest(tmp_path, repo), repo.answer
+        repo.answer = lambda query: start({key: text for key, text in query.items() if key not in ("from", "until")})  # type: ignore[method-assign]
+        told = b'<resumptionToken completeListSize="55"></resumptionToken></ListRecords>'
+        twice = f"<ListRecords>{repo.items['oai:example.org:3'].record('oai_dc')}".encode()
+        added = (b"</ListRecords>", told) if says_size else (b"<ListRecords>", twice)
+        repo.spoil = lambda _query, sent: resent(lambda body: body.replace(*added))(sent)
+        assert harvest.done(status=4)["lacking"]
+        assert len(repo.asked) < 6
+        assert harvest.is_as(repo)
+
+
 # -- kills, estimates, usage
 
 

@@ -166,7 +166,7 @@ def take_page(cursor: Cursor, page: OaiPage, doubled: int, times: RepositoryTime
             if not one.is_deleted and at <= times.now:
                 cursor.newest = max(cursor.newest or at, at)
     if page.token is None:
-        return _end_chain(cursor, times)
+        return _end_chain(cursor, times, is_doubtful=page.error is not None)
     marks = [_mark(page.token)]
     marks += [_mark("\n".join(one.identifier for one in page.records))] if page.records else []
     is_round = page.token == chain.token or not set(marks).isdisjoint(chain.marks) or chain.barren > _MOST_BARREN
@@ -207,7 +207,7 @@ def take_refusal(cursor: Cursor, refused: Refused, times: RepositoryTimes, *, is
         cursor.windows = (*halves, *cursor.windows[1:])
         return "the repository refuses a list: it is read in smaller parts"
     if refused is Refused.EMPTY or chain.is_all:
-        return _end_chain(cursor, times)
+        return _end_chain(cursor, times, is_doubtful=chain.size is None)
     if not is_fresh:
         cursor.chain = Chain()
         return "a resumption token has expired: the list is read again"
@@ -243,10 +243,14 @@ def _end_chain(cursor: Cursor, times: RepositoryTimes, *, is_doubtful: bool = Fa
 
 
 def _divide(cursor: Cursor, times: RepositoryTimes) -> str | None:
-    """Read the window under way again in two parts; None where it cannot be divided."""
-    chain = cursor.chain
+    """Read the window under way again in two parts; None where it cannot be divided, or its bounds were not heeded."""
+    chain, window = cursor.chain, cursor.windows[0]
+    if chain.first and window.start and chain.first < window.start:
+        return None
+    if chain.last and window.end and chain.last >= window.end + times.granule:
+        return None
     first, last = (chain.first, chain.last) if chain.first and chain.last else (times.earliest, times.now)
-    halves = cursor.windows[0].halves(first, last, times.granule)
+    halves = window.halves(first, last, times.granule)
     if not halves:
         return None
     cursor.limit = cursor.limit or chain.distinct

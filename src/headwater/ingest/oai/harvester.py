@@ -29,6 +29,7 @@ from headwater.ingest.oai.cursor import (
     Cursor,
     Refused,
     RepositoryTimes,
+    Window,
     begin,
     finish,
     query,
@@ -342,7 +343,8 @@ class OaiHarvester:
                 if not cursor.total and cursor.has_records and not self._may_be_empty(name, cursor, times):
                     self._suspect(name, cursor, comparison)
                     return
-                self._end(name, cursor)
+                if not cursor.windows:
+                    self._end(name, cursor)
             if not cursor.windows or len(self._batch) >= _BATCH or time.monotonic() >= self._batch_until:
                 self._commit(name, cursor)
                 yield
@@ -386,7 +388,7 @@ class OaiHarvester:
         """Whether an answer without records may be right for a list that had some.
 
         News may be none where the repository still has records of a time at which it had some, everything with consent
-        to all deletions.
+        to all deletions. Newer ones among those came later than their datestamps say: then a window is read for them.
         """
         if cursor.reading:
             cursor.has_records = self.feed.guard is None or not self.feed.guard.consents()
@@ -398,7 +400,9 @@ class OaiHarvester:
             page = self._repository.ask(asked | ({} if name.spec is None else {"set": name.spec}))
             if isinstance(page, OaiPage) and page.records:
                 found = [at for one in page.records if (at := time_of(one.datestamp)) is not None and at <= times.now]
-                cursor.newest = max(found, default=cursor.newest)
+                newest, cursor.newest = cursor.newest, max(found, default=cursor.newest)
+                if newest is not None and cursor.newest is not None and newest < cursor.newest:
+                    cursor.windows = (Window(newest),)
                 return True
         return False
 
