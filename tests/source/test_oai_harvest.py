@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 import re
@@ -518,6 +519,123 @@ def test_a_clock_that_was_set_back_leads_to_a_comparison(tmp_path: Path) -> None
         repo.now = "2024-06-02T00:00:00Z"
         repo.put(3, "new", "2024-06-02T00:00:00Z")
         assert harvest.done()["updated"] == 1
+        assert harvest.is_as(repo)
+
+
+# -- lists that change while they are read, and what comes late
+
+
+@pytest.mark.parametrize("arguments", [(), ("--audit",)])
+def test_a_record_that_moves_in_a_chain_hides_no_other(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """Tokens count records: where the first one moves to the end of the list, the next page begins one too late."""
+    with repository(50, page=10) as repo:
+        harvest = Harvest(tmp_path, repo)
+        if arguments:
+            harvest.done()
+
+        def move(sent: bytes) -> bytes:
+            first = min(repo.items.values(), key=repo.order)  # type: ignore[arg-type]
+            first.datestamp = "2024-05-31T23:00:00Z"
+            return sent
+
+        spoilt(repo, lambda query: offset(query) == 10, move)
+        told = harvest.done(*arguments)
+        assert (told["lacking"], told["deleted"]) == (0, 0)
+        assert harvest.is_as(repo)
+
+
+def test_an_answer_that_tells_no_time_says_nothing_of_the_clock(tmp_path: Path) -> None:
+    with repository(50) as repo:
+        now = dt.datetime.now(dt.UTC).replace(microsecond=0, tzinfo=None)
+        repo.now = f"{now.isoformat()}Z"
+        harvest = Harvest(tmp_path, repo)
+        harvest.done()
+        repo.spoil = lambda query, sent: EMPTY if "from" in query and query["verb"] == "ListRecords" else sent
+        for hours in (1, 2):
+            repo.now = f"{(now + dt.timedelta(hours=hours)).isoformat()}Z"
+            assert harvest.done()["records"] == 0
+            assert "set back" not in harvest.said
+
+
+@pytest.mark.parametrize("what", ["lacking", "unreadable"])
+def test_what_did_not_come_is_asked_for_by_the_next_comparison(tmp_path: Path, what: str) -> None:
+    with repository(page=10) as repo:
+        for number in range(40):
+            repo.put(number, at="2024-02-02T02:02:02Z")
+        harvest = Harvest(tmp_path, repo, "compare_seconds = 3600")
+        if what == "lacking":
+            repo.limit = 30
+        else:
+            broken = resent(lambda body: body.replace(b"item 25<", b"&nbsp;item 25<"))
+            repo.spoil = lambda query, sent: broken(sent) if query["verb"] == "ListRecords" else sent
+        harvest.done(status=4)
+        repo.limit, repo.spoil, repo.now = None, lambda _query, sent: sent, "2024-06-02T00:00:00Z"
+        harvest.done()  # of news, of which there are none
+        harvest.configure("compare_seconds = 1")
+        time.sleep(1.1)
+        assert harvest.done()["created"] == 40 - (30 if what == "lacking" else 39)
+        assert harvest.is_as(repo)
+
+
+def test_a_list_of_nothing_but_known_records_ends(tmp_path: Path) -> None:
+    with repository(50, says_size=False) as repo:
+        harvest, chance = Harvest(tmp_path, repo), random.Random(1)
+
+        def spoil(query: Query, sent: bytes) -> bytes:
+            if query["verb"] != "ListRecords":
+                return sent
+            records = "".join(one.record("oai_dc") for one in chance.sample(list(repo.items.values()), 10))
+            token = f"<resumptionToken>t{len(repo.asked)}</resumptionToken>"
+            return answer(repo.document(f"<ListRecords>{records}{token}</ListRecords>", "ListRecords"))
+
+        repo.spoil = spoil
+        done = harvest.run()
+        assert (done.returncode, b"HW-OAI-02" in done.stderr) == (3, True)
+        assert len(repo.asked) < 400
+
+
+@pytest.mark.parametrize("kind", ["no list", "no records", "error beside records"])
+def test_a_chain_that_breaks_off_without_a_size_is_no_end(tmp_path: Path, kind: str) -> None:
+    with repository(50, page=10, says_size=False) as repo:
+        harvest = Harvest(tmp_path, repo)
+        makes = {
+            "no list": lambda _sent: answer(repo.document("", "ListRecords")),
+            "no records": lambda _sent: answer(repo.document(error("noRecordsMatch", "x"), "ListRecords")),
+            "error beside records": resent(
+                lambda body: re.sub(rb"<resumptionToken.*</ListRecords>", b'</ListRecords><error code="x"/>', body)
+            ),
+        }
+        spoilt(repo, lambda query: offset(query) == 20, makes[kind])
+        assert harvest.done()["lacking"] == 0
+        assert harvest.is_as(repo)
+
+
+def test_records_that_come_later_than_their_datestamps_say_are_found(tmp_path: Path) -> None:
+    with repository(50) as repo:
+        harvest = Harvest(tmp_path, repo)
+        harvest.done()
+        repo.now = "2024-06-02T00:00:00Z"
+        harvest.done()
+        repo.put(99, "late", "2024-06-01T10:00:00Z")
+        repo.put(1, at="2024-06-01T10:00:00Z", deleted=True)
+        repo.now = "2024-06-02T01:00:00Z"
+        told = harvest.done()
+        assert (told["created"], told["deleted"]) == (1, 1)
+        assert harvest.is_as(repo)
+        assert harvest.done()["requests"] == 3
+
+
+@pytest.mark.parametrize("says_size", [True, False])
+def test_lists_are_not_divided_where_the_repository_heeds_no_times(tmp_path: Path, says_size: bool) -> None:
+    with repository(50, page=60, says_size=says_size) as repo:
+        harvest, start = Harvest(tmp_path, repo), repo.answer
+        repo.answer = lambda query: start({key: text for key, text in query.items() if key not in ("from", "until")})  # type: ignore[method-assign]
+        told = b'<resumptionToken completeListSize="55"></resumptionToken></ListRecords>'
+        twice = f"<ListRecords>{repo.items['oai:example.org:3'].record('oai_dc')}".encode()
+        added = (b"</ListRecords>", told) if says_size else (b"<ListRecords>", twice)
+        repo.spoil = lambda _query, sent: resent(lambda body: body.replace(*added))(sent)
+        assert harvest.done(status=4)["lacking"]
+        assert len(repo.asked) < 6
         assert harvest.is_as(repo)
 
 

@@ -21,7 +21,7 @@ _OVERLAP: Final = dt.timedelta(minutes=10)
 """Beside two granules: so long a repository may take from the datestamp of a record until its lists have it."""
 _USUAL_LIMIT: Final = 10_000  # search engines show so many of a query, and often count no more either
 _LIMIT_SHARE: Final = 0.9  # of what the first cut chain had: a chain of less is not cut by the same limit
-_MOST_BARREN: Final = 100  # answers in a row without a record
+_MOST_BARREN: Final = 100  # answers in a row without a new record
 _MOST_REFUSALS: Final = 4  # windows in a row that are refused as too large
 
 
@@ -78,7 +78,8 @@ class Cursor(msgspec.Struct, kw_only=True, omit_defaults=True):
     began, `newest` the latest datestamp of a record, by the repository's clock; `has_records` whether it ever had any.
     A harvest is under way while there are `windows`: it began at `began`, and reads everything for the comparison
     `reading`, or news (0). `limit` is how many records the first chain had that ended too early, `total` how many the
-    complete windows had. `lacking` records did not come.
+    complete windows had. `lacking` records did not come; `is_incomplete` holds until everything was read, as does
+    `has_unreadable` for records that were left out.
     """
 
     full: int = 0
@@ -86,6 +87,7 @@ class Cursor(msgspec.Struct, kw_only=True, omit_defaults=True):
     newest: dt.datetime | None = None
     has_records: bool = False
     is_incomplete: bool = False
+    has_unreadable: bool = False
     reading: int = 0
     began: dt.datetime | None = None
     windows: tuple[Window, ...] = ()
@@ -98,11 +100,15 @@ class Cursor(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RepositoryTimes(msgspec.Struct, frozen=True):
-    """The times of a repository: its granule, the earliest datestamp, and what time it is there."""
+    """The times of a repository: its granule, the earliest datestamp, and what time it is there.
+
+    `is_told`: the answer told that time; else it is a guess.
+    """
 
     granule: dt.timedelta
     earliest: dt.datetime
     now: dt.datetime
+    is_told: bool = True
 
     def text(self, at: dt.datetime) -> str:
         """A time as the repository takes it."""
@@ -126,7 +132,7 @@ def begin(cursor: Cursor, comparison: int, times: RepositoryTimes) -> None:
     cursor.reading, cursor.began, cursor.windows, cursor.chain = comparison * is_full, None, (Window(start),), Chain()
     cursor.total = cursor.limit = cursor.lacking = cursor.refusals = 0
     if is_full:
-        cursor.newest, cursor.has_wrong_sizes = None, False
+        cursor.newest, cursor.has_wrong_sizes, cursor.has_unreadable = None, False, False
 
 
 def query(cursor: Cursor, prefix: str, set_: str | None, times: RepositoryTimes) -> dict[str, str]:
@@ -152,7 +158,7 @@ def take_page(cursor: Cursor, page: OaiPage, doubled: int, times: RepositoryTime
     chain.received += len(page.records) + len(page.left_out)
     chain.doubled += doubled
     chain.size = max((one for one in (chain.size, page.size) if one is not None), default=None)
-    chain.barren = 0 if page.records else chain.barren + 1
+    chain.barren = 0 if len(page.records) > doubled else chain.barren + 1
     for one in page.records:
         cursor.has_records = True
         if (at := time_of(one.datestamp)) is not None:
@@ -160,7 +166,7 @@ def take_page(cursor: Cursor, page: OaiPage, doubled: int, times: RepositoryTime
             if not one.is_deleted and at <= times.now:
                 cursor.newest = max(cursor.newest or at, at)
     if page.token is None:
-        return _end_chain(cursor, times)
+        return _end_chain(cursor, times, is_doubtful=page.error is not None)
     marks = [_mark(page.token)]
     marks += [_mark("\n".join(one.identifier for one in page.records))] if page.records else []
     is_round = page.token == chain.token or not set(marks).isdisjoint(chain.marks) or chain.barren > _MOST_BARREN
@@ -201,7 +207,7 @@ def take_refusal(cursor: Cursor, refused: Refused, times: RepositoryTimes, *, is
         cursor.windows = (*halves, *cursor.windows[1:])
         return "the repository refuses a list: it is read in smaller parts"
     if refused is Refused.EMPTY or chain.is_all:
-        return _end_chain(cursor, times)
+        return _end_chain(cursor, times, is_doubtful=chain.size is None)
     if not is_fresh:
         cursor.chain = Chain()
         return "a resumption token has expired: the list is read again"
@@ -213,7 +219,7 @@ def take_refusal(cursor: Cursor, refused: Refused, times: RepositoryTimes, *, is
 def _answered(cursor: Cursor, times: RepositoryTimes) -> str | None:
     """Note when the harvest began; begin it anew where the repository's clock was set back since the last one."""
     window, cursor.began = cursor.windows[0], cursor.began or times.now
-    if window.start is None or times.now >= window.start or cursor.reading:
+    if window.start is None or not times.is_told or times.now >= window.start or cursor.reading:
         return None
     cursor.full, cursor.windows = -1, ()
     return "the clock of the repository was set back: everything is read again"
@@ -237,10 +243,14 @@ def _end_chain(cursor: Cursor, times: RepositoryTimes, *, is_doubtful: bool = Fa
 
 
 def _divide(cursor: Cursor, times: RepositoryTimes) -> str | None:
-    """Read the window under way again in two parts; None where it cannot be divided."""
-    chain = cursor.chain
+    """Read the window under way again in two parts; None where it cannot be divided, or its bounds were not heeded."""
+    chain, window = cursor.chain, cursor.windows[0]
+    if chain.first and window.start and chain.first < window.start:
+        return None
+    if chain.last and window.end and chain.last >= window.end + times.granule:
+        return None
     first, last = (chain.first, chain.last) if chain.first and chain.last else (times.earliest, times.now)
-    halves = cursor.windows[0].halves(first, last, times.granule)
+    halves = window.halves(first, last, times.granule)
     if not halves:
         return None
     cursor.limit = cursor.limit or chain.distinct
@@ -253,7 +263,8 @@ def finish(cursor: Cursor) -> None:
     """Note that a harvest is complete."""
     cursor.since = cursor.began or cursor.since
     cursor.full = cursor.reading or cursor.full
-    cursor.reading, cursor.began, cursor.is_incomplete = 0, None, cursor.lacking > 0
+    cursor.is_incomplete = cursor.lacking > 0 or (cursor.is_incomplete and not cursor.reading)
+    cursor.reading, cursor.began = 0, None
 
 
 def _mark(text: str) -> str:

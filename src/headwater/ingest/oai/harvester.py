@@ -30,6 +30,7 @@ from headwater.ingest.oai.cursor import (
     Cursor,
     Refused,
     RepositoryTimes,
+    Window,
     begin,
     finish,
     query,
@@ -277,7 +278,7 @@ class OaiHarvester:
         comparison = from_json(found, OaiComparison)
         if comparison.ended != comparison.number:
             return comparison
-        is_needed = about.deletions != "persistent" or bool(self.lists.sets) or self._is_incomplete()
+        is_needed = about.deletions != "persistent" or bool(self.lists.sets) or self._lacks_some()
         is_due = is_needed and self._now_us() - comparison.ended_us >= self.lists.compare_seconds * 1e6
         return self._begin_comparison(comparison) if is_wanted or is_due else comparison
 
@@ -288,6 +289,9 @@ class OaiHarvester:
 
     def _note(self, comparison: OaiComparison) -> None:
         take_harvested(self.feed, self.folder, [], [], {f"oai {self.lists.url}": msgspec.json.encode(comparison)})
+
+    def _lacks_some(self) -> bool:
+        return self._is_incomplete() or any(self._cursor(name).has_unreadable for name in self.lists.names())
 
     def _is_incomplete(self) -> bool:
         return any(self._cursor(name).is_incomplete for name in self.lists.names())
@@ -303,13 +307,15 @@ class OaiHarvester:
             guard, hold = feed.guard or DeletionGuard(feed.catalog, name, DEFAULT_SHARE, feed.clock), None
             if feed.is_open:
                 hold = guard.judge(feed.catalog.state(name).count, len(vanished), found=1)
-                ours, feed.guard = feed.guard, None  # all were judged together
             if hold is None:
-                for start in range(0, len(vanished), _BATCH):
-                    self._record([], vanished[start : start + _BATCH], {})
+                ours, feed.guard = feed.guard, None  # all were judged together
+                try:
+                    for start in range(0, len(vanished), _BATCH):
+                        self._record([], vanished[start : start + _BATCH], {})
+                finally:
+                    feed.guard = ours
             self.tally.held_back, comparison.is_held = hold, hold is not None
             if feed.is_open:
-                feed.guard = ours
                 noted = guard.after_scan(hold, is_whole=True, deleted=0 if hold else len(vanished))
                 if noted is not None:
                     feed.catalog.record(name, (), feed.clock(), state=noted)
@@ -351,7 +357,8 @@ class OaiHarvester:
                 if not cursor.total and cursor.has_records and not self._may_be_empty(name, cursor, times):
                     self._suspect(name, cursor, comparison)
                     return
-                self._end(name, cursor)
+                if not cursor.windows:
+                    self._end(name, cursor)
             if not cursor.windows or len(self._batch) >= _BATCH or time.monotonic() >= self._batch_until:
                 self._commit(name, cursor)
                 if not cursor.windows:
@@ -363,7 +370,7 @@ class OaiHarvester:
         url, doubled, memo = self.lists.url, 0, b"%d" % number
         known, batch, unreadable, folder = self._known, self._batch, page.left_out, file_name(name.prefix)
         for one in page.records:
-            mark, path = hash((one.identifier, one.datestamp)), f"{folder}/{file_name(one.identifier, '.xml')}"
+            mark, path = hash(one.identifier), f"{folder}/{file_name(one.identifier, '.xml')}"
             if mark in known:
                 doubled += 1
             elif len(known) < _KNOWN:
@@ -377,6 +384,7 @@ class OaiHarvester:
             else:
                 unreadable = [*unreadable, one.identifier]
         cursor.lacking += page.left_out.count(None)
+        cursor.has_unreadable = cursor.has_unreadable or bool(unreadable)
         seen = [(quote_path(name.path(one).encode()), memo) for one in unreadable if one is not None]
         if seen:  # they are there, and not to be deleted
             self.feed.catalog.remember(self.feed.name, seen)
@@ -396,7 +404,7 @@ class OaiHarvester:
         """Whether an answer without records may be right for a list that had some.
 
         News may be none where the repository still has records of a time at which it had some, everything with consent
-        to all deletions.
+        to all deletions. Newer ones among those came later than their datestamps say: then a window is read for them.
         """
         if cursor.reading:
             cursor.has_records = self.feed.guard is None or not self.feed.guard.consents()
@@ -408,7 +416,9 @@ class OaiHarvester:
             page = self._repository.ask(asked | ({} if name.spec is None else {"set": name.spec}))
             if isinstance(page, OaiPage) and page.records:
                 found = [at for one in page.records if (at := time_of(one.datestamp)) is not None and at <= times.now]
-                cursor.newest = max(found, default=cursor.newest)
+                newest, cursor.newest = cursor.newest, max(found, default=cursor.newest)
+                if newest is not None and cursor.newest is not None and newest < cursor.newest:
+                    cursor.windows = (Window(newest),)
                 return True
         return False
 

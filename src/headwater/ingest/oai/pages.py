@@ -248,6 +248,8 @@ def _page(
             text = text[: place[0]] + text[place[1] :]
     if elements[-1].name != "OAI-PMH":
         raise _bad(f"not OAI-PMH, but <{elements[-1].name.rpartition(' ')[2][:40]}>")
+    if all(one.level != 2 or one.name in ("responseDate", "request") for one in elements):
+        raise _bad("the answer has neither a list nor an error", is_cut=True)
     page.has_other = scan.is_over
     for one in elements:
         if one.level == 3 and one.name == "record" and found is not None:

@@ -39,7 +39,7 @@ class RepositoryDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     def times(self, responded_at: dt.datetime | None, now: dt.datetime) -> RepositoryTimes:
         """The times of an answer; one that does not tell its time is taken for a day old."""
-        return RepositoryTimes(self.granule, self.earliest, responded_at or now - DAY)
+        return RepositoryTimes(self.granule, self.earliest, responded_at or now - DAY, responded_at is not None)
 
 
 class OaiRepository:
