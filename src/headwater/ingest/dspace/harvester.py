@@ -44,6 +44,7 @@ from headwater.ingest.recording import is_acceptable
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.retry import http_second
 from headwater.spec.records import Link
+from headwater.spec.uris import quote_path
 from headwater.typed_decoding import from_json, from_msgpack
 
 _POSITION: Final = "dspace"
@@ -332,7 +333,9 @@ class DSpaceHarvester:
             self._fail(uuid, fault)
             return [], []
         files = {f"{_FILES}{one.uuid}/{file_name(one.name)}": one for one in item.files} if item is not None else {}
-        known = self.feed.held([*files, *before.files])
+        uris = {one: quote_path(one.encode()) for one in (*files, *before.files)}
+        present = self.feed.held(uris.values())
+        known = {one: present[uri] for one, uri in uris.items() if uri in present}
         gone = {one: None for one in before.files if one in known and _is_of(path, known[one])}
         if item is None:
             return [], [*gone, *([path] if held is not None else [])]

@@ -242,13 +242,21 @@ class Repository:
             return self.items(page, scope, since)
 
     def page(
-        self, path: str, name: str, number: int = 0, query: Sequence[tuple[str, str]] = (), size: int = PAGE
+        self,
+        path: str,
+        name: str,
+        number: int = 0,
+        query: Sequence[tuple[str, str]] = (),
+        size: int = PAGE,
+        absent: Collection[int] = (),
     ) -> ListPage:
-        """A page of the list `name` at a path below the root."""
+        """A page of the list `name` at a path below the root; no entries for a status of `absent`."""
         paging = [*query, ("page", str(number)), ("size", str(size))]
-        read = self._read(path, paging)
-        found = read and (read[0].part("searchResult") or read[0])
-        if read is None or not found or found.page is None:
+        read = self._read(path, paging, absent)
+        if read is None:
+            return ListPage([], is_last=True)
+        found = read[0].part("searchResult") or read[0]
+        if found.page is None:
             raise BadAnswer("a list without its page", where=f"{self.url}/{path}")
         entries = found.entries(name)
         is_short = len(entries) < min(size, max(1, found.page.size))
@@ -302,14 +310,16 @@ class Repository:
             self._check(answer)
         return answer.status not in _CLOSED
 
-    def _whole(self, path: str, name: str, query: Sequence[tuple[str, str]] = ()) -> list[RestObject]:
-        """All entries of a list that is small enough to be read at once."""
+    def _whole(
+        self, path: str, name: str, query: Sequence[tuple[str, str]] = (), absent: Collection[int] = ()
+    ) -> list[RestObject]:
+        """All entries of a list that is small enough to be read at once; none for a status of `absent`."""
         seen = dict[str, RestObject]()
 
         def pick(page: ListPage) -> list[RestObject]:
             return [one for one in page.entries if one.uuid not in seen]
 
-        for _, new in read_list(partial(self.page, path, name, query=query), pick):
+        for _, new in read_list(partial(self.page, path, name, query=query, absent=absent), pick):
             seen.update((one.uuid, one) for one in new)
         return list(seen.values())
 
@@ -319,7 +329,9 @@ class Repository:
             entries = found.entries(name)
             if found.page.total_elements <= len(entries) < found.page.size:
                 return entries
-        return self._whole(f"{path}/{name}", name, [("embed", "bitstreams/format" if name == "bundles" else "format")])
+        if name == "bundles":
+            return self._whole(f"{path}/{name}", name, [("embed", "bitstreams/format")])
+        return self._whole(f"{path}/{name}", name, [("embed", "format")], _CLOSED)  # a bundle may be hidden
 
     def _read(
         self, path: str, query: Sequence[tuple[str, str]], absent: Collection[int] = ()
