@@ -95,3 +95,43 @@ def test_a_changed_file_that_was_not_placed_is_taken_by_the_next_run(
         assert harvested.run("--audit")[0] != 0
     assert harvested.run("--audit")[0] == 0
     assert harvested.holds() == dspace.truth()
+
+
+def test_a_bitstream_or_item_that_is_listed_twice_is_taken_once(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    items = fill(dspace)
+    files = items[0].bundles["ORIGINAL"]
+    files.append(Bitstream(files[0].content, name="other.pdf", uuid=files[0].uuid))
+
+    def twice(told: dict[str, object]) -> None:
+        listed = told["_embedded"]["searchResult"]["_embedded"]["objects"]  # type: ignore[index]
+        listed.append(listed[0])
+
+    dspace.instead = lambda request: changed_json(dspace, request, twice) if "/discover/" in request.target else None
+    assert harvested.run()[0] == 0, harvested.said
+    assert harvested.holds() == dspace.truth()
+
+
+@pytest.mark.parametrize("to", [0, 2])
+def test_news_of_a_file_that_moves_to_another_item_keep_it(
+    to: int, dspace: FakeDSpace, harvested: HarvestedSet
+) -> None:
+    items = fill(dspace)
+    harvested.run()
+    items[to].bundles["ORIGINAL"].append(moved := items[1].bundles["ORIGINAL"].pop())
+    for item in (items[1], items[to]):
+        dspace.edit(item, "Moved")
+    assert harvested.run()[0] == 0, harvested.said
+    assert harvested.holds() == dspace.truth()
+    assert moved.uuid in harvested.holds()
+
+
+def test_a_new_item_that_fails_is_told_and_tried_again(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    item = fill(dspace)[3]
+    dspace.instead = lambda request: answer(b"{}") if f"/core/items/{item.uuid}?" in request.target else None
+    for arguments in ([], ["--audit"], []):
+        status, told = harvested.run(*arguments)
+        assert (status, told["unreadable"]) == (4, 1), arguments
+    dspace.instead = lambda _request: None
+    status, told = harvested.run()
+    assert (status, told["unreadable"], told["created"]) == (0, 0, 2)
+    assert harvested.holds() == dspace.truth()

@@ -185,7 +185,7 @@ def item_octets(item: RestObject) -> bytes:
 
 def time_of(text: str) -> dt.datetime | None:
     """A time as DSpace writes it; None when it is none."""
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):  # the latter: the year 0 of UTC
         at = dt.datetime.fromisoformat(text)
         return at.astimezone(dt.UTC) if at.tzinfo is not None else at.replace(tzinfo=dt.UTC)
     return None
@@ -278,11 +278,14 @@ class Repository:
         if states != (True, True, False):
             return None
         chosen = [one for one in self._embedded(item, path, "bundles") if one.name in bundles]
-        files = [_file(one) for own in chosen for one in self._embedded(own, f"core/bundles/{own.uuid}", "bitstreams")]
+        files = dict[str, RemoteFile]()
+        for own in chosen:
+            for one in self._embedded(own, f"core/bundles/{own.uuid}", "bitstreams"):
+                files.setdefault(one.uuid, _file(one))
         owner = item.part("owningCollection")
         is_owned = owner is not None and _UUID.fullmatch(owner.uuid)
         collection = f"{self.url}/core/collections/{owner.uuid}" if owner is not None and is_owned else None
-        return RemoteItem(item_octets(item), item.last_modified or "", collection, files)
+        return RemoteItem(item_octets(item), item.last_modified or "", collection, [*files.values()])
 
     def fetch(self, file: RemoteFile, into: Path, part: Path) -> Fetched | None:
         """Put the content of a file into a new file; None where an anonymous reader does not get it.
