@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headwater.errors import StoreFault
 from headwater.ingest import harvested as taking
-from tests.dspace.fake_dspace import Bitstream, FakeDSpace, Item, _bundle_id, fake_dspace
+from headwater.ingest.dspace import harvester, repository
+from tests.dspace.fake_dspace import PASSWORD, USER, Bitstream, FakeDSpace, Item, _bundle_id, fake_dspace
 from tests.dspace.harvested_set import HarvestedSet
+from tests.support.program import run_here
 from tests.support.scripted_server import Request, answer
 
 pytestmark = pytest.mark.long(40)
@@ -135,3 +138,93 @@ def test_a_new_item_that_fails_is_told_and_tried_again(dspace: FakeDSpace, harve
     status, told = harvested.run()
     assert (status, told["unreadable"], told["created"]) == (0, 0, 2)
     assert harvested.holds() == dspace.truth()
+
+
+def age(harvested: HarvestedSet, **more: object) -> None:
+    """Change the position up to which the repository was read."""
+    from headwater.catalog.interface import StateRow, StateUpdate
+    from headwater.catalog.sqlite_catalog import SqliteCatalog
+    from tests.support.waiting import START
+
+    catalog = SqliteCatalog(harvested.state / "catalog.sqlite")
+    row = catalog.rows("d", [("position", "dspace")])["position", "dspace"]
+    octets = json.dumps(json.loads(row.value) | more).encode()
+    catalog.record("d", [], START, state=StateUpdate(put=[StateRow("position", "dspace", octets)]))
+    catalog.close()
+
+
+def test_an_account_sees_by_the_lists_alone_that_an_item_is_private(
+    dspace: FakeDSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSPACE_PASSWORD", PASSWORD)
+    item = fill(dspace)[1]
+    harvested = HarvestedSet(tmp_path, dspace, f'user = "{USER}"\npassword_env = "DSPACE_PASSWORD"')
+    harvested.run()
+    item.is_private = True
+    age(harvested, listed="2016-01-01T00:00:00Z")
+    assert harvested.run()[1]["deleted"] == 2
+    assert harvested.holds() == dspace.truth()
+
+
+def test_deletions_of_comparisons_count_together(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    """A tenth at a time is a mass, too."""
+    fill(dspace, 100)
+    harvested.run()
+    statuses = []
+    for _ in range(4):
+        for item in list(dspace.items.values())[: len(dspace.items) // 12]:
+            dspace.delete(item)
+        statuses.append(harvested.run("--audit")[0])
+    assert statuses[0] == 0
+    assert statuses[-1] == 4
+    assert run_here("allow-deletions", harvested.config, "d").returncode == 0
+    assert harvested.run("--audit")[0] == 0
+    assert harvested.holds() == dspace.truth()
+
+
+def test_an_audit_does_not_go_on_with_an_old_comparison(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    item = fill(dspace)[2]
+    harvested.run()
+    file_of(item).content = b"changed"
+    age(harvested, phase="check", began="2016-01-01T00:00:00Z")
+    assert harvested.run("--audit")[1]["changed"] == 1
+    assert harvested.holds() == dspace.truth()
+
+
+def test_other_bundles_are_read_at_once(dspace: FakeDSpace, tmp_path: Path) -> None:
+    item = fill(dspace)[2]
+    item.bundles["TEXT"] = [Bitstream(b"text", name="text.txt")]
+    HarvestedSet(tmp_path, dspace).run()
+    harvested = HarvestedSet(tmp_path, dspace, 'bundles = ["ORIGINAL", "TEXT"]')
+    assert harvested.run()[1]["created"] == 1
+    assert harvested.holds() == dspace.truth("ORIGINAL", "TEXT")
+    assert harvested.run()[1]["records"] == 0
+
+
+def test_large_metadata_end_a_batch(
+    dspace: FakeDSpace, harvested: HarvestedSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harvester, "_BATCH_OCTETS", 1_000)
+    for item in fill(dspace):
+        item.title = "t" * 900
+    batches: list[int] = []
+    take = taking.take_harvested
+
+    def counted(feed: Any, folder: Path, found: Any, *others: Any) -> Any:
+        batches.append(len(found))
+        return take(feed, folder, found, *others)
+
+    monkeypatch.setattr(harvester, "take_harvested", counted)
+    assert harvested.run()[0] == 0
+    assert max(batches) == 2
+
+
+def test_a_list_that_is_too_long_to_be_read_at_once_is_refused(
+    dspace: FakeDSpace, harvested: HarvestedSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository, "_MOST_ENTRIES", 150)
+    fill(dspace)
+    for _ in range(200):
+        dspace.collection()
+    assert harvested.run()[0] == 3
+    assert "more than 150 entries" in harvested.said

@@ -63,7 +63,7 @@ class _Position(msgspec.Struct):
 
     `number`: of the newest comparison. In the phase `list` it is at a page of the first collection from `scope` on, in
     `check` at the items that no list had; `has_files`: it compares files, too. `again`: items that failed. `held`: how
-    many resources there were when so many deletions were held back.
+    many resources there were when so many deletions were held back. `bundles`: those that the comparison reads.
     """
 
     url: str
@@ -78,6 +78,7 @@ class _Position(msgspec.Struct):
     since: str = ""
     again: list[str] = []
     held: tuple[int, int] | None = None
+    bundles: tuple[str, ...] | None = None
 
 
 class _Memo(msgspec.Struct, array_like=True, frozen=True):
@@ -179,11 +180,14 @@ class DSpaceHarvester:
         def is_over(since: dt.datetime | None, seconds: float) -> bool:
             return since is None or not 0 <= (now - since).total_seconds() < seconds
 
-        is_due = compare or is_loading or is_over(at.compared, self.compare_seconds)
-        if not at.phase or (compare and not at.has_files):
+        bundles = tuple(self.bundles)
+        has_changed = at.bundles not in (None, bundles)
+        is_due = compare or is_loading or has_changed or is_over(at.compared, self.compare_seconds)
+        is_old = not at.has_files or is_over(at.began, self.compare_seconds)
+        if not at.phase or has_changed or (compare and is_old):
             if is_due or is_over(at.listed, min(LIST_SECONDS, self.compare_seconds)):
                 at.phase, at.scope, at.page, at.began = "list", "", 0, now
-                at.has_files, at.number = is_due, at.number + 1
+                at.has_files, at.number, at.bundles = is_due, at.number + 1, bundles
                 self._write(at)  # no other comparison has this number
             elif at.held is not None and guard is not None and guard.judge(*at.held, 1) is None:
                 at.phase = "check"  # somebody has consented
@@ -210,7 +214,8 @@ class DSpaceHarvester:
             first = at.page if scope == at.scope else 0
             for number, new in read_list(partial(self.repository.items, scope=scope), pick, first):
                 at.scope, at.page = scope, at.page if number is None else number
-                same = [one.uuid for one in new if not at.has_files and known[one.uuid].modified == one.last_modified]
+                listed = [] if at.has_files else [one for one in new if one.discoverable is not False]  # else: hidden
+                same = [one.uuid for one in listed if known[one.uuid].modified == one.last_modified]
                 marked = [(_item_path(one), msgspec.structs.replace(known[one], number=at.number)) for one in same]
                 memos = [(uri, msgspec.msgpack.encode(memo)) for uri, memo in marked]
                 self.feed.catalog.remember(self.feed.name, memos)
@@ -250,6 +255,8 @@ class DSpaceHarvester:
         hold = guard.judge(count, len(gone), 1) if guard is not None else None
         if hold is not None:
             at.held, self.tally.held_back, gone = (count, len(gone)), hold, []
+        if guard is not None and gone:
+            feed.catalog.record(feed.name, (), feed.clock(), state=guard.counted(len(gone)))
         with feed.lock:
             kept, feed.guard = feed.guard, None  # it has judged all of them at once
             try:
@@ -308,7 +315,7 @@ class DSpaceHarvester:
             here, away = self._look(uuid, held.get(_item_path(uuid)), at.number)
             found |= {one.path: one for one in here}  # a file may have moved between two items meanwhile
             gone += away
-            octets += sum(one.metadata.length or 0 for one in here if one.file is not None)
+            octets += sum(len(one.octets or b"") + (one.metadata.length or 0 if one.file else 0) for one in here)
             if number % _BATCH_ITEMS and number < len(uuids) and octets < _BATCH_OCTETS:
                 continue
             if not deletes:

@@ -27,6 +27,7 @@ from headwater.version import __version__
 
 PAGE: Final = 100  # entries of a page: the most that DSpace gives
 _MOST_PAGES: Final = 1_000_000
+_MOST_ENTRIES: Final = 100_000  # of a list that is read at once
 _MOST_READINGS: Final = 12
 _MOST_EMPTY: Final = 3  # pages in a row, where the total promises more
 _ANSWER_OCTETS: Final = 32 << 20
@@ -324,6 +325,8 @@ class Repository:
 
         for _, new in read_list(partial(self.page, path, name, query=query, absent=absent), pick):
             seen.update((one.uuid, one) for one in new)
+            if len(seen) > _MOST_ENTRIES:
+                raise BadAnswer(f"a list of more than {_MOST_ENTRIES:,} entries", where=f"{self.url}/{path}")
         return list(seen.values())
 
     def _embedded(self, owner: RestObject, path: str, name: str) -> list[RestObject]:
