@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -228,3 +229,39 @@ def test_a_list_that_is_too_long_to_be_read_at_once_is_refused(
         dspace.collection()
     assert harvested.run()[0] == 3
     assert "more than 150 entries" in harvested.said
+
+
+@pytest.mark.parametrize(
+    ("where", "kind"), [("/core/items/", "text/html; charset=utf-8"), ("/core/items/", ""), ("/content", "text/html")]
+)
+def test_a_wall_against_robots_hides_nothing(
+    where: str, kind: str, dspace: FakeDSpace, harvested: HarvestedSet
+) -> None:
+    """Nine of 60 items: too few for the guard."""
+    items = fill(dspace, 60)
+    harvested.run()
+    before = harvested.holds()
+    walled = [name for item in items[:9] for name in (item.uuid, file_of(item).uuid)]
+    headers = {"Content_Type": kind} if kind else {}
+
+    def instead(request: Request) -> bytes | None:
+        is_walled = where in request.target and any(one in request.target for one in walled)
+        return answer(b"\n<html>Are you a robot?", "403 No", **headers) if is_walled else None
+
+    dspace.instead = instead
+    status, told = harvested.run("--audit")
+    assert (status, told["deleted"], told["unreadable"]) == (4, 0, 9)
+    dspace.instead = lambda _request: None
+    assert harvested.run()[0] == 0
+    assert harvested.holds() == before
+
+
+def test_what_came_before_a_long_pause_is_recorded(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    """A repository that takes 30 requests a day is harvested in some days."""
+    fill(dspace, 40)
+    requests = itertools.count(1)
+    dspace.instead = lambda _request: answer(b"", "429 No", Retry_After="90000") if next(requests) % 30 == 0 else None
+    statuses = [harvested.run()[0] for _ in range(6)]
+    assert statuses[0] == 3
+    assert statuses[-1] == 0
+    assert harvested.holds() == dspace.truth()

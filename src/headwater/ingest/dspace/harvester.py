@@ -309,14 +309,17 @@ class DSpaceHarvester:
 
         Yields after each batch.
         """
-        uuids = list(dict.fromkeys(uuids))
+        uuids, pause = list(dict.fromkeys(uuids)), None
         held, found, gone, octets = self.feed.held(map(_item_path, uuids)), dict[str, Harvested](), list[str](), 0
         for number, uuid in enumerate(uuids, 1):
-            here, away = self._look(uuid, held.get(_item_path(uuid)), at.number)
+            try:
+                here, away = self._look(uuid, held.get(_item_path(uuid)), at.number)
+            except NoAnswer as fault:  # what was found before is recorded first
+                here, away, pause = [], [], fault
             found |= {one.path: one for one in here}  # a file may have moved between two items meanwhile
             gone += away
             octets += sum(len(one.octets or b"") + (one.metadata.length or 0 if one.file else 0) for one in here)
-            if number % _BATCH_ITEMS and number < len(uuids) and octets < _BATCH_OCTETS:
+            if pause is None and number % _BATCH_ITEMS and number < len(uuids) and octets < _BATCH_OCTETS:
                 continue
             if not deletes:
                 self._gone, gone = self._gone + gone, []
@@ -330,6 +333,8 @@ class DSpaceHarvester:
                 taken = take_harvested(self.feed, self.folder, resources, [], positions)
             self.tally.add(taken)
             self.listener(Progress("records", self.tally.records))
+            if pause is not None:
+                raise pause
             found, gone, octets = {}, [], 0
             yield
 

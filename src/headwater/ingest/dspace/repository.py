@@ -249,11 +249,12 @@ class Repository:
         number: int = 0,
         query: Sequence[tuple[str, str]] = (),
         size: int = PAGE,
-        absent: Collection[int] = (),
+        *,
+        may_hide: bool = False,
     ) -> ListPage:
-        """A page of the list `name` at a path below the root; no entries for a status of `absent`."""
+        """A page of the list `name` at a path below the root; no entries where it is hidden and `may_hide`."""
         paging = [*query, ("page", str(number)), ("size", str(size))]
-        read = self._read(path, paging, absent)
+        read = self._read(path, paging, may_hide=may_hide)
         if read is None:
             return ListPage([], is_last=True)
         found = read[0].part("searchResult") or read[0]
@@ -269,7 +270,7 @@ class Repository:
         path = f"core/items/{uuid}"
         sizes = [("embed.size", f"bundles={PAGE}"), ("embed.size", f"bundles/bitstreams={PAGE}")]
         query = [("embed", "bundles/bitstreams/format"), *sizes, ("embed", "owningCollection")]
-        if (read := self._read(path, query, _CLOSED)) is None:
+        if (read := self._read(path, query, may_hide=True)) is None:
             return None
         item = read[0]
         states = (item.in_archive, item.discoverable, item.withdrawn)
@@ -297,7 +298,7 @@ class Repository:
         kept = str(part) if file.md5 else None  # what is put together has to be verified
         fetch = Fetch(uri, into=str(into), keep=kept, algorithms=sums, max_octets=file.octets)
         self._transport.room = self._transport.room or Room(os.fsencode(into.parent))  # the disk is never filled
-        if (answer := self._ask(fetch)).status in _CLOSED:
+        if self._is_closed(answer := self._ask(fetch)):
             return None
         self._check(answer)
         if answer.octets != file.octets or file.md5 not in (None, answer.digests["md5"]):
@@ -310,20 +311,22 @@ class Repository:
         """Whether an anonymous reader gets the content of a file. DSpace counts no view where a range is asked for."""
         uri = f"{self.url}/core/bitstreams/{file.uuid}/content"
         answer = self._ask(Fetch(uri, (("Range", "bytes=0-0"),), "HEAD"))
-        if answer.status not in (*_CLOSED, 416):  # 416: it is empty
+        if self._is_closed(answer):
+            return False
+        if answer.status != 416:  # 416: it is empty
             self._check(answer)
-        return answer.status not in _CLOSED
+        return True
 
     def _whole(
-        self, path: str, name: str, query: Sequence[tuple[str, str]] = (), absent: Collection[int] = ()
+        self, path: str, name: str, query: Sequence[tuple[str, str]] = (), *, may_hide: bool = False
     ) -> list[RestObject]:
-        """All entries of a list that is small enough to be read at once; none for a status of `absent`."""
+        """All entries of a list that is small enough to be read at once; none where it is hidden and `may_hide`."""
         seen = dict[str, RestObject]()
 
         def pick(page: ListPage) -> list[RestObject]:
             return [one for one in page.entries if one.uuid not in seen]
 
-        for _, new in read_list(partial(self.page, path, name, query=query, absent=absent), pick):
+        for _, new in read_list(partial(self.page, path, name, query=query, may_hide=may_hide), pick):
             seen.update((one.uuid, one) for one in new)
             if len(seen) > _MOST_ENTRIES:
                 raise BadAnswer(f"a list of more than {_MOST_ENTRIES:,} entries", where=f"{self.url}/{path}")
@@ -337,12 +340,12 @@ class Repository:
                 return entries
         if name == "bundles":
             return self._whole(f"{path}/{name}", name, [("embed", "bitstreams/format")])
-        return self._whole(f"{path}/{name}", name, [("embed", "format")], _CLOSED)  # a bundle may be hidden
+        return self._whole(f"{path}/{name}", name, [("embed", "format")], may_hide=True)  # a bundle may be hidden
 
     def _read(
-        self, path: str, query: Sequence[tuple[str, str]], absent: Collection[int] = ()
+        self, path: str, query: Sequence[tuple[str, str]], *, may_hide: bool = False
     ) -> tuple[RestObject, str | None] | None:
-        """An object with the HTTP date of the answer; None for a status of `absent`."""
+        """An object with the HTTP date of the answer; None where it is hidden and `may_hide`."""
         uri = f"{self.url}/{path}?" + "&".join(f"{name}={quote_plus(value, safe='/:*,')}" for name, value in query)
         headers, refused = [("Accept", "application/json")], (401, 403) if path == _ALL_ITEMS else ()
         answer = self._json(uri, [*headers, ("Authorization", self._sign_in())] if refused else headers)
@@ -351,7 +354,7 @@ class Repository:
             answer = self._json(uri, [*headers, ("Authorization", self._sign_in())])
             if answer.status in refused:
                 raise UsageFault("the account may not list the items", code="HW-DSP-03", where=uri)
-        if answer.status in absent:
+        if may_hide and self._is_closed(answer):
             return None
         self._check(answer)
         try:
@@ -398,6 +401,14 @@ class Repository:
 
     def _objection(self, target: str) -> str | None:
         return None if site_of(target) == self._site else "another server than the repository"
+
+    def _is_closed(self, answer: Fetched) -> bool:
+        """Whether it is not there for an anonymous reader. Raises BadAnswer for a 403 in HTML: of a server in front of
+        DSpace, which refuses robots."""
+        is_html = "html" in answer.headers.get("content-type", "") or answer.body.lstrip().startswith(b"<")
+        if answer.status == 403 and is_html:
+            self._check(answer)
+        return answer.status in _CLOSED
 
     def _check(self, answer: Fetched) -> None:
         """Raise BadAnswer where there is no whole 2xx."""
