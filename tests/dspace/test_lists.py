@@ -110,6 +110,7 @@ def test_the_metadata_resource_changes_with_the_metadata_alone() -> None:
         ("2021-06-21T14:53:57+02:00", "2021-06-21T12:53:57+00:00"),
         ("2021-06-21", "2021-06-21T00:00:00+00:00"),
         ("yesterday", "None"),
+        ("0001-01-01T00:00:00+14:00", "None"),
     ],
 )
 def test_times_are_read_as_dspace_writes_them(text: str, told: str) -> None:

@@ -155,13 +155,13 @@ def take_harvested(
             if any(link.rel in INVERSE for link in one.metadata.links):
                 said = statements_of(one.metadata.links, feed.locations.link)
             drafts.append(Draft(uri=uri, metadata=metadata, memo=one.memo, statements=said))
-        if noted:
-            feed.catalog.remember(feed.name, noted)
         deletions = [Draft(uri=uri, metadata=None, statements=()) for uri in deleted if uri in held]
         taken.created = sum(one.uri not in held for one in drafts)
         taken.updated, taken.deleted = len(drafts) - taken.created, len(deletions)
         _place(folder, placed)
         feed.write([*drafts, *deletions], Effects(positions=positions))
+        if noted:  # not before the rest: a note says that everything of its record is here
+            feed.catalog.remember(feed.name, noted)
         return taken
 
     taken = feed.attempt(take)

@@ -8,6 +8,7 @@ once a day lists are compared without files. A changed file does not touch its i
 """
 
 import datetime as dt
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -44,6 +45,7 @@ from headwater.ingest.recording import is_acceptable
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.retry import http_second
 from headwater.spec.records import Link
+from headwater.spec.uris import quote_path
 from headwater.typed_decoding import from_json, from_msgpack
 
 _POSITION: Final = "dspace"
@@ -61,7 +63,7 @@ class _Position(msgspec.Struct):
 
     `number`: of the newest comparison. In the phase `list` it is at a page of the first collection from `scope` on, in
     `check` at the items that no list had; `has_files`: it compares files, too. `again`: items that failed. `held`: how
-    many resources there were when so many deletions were held back.
+    many resources there were when so many deletions were held back. `bundles`: those that the comparison reads.
     """
 
     url: str
@@ -76,6 +78,7 @@ class _Position(msgspec.Struct):
     since: str = ""
     again: list[str] = []
     held: tuple[int, int] | None = None
+    bundles: tuple[str, ...] | None = None
 
 
 class _Memo(msgspec.Struct, array_like=True, frozen=True):
@@ -109,6 +112,7 @@ class DSpaceHarvester:
         self.tally = HarvestTally()
         self._steps: Iterator[None] | None = None
         self._failed = dict[str, None]()
+        self._numbers = itertools.count()
         self._gone = list[str]()
         self._unmarked = set[str]()  # items that this comparison has looked at, and could not mark
         self._failures = 0
@@ -168,6 +172,7 @@ class DSpaceHarvester:
         octets, url = self.feed.state.position(_POSITION), self.repository.url
         at = _Position(url) if octets is None else from_json(octets, _Position)
         at = at if at.url == url else _Position(url, at.number)
+        self._failed = dict.fromkeys(at.again)
         for left in self.folder.glob(f"{_FETCHED}*"):
             left.unlink()
         now, guard = self.feed.clock(), self.feed.guard
@@ -175,11 +180,14 @@ class DSpaceHarvester:
         def is_over(since: dt.datetime | None, seconds: float) -> bool:
             return since is None or not 0 <= (now - since).total_seconds() < seconds
 
-        is_due = compare or is_loading or is_over(at.compared, self.compare_seconds)
-        if not at.phase or (compare and not at.has_files):
+        bundles = tuple(self.bundles)
+        has_changed = at.bundles not in (None, bundles)
+        is_due = compare or is_loading or has_changed or is_over(at.compared, self.compare_seconds)
+        is_old = not at.has_files or is_over(at.began, self.compare_seconds)
+        if not at.phase or has_changed or (compare and is_old):
             if is_due or is_over(at.listed, min(LIST_SECONDS, self.compare_seconds)):
                 at.phase, at.scope, at.page, at.began = "list", "", 0, now
-                at.has_files, at.number = is_due, at.number + 1
+                at.has_files, at.number, at.bundles = is_due, at.number + 1, bundles
                 self._write(at)  # no other comparison has this number
             elif at.held is not None and guard is not None and guard.judge(*at.held, 1) is None:
                 at.phase = "check"  # somebody has consented
@@ -206,7 +214,8 @@ class DSpaceHarvester:
             first = at.page if scope == at.scope else 0
             for number, new in read_list(partial(self.repository.items, scope=scope), pick, first):
                 at.scope, at.page = scope, at.page if number is None else number
-                same = [one.uuid for one in new if not at.has_files and known[one.uuid].modified == one.last_modified]
+                listed = [] if at.has_files else [one for one in new if one.discoverable is not False]  # else: hidden
+                same = [one.uuid for one in listed if known[one.uuid].modified == one.last_modified]
                 marked = [(_item_path(one), msgspec.structs.replace(known[one], number=at.number)) for one in same]
                 memos = [(uri, msgspec.msgpack.encode(memo)) for uri, memo in marked]
                 self.feed.catalog.remember(self.feed.name, memos)
@@ -217,21 +226,21 @@ class DSpaceHarvester:
 
     def _check(self, at: _Position) -> Iterator[None]:
         """Look at the items of the set that no list had; then delete what is gone, as far as the guard allows."""
-        feed, last, count = self.feed, _ITEMS, 0
+        feed, last, seen = self.feed, _ITEMS, 0
         self._gone.clear()
-        self._failed.clear()
         while memos := [one for one in feed.catalog.memos(feed.name, last, BATCH) if one[0].startswith(_ITEMS)]:
-            count, last = count + len(memos), memos[-1][0]
+            seen, last = seen + len(memos), memos[-1][0]
             unseen = [uri for uri, memo in memos if _memo(memo).number != at.number]
             yield from self._look_at([uri.removeprefix(_ITEMS).removesuffix(".json") for uri in unseen], at)
-        if not feed.is_open and not count:
+        known = feed.held(map(_item_path, self._failed))
+        yield from self._look_at([one for one in self._failed if _item_path(one) not in known], at)
+        if not feed.is_open and not seen:
             at.phase = ""
             self._write(at)
             raise SourceFault("the repository shows no items", code="HW-DSP-04", where=self.repository.url)
         self._delete(at)
         feed.open()
         at.phase, at.listed, at.compared = "", at.began, at.began if at.has_files else at.compared
-        at.again = [*self._failed][:_MOST_AGAIN]
         self._write(at)
         if at.has_files:
             for left in self.folder.glob(f"{_PART}*"):
@@ -246,6 +255,8 @@ class DSpaceHarvester:
         hold = guard.judge(count, len(gone), 1) if guard is not None else None
         if hold is not None:
             at.held, self.tally.held_back, gone = (count, len(gone)), hold, []
+        if guard is not None and gone:
+            feed.catalog.record(feed.name, (), feed.clock(), state=guard.counted(len(gone)))
         with feed.lock:
             kept, feed.guard = feed.guard, None  # it has judged all of them at once
             try:
@@ -269,7 +280,6 @@ class DSpaceHarvester:
             changed = [one for one in page.entries if known[one.uuid].modified != one.last_modified]
             return [one for one in changed if one.uuid not in seen]
 
-        self._failed.clear()
         yield from self._look_at(at.again, at, deletes=True)
         try:
             for _, new in read_list(partial(self.repository.items, since=since), pick):
@@ -279,7 +289,7 @@ class DSpaceHarvester:
             if fault.status not in (400, 422):
                 raise
             self.listener(Notice("HW-DSP-05", "the search index cannot tell what was modified", self.repository.url))
-        at.since, at.again = dates[0] if dates else at.since, [*self._failed][:_MOST_AGAIN]
+        at.since = dates[0] if dates else at.since
         self._write(at)
 
     def _time_of(self, page: ListPage) -> str:
@@ -299,26 +309,33 @@ class DSpaceHarvester:
 
         Yields after each batch.
         """
-        held, found, gone, octets = self.feed.held(map(_item_path, uuids)), list[Harvested](), list[str](), 0
+        uuids, pause = list(dict.fromkeys(uuids)), None
+        held, found, gone, octets = self.feed.held(map(_item_path, uuids)), dict[str, Harvested](), list[str](), 0
         for number, uuid in enumerate(uuids, 1):
-            here, away = self._look(uuid, held.get(_item_path(uuid)), at.number)
-            found += here
+            try:
+                here, away = self._look(uuid, held.get(_item_path(uuid)), at.number)
+            except NoAnswer as fault:  # what was found before is recorded first
+                here, away, pause = [], [], fault
+            found |= {one.path: one for one in here}  # a file may have moved between two items meanwhile
             gone += away
-            octets += sum(one.metadata.length or 0 for one in here if one.file is not None)
-            if number % _BATCH_ITEMS and number < len(uuids) and octets < _BATCH_OCTETS:
+            octets += sum(len(one.octets or b"") + (one.metadata.length or 0 if one.file else 0) for one in here)
+            if pause is None and number % _BATCH_ITEMS and number < len(uuids) and octets < _BATCH_OCTETS:
                 continue
             if not deletes:
                 self._gone, gone = self._gone + gone, []
-            positions = {_POSITION: msgspec.json.encode(at)}
+            gone = [one for one in gone if one not in found]
+            resources, positions = [*found.values()], self._position(at)
             try:
-                taken = take_harvested(self.feed, self.folder, found, gone, positions)
+                taken = take_harvested(self.feed, self.folder, resources, gone, positions)
             except DeletionsHeld:  # the next comparison judges all of them
                 count = self.feed.catalog.state(self.feed.name).count
                 self.tally.held_back = DeletionHold(HoldReason.ANNOUNCED, len(gone), count)
-                taken = take_harvested(self.feed, self.folder, found, [], positions)
+                taken = take_harvested(self.feed, self.folder, resources, [], positions)
             self.tally.add(taken)
             self.listener(Progress("records", self.tally.records))
-            found, gone, octets = [], [], 0
+            if pause is not None:
+                raise pause
+            found, gone, octets = {}, [], 0
             yield
 
     def _look(self, uuid: str, held: Resource | None, number: int) -> tuple[list[Harvested], list[str]]:
@@ -332,9 +349,12 @@ class DSpaceHarvester:
             self._fail(uuid, fault)
             return [], []
         files = {f"{_FILES}{one.uuid}/{file_name(one.name)}": one for one in item.files} if item is not None else {}
-        known = self.feed.held([*files, *before.files])
+        uris = {one: quote_path(one.encode()) for one in (*files, *before.files)}
+        present = self.feed.held(uris.values())
+        known = {one: present[uri] for one, uri in uris.items() if uri in present}
         gone = {one: None for one in before.files if one in known and _is_of(path, known[one])}
         if item is None:
+            self._failed.pop(uuid, None)
             return [], [*gone, *([path] if held is not None else [])]
         found, is_whole = list[Harvested](), True
         for name, file in files.items():
@@ -348,7 +368,9 @@ class DSpaceHarvester:
                     continue
                 found.append(resource)
             gone.pop(name, None)
-        self._failures = 0 if is_whole else self._failures
+        if is_whole:
+            self._failures = 0
+            self._failed.pop(uuid, None)
         if is_seen := is_whole and not gone:
             self._unmarked.discard(uuid)
         kept = {one: None for one in (*files, *gone) if one in known} | {one.path: None for one in found}
@@ -366,7 +388,8 @@ class DSpaceHarvester:
             if not self.repository.is_open(file):
                 return None
         else:
-            fetched, part = self.folder / f"{_FETCHED}{file.uuid}", self.folder / f"{_PART}{file.uuid}-{file.md5}"
+            fetched = self.folder / f"{_FETCHED}{next(self._numbers)}"
+            part = self.folder / f"{_PART}{file.uuid}-{file.md5}"
             self.folder.mkdir(parents=True, exist_ok=True)
             fetched.unlink(missing_ok=True)
             if (answer := self.repository.fetch(file, fetched, part)) is None:
@@ -393,8 +416,12 @@ class DSpaceHarvester:
         self.listener(Notice(self.fault_code, f"something of an item failed: {fault.what}", fault.where))
 
     def _write(self, at: _Position) -> None:
-        effects = Effects(positions={_POSITION: msgspec.json.encode(at)})
+        effects = Effects(positions=self._position(at))
         self.feed.attempt(lambda: self.feed.write([], effects))
+
+    def _position(self, at: _Position) -> dict[str, bytes]:
+        at.again = [*self._failed][:_MOST_AGAIN]
+        return {_POSITION: msgspec.json.encode(at)}
 
 
 def _item_path(uuid: str) -> str:

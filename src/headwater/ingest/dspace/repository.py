@@ -27,6 +27,7 @@ from headwater.version import __version__
 
 PAGE: Final = 100  # entries of a page: the most that DSpace gives
 _MOST_PAGES: Final = 1_000_000
+_MOST_ENTRIES: Final = 100_000  # of a list that is read at once
 _MOST_READINGS: Final = 12
 _MOST_EMPTY: Final = 3  # pages in a row, where the total promises more
 _ANSWER_OCTETS: Final = 32 << 20
@@ -185,7 +186,7 @@ def item_octets(item: RestObject) -> bytes:
 
 def time_of(text: str) -> dt.datetime | None:
     """A time as DSpace writes it; None when it is none."""
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):  # the latter: the year 0 of UTC
         at = dt.datetime.fromisoformat(text)
         return at.astimezone(dt.UTC) if at.tzinfo is not None else at.replace(tzinfo=dt.UTC)
     return None
@@ -242,13 +243,22 @@ class Repository:
             return self.items(page, scope, since)
 
     def page(
-        self, path: str, name: str, number: int = 0, query: Sequence[tuple[str, str]] = (), size: int = PAGE
+        self,
+        path: str,
+        name: str,
+        number: int = 0,
+        query: Sequence[tuple[str, str]] = (),
+        size: int = PAGE,
+        *,
+        may_hide: bool = False,
     ) -> ListPage:
-        """A page of the list `name` at a path below the root."""
+        """A page of the list `name` at a path below the root; no entries where it is hidden and `may_hide`."""
         paging = [*query, ("page", str(number)), ("size", str(size))]
-        read = self._read(path, paging)
-        found = read and (read[0].part("searchResult") or read[0])
-        if read is None or not found or found.page is None:
+        read = self._read(path, paging, may_hide=may_hide)
+        if read is None:
+            return ListPage([], is_last=True)
+        found = read[0].part("searchResult") or read[0]
+        if found.page is None:
             raise BadAnswer("a list without its page", where=f"{self.url}/{path}")
         entries = found.entries(name)
         is_short = len(entries) < min(size, max(1, found.page.size))
@@ -260,7 +270,7 @@ class Repository:
         path = f"core/items/{uuid}"
         sizes = [("embed.size", f"bundles={PAGE}"), ("embed.size", f"bundles/bitstreams={PAGE}")]
         query = [("embed", "bundles/bitstreams/format"), *sizes, ("embed", "owningCollection")]
-        if (read := self._read(path, query, _CLOSED)) is None:
+        if (read := self._read(path, query, may_hide=True)) is None:
             return None
         item = read[0]
         states = (item.in_archive, item.discoverable, item.withdrawn)
@@ -270,11 +280,14 @@ class Repository:
         if states != (True, True, False):
             return None
         chosen = [one for one in self._embedded(item, path, "bundles") if one.name in bundles]
-        files = [_file(one) for own in chosen for one in self._embedded(own, f"core/bundles/{own.uuid}", "bitstreams")]
+        files = dict[str, RemoteFile]()
+        for own in chosen:
+            for one in self._embedded(own, f"core/bundles/{own.uuid}", "bitstreams"):
+                files.setdefault(one.uuid, _file(one))
         owner = item.part("owningCollection")
         is_owned = owner is not None and _UUID.fullmatch(owner.uuid)
         collection = f"{self.url}/core/collections/{owner.uuid}" if owner is not None and is_owned else None
-        return RemoteItem(item_octets(item), item.last_modified or "", collection, files)
+        return RemoteItem(item_octets(item), item.last_modified or "", collection, [*files.values()])
 
     def fetch(self, file: RemoteFile, into: Path, part: Path) -> Fetched | None:
         """Put the content of a file into a new file; None where an anonymous reader does not get it.
@@ -285,7 +298,7 @@ class Repository:
         kept = str(part) if file.md5 else None  # what is put together has to be verified
         fetch = Fetch(uri, into=str(into), keep=kept, algorithms=sums, max_octets=file.octets)
         self._transport.room = self._transport.room or Room(os.fsencode(into.parent))  # the disk is never filled
-        if (answer := self._ask(fetch)).status in _CLOSED:
+        if self._is_closed(answer := self._ask(fetch)):
             return None
         self._check(answer)
         if answer.octets != file.octets or file.md5 not in (None, answer.digests["md5"]):
@@ -298,19 +311,25 @@ class Repository:
         """Whether an anonymous reader gets the content of a file. DSpace counts no view where a range is asked for."""
         uri = f"{self.url}/core/bitstreams/{file.uuid}/content"
         answer = self._ask(Fetch(uri, (("Range", "bytes=0-0"),), "HEAD"))
-        if answer.status not in (*_CLOSED, 416):  # 416: it is empty
+        if self._is_closed(answer):
+            return False
+        if answer.status != 416:  # 416: it is empty
             self._check(answer)
-        return answer.status not in _CLOSED
+        return True
 
-    def _whole(self, path: str, name: str, query: Sequence[tuple[str, str]] = ()) -> list[RestObject]:
-        """All entries of a list that is small enough to be read at once."""
+    def _whole(
+        self, path: str, name: str, query: Sequence[tuple[str, str]] = (), *, may_hide: bool = False
+    ) -> list[RestObject]:
+        """All entries of a list that is small enough to be read at once; none where it is hidden and `may_hide`."""
         seen = dict[str, RestObject]()
 
         def pick(page: ListPage) -> list[RestObject]:
             return [one for one in page.entries if one.uuid not in seen]
 
-        for _, new in read_list(partial(self.page, path, name, query=query), pick):
+        for _, new in read_list(partial(self.page, path, name, query=query, may_hide=may_hide), pick):
             seen.update((one.uuid, one) for one in new)
+            if len(seen) > _MOST_ENTRIES:
+                raise BadAnswer(f"a list of more than {_MOST_ENTRIES:,} entries", where=f"{self.url}/{path}")
         return list(seen.values())
 
     def _embedded(self, owner: RestObject, path: str, name: str) -> list[RestObject]:
@@ -319,12 +338,14 @@ class Repository:
             entries = found.entries(name)
             if found.page.total_elements <= len(entries) < found.page.size:
                 return entries
-        return self._whole(f"{path}/{name}", name, [("embed", "bitstreams/format" if name == "bundles" else "format")])
+        if name == "bundles":
+            return self._whole(f"{path}/{name}", name, [("embed", "bitstreams/format")])
+        return self._whole(f"{path}/{name}", name, [("embed", "format")], may_hide=True)  # a bundle may be hidden
 
     def _read(
-        self, path: str, query: Sequence[tuple[str, str]], absent: Collection[int] = ()
+        self, path: str, query: Sequence[tuple[str, str]], *, may_hide: bool = False
     ) -> tuple[RestObject, str | None] | None:
-        """An object with the HTTP date of the answer; None for a status of `absent`."""
+        """An object with the HTTP date of the answer; None where it is hidden and `may_hide`."""
         uri = f"{self.url}/{path}?" + "&".join(f"{name}={quote_plus(value, safe='/:*,')}" for name, value in query)
         headers, refused = [("Accept", "application/json")], (401, 403) if path == _ALL_ITEMS else ()
         answer = self._json(uri, [*headers, ("Authorization", self._sign_in())] if refused else headers)
@@ -333,7 +354,7 @@ class Repository:
             answer = self._json(uri, [*headers, ("Authorization", self._sign_in())])
             if answer.status in refused:
                 raise UsageFault("the account may not list the items", code="HW-DSP-03", where=uri)
-        if answer.status in absent:
+        if may_hide and self._is_closed(answer):
             return None
         self._check(answer)
         try:
@@ -380,6 +401,14 @@ class Repository:
 
     def _objection(self, target: str) -> str | None:
         return None if site_of(target) == self._site else "another server than the repository"
+
+    def _is_closed(self, answer: Fetched) -> bool:
+        """Whether it is not there for an anonymous reader. Raises BadAnswer for a 403 in HTML: of a server in front of
+        DSpace, which refuses robots."""
+        is_html = "html" in answer.headers.get("content-type", "") or answer.body.lstrip().startswith(b"<")
+        if answer.status == 403 and is_html:
+            self._check(answer)
+        return answer.status in _CLOSED
 
     def _check(self, answer: Fetched) -> None:
         """Raise BadAnswer where there is no whole 2xx."""

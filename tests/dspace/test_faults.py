@@ -1,0 +1,267 @@
+"""Faults of repositories that once kept hidden files public, lost changes, or stopped every later run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.errors import StoreFault
+from headwater.ingest import harvested as taking
+from headwater.ingest.dspace import harvester, repository
+from tests.dspace.fake_dspace import PASSWORD, USER, Bitstream, FakeDSpace, Item, _bundle_id, fake_dspace
+from tests.dspace.harvested_set import HarvestedSet
+from tests.support.program import run_here
+from tests.support.scripted_server import Request, answer
+
+pytestmark = pytest.mark.long(40)
+
+
+@pytest.fixture
+def dspace() -> Iterator[FakeDSpace]:
+    with fake_dspace() as server:
+        yield server
+
+
+@pytest.fixture
+def harvested(tmp_path: Path, dspace: FakeDSpace) -> HarvestedSet:
+    return HarvestedSet(tmp_path, dspace)
+
+
+def fill(dspace: FakeDSpace, count: int = 12) -> list[Item]:
+    collection = dspace.collection()
+    return [dspace.add(collection, Bitstream(b"file %d" % number)) for number in range(count)]
+
+
+def file_of(item: Item) -> Bitstream:
+    return item.bundles["ORIGINAL"][0]
+
+
+def changed_json(dspace: FakeDSpace, request: Request, change: object) -> bytes:
+    """The right answer to a request, after `change` has changed what its JSON says."""
+    told = json.loads(dspace._right(request).partition(b"\r\n\r\n")[2])
+    change(told)  # type: ignore[operator]
+    return answer(json.dumps(told).encode())
+
+
+@pytest.mark.parametrize("name", ["Report: final.pdf", "a@b.pdf"])
+def test_a_file_with_reserved_characters_is_known_and_hidden(
+    name: str, dspace: FakeDSpace, harvested: HarvestedSet
+) -> None:
+    withdrawn, restricted, *_ = items = fill(dspace)
+    for item in (withdrawn, restricted, items[2]):
+        file_of(item).name = name
+    harvested.run()
+    dspace.received.clear()
+    withdrawn.is_withdrawn = file_of(restricted).is_restricted = True
+    assert harvested.run("--audit")[1]["deleted"] == 3
+    assert not [one for one in dspace.received if "/content" in one.target and one.method == "GET"]
+    found = {uri.split("/")[1].removesuffix(".json") for uri in harvested.resources()}
+    assert found == dspace.truth().keys()
+
+
+def test_a_hidden_bundle_hides_its_files(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    item = fill(dspace)[3]
+    harvested.run()
+
+    def hide(told: dict[str, object]) -> None:
+        bundle = told["_embedded"]["bundles"]["_embedded"]["bundles"][0]  # type: ignore[index]
+        bundle["_embedded"] = {"bitstreams": None}
+
+    def instead(request: Request) -> bytes | None:
+        if f"/core/items/{item.uuid}?" in request.target:
+            return changed_json(dspace, request, hide)
+        return answer(b"{}", "401 No") if _bundle_id(item, "ORIGINAL") in request.target else None
+
+    dspace.instead = instead
+    file_of(item).is_restricted = True
+    assert harvested.run("--audit")[0] == 0
+    assert harvested.holds() == dspace.truth()
+
+
+def test_a_changed_file_that_was_not_placed_is_taken_by_the_next_run(
+    dspace: FakeDSpace, harvested: HarvestedSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = fill(dspace)[4]
+    harvested.run()
+    file_of(item).content = b"changed"
+
+    def full(_folder: Path, found: list[object]) -> None:
+        if found:
+            raise StoreFault("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(taking, "_place", full)
+        assert harvested.run("--audit")[0] != 0
+    assert harvested.run("--audit")[0] == 0
+    assert harvested.holds() == dspace.truth()
+
+
+def test_a_bitstream_or_item_that_is_listed_twice_is_taken_once(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    items = fill(dspace)
+    files = items[0].bundles["ORIGINAL"]
+    files.append(Bitstream(files[0].content, name="other.pdf", uuid=files[0].uuid))
+
+    def twice(told: dict[str, object]) -> None:
+        listed = told["_embedded"]["searchResult"]["_embedded"]["objects"]  # type: ignore[index]
+        listed.append(listed[0])
+
+    dspace.instead = lambda request: changed_json(dspace, request, twice) if "/discover/" in request.target else None
+    assert harvested.run()[0] == 0, harvested.said
+    assert harvested.holds() == dspace.truth()
+
+
+@pytest.mark.parametrize("to", [0, 2])
+def test_news_of_a_file_that_moves_to_another_item_keep_it(
+    to: int, dspace: FakeDSpace, harvested: HarvestedSet
+) -> None:
+    items = fill(dspace)
+    harvested.run()
+    items[to].bundles["ORIGINAL"].append(moved := items[1].bundles["ORIGINAL"].pop())
+    for item in (items[1], items[to]):
+        dspace.edit(item, "Moved")
+    assert harvested.run()[0] == 0, harvested.said
+    assert harvested.holds() == dspace.truth()
+    assert moved.uuid in harvested.holds()
+
+
+def test_a_new_item_that_fails_is_told_and_tried_again(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    item = fill(dspace)[3]
+    dspace.instead = lambda request: answer(b"{}") if f"/core/items/{item.uuid}?" in request.target else None
+    for arguments in ([], ["--audit"], []):
+        status, told = harvested.run(*arguments)
+        assert (status, told["unreadable"]) == (4, 1), arguments
+    dspace.instead = lambda _request: None
+    status, told = harvested.run()
+    assert (status, told["unreadable"], told["created"]) == (0, 0, 2)
+    assert harvested.holds() == dspace.truth()
+
+
+def age(harvested: HarvestedSet, **more: object) -> None:
+    """Change the position up to which the repository was read."""
+    from headwater.catalog.interface import StateRow, StateUpdate
+    from headwater.catalog.sqlite_catalog import SqliteCatalog
+    from tests.support.waiting import START
+
+    catalog = SqliteCatalog(harvested.state / "catalog.sqlite")
+    row = catalog.rows("d", [("position", "dspace")])["position", "dspace"]
+    octets = json.dumps(json.loads(row.value) | more).encode()
+    catalog.record("d", [], START, state=StateUpdate(put=[StateRow("position", "dspace", octets)]))
+    catalog.close()
+
+
+def test_an_account_sees_by_the_lists_alone_that_an_item_is_private(
+    dspace: FakeDSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSPACE_PASSWORD", PASSWORD)
+    item = fill(dspace)[1]
+    harvested = HarvestedSet(tmp_path, dspace, f'user = "{USER}"\npassword_env = "DSPACE_PASSWORD"')
+    harvested.run()
+    item.is_private = True
+    age(harvested, listed="2016-01-01T00:00:00Z")
+    assert harvested.run()[1]["deleted"] == 2
+    assert harvested.holds() == dspace.truth()
+
+
+def test_deletions_of_comparisons_count_together(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    """A tenth at a time is a mass, too."""
+    fill(dspace, 100)
+    harvested.run()
+    statuses = []
+    for _ in range(4):
+        for item in list(dspace.items.values())[: len(dspace.items) // 12]:
+            dspace.delete(item)
+        statuses.append(harvested.run("--audit")[0])
+    assert statuses[0] == 0
+    assert statuses[-1] == 4
+    assert run_here("allow-deletions", harvested.config, "d").returncode == 0
+    assert harvested.run("--audit")[0] == 0
+    assert harvested.holds() == dspace.truth()
+
+
+def test_an_audit_does_not_go_on_with_an_old_comparison(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    item = fill(dspace)[2]
+    harvested.run()
+    file_of(item).content = b"changed"
+    age(harvested, phase="check", began="2016-01-01T00:00:00Z")
+    assert harvested.run("--audit")[1]["changed"] == 1
+    assert harvested.holds() == dspace.truth()
+
+
+def test_other_bundles_are_read_at_once(dspace: FakeDSpace, tmp_path: Path) -> None:
+    item = fill(dspace)[2]
+    item.bundles["TEXT"] = [Bitstream(b"text", name="text.txt")]
+    HarvestedSet(tmp_path, dspace).run()
+    harvested = HarvestedSet(tmp_path, dspace, 'bundles = ["ORIGINAL", "TEXT"]')
+    assert harvested.run()[1]["created"] == 1
+    assert harvested.holds() == dspace.truth("ORIGINAL", "TEXT")
+    assert harvested.run()[1]["records"] == 0
+
+
+def test_large_metadata_end_a_batch(
+    dspace: FakeDSpace, harvested: HarvestedSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harvester, "_BATCH_OCTETS", 1_000)
+    for item in fill(dspace):
+        item.title = "t" * 900
+    batches: list[int] = []
+    take = taking.take_harvested
+
+    def counted(feed: Any, folder: Path, found: Any, *others: Any) -> Any:
+        batches.append(len(found))
+        return take(feed, folder, found, *others)
+
+    monkeypatch.setattr(harvester, "take_harvested", counted)
+    assert harvested.run()[0] == 0
+    assert max(batches) == 2
+
+
+def test_a_list_that_is_too_long_to_be_read_at_once_is_refused(
+    dspace: FakeDSpace, harvested: HarvestedSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository, "_MOST_ENTRIES", 150)
+    fill(dspace)
+    for _ in range(200):
+        dspace.collection()
+    assert harvested.run()[0] == 3
+    assert "more than 150 entries" in harvested.said
+
+
+@pytest.mark.parametrize(
+    ("where", "kind"), [("/core/items/", "text/html; charset=utf-8"), ("/core/items/", ""), ("/content", "text/html")]
+)
+def test_a_wall_against_robots_hides_nothing(
+    where: str, kind: str, dspace: FakeDSpace, harvested: HarvestedSet
+) -> None:
+    """Nine of 60 items: too few for the guard."""
+    items = fill(dspace, 60)
+    harvested.run()
+    before = harvested.holds()
+    walled = [name for item in items[:9] for name in (item.uuid, file_of(item).uuid)]
+    headers = {"Content_Type": kind} if kind else {}
+
+    def instead(request: Request) -> bytes | None:
+        is_walled = where in request.target and any(one in request.target for one in walled)
+        return answer(b"\n<html>Are you a robot?", "403 No", **headers) if is_walled else None
+
+    dspace.instead = instead
+    status, told = harvested.run("--audit")
+    assert (status, told["deleted"], told["unreadable"]) == (4, 0, 9)
+    dspace.instead = lambda _request: None
+    assert harvested.run()[0] == 0
+    assert harvested.holds() == before
+
+
+def test_what_came_before_a_long_pause_is_recorded(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    """A repository that takes 30 requests a day is harvested in some days."""
+    fill(dspace, 40)
+    requests = itertools.count(1)
+    dspace.instead = lambda _request: answer(b"", "429 No", Retry_After="90000") if next(requests) % 30 == 0 else None
+    statuses = [harvested.run()[0] for _ in range(6)]
+    assert statuses[0] == 3
+    assert statuses[-1] == 0
+    assert harvested.holds() == dspace.truth()
