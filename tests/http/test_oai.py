@@ -612,6 +612,23 @@ def test_what_is_excluded_is_not_handed_out(tmp_path: Path) -> None:
         until(lambda: not it.source.takes("s", b"secret.txt"))
         assert list(it.dates()) == [it.id("a.txt"), it.id("z.txt")]
         assert it.error("GetRecord", identifier=it.id("secret.txt"), metadataPrefix="oai_dc") == "idDoesNotExist"
+        assert it.error("GetRecord", identifier=it.id("secret.txt"), metadataPrefix="mods") == "idDoesNotExist"
+        assert it.error("ListMetadataFormats", identifier=it.id("secret.txt")) == "idDoesNotExist"
+        it.round()
+        assert (it.id("secret.txt"), None) in it.harvest()
+        assert it.error("ListMetadataFormats", identifier=it.id("secret.txt")) == "noMetadataFormats"
+
+
+def test_a_record_of_an_excluded_item_is_not_handed_out(tmp_path: Path) -> None:
+    files = put(tmp_path / "f", {"a.pdf": b"a", "a.xml": MODS % b"A", "b.xml": MODS % b"B"})
+    hidden = tmp_path / "hidden"
+    hidden.write_text("# nothing\n")
+    with repository(tmp_path / "state", files=str(files), exclude_file=str(hidden), described=(PAIR,)) as it:
+        assert len(it.harvest("mods")) == 2
+        hidden.write_text("a.pdf\n")
+        settle()
+        until(lambda: not it.source.takes("s", b"a.pdf"))
+        assert it.harvest("mods") == [(it.id("b.xml"), "B")]
 
 
 def test_an_index_that_is_damaged_or_of_another_catalog_is_made_anew(tmp_path: Path) -> None:

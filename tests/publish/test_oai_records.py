@@ -52,6 +52,15 @@ def test_a_record_is_spliced_into_an_answer(text: str) -> None:
     assert b"\xc3\xa4" in record.rest or "ä" not in text
 
 
+def test_a_comment_that_holds_the_header_stays_whole() -> None:
+    head = "<header><identifier>i</identifier></header>"
+    text = f'<record xmlns="{OAI}"><!--{head}-->{head}<metadata><a xmlns="urn:a"/></metadata></record>'
+    record = read_record(text.encode())
+    assert record is not None
+    assert record.opening.endswith(f"<!--{head}-->".encode())
+    check(record)
+
+
 @pytest.mark.parametrize(
     "text",
     [

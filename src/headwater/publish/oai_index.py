@@ -115,6 +115,10 @@ class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the settings take a resource."""
         return self.takes is None or "://" in uri or self.takes(unquote_to_bytes(uri))
 
+    def shows_record(self, source: str, item: str) -> bool:
+        """Whether the settings take the resource that has a record, and the item under whose URL it stands."""
+        return self.shows(source) and (bool(self.prefixes) or self.shows(self.uri(item)))
+
     def held(self, uris: Iterable[str]) -> dict[str, Resource]:
         """Those of the resources that are there and taken, with all their links."""
         found = self.catalog.get(self.name, [uri for uri in uris if self.shows(uri)])
@@ -153,6 +157,7 @@ class ListedRecord(NamedTuple):
 
     place: ListPlace
     source: str
+    is_deleted: bool
     octets: bytes
 
 
@@ -182,14 +187,21 @@ class OaiIndex:
 
     # what is asked for
 
-    def formats(self, item: str | None = None) -> list[tuple[Format, bool]]:
-        """All formats, or those of an item, and whether its record is deleted."""
-        sql, values = "SELECT prefix, namespace, schema, 0 FROM format ORDER BY id", tuple[str, ...]()
-        if item is not None:
-            sql = "SELECT prefix, namespace, schema, is_deleted FROM record AS r JOIN format AS f ON f.id = r.format"
-            sql, values = f"{sql} WHERE item = ? ORDER BY f.id", (item,)
+    def formats(self) -> list[Format]:
+        """All formats."""
         with self._database.read() as transaction:
-            return [(Format(*row[:3]), bool(row[3])) for row in transaction.rows(sql, values)]
+            return [
+                Format(*row) for row in transaction.rows("SELECT prefix, namespace, schema FROM format ORDER BY id")
+            ]
+
+    def formats_of(self, item: str) -> list[tuple[Format, str, bool]]:
+        """The formats of an item, each with the resource whose metadata its record has, and whether it is deleted."""
+        sql = (
+            "SELECT prefix, namespace, schema, source, is_deleted FROM record AS r JOIN format AS f ON f.id = r.format"
+        )
+        with self._database.read() as transaction:
+            rows = transaction.rows(f"{sql} WHERE item = ? ORDER BY f.id", (item,))
+            return [(Format(*row[:3]), row[3], bool(row[4])) for row in rows]
 
     def number(self, of: Literal["format.prefix", "collection.spec"], text: str) -> int | None:
         """The number of a format or a collection."""
@@ -205,10 +217,10 @@ class OaiIndex:
 
     def record(self, item: str, format_: int) -> ListedRecord | None:
         """One record."""
-        sql = "SELECT at_us, source, opening, header, rest FROM record WHERE item = ? AND format = ?"
+        sql = "SELECT at_us, source, is_deleted, opening, header, rest FROM record WHERE item = ? AND format = ?"
         with self._database.read() as transaction:
             row = transaction.one(sql, (item, format_))
-        return None if row is None else ListedRecord(ListPlace(row[0], item), row[1], b"".join(row[2:]))
+        return None if row is None else ListedRecord(ListPlace(row[0], item), row[1], bool(row[2]), b"".join(row[3:]))
 
     def count(self, wanted: Wanted) -> int:
         """How many records a list has."""
@@ -221,15 +233,15 @@ class OaiIndex:
     ) -> tuple[list[ListedRecord], bool]:
         """The next records of a list, up to so many and so many octets, and whether there are more."""
         sql = (
-            f"SELECT p.at_us, p.item, source, {'header' if headers_only else 'opening, header, rest'}"
+            f"SELECT p.at_us, p.item, source, is_deleted, {'header' if headers_only else 'opening, header, rest'}"
             " FROM place AS p CROSS JOIN record AS r ON r.item = p.item AND r.format = p.format WHERE p.format = ?"
             " AND p.collection = ? AND p.at_us < ? AND (p.at_us, p.item) > (?, ?) ORDER BY p.at_us, p.item"
         )
         found, room, start = list[ListedRecord](), octets, after or (wanted.from_us, "")
         with self._database.read() as transaction:
             values = (wanted.format, wanted.collection, wanted.until_us, *start)
-            for at_us, item, source, *parts in transaction.rows(sql, values):
-                one = ListedRecord(ListPlace(at_us, item), source, b"".join(parts))
+            for at_us, item, source, is_deleted, *parts in transaction.rows(sql, values):
+                one = ListedRecord(ListPlace(at_us, item), source, bool(is_deleted), b"".join(parts))
                 room -= len(one.octets)
                 if len(found) == limit or (found and room < 0):
                     return found, True

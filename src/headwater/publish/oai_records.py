@@ -124,14 +124,14 @@ class _Reading:
         is_record = self._root == f"{OAI} record"
         if self._payload is None or (is_record and self._header_end_at < 0):
             return None
-        whole = self._octets[self._root_at : self._end_at]
+        whole = self._octets[self._root_at : self._header_at if is_record else self._end_at]
         if not self._has_default:  # what has no namespace must not get that of the answer in which it stands
             whole = _NAME.sub(rb'\g<0> xmlns=""', whole, count=1)
         told = _format_of(*self._payload)
         if is_record:
-            opening, _, rest = whole.partition(self._octets[self._header_at : self._header_end_at])
             declares = not self._has_default or b":" in whole.split(maxsplit=1)[0]
-            return XmlRecord(told, opening, rest, declares, self._identifier, tuple(self._sets))
+            rest = self._octets[self._header_end_at : self._end_at]
+            return XmlRecord(told, whole, rest, declares, self._identifier, tuple(self._sets))
         body = whole if self._root == f"{OAI} metadata" else b"<metadata>" + whole + b"</metadata>"
         return XmlRecord(told, _OPENING, body + _CLOSING)
 
