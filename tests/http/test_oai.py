@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from headwater.catalog.content import Absence, NoContent
 from headwater.catalog.interface import Metadata, StateUpdate, Upsert
 from headwater.errors import StoreFault
 from headwater.http import oai
@@ -299,6 +300,14 @@ def test_deletions_are_told_for_ever(tmp_path: Path) -> None:
     with repository(tmp_path / "state", files=str(files)) as it:
         assert [*it.dates().values()] == dates
         assert states(it) == gone
+        assert it.error("ListRecords", metadataPrefix="mods") == "cannotDisseminateFormat"  # nobody knows it any more
+        put(files, {"e.xml": MODS % b"E"})
+        it.round()
+    for path in (tmp_path / "state" / "oai" / "s").iterdir():
+        path.unlink()
+    with repository(tmp_path / "state", files=str(files)) as it:  # a deletion is told in every format that there is
+        assert it.harvest("mods") == [(it.id("a.xml"), None), (it.id("e.xml"), "E")]
+        assert it.error("ListMetadataFormats", identifier=it.id("a.xml")) == "noMetadataFormats"
 
 
 def states(it: Repository) -> list[tuple[str, bool]]:
@@ -598,6 +607,35 @@ def test_sets_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert names == ["s", *(f"https://c.example/{number}" for number in range(10))]
         (found,) = it.harvest(set="https~3A~2F~2Fc.example~2F7")
         assert found[0] == it.id("7")
+
+
+def test_a_record_that_cannot_be_read_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index waits, and then has its new state."""
+    files = put(tmp_path / "f", {"a.xml": MODS % b"A", "b.xml": MODS % b"B"})
+    with repository(tmp_path / "state", files=str(files)) as it:
+        assert len(it.harvest("mods")) == 2
+        with monkeypatch.context() as patch:
+            patch.setattr(type(it.source.contents), "open", lambda *_: NoContent(Absence.UNREADABLE))
+            put(files, {"a.xml": MODS % b"A2"})
+            it.round()
+            assert it.send("verb=ListRecords&metadataPrefix=mods").status == 503
+        assert it.harvest("mods") == [(it.id("b.xml"), "B"), (it.id("a.xml"), "A2")]
+
+
+def test_a_file_of_a_harvested_set_is_no_item_when_it_is_gone(tmp_path: Path) -> None:
+    root, path = tmp_path / "records", f"meta/{file_name('oai:example.org:1')}"
+    options = {"feed": "oai", "url": "http://127.0.0.1:9/", "prefixes": ("meta",), "resource_root": str(root)}
+    with repository(tmp_path / "state", **options) as it:
+        some = [harvested(path, MODS % b"A"), harvested("files/x.pdf", b"%PDF")]
+        take_harvested(it.source.push_sets.by_set["s"], root, some, [], {})
+        assert it.harvest("meta") == [("oai:example.org:1", "A")]
+        take_harvested(it.source.push_sets.by_set["s"], root, [], ["files/x.pdf", path], {})
+        assert it.harvest("meta") == it.harvest() == [("oai:example.org:1", None)]
+        assert it.error("ListRecords", metadataPrefix="files") == "cannotDisseminateFormat"
+    for one in (tmp_path / "state" / "oai" / "s").iterdir():
+        one.unlink()
+    with repository(tmp_path / "state", **options) as it:
+        assert it.harvest("meta") == it.harvest() == [("oai:example.org:1", None)]
 
 
 def test_what_is_excluded_is_not_handed_out(tmp_path: Path) -> None:

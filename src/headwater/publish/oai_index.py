@@ -125,13 +125,18 @@ class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
         return {one.uri: one for one in self.links.to(found.values(), EntryPlace.RESOURCE_LIST)}
 
     def record(self, resource: Resource) -> XmlRecord | Absence | None:
-        """The record that the octets of a resource are; an Absence where another change follows, None for no record."""
+        """The record that the octets of a resource are; an Absence where another change follows, None for no record.
+
+        Raises StoreFault where they cannot be read at present: the index waits, for it would announce a deletion.
+        """
         opened = self.contents.open(self.name, resource)
         if not isinstance(opened, NoContent) and opened.octets > RECORD_OCTETS:
             opened.close()
             return None
         octets = opened if isinstance(opened, NoContent) else read_and_close(opened, resource.metadata)
         if isinstance(octets, NoContent):
+            if octets.why is Absence.UNREADABLE:
+                raise StoreFault("a record cannot be read at present", where=self.url(resource.uri))
             return octets.why if octets.why in (Absence.CHANGED, Absence.GONE) else None
         return read_record(octets)
 
@@ -366,19 +371,21 @@ class _Batch:
             held |= of.held(near.keys() - held.keys())
             held |= of.held({one for uri in near for one in of.linked(held, uri)} - held.keys())
             known |= self._known("source", near.keys() - times.keys())
-        for uri in sorted(
-            near, key=lambda one: not of.linked(held, one, "describes")
-        ):  # records before what they describe
+        order = {one: (one in gone, not of.linked(held, one, "describes")) for one in near}
+        for uri in sorted(near, key=order.__getitem__):  # records before what they describe, deletions last
             is_clear = uri not in held or (self._harvested if of.prefixes else self._item)(uri, held, near[uri])
-            former = known.get(uri) or ([self._unseen(uri)] if uri in gone else [])
+            former = known.get(uri) or (self._unseen(uri) if uri in gone else [])
             for item, format_, source, is_deleted in former if is_clear else ():
                 if (item, format_) not in self._puts and (uri in gone or not is_deleted):
                     self._puts[item, format_] = _Put(source, near[uri], DELETED, None)
 
-    def _unseen(self, uri: str) -> Row:
-        """The record of a resource that was deleted before the index was made."""
-        prefix, item = self._of.identity(uri)
-        return item, self._format(Format(prefix, "", "")) if self._of.prefixes else 1, uri, False
+    def _unseen(self, uri: str) -> list[Row]:
+        """The records that a resource may have had that was deleted before the index was made: in all formats."""
+        of, formats, (prefix, item) = self._of, list(self._formats.values()), self._of.identity(uri)
+        if of.prefixes:  # else it is a file of a record, and no item
+            formats = [self._format(Format(prefix, "", ""))] if prefix in of.prefixes else []
+            formats += [1] if prefix == of.prefixes[0] and DUBLIN_CORE.prefix not in of.prefixes else []
+        return [(item, one, uri, False) for one in formats]
 
     def _harvested(self, uri: str, held: Mapping[str, Resource], at_us: int) -> bool:
         """Write the record that was harvested by OAI-PMH; whether it is not about to change."""
