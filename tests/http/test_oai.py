@@ -10,19 +10,21 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 
 from headwater.catalog.content import Absence, NoContent
-from headwater.catalog.interface import Metadata, StateUpdate, Upsert
+from headwater.catalog.interface import Metadata, Resource, StateUpdate, Upsert
 from headwater.errors import StoreFault
 from headwater.http import oai
 from headwater.http.app import Application
 from headwater.http.oai import OaiEndpoint
 from headwater.http.server import address_url, listen
+from headwater.ingest.content import FileContentReader
 from headwater.ingest.harvested import Harvested, file_name, take_harvested
 from headwater.ingest.push.feed import Feed
+from headwater.publish import oai_index
 from headwater.publish.link_rules import DescribedRule
 from headwater.publish.oai_index import OaiIndex
 from headwater.source.config import BadConfiguration, SetConfig, SourceConfig, read_config
@@ -636,6 +638,43 @@ def test_a_file_of_a_harvested_set_is_no_item_when_it_is_gone(tmp_path: Path) ->
         one.unlink()
     with repository(tmp_path / "state", **options) as it:
         assert it.harvest("meta") == it.harvest() == [("oai:example.org:1", None)]
+
+
+def test_the_header_of_a_harvested_record_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server takes each token that it gives; of many sets, a record is in the first ones."""
+    monkeypatch.setattr(oai, "RECORDS", 1)
+    root, long = tmp_path / "records", "oai:example.org:" + "x" * 60_000
+    options = {"feed": "oai", "url": "http://127.0.0.1:9/", "prefixes": ("meta",), "resource_root": str(root)}
+    with repository(tmp_path / "state", **options) as it:
+        sets = (
+            "".join(f"</setSpec><setSpec>s{number}" for number in range(200)) + "</setSpec><setSpec>" + "a:" * 50 + "a"
+        )
+        some = [
+            harvested(f"meta/{file_name(one)}", RECORD.replace("col:1", text).format(id=one, text="a").encode())
+            for one, text in (("oai:1", sets), (long, "col:1"), ("oai:2", "col:1"))
+        ]
+        take_harvested(it.source.push_sets.by_set["s"], root, some, [], {})
+        assert {one for one, _text in it.harvest("meta")} == {"oai:1", "oai:2", it.id(quote(some[1].path))}
+        found = it.ask("GetRecord", identifier="oai:1", metadataPrefix="meta").iter(f"{OAI}setSpec")
+        assert len(list(found)) == 101
+
+
+def test_an_index_reads_what_may_be_a_record_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in small batches."""
+    rule = DescribedRule(content="{stem}/*", record="{stem}/about.xml")
+    files = {f"{number}/about.xml": MODS % b"one" for number in range(9)}
+    put(tmp_path / "f", files | {"0/a.xml": MODS % b"a", "0/b.pdf": b"b", "c.pdf": b"c"})
+    monkeypatch.setattr(oai_index, "_BATCH_OCTETS", 200)
+    opened, real = [], FileContentReader.open
+
+    def noted(self: FileContentReader, name: str, resource: Resource) -> object:
+        opened.append(resource.uri)
+        return real(self, name, resource)
+
+    monkeypatch.setattr(FileContentReader, "open", noted)
+    with repository(tmp_path / "state", files=str(tmp_path / "f"), described=(rule,)) as it:
+        assert len(it.harvest("mods")) == 9
+        assert set(opened) == set(files)
 
 
 def test_what_is_excluded_is_not_handed_out(tmp_path: Path) -> None:

@@ -125,6 +125,9 @@ def test_sets_and_identifiers() -> None:
     assert spec_of("https://a.example/?set=a b") == "https~3A~2F~2Fa.example~2F~3Fset~3Da~20b"
     assert is_spec(spec_of("urn:" + "ä" * 4_000))
     assert spec_of("urn:" + "ä" * 4_000) != spec_of("urn:" + "ä" * 3_999)
+    assert is_spec(":".join("a" * 8))
+    assert not is_spec(":".join("a" * 9))
+    assert not is_spec("a" * 201)
     assert with_ancestors(["a:b:c", "a:d"]) == ("a", "a:b", "a:b:c", "a:d")
     assert harvested_identifier("oai:x~2F~C3~A4.xml") == "oai:x/ä"
     assert harvested_identifier("x" * 130 + "~-" + "0" * 64) is None

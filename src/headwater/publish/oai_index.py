@@ -12,8 +12,10 @@ describes many resources (`records_stand_alone`), it is the item, and they are n
 
 import datetime as dt
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 from urllib.parse import unquote, unquote_to_bytes
@@ -73,8 +75,10 @@ CREATE TABLE place (                      -- of each record in the list of all (
 """
 _SCHEMA: Final = Schema(application_id=0x48574F41, migrations=(_TABLES,))
 _WORTHLESS: Final = frozenset({"HW-DB-05", "HW-DB-06", "HW-DB-09"})  # a file with one of these faults is made anew
-_BATCH: Final = 1_000  # changes or resources of one transaction
+_BATCH, _BATCH_OCTETS = 1_000, 32 << 20  # changes or resources of one transaction, and octets of their records
 _MOST_FORMATS: Final = 200
+_MOST_SPECS: Final = 100  # of a record
+_IDENTIFIER_OCTETS: Final = 2_000  # a record with a longer one stands under its URL: tokens have room for it
 
 
 class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,11 +128,20 @@ class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
         found = self.catalog.get(self.name, [uri for uri in uris if self.shows(uri)])
         return {one.uri: one for one in self.links.to(found.values(), EntryPlace.RESOURCE_LIST)}
 
+    def record_octets(self, resource: Resource) -> int | None:
+        """How many octets are read to know what record a resource is. None: its type says that it is none."""
+        told = resource.metadata
+        if not any(one in (told.type or "xml") for one in ("xml", "json", "octet-stream")):  # the last: not known
+            return None
+        return told.length if told.length is not None and told.length <= RECORD_OCTETS else 0
+
     def record(self, resource: Resource) -> XmlRecord | Absence | None:
         """The record that the octets of a resource are; an Absence where another change follows, None for no record.
 
         Raises StoreFault where they cannot be read at present: the index waits, for it would announce a deletion.
         """
+        if self.record_octets(resource) is None:
+            return None
         opened = self.contents.open(self.name, resource)
         if not isinstance(opened, NoContent) and opened.octets > RECORD_OCTETS:
             opened.close()
@@ -301,11 +314,13 @@ class OaiIndex:
             batch = _Batch(transaction, self.of)
             if at.loaded is not None:
                 resources = catalog.resources(name, at.loaded, _BATCH)
+                resources = resources[: self._fitting(resources)]
                 batch.derive({one.uri: at.opened_us for one in resources if one.seq <= at.seq}, frozenset())
                 at = at._replace(loaded=resources[-1].uri if resources else None)
             elif changes := catalog.changes(name, at.seq, _BATCH):
+                there = catalog.get(name, list({one.uri for one in changes}))
+                changes = changes[: self._fitting([there.get(one.uri) for one in changes])]
                 latest = {one.uri: one for one in changes}
-                there = catalog.get(name, list(latest))
                 gone = {uri for uri, one in latest.items() if one.change is ChangeKind.DELETED and uri not in there}
                 kept = {uri for uri, one in latest.items() if uri in there and there[uri].seq == one.seq} | gone
                 batch.derive({uri: to_microseconds(latest[uri].at) for uri in latest if uri in kept}, gone)
@@ -313,6 +328,11 @@ class OaiIndex:
             batch.write()
             transaction.run("UPDATE state SET seq = ?, seq_us = ?, loaded = ?", at[1:])
             return at
+
+    def _fitting(self, resources: Sequence[Resource | None]) -> int:
+        """How many of the resources, one at least, have records that one transaction has room for."""
+        sums = accumulate(0 if one is None else self.of.record_octets(one) or 0 for one in resources)
+        return max(1, bisect_right(list(sums), _BATCH_OCTETS))
 
     def _begin(self, transaction: Transaction) -> "_Position":
         """Empty the index."""
@@ -393,7 +413,8 @@ class _Batch:
         record = of.record(resource) if prefix in of.prefixes else None
         if isinstance(record, XmlRecord):
             specs = dict.fromkeys((*record.sets, *self._specs([resource])))
-            item, format_ = record.identifier or item, msgspec.structs.replace(record.format, prefix=prefix)
+            told = record.identifier if len(record.identifier.encode()) <= _IDENTIFIER_OCTETS else of.url(uri)
+            item, format_ = told or item, msgspec.structs.replace(record.format, prefix=prefix)
             self._puts[item, self._format(format_)] = _Put(uri, at_us, record, specs)
             if prefix == of.prefixes[0] and DUBLIN_CORE.prefix not in of.prefixes:
                 self._puts[item, 1] = _Put(uri, at_us, dublin_core(item, of.url(uri), resource.metadata), specs)
@@ -406,11 +427,11 @@ class _Batch:
             [one for one in of.linked(held, uri, rel) if one in held] for rel in ("describes", "describedby")
         )
         is_part = bool(abouts) if of.records_stand_alone else bool(described)
+        items = ([] if is_part else [uri]) if of.records_stand_alone else described or [uri]
         may_be_record = described or of.records_stand_alone or "xml" in (resource.metadata.type or "")
-        record = of.record(resource) if may_be_record else None
+        record = of.record(resource) if may_be_record and items else None
         if isinstance(record, Absence):
             return False
-        items = ([] if is_part else [uri]) if of.records_stand_alone else described or [uri]
         for item in items:
             specs = self._specs([resource, *(held[one] for one in {item, *abouts} - {uri})])
             if record is not None and (described or record.is_known):  # any other XML is no metadata
@@ -463,7 +484,7 @@ class _Batch:
         rows, places, removed = list[Values](), list[Values](), list[Values]()
         for (item, format_), (source, at_us, record, given) in self._puts.items():
             old = before.get((item, format_), (item, format_, None, ""))
-            specs = old[3].split() if given is None else [*filter(is_spec, given)]
+            specs = old[3].split() if given is None else [*islice(filter(is_spec, given), _MOST_SPECS)]
             told = {"is_deleted": record is DELETED, "declares": record.declares}
             octets = header(item, at_us, [self._of.name, *specs], **told), record.opening, record.rest
             rows.append((item, format_, source, at_us, record is DELETED, " ".join(specs), *octets))

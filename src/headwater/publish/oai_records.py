@@ -26,7 +26,7 @@ OAI: Final = "http://www.openarchives.org/OAI/2.0/"
 XSI: Final = "http://www.w3.org/2001/XMLSchema-instance"
 RECORD_OCTETS: Final = 8 << 20  # a record of more is not handed out
 _DEPTH: Final = 500
-_LONGEST_SPEC: Final = 1_000
+_LONGEST_SPEC, _SPEC_LEVELS = 200, 8  # characters of a setSpec, and sets within sets
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -239,8 +239,8 @@ def is_text(text: str) -> bool:
 
 
 def is_spec(text: str) -> bool:
-    """Whether the text can be a setSpec."""
-    return len(text) <= _LONGEST_SPEC and _SPEC.fullmatch(text) is not None
+    """Whether the text can be a setSpec, of at most 200 characters and 8 levels."""
+    return len(text) <= _LONGEST_SPEC and text.count(":") < _SPEC_LEVELS and _SPEC.fullmatch(text) is not None
 
 
 def spec_of(href: str) -> str:
@@ -250,7 +250,7 @@ def spec_of(href: str) -> str:
         return asked
     octets = href.encode("utf-8", "replace")
     spec = _UNFIT_IN_SPEC.sub(lambda found: b"~%02X" % found[0][0], octets).decode("ascii")
-    return spec if is_spec(spec) else f"{spec[:900]}~-{hashlib.sha256(octets).hexdigest()}"
+    return spec if is_spec(spec) else f"{spec[:120]}~-{hashlib.sha256(octets).hexdigest()}"
 
 
 def with_ancestors(specs: Iterable[str]) -> tuple[str, ...]:
