@@ -10,18 +10,21 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 
-from headwater.catalog.interface import Metadata, StateUpdate, Upsert
+from headwater.catalog.content import Absence, NoContent
+from headwater.catalog.interface import Metadata, Resource, StateUpdate, Upsert
 from headwater.errors import StoreFault
 from headwater.http import oai
 from headwater.http.app import Application
 from headwater.http.oai import OaiEndpoint
 from headwater.http.server import address_url, listen
+from headwater.ingest.content import FileContentReader
 from headwater.ingest.harvested import Harvested, file_name, take_harvested
 from headwater.ingest.push.feed import Feed
+from headwater.publish import oai_index
 from headwater.publish.link_rules import DescribedRule
 from headwater.publish.oai_index import OaiIndex
 from headwater.source.config import BadConfiguration, SetConfig, SourceConfig, read_config
@@ -299,6 +302,14 @@ def test_deletions_are_told_for_ever(tmp_path: Path) -> None:
     with repository(tmp_path / "state", files=str(files)) as it:
         assert [*it.dates().values()] == dates
         assert states(it) == gone
+        assert it.error("ListRecords", metadataPrefix="mods") == "cannotDisseminateFormat"  # nobody knows it any more
+        put(files, {"e.xml": MODS % b"E"})
+        it.round()
+    for path in (tmp_path / "state" / "oai" / "s").iterdir():
+        path.unlink()
+    with repository(tmp_path / "state", files=str(files)) as it:  # a deletion is told in every format that there is
+        assert it.harvest("mods") == [(it.id("a.xml"), None), (it.id("e.xml"), "E")]
+        assert it.error("ListMetadataFormats", identifier=it.id("a.xml")) == "noMetadataFormats"
 
 
 def states(it: Repository) -> list[tuple[str, bool]]:
@@ -600,6 +611,72 @@ def test_sets_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert found[0] == it.id("7")
 
 
+def test_a_record_that_cannot_be_read_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index waits, and then has its new state."""
+    files = put(tmp_path / "f", {"a.xml": MODS % b"A", "b.xml": MODS % b"B"})
+    with repository(tmp_path / "state", files=str(files)) as it:
+        assert len(it.harvest("mods")) == 2
+        with monkeypatch.context() as patch:
+            patch.setattr(type(it.source.contents), "open", lambda *_: NoContent(Absence.UNREADABLE))
+            put(files, {"a.xml": MODS % b"A2"})
+            it.round()
+            assert it.send("verb=ListRecords&metadataPrefix=mods").status == 503
+        assert it.harvest("mods") == [(it.id("b.xml"), "B"), (it.id("a.xml"), "A2")]
+
+
+def test_a_file_of_a_harvested_set_is_no_item_when_it_is_gone(tmp_path: Path) -> None:
+    root, path = tmp_path / "records", f"meta/{file_name('oai:example.org:1')}"
+    options = {"feed": "oai", "url": "http://127.0.0.1:9/", "prefixes": ("meta",), "resource_root": str(root)}
+    with repository(tmp_path / "state", **options) as it:
+        some = [harvested(path, MODS % b"A"), harvested("files/x.pdf", b"%PDF")]
+        take_harvested(it.source.push_sets.by_set["s"], root, some, [], {})
+        assert it.harvest("meta") == [("oai:example.org:1", "A")]
+        take_harvested(it.source.push_sets.by_set["s"], root, [], ["files/x.pdf", path], {})
+        assert it.harvest("meta") == it.harvest() == [("oai:example.org:1", None)]
+        assert it.error("ListRecords", metadataPrefix="files") == "cannotDisseminateFormat"
+    for one in (tmp_path / "state" / "oai" / "s").iterdir():
+        one.unlink()
+    with repository(tmp_path / "state", **options) as it:
+        assert it.harvest("meta") == it.harvest() == [("oai:example.org:1", None)]
+
+
+def test_the_header_of_a_harvested_record_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server takes each token that it gives; of many sets, a record is in the first ones."""
+    monkeypatch.setattr(oai, "RECORDS", 1)
+    root, long = tmp_path / "records", "oai:example.org:" + "x" * 60_000
+    options = {"feed": "oai", "url": "http://127.0.0.1:9/", "prefixes": ("meta",), "resource_root": str(root)}
+    with repository(tmp_path / "state", **options) as it:
+        sets = (
+            "".join(f"</setSpec><setSpec>s{number}" for number in range(200)) + "</setSpec><setSpec>" + "a:" * 50 + "a"
+        )
+        some = [
+            harvested(f"meta/{file_name(one)}", RECORD.replace("col:1", text).format(id=one, text="a").encode())
+            for one, text in (("oai:1", sets), (long, "col:1"), ("oai:2", "col:1"))
+        ]
+        take_harvested(it.source.push_sets.by_set["s"], root, some, [], {})
+        assert {one for one, _text in it.harvest("meta")} == {"oai:1", "oai:2", it.id(quote(some[1].path))}
+        found = it.ask("GetRecord", identifier="oai:1", metadataPrefix="meta").iter(f"{OAI}setSpec")
+        assert len(list(found)) == 101
+
+
+def test_an_index_reads_what_may_be_a_record_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in small batches."""
+    rule = DescribedRule(content="{stem}/*", record="{stem}/about.xml")
+    files = {f"{number}/about.xml": MODS % b"one" for number in range(9)}
+    put(tmp_path / "f", files | {"0/a.xml": MODS % b"a", "0/b.pdf": b"b", "c.pdf": b"c"})
+    monkeypatch.setattr(oai_index, "_BATCH_OCTETS", 200)
+    opened, real = [], FileContentReader.open
+
+    def noted(self: FileContentReader, name: str, resource: Resource) -> object:
+        opened.append(resource.uri)
+        return real(self, name, resource)
+
+    monkeypatch.setattr(FileContentReader, "open", noted)
+    with repository(tmp_path / "state", files=str(tmp_path / "f"), described=(rule,)) as it:
+        assert len(it.harvest("mods")) == 9
+        assert set(opened) == set(files)
+
+
 def test_what_is_excluded_is_not_handed_out(tmp_path: Path) -> None:
     """At once, before a scan has recorded that it is gone."""
     files = put(tmp_path / "f", {"a.txt": b"a", "secret.txt": b"s", "z.txt": b"z"})
@@ -612,6 +689,23 @@ def test_what_is_excluded_is_not_handed_out(tmp_path: Path) -> None:
         until(lambda: not it.source.takes("s", b"secret.txt"))
         assert list(it.dates()) == [it.id("a.txt"), it.id("z.txt")]
         assert it.error("GetRecord", identifier=it.id("secret.txt"), metadataPrefix="oai_dc") == "idDoesNotExist"
+        assert it.error("GetRecord", identifier=it.id("secret.txt"), metadataPrefix="mods") == "idDoesNotExist"
+        assert it.error("ListMetadataFormats", identifier=it.id("secret.txt")) == "idDoesNotExist"
+        it.round()
+        assert (it.id("secret.txt"), None) in it.harvest()
+        assert it.error("ListMetadataFormats", identifier=it.id("secret.txt")) == "noMetadataFormats"
+
+
+def test_a_record_of_an_excluded_item_is_not_handed_out(tmp_path: Path) -> None:
+    files = put(tmp_path / "f", {"a.pdf": b"a", "a.xml": MODS % b"A", "b.xml": MODS % b"B"})
+    hidden = tmp_path / "hidden"
+    hidden.write_text("# nothing\n")
+    with repository(tmp_path / "state", files=str(files), exclude_file=str(hidden), described=(PAIR,)) as it:
+        assert len(it.harvest("mods")) == 2
+        hidden.write_text("a.pdf\n")
+        settle()
+        until(lambda: not it.source.takes("s", b"a.pdf"))
+        assert it.harvest("mods") == [(it.id("b.xml"), "B")]
 
 
 def test_an_index_that_is_damaged_or_of_another_catalog_is_made_anew(tmp_path: Path) -> None:

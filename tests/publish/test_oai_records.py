@@ -52,6 +52,15 @@ def test_a_record_is_spliced_into_an_answer(text: str) -> None:
     assert b"\xc3\xa4" in record.rest or "ä" not in text
 
 
+def test_a_comment_that_holds_the_header_stays_whole() -> None:
+    head = "<header><identifier>i</identifier></header>"
+    text = f'<record xmlns="{OAI}"><!--{head}-->{head}<metadata><a xmlns="urn:a"/></metadata></record>'
+    record = read_record(text.encode())
+    assert record is not None
+    assert record.opening.endswith(f"<!--{head}-->".encode())
+    check(record)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -116,6 +125,9 @@ def test_sets_and_identifiers() -> None:
     assert spec_of("https://a.example/?set=a b") == "https~3A~2F~2Fa.example~2F~3Fset~3Da~20b"
     assert is_spec(spec_of("urn:" + "ä" * 4_000))
     assert spec_of("urn:" + "ä" * 4_000) != spec_of("urn:" + "ä" * 3_999)
+    assert is_spec(":".join("a" * 8))
+    assert not is_spec(":".join("a" * 9))
+    assert not is_spec("a" * 201)
     assert with_ancestors(["a:b:c", "a:d"]) == ("a", "a:b", "a:b:c", "a:d")
     assert harvested_identifier("oai:x~2F~C3~A4.xml") == "oai:x/ä"
     assert harvested_identifier("x" * 130 + "~-" + "0" * 64) is None

@@ -27,7 +27,7 @@ from headwater.http.responses import CLOSE, Response, leads_to, line
 from headwater.http.routes import REVALIDATE, HttpRequest, Route
 from headwater.notify.hub.policy import RequestRefusal
 from headwater.publish.oai_index import ListedRecord, ListPlace, OaiIndex, Wanted
-from headwater.publish.oai_records import OAI, XSI, datestamp, element, is_spec, is_text
+from headwater.publish.oai_records import OAI, XSI, Format, datestamp, element, is_spec, is_text
 from headwater.publish.site import OAI as ADDRESS
 from headwater.publish.site import SOURCE_DESCRIPTION, capability_list_name
 from headwater.source.health import ServableSource
@@ -206,7 +206,8 @@ class _Answer:
         return b"".join(element(*one) for one in told) + f"<description>{described}</description>".encode()
 
     def _formats(self, arguments: Mapping[str, str]) -> bytes:
-        found = self._index.formats(arguments.get("identifier"))
+        item = arguments.get("identifier")
+        found = [(one, False) for one in self._index.formats()] if item is None else self._formats_of(item)
         if not found:
             raise OaiError("idDoesNotExist", "there is no such item")
         body = b""
@@ -217,6 +218,11 @@ class _Answer:
         if not body:
             raise OaiError("noMetadataFormats", "the item is deleted")
         return body
+
+    def _formats_of(self, item: str) -> list[tuple[Format, bool]]:
+        """The formats in which an item is shown, and whether its record is deleted."""
+        found = self._index.formats_of(item)
+        return [(one, is_deleted) for one, source, is_deleted in found if is_deleted or self._takes(source, item)]
 
     def _sets(self, arguments: Mapping[str, str]) -> bytes:
         text, told = arguments.get("resumptionToken"), list[tuple[str, str]]()
@@ -235,7 +241,7 @@ class _Answer:
         found = None if number is None else self._index.record(item, number)
         if found is not None and self._shows(found):
             return found.octets
-        if found is None and self._index.formats(item):
+        if found is None and self._formats_of(item):
             raise OaiError("cannotDisseminateFormat", "the item does not have this format")
         raise OaiError("idDoesNotExist", "there is no such item")
 
@@ -268,8 +274,12 @@ class _Answer:
         return b"".join([one.octets for one in shown]) + _resumption(token, following, is_first=text is None)
 
     def _shows(self, one: ListedRecord) -> bool:
-        """Whether the settings still take the resource, where they may have changed since."""
-        return self._name not in self._source.changing_names or self._index.of.shows(one.source)
+        """Whether a record is a deletion, or the settings still take what it has."""
+        return one.is_deleted or self._takes(one.source, one.place.item)
+
+    def _takes(self, source: str, item: str) -> bool:
+        """Whether the settings still take the resource and the item, where they may have changed since."""
+        return self._name not in self._source.changing_names or self._index.of.shows_record(source, item)
 
 
 def _resumption(token: Token, following: Token | None, *, is_first: bool) -> bytes:

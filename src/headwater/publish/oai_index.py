@@ -12,8 +12,10 @@ describes many resources (`records_stand_alone`), it is the item, and they are n
 
 import datetime as dt
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 from urllib.parse import unquote, unquote_to_bytes
@@ -73,8 +75,10 @@ CREATE TABLE place (                      -- of each record in the list of all (
 """
 _SCHEMA: Final = Schema(application_id=0x48574F41, migrations=(_TABLES,))
 _WORTHLESS: Final = frozenset({"HW-DB-05", "HW-DB-06", "HW-DB-09"})  # a file with one of these faults is made anew
-_BATCH: Final = 1_000  # changes or resources of one transaction
+_BATCH, _BATCH_OCTETS = 1_000, 32 << 20  # changes or resources of one transaction, and octets of their records
 _MOST_FORMATS: Final = 200
+_MOST_SPECS: Final = 100  # of a record
+_IDENTIFIER_OCTETS: Final = 2_000  # a record with a longer one stands under its URL: tokens have room for it
 
 
 class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,19 +119,37 @@ class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the settings take a resource."""
         return self.takes is None or "://" in uri or self.takes(unquote_to_bytes(uri))
 
+    def shows_record(self, source: str, item: str) -> bool:
+        """Whether the settings take the resource that has a record, and the item under whose URL it stands."""
+        return self.shows(source) and (bool(self.prefixes) or self.shows(self.uri(item)))
+
     def held(self, uris: Iterable[str]) -> dict[str, Resource]:
         """Those of the resources that are there and taken, with all their links."""
         found = self.catalog.get(self.name, [uri for uri in uris if self.shows(uri)])
         return {one.uri: one for one in self.links.to(found.values(), EntryPlace.RESOURCE_LIST)}
 
+    def record_octets(self, resource: Resource) -> int | None:
+        """How many octets are read to know what record a resource is. None: its type says that it is none."""
+        told = resource.metadata
+        if not any(one in (told.type or "xml") for one in ("xml", "json", "octet-stream")):  # the last: not known
+            return None
+        return told.length if told.length is not None and told.length <= RECORD_OCTETS else 0
+
     def record(self, resource: Resource) -> XmlRecord | Absence | None:
-        """The record that the octets of a resource are; an Absence where another change follows, None for no record."""
+        """The record that the octets of a resource are; an Absence where another change follows, None for no record.
+
+        Raises StoreFault where they cannot be read at present: the index waits, for it would announce a deletion.
+        """
+        if self.record_octets(resource) is None:
+            return None
         opened = self.contents.open(self.name, resource)
         if not isinstance(opened, NoContent) and opened.octets > RECORD_OCTETS:
             opened.close()
             return None
         octets = opened if isinstance(opened, NoContent) else read_and_close(opened, resource.metadata)
         if isinstance(octets, NoContent):
+            if octets.why is Absence.UNREADABLE:
+                raise StoreFault("a record cannot be read at present", where=self.url(resource.uri))
             return octets.why if octets.why in (Absence.CHANGED, Absence.GONE) else None
         return read_record(octets)
 
@@ -153,6 +175,7 @@ class ListedRecord(NamedTuple):
 
     place: ListPlace
     source: str
+    is_deleted: bool
     octets: bytes
 
 
@@ -182,14 +205,21 @@ class OaiIndex:
 
     # what is asked for
 
-    def formats(self, item: str | None = None) -> list[tuple[Format, bool]]:
-        """All formats, or those of an item, and whether its record is deleted."""
-        sql, values = "SELECT prefix, namespace, schema, 0 FROM format ORDER BY id", tuple[str, ...]()
-        if item is not None:
-            sql = "SELECT prefix, namespace, schema, is_deleted FROM record AS r JOIN format AS f ON f.id = r.format"
-            sql, values = f"{sql} WHERE item = ? ORDER BY f.id", (item,)
+    def formats(self) -> list[Format]:
+        """All formats."""
         with self._database.read() as transaction:
-            return [(Format(*row[:3]), bool(row[3])) for row in transaction.rows(sql, values)]
+            return [
+                Format(*row) for row in transaction.rows("SELECT prefix, namespace, schema FROM format ORDER BY id")
+            ]
+
+    def formats_of(self, item: str) -> list[tuple[Format, str, bool]]:
+        """The formats of an item, each with the resource whose metadata its record has, and whether it is deleted."""
+        sql = (
+            "SELECT prefix, namespace, schema, source, is_deleted FROM record AS r JOIN format AS f ON f.id = r.format"
+        )
+        with self._database.read() as transaction:
+            rows = transaction.rows(f"{sql} WHERE item = ? ORDER BY f.id", (item,))
+            return [(Format(*row[:3]), row[3], bool(row[4])) for row in rows]
 
     def number(self, of: Literal["format.prefix", "collection.spec"], text: str) -> int | None:
         """The number of a format or a collection."""
@@ -205,10 +235,10 @@ class OaiIndex:
 
     def record(self, item: str, format_: int) -> ListedRecord | None:
         """One record."""
-        sql = "SELECT at_us, source, opening, header, rest FROM record WHERE item = ? AND format = ?"
+        sql = "SELECT at_us, source, is_deleted, opening, header, rest FROM record WHERE item = ? AND format = ?"
         with self._database.read() as transaction:
             row = transaction.one(sql, (item, format_))
-        return None if row is None else ListedRecord(ListPlace(row[0], item), row[1], b"".join(row[2:]))
+        return None if row is None else ListedRecord(ListPlace(row[0], item), row[1], bool(row[2]), b"".join(row[3:]))
 
     def count(self, wanted: Wanted) -> int:
         """How many records a list has."""
@@ -221,15 +251,15 @@ class OaiIndex:
     ) -> tuple[list[ListedRecord], bool]:
         """The next records of a list, up to so many and so many octets, and whether there are more."""
         sql = (
-            f"SELECT p.at_us, p.item, source, {'header' if headers_only else 'opening, header, rest'}"
+            f"SELECT p.at_us, p.item, source, is_deleted, {'header' if headers_only else 'opening, header, rest'}"
             " FROM place AS p CROSS JOIN record AS r ON r.item = p.item AND r.format = p.format WHERE p.format = ?"
             " AND p.collection = ? AND p.at_us < ? AND (p.at_us, p.item) > (?, ?) ORDER BY p.at_us, p.item"
         )
         found, room, start = list[ListedRecord](), octets, after or (wanted.from_us, "")
         with self._database.read() as transaction:
             values = (wanted.format, wanted.collection, wanted.until_us, *start)
-            for at_us, item, source, *parts in transaction.rows(sql, values):
-                one = ListedRecord(ListPlace(at_us, item), source, b"".join(parts))
+            for at_us, item, source, is_deleted, *parts in transaction.rows(sql, values):
+                one = ListedRecord(ListPlace(at_us, item), source, bool(is_deleted), b"".join(parts))
                 room -= len(one.octets)
                 if len(found) == limit or (found and room < 0):
                     return found, True
@@ -284,11 +314,13 @@ class OaiIndex:
             batch = _Batch(transaction, self.of)
             if at.loaded is not None:
                 resources = catalog.resources(name, at.loaded, _BATCH)
+                resources = resources[: self._fitting(resources)]
                 batch.derive({one.uri: at.opened_us for one in resources if one.seq <= at.seq}, frozenset())
                 at = at._replace(loaded=resources[-1].uri if resources else None)
             elif changes := catalog.changes(name, at.seq, _BATCH):
+                there = catalog.get(name, list({one.uri for one in changes}))
+                changes = changes[: self._fitting([there.get(one.uri) for one in changes])]
                 latest = {one.uri: one for one in changes}
-                there = catalog.get(name, list(latest))
                 gone = {uri for uri, one in latest.items() if one.change is ChangeKind.DELETED and uri not in there}
                 kept = {uri for uri, one in latest.items() if uri in there and there[uri].seq == one.seq} | gone
                 batch.derive({uri: to_microseconds(latest[uri].at) for uri in latest if uri in kept}, gone)
@@ -296,6 +328,11 @@ class OaiIndex:
             batch.write()
             transaction.run("UPDATE state SET seq = ?, seq_us = ?, loaded = ?", at[1:])
             return at
+
+    def _fitting(self, resources: Sequence[Resource | None]) -> int:
+        """How many of the resources, one at least, have records that one transaction has room for."""
+        sums = accumulate(0 if one is None else self.of.record_octets(one) or 0 for one in resources)
+        return max(1, bisect_right(list(sums), _BATCH_OCTETS))
 
     def _begin(self, transaction: Transaction) -> "_Position":
         """Empty the index."""
@@ -354,19 +391,21 @@ class _Batch:
             held |= of.held(near.keys() - held.keys())
             held |= of.held({one for uri in near for one in of.linked(held, uri)} - held.keys())
             known |= self._known("source", near.keys() - times.keys())
-        for uri in sorted(
-            near, key=lambda one: not of.linked(held, one, "describes")
-        ):  # records before what they describe
+        order = {one: (one in gone, not of.linked(held, one, "describes")) for one in near}
+        for uri in sorted(near, key=order.__getitem__):  # records before what they describe, deletions last
             is_clear = uri not in held or (self._harvested if of.prefixes else self._item)(uri, held, near[uri])
-            former = known.get(uri) or ([self._unseen(uri)] if uri in gone else [])
+            former = known.get(uri) or (self._unseen(uri) if uri in gone else [])
             for item, format_, source, is_deleted in former if is_clear else ():
                 if (item, format_) not in self._puts and (uri in gone or not is_deleted):
                     self._puts[item, format_] = _Put(source, near[uri], DELETED, None)
 
-    def _unseen(self, uri: str) -> Row:
-        """The record of a resource that was deleted before the index was made."""
-        prefix, item = self._of.identity(uri)
-        return item, self._format(Format(prefix, "", "")) if self._of.prefixes else 1, uri, False
+    def _unseen(self, uri: str) -> list[Row]:
+        """The records that a resource may have had that was deleted before the index was made: in all formats."""
+        of, formats, (prefix, item) = self._of, list(self._formats.values()), self._of.identity(uri)
+        if of.prefixes:  # else it is a file of a record, and no item
+            formats = [self._format(Format(prefix, "", ""))] if prefix in of.prefixes else []
+            formats += [1] if prefix == of.prefixes[0] and DUBLIN_CORE.prefix not in of.prefixes else []
+        return [(item, one, uri, False) for one in formats]
 
     def _harvested(self, uri: str, held: Mapping[str, Resource], at_us: int) -> bool:
         """Write the record that was harvested by OAI-PMH; whether it is not about to change."""
@@ -374,7 +413,8 @@ class _Batch:
         record = of.record(resource) if prefix in of.prefixes else None
         if isinstance(record, XmlRecord):
             specs = dict.fromkeys((*record.sets, *self._specs([resource])))
-            item, format_ = record.identifier or item, msgspec.structs.replace(record.format, prefix=prefix)
+            told = record.identifier if len(record.identifier.encode()) <= _IDENTIFIER_OCTETS else of.url(uri)
+            item, format_ = told or item, msgspec.structs.replace(record.format, prefix=prefix)
             self._puts[item, self._format(format_)] = _Put(uri, at_us, record, specs)
             if prefix == of.prefixes[0] and DUBLIN_CORE.prefix not in of.prefixes:
                 self._puts[item, 1] = _Put(uri, at_us, dublin_core(item, of.url(uri), resource.metadata), specs)
@@ -387,11 +427,11 @@ class _Batch:
             [one for one in of.linked(held, uri, rel) if one in held] for rel in ("describes", "describedby")
         )
         is_part = bool(abouts) if of.records_stand_alone else bool(described)
+        items = ([] if is_part else [uri]) if of.records_stand_alone else described or [uri]
         may_be_record = described or of.records_stand_alone or "xml" in (resource.metadata.type or "")
-        record = of.record(resource) if may_be_record else None
+        record = of.record(resource) if may_be_record and items else None
         if isinstance(record, Absence):
             return False
-        items = ([] if is_part else [uri]) if of.records_stand_alone else described or [uri]
         for item in items:
             specs = self._specs([resource, *(held[one] for one in {item, *abouts} - {uri})])
             if record is not None and (described or record.is_known):  # any other XML is no metadata
@@ -444,7 +484,7 @@ class _Batch:
         rows, places, removed = list[Values](), list[Values](), list[Values]()
         for (item, format_), (source, at_us, record, given) in self._puts.items():
             old = before.get((item, format_), (item, format_, None, ""))
-            specs = old[3].split() if given is None else [*filter(is_spec, given)]
+            specs = old[3].split() if given is None else [*islice(filter(is_spec, given), _MOST_SPECS)]
             told = {"is_deleted": record is DELETED, "declares": record.declares}
             octets = header(item, at_us, [self._of.name, *specs], **told), record.opening, record.rest
             rows.append((item, format_, source, at_us, record is DELETED, " ".join(specs), *octets))

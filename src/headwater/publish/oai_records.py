@@ -26,7 +26,7 @@ OAI: Final = "http://www.openarchives.org/OAI/2.0/"
 XSI: Final = "http://www.w3.org/2001/XMLSchema-instance"
 RECORD_OCTETS: Final = 8 << 20  # a record of more is not handed out
 _DEPTH: Final = 500
-_LONGEST_SPEC: Final = 1_000
+_LONGEST_SPEC, _SPEC_LEVELS = 200, 8  # characters of a setSpec, and sets within sets
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -124,14 +124,14 @@ class _Reading:
         is_record = self._root == f"{OAI} record"
         if self._payload is None or (is_record and self._header_end_at < 0):
             return None
-        whole = self._octets[self._root_at : self._end_at]
+        whole = self._octets[self._root_at : self._header_at if is_record else self._end_at]
         if not self._has_default:  # what has no namespace must not get that of the answer in which it stands
             whole = _NAME.sub(rb'\g<0> xmlns=""', whole, count=1)
         told = _format_of(*self._payload)
         if is_record:
-            opening, _, rest = whole.partition(self._octets[self._header_at : self._header_end_at])
             declares = not self._has_default or b":" in whole.split(maxsplit=1)[0]
-            return XmlRecord(told, opening, rest, declares, self._identifier, tuple(self._sets))
+            rest = self._octets[self._header_end_at : self._end_at]
+            return XmlRecord(told, whole, rest, declares, self._identifier, tuple(self._sets))
         body = whole if self._root == f"{OAI} metadata" else b"<metadata>" + whole + b"</metadata>"
         return XmlRecord(told, _OPENING, body + _CLOSING)
 
@@ -239,8 +239,8 @@ def is_text(text: str) -> bool:
 
 
 def is_spec(text: str) -> bool:
-    """Whether the text can be a setSpec."""
-    return len(text) <= _LONGEST_SPEC and _SPEC.fullmatch(text) is not None
+    """Whether the text can be a setSpec, of at most 200 characters and 8 levels."""
+    return len(text) <= _LONGEST_SPEC and text.count(":") < _SPEC_LEVELS and _SPEC.fullmatch(text) is not None
 
 
 def spec_of(href: str) -> str:
@@ -250,7 +250,7 @@ def spec_of(href: str) -> str:
         return asked
     octets = href.encode("utf-8", "replace")
     spec = _UNFIT_IN_SPEC.sub(lambda found: b"~%02X" % found[0][0], octets).decode("ascii")
-    return spec if is_spec(spec) else f"{spec[:900]}~-{hashlib.sha256(octets).hexdigest()}"
+    return spec if is_spec(spec) else f"{spec[:120]}~-{hashlib.sha256(octets).hexdigest()}"
 
 
 def with_ancestors(specs: Iterable[str]) -> tuple[str, ...]:
