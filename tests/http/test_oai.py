@@ -723,6 +723,20 @@ def test_an_index_that_is_damaged_or_of_another_catalog_is_made_anew(tmp_path: P
         assert [one for one, _text in it.harvest()] == [it.id("a.txt"), it.id("b.txt")]
 
 
+def test_an_index_with_damage_in_its_middle_is_made_anew(tmp_path: Path) -> None:
+    """The first answer may be 503; those after it are whole."""
+    files, state = put(tmp_path / "f", {f"{number:03}.txt": b"x" for number in range(300)}), tmp_path / "state"
+    with repository(state, files=str(files)) as it:
+        before = states(it)
+    path = state / "oai" / "s" / "index.sqlite"
+    octets = bytearray(path.read_bytes())
+    octets[4_096 * 10 :] = b"\xee" * (len(octets) - 4_096 * 10)
+    path.write_bytes(octets)
+    with repository(state, files=str(files)) as it:
+        until(lambda: it.send("verb=ListRecords&metadataPrefix=oai_dc").status == 200)
+        assert states(it) == before
+
+
 def test_a_catalog_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = put(tmp_path / "f", {"a.txt": b"a"})
     with repository(tmp_path / "state", files=str(files)) as it:

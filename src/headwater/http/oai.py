@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from headwater.deflate import FAST_LEVEL, crc32, deflate_whole
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StoreFault
 from headwater.http import responses
 from headwater.http.requests import accepts_gzip, read_body
 from headwater.http.responses import CLOSE, Response, leads_to, line
@@ -183,6 +183,9 @@ class _Answer:
         except OaiError as error:
             arguments = {} if error.code in ("badVerb", "badArgument") else arguments
             content = f'<error code="{error.code}">{escape(error.text)}</error>'.encode()
+        except StoreFault as fault:
+            self._index.renew(fault)
+            raise
         given = "".join(f' {name}="{escape(text)}"' for name, text in arguments.items())
         request = f"<request{given}>{escape(self._url)}</request>".encode()
         date = element("responseDate", datestamp(to_microseconds(at)))

@@ -12,6 +12,7 @@ describes many resources (`records_stand_alone`), it is the item, and they are n
 
 import datetime as dt
 import hashlib
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ import msgspec
 
 from headwater.catalog.content import Absence, ContentReader, NoContent, read_and_close
 from headwater.catalog.interface import Catalog, Resource
-from headwater.errors import StoreFault
+from headwater.errors import HeadwaterError, StoreFault
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.oai_records import (
     DELETED,
@@ -189,15 +190,30 @@ class OaiIndex:
         self.of, self.is_wanted = of, True
         self._shape = f"{of.url_prefix} {of.prefixes} {of.records_stand_alone}"
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "index.sqlite"
+        self._path, self._renewing, self._is_away = folder / "index.sqlite", threading.Lock(), False
         try:
-            self._database = Database(path, _SCHEMA, durability=Durability.NORMAL)
+            self._database = Database(self._path, _SCHEMA, durability=Durability.NORMAL)
         except DatabaseFault as fault:
             if fault.code not in _WORTHLESS:
                 raise
-            for suffix in ("", "-wal", "-shm"):
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
-            self._database = Database(path, _SCHEMA, durability=Durability.NORMAL)
+            self._remove()
+            self._database = Database(self._path, _SCHEMA, durability=Durability.NORMAL)
+
+    def _remove(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+    def renew(self, fault: HeadwaterError) -> None:
+        """Open the file again after a fault that says it is damaged or was removed: the next `catch_up` fills it."""
+        with self._renewing:
+            is_ours = self.is_wanted and fault.where == str(self._path)
+            if is_ours and (self._is_away or fault.code in {*_WORTHLESS, "HW-DB-12"}):
+                self._is_away = True  # until it is open: a full disk may be in the way
+                self._database.close()
+                if fault.code in _WORTHLESS:  # else another process has made it anew
+                    self._remove()
+                self._database = Database(self._path, _SCHEMA, durability=Durability.NORMAL)
+                self._is_away = False
 
     def close(self) -> None:
         """Give up the file."""
@@ -283,6 +299,13 @@ class OaiIndex:
 
     def catch_up(self) -> bool:
         """Add what has changed; whether all of it is there now."""
+        try:
+            return self._catch_up()
+        except StoreFault as fault:
+            self.renew(fault)
+            raise
+
+    def _catch_up(self) -> bool:
         state = self.of.catalog.state(self.of.name)
         if state.opened_at is None:
             return False
