@@ -1,0 +1,284 @@
+"""What the service remembers: sources, runs with their leases, the journal of events, positions of sinks.
+
+`AggregatorStore` is the interface; `sqlite_store` is its first backend. Workers on several machines may share a store,
+so nothing of a run is kept in a process alone: a run belongs to whoever holds its lease, and only for as long as the
+lease says. Numbers of events are given in the order of commits.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from headwater.errors import StoreFault
+from headwater.spec.records import Link, ToDict
+
+
+class Life(StrEnum):
+    """How a source does."""
+
+    NEW = "new"  # no run has ended yet
+    FIRST_COPY = "first copy"  # runs have begun the copy; none has completed it
+    FOLLOWING = "following"  # the last run ended with 0
+    DEGRADED = "degraded"  # the last run ended with 4 or 5: some resources failed, or the lists are broken
+    FAILING = "failing"  # the last run ended with 3, 6, a deadline or a crash
+    DEAD = "dead"  # failing for longer than `dead_after`
+
+
+class Question(StrEnum):
+    """What a person has to decide before a source goes on as before."""
+
+    MOVED = "moved"  # the address leads to another source: approve takes it as the new address
+    RESET = "reset"  # the source was set back: approve follows it again
+    DELETIONS = "deletions held back"  # approve deletes, refuse keeps the files
+    UPDATES = "updates held back"
+    AUTHORISATION = "authorisation expired"  # 401 or 403: approve tries again
+
+
+class Answer(StrEnum):
+    """What the operator has decided of a question."""
+
+    APPROVED = "approved"
+    REFUSED = "refused"
+
+
+class Retirement(StrEnum):
+    """What became of the copy of a source that is no longer followed."""
+
+    KEEP = "keep"  # the copy stays, and stays published
+    FREEZE = "freeze"  # the copy stays as it is, and is marked
+    DELETE = "delete"  # the copy is removed; sinks get a deletion for each resource
+
+
+class SourceState(ToDict, msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of a source, between runs."""
+
+    name: str
+    url: str
+    life: Life = Life.NEW
+    life_since: dt.datetime | None = None
+    question: Question | None = None
+    question_text: str = ""
+    """What is asked, with a sample, in plain words."""
+
+    answer: Answer | None = None
+    """The operator's answer, until the next run has acted on it."""
+
+    is_paused: bool = False
+    is_wanted_now: bool = False
+    """Whether the operator wants a run at once."""
+
+    retirement: Retirement | None = None
+    next_at: dt.datetime | None = None
+    """When the next run is due; None: as soon as there is room."""
+
+    failures: int = 0
+    """Runs in a row that ended with another status than 0."""
+
+    failing_since: dt.datetime | None = None
+    sound_at: dt.datetime | None = None
+    """When the last run began that proved the copy to be in step (status 0)."""
+
+    audited_at: dt.datetime | None = None
+    last_seconds: float | None = None
+    """How long the last run took: long runs have places of their own."""
+
+    hosts: tuple[str, ...] = ()
+    """Hosts that the last runs sent requests to, redirects included."""
+
+    resources: int = 0
+    octets: int = 0
+    failed: int = 0
+    held_back: int = 0
+
+
+class Run(ToDict, msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a source under a lease. `number` grows over all sources and is never used twice."""
+
+    number: int
+    name: str
+    worker: str
+    began_at: dt.datetime
+    lease_until: dt.datetime
+    kind: str = "sync"  # sync, audit, repair
+
+
+class RunRecord(ToDict, msgspec.Struct, frozen=True, kw_only=True):
+    """A run that has ended, as the journal of runs keeps it."""
+
+    number: int
+    name: str
+    kind: str
+    began_at: dt.datetime
+    ended_at: dt.datetime
+    exit_status: int
+    reason: str = ""
+    """Why the status is not 0, in one sentence."""
+
+    code: str | None = None
+    """The code or the rule of the reason."""
+
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    failed: int = 0
+    held_back: int = 0
+    requests: int = 0
+    octets: int = 0
+    warnings: tuple[tuple[str, int, str], ...] = ()
+    """Defects of the source: rule or code, how often, and the sentence of the first."""
+
+    report: dict[str, Any] | None = None
+    """The JSON of the run's report, without lists of resources."""
+
+
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to a resource of a copy, before it has a number."""
+
+    source: str
+    set_name: str
+    action: str  # created, updated, deleted, moved
+    uri: str
+    origin: str = ""
+    """The address of the resource at the first source, where a source republishes (`via`)."""
+
+    path: str = ""
+    """Relative to the copy."""
+
+    hash: str | None = None
+    length: int | None = None
+    type: str | None = None
+    lastmod: dt.datetime | None = None
+    links: tuple[Link, ...] = ()
+    reason: str = ""
+
+
+class Event(ToDict, NewEvent, frozen=True, kw_only=True):
+    """A line of the journal of events. `number` grows in the order of commits; `at` is the time of the commit."""
+
+    number: int
+    run: int
+    at: dt.datetime
+
+
+class DeadLetter(ToDict, msgspec.Struct, frozen=True, kw_only=True):
+    """An event that a sink has refused for good, or that a quarantine rule has held back from it."""
+
+    sink: str
+    number: int
+    at: dt.datetime
+    reason: str
+    tries: int
+
+
+class SinkState(ToDict, msgspec.Struct, frozen=True, kw_only=True):
+    """How far a sink is. `acknowledged` is the last number that the sink has taken, or that has become a dead letter."""
+
+    name: str
+    acknowledged: int
+    waiting: int
+    oldest_waiting_at: dt.datetime | None
+    dead_letters: int
+    failures: int = 0
+    failure: str = ""
+    next_at: dt.datetime | None = None
+
+
+class LeaseLost(StoreFault):
+    """The run no longer belongs to this worker: its lease has ended, or somebody has taken the source over."""
+
+    code: ClassVar[str] = "HW-AGG-01"
+
+
+class AggregatorStore(Protocol):
+    """The store of a service. Each method is one transaction, durable when it returns. Raises StoreFault.
+
+    All moments are given by the caller, in UTC.
+    """
+
+    def enrol(self, sources: Sequence[tuple[str, str]], now: dt.datetime) -> None:
+        """Remember sources (name, url) that are new, due at once; a changed url is noted. Others stay as they are."""
+
+    def sources(self) -> list[SourceState]:
+        """All sources that were ever enrolled and not forgotten, by name."""
+
+    def source(self, name: str) -> SourceState | None:
+        """One source."""
+
+    def change(self, name: str, **fields: Any) -> SourceState:
+        """Set fields of a source, such as `is_paused` or `answer`. Raises UsageFault for an unknown name."""
+
+    def forget(self, name: str) -> None:
+        """Forget a source with its runs; its events stay."""
+
+    def changed(self) -> int:
+        """A number that is another one after anybody, in any process, has changed sources, runs or events."""
+
+    # runs
+
+    def lease(self, name: str, kind: str, worker: str, now: dt.datetime, seconds: float) -> Run | None:
+        """Begin a run of a source; None: another run of it has a lease that has not ended."""
+
+    def renew(self, run: Run, now: dt.datetime, seconds: float) -> Run:
+        """Prolong the lease. Raises LeaseLost."""
+
+    def end(self, run: Run, record: RunRecord, state: SourceState) -> None:
+        """Keep the record of a run, and the state of its source after it; the lease ends. Raises LeaseLost.
+
+        What an operator has changed of the source since the run began (`is_paused`, `is_wanted_now`, `answer`,
+        `retirement`) is kept.
+        """
+
+    def release(self, worker: str, now: dt.datetime) -> list[Run]:
+        """End the leases of a worker that is no more, and all that are over: these runs were broken off."""
+
+    def running(self) -> list[Run]:
+        """Runs that have a lease."""
+
+    def runs(self, name: str | None = None, limit: int = 50) -> list[RunRecord]:
+        """Runs that have ended, newest first."""
+
+    # the journal of events
+
+    def append(self, run: Run, events: Sequence[NewEvent], now: dt.datetime) -> int:
+        """Add events in one transaction; returns the last number of the journal. Raises LeaseLost.
+
+        An event that the journal already has as the last one of its resource (same source, set, path, action, hash and
+        lastmod) is not added again: a run that was killed tells twice.
+        """
+
+    def events(self, after: int, limit: int = 1000) -> list[Event]:
+        """Events with numbers above `after`, in their order."""
+
+    def last_number(self) -> int:
+        """The number of the last event; 0: there is none."""
+
+    def trim(self, before: dt.datetime) -> int:
+        """Remove events that are older and that every sink has acknowledged; returns how many."""
+
+    # sinks
+
+    def enrol_sinks(self, names: Sequence[str]) -> None:
+        """Remember sinks; a new one begins after the last event. Sinks that are not named are forgotten."""
+
+    def sink(self, name: str) -> SinkState:
+        """How far a sink is."""
+
+    def acknowledge(self, name: str, number: int, dead: Sequence[DeadLetter] = ()) -> None:
+        """The sink has taken all up to `number` but those in `dead`, which are kept as dead letters."""
+
+    def refused(self, name: str, reason: str, next_at: dt.datetime) -> None:
+        """A delivery has failed: it is tried again at `next_at`."""
+
+    def set_position(self, name: str, number: int) -> None:
+        """Let the sink begin again after `number` (replay)."""
+
+    def dead_letters(self, name: str, limit: int = 100) -> list[DeadLetter]:
+        """Dead letters of a sink, newest first."""
+
+    def close(self) -> None:
+        """Close the store."""
