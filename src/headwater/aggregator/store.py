@@ -176,7 +176,7 @@ class DeadLetter(ToDict, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkState(ToDict, msgspec.Struct, frozen=True, kw_only=True):
-    """How far a sink is. `acknowledged` is the last number that the sink has taken, or that has become a dead letter."""
+    """How far a sink is; `acknowledged`: the last number that it has taken, or that has become a dead letter."""
 
     name: str
     acknowledged: int
