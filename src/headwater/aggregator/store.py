@@ -239,8 +239,14 @@ class AggregatorStore(Protocol):
     def running(self) -> list[Run]:
         """Runs that have a lease."""
 
-    def runs(self, name: str | None = None, limit: int = 50) -> list[RunRecord]:
-        """Runs that have ended, newest first."""
+    def runs(self, name: str | None = None, limit: int = 50, kind: str | None = None) -> list[RunRecord]:
+        """Runs that have ended, newest first: those of a source, or of a kind, where one is given."""
+
+    def run(self, number: int) -> RunRecord | None:
+        """A run that has ended."""
+
+    def last_runs(self) -> dict[str, RunRecord]:
+        """The newest run of each source that has ended, by name, without its `report`."""
 
     # the journal of events
 
