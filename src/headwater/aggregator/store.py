@@ -193,6 +193,9 @@ class LeaseLost(StoreFault):
 
     code: ClassVar[str] = "HW-AGG-01"
 
+    def __init__(self, run: Run) -> None:
+        super().__init__(f"run {run.number} no longer has the lease of its source", where=run.name)
+
 
 class AggregatorStore(Protocol):
     """The store of a service. Each method is one transaction, durable when it returns. Raises StoreFault.
