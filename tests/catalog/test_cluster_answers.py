@@ -12,7 +12,7 @@ from headwater.catalog.cluster.documents import to_json
 from headwater.catalog.cluster.head import STAMPS, SetHead
 from headwater.catalog.interface import Accepted, Metadata, Upsert
 from headwater.catalog.verify import verify
-from headwater.storage.cluster import Answer, ClusterUnreachable
+from headwater.storage.cluster import ClusterAnswer, ClusterUnreachable
 from tests.catalog.cluster_ground import Ground
 from tests.catalog.recorder import START
 
@@ -36,7 +36,7 @@ def test_an_answer_that_is_lost_while_others_write_a_lot_doubles_nothing(
     lost: list[str] = []
     puts: list[str] = []
 
-    def losing(method: str, path: str, body: bytes | None = None, *, accept: Sequence[int] = ()) -> Answer:
+    def losing(method: str, path: str, body: bytes | None = None, *, accept: Sequence[int] = ()) -> ClusterAnswer:
         puts.extend([path] * (method == "PUT"))
         if len(puts) == 2 and not lost:  # after the lease, the commit
             lost.append(ask(method, path, body, accept=accept).body)
@@ -73,14 +73,14 @@ def test_of_a_head_that_was_never_acknowledged_nothing_is_applied(
         with pytest.raises(ClusterUnreachable):
             gone.record("s", [Upsert("gone", Metadata())], START)
     ask = other.cluster.ask
-    shown: list[Answer] = []
+    shown: list[ClusterAnswer] = []
 
-    def showing(method: str, path: str, body: bytes | None = None, *, accept: Sequence[int] = ()) -> Answer:
+    def showing(method: str, path: str, body: bytes | None = None, *, accept: Sequence[int] = ()) -> ClusterAnswer:
         answer = ask(method, path, body, accept=accept)
         if method == "GET" and not shown:
             found = json.loads(answer.body)
             found |= {"_seq_no": found["_seq_no"] + 1, "_source": json.loads(said[0])}
-            shown.append(Answer(answer.status, json.dumps(found)))
+            shown.append(ClusterAnswer(answer.status, json.dumps(found)))
             return shown[0]
         return answer
 

@@ -24,7 +24,7 @@ from headwater.catalog.cluster.documents import (
     to_json,
 )
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Unacceptable, Upsert
-from headwater.catalog.page_filling import Log, PageFill, Place, Places, Put, Run
+from headwater.catalog.page_filling import Log, PageFill, Place, Places, Put, SegmentRun
 from tests.contract.catalog.cases import METADATA, up
 from tests.contract.catalog.model import EVENTS
 
@@ -67,7 +67,7 @@ def test_a_time_without_a_zone_is_refused() -> None:
 def placed(held: dict[str, Place], events: list[Event]) -> tuple[Places, Log]:
     pages = {0: PageFill(0, len(held), sum(place.weight for place in held.values()))} if held else {}
     places = Places(Limits(page_entries=4), held, pages, 10)
-    log = Log(Limits(), 5, 0, Run(0, 1, 5, 0))
+    log = Log(Limits(), 5, 0, SegmentRun(0, 1, 5, 0))
     page_filling.record(places, log, events, 1)
     return places, log
 

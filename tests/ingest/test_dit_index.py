@@ -21,7 +21,7 @@ from headwater.ingest.dit.index import (
     index_credentials,
 )
 from headwater.progress import Notice
-from headwater.storage.cluster import Access, Answer, Cluster, Node
+from headwater.storage.cluster import Access, Cluster, ClusterAnswer, Node
 from tests.support.failing import failing
 from tests.support.push_set import PushSet, change, resource
 
@@ -76,7 +76,7 @@ class Harvester:
         hits = msgspec.json.decode(self._send("POST", f"/{self.name}/_search", body).body)["hits"]["hits"]
         return sorted((one["_id"], one["_seq_no"], one["_version"]) for one in hits)
 
-    def _send(self, method: str, path: str, body: object = None) -> Answer:
+    def _send(self, method: str, path: str, body: object = None) -> ClusterAnswer:
         return self.cluster.ask(method, path, None if body is None else msgspec.json.encode(body))
 
 
@@ -323,8 +323,8 @@ class Liar(Cluster):
     def __init__(self, *bodies: str) -> None:
         self.bodies = list(bodies)
 
-    def ask(self, method: str, path: str, body: bytes | None = None, *, accept: object = ()) -> Answer:
-        return Answer(200, self.bodies.pop(0))
+    def ask(self, method: str, path: str, body: bytes | None = None, *, accept: object = ()) -> ClusterAnswer:
+        return ClusterAnswer(200, self.bodies.pop(0))
 
 
 SHARDS = '{"i":{"settings":{"index":{"uuid":"u","number_of_shards":"1"}}}}'

@@ -15,7 +15,7 @@ from headwater.catalog.interface import Delete, Event
 from headwater.publish.plan import Refresh
 from headwater.publish.publisher import Publisher
 from headwater.publish.site import SetSettings, Site
-from headwater.storage.cluster import Access, Answer, Cluster
+from headwater.storage.cluster import Access, Cluster, ClusterAnswer
 from headwater.storage.folder_store import FolderStore
 from tests.support.engines import LAYOUT, access, prefix
 from tests.support.published import put
@@ -30,7 +30,7 @@ class Counted:
         self._asked: list[str] = []
         ask = Cluster.ask
 
-        def counting(cluster: Cluster, method: str, path: str, *rest: object, **named: object) -> Answer:
+        def counting(cluster: Cluster, method: str, path: str, *rest: object, **named: object) -> ClusterAnswer:
             self._asked.append(f"{method} {path}")
             return ask(cluster, method, path, *rest, **named)  # type: ignore[arg-type]
 

@@ -289,5 +289,13 @@ class AggregatorStore(Protocol):
     def dead_letters(self, name: str, limit: int = 100) -> list[DeadLetter]:
         """Dead letters of a sink, newest first."""
 
+    # what else the service remembers
+
+    def fact(self, name: str) -> str | None:
+        """A text that was kept by a name, such as which alerts were given."""
+
+    def keep_fact(self, name: str, text: str | None) -> None:
+        """Keep a text by a name, in place of an earlier one; None: none any more."""
+
     def close(self) -> None:
         """Close the store."""

@@ -169,7 +169,7 @@ class PageFill:
     first_slot: int | None = None  # for a page that this batch opens: its first slot
 
 
-class Run(msgspec.Struct, gc=False):
+class SegmentRun(msgspec.Struct, gc=False):
     """One segment while it grows: changes `first`..`last` after `from_us` and, once closed, before `until_us`."""
 
     number: int
@@ -304,8 +304,8 @@ class Log:
     limits: Limits
     last_seq: int
     last_us: int
-    run: Run
-    closed: list[Run] = field(default_factory=list)
+    run: SegmentRun
+    closed: list[SegmentRun] = field(default_factory=list)
     changes: list[Logged] = field(default_factory=list)
 
     def append(self, uri: str, change: ChangeKind, metadata: Metadata, octets: int, at_us: int) -> Logged:
@@ -324,12 +324,12 @@ class Log:
         self.changes.append(logged)
         return logged
 
-    def close(self, until_us: int) -> Run:
+    def close(self, until_us: int) -> SegmentRun:
         """Close the open segment at a time later than all before it; the next begins there (AMB-11, AMB-23)."""
         run = self.run
         run.until_us = self.last_us = until_us
         self.closed.append(run)
-        self.run = Run(run.number + 1, self.last_seq + 1, self.last_seq, until_us)
+        self.run = SegmentRun(run.number + 1, self.last_seq + 1, self.last_seq, until_us)
         return run
 
 

@@ -45,7 +45,7 @@ from headwater.catalog.page_filling import (
     Places,
     Put,
     RowWrite,
-    Run,
+    SegmentRun,
     is_row_key,
     is_text,
     page_of,
@@ -327,7 +327,7 @@ class SqliteCatalog(Catalog):
                 held.transaction.run(
                     "UPDATE page SET stale_us = ? WHERE set_id = ? AND touched > rendered", (at_us, held.id)
                 )
-                held.write_run(Run(0, held.last_seq + 1, held.last_seq, at_us))
+                held.write_run(SegmentRun(0, held.last_seq + 1, held.last_seq, at_us))
             return held.state()
 
     def record(
@@ -632,7 +632,7 @@ class _Set:
         row = self.transaction.one(sql, (self.id,))
         if row is None or self.last_us is None:
             raise WrongPhase("the set is still loading: open it first", where=self.name)
-        return Log(limits, self.last_seq, self.last_us, Run(*row))
+        return Log(limits, self.last_seq, self.last_us, SegmentRun(*row))
 
     def write_log(self, log: Log) -> None:
         """Write the changes of a planned batch, and the segments that it has filled."""
@@ -644,7 +644,7 @@ class _Set:
             self.write_run(run)
         self.update(last_seq=log.last_seq, last_us=log.last_us)
 
-    def write_run(self, run: Run) -> None:
+    def write_run(self, run: SegmentRun) -> None:
         """Write a segment."""
         sql = f"INSERT OR REPLACE INTO segment (set_id, {SEGMENT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
         self.transaction.run(sql, (self.id, *astuple(run)))

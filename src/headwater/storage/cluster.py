@@ -181,7 +181,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return f"Access(nodes={self.nodes!r}, tls={self.tls!r}, ca={self.ca!r}, user={self.user!r}, …)"
 
 
-class Answer(NamedTuple):
+class ClusterAnswer(NamedTuple):
     """What a node said."""
 
     status: int
@@ -266,7 +266,7 @@ class Cluster:
         """For what an answer says in its body that it could not do: to be asked for again."""
         return Patience(self.patience_seconds, self._listener, lambda: self._hurried)
 
-    def ask(self, method: str, path: str, body: bytes | None = None, *, accept: Sequence[int] = ()) -> Answer:
+    def ask(self, method: str, path: str, body: bytes | None = None, *, accept: Sequence[int] = ()) -> ClusterAnswer:
         """The answer to one request: a success, or one whose status is in `accept`. Raises ClusterFault."""
         headers = None if body is None else _JSON_LINES if "/_bulk" in path else _JSON
         patience = self.patience()
@@ -283,7 +283,7 @@ class Cluster:
                 patience.wait(kind(f"no answer: {str(cause)[:300]}", where=f"{node.base_url}{path}"), cause)
                 continue
             self._nodes.mark_live(node)
-            answer = Answer(found.meta.status, found.body.decode("utf-8", "surrogatepass"))
+            answer = ClusterAnswer(found.meta.status, found.body.decode("utf-8", "surrogatepass"))
             if 200 <= answer.status < 300 or answer.status in accept:
                 return answer
             reason = reason_of(answer.body)

@@ -13,7 +13,16 @@ from msgspec.structs import astuple, replace
 from headwater.catalog.cluster.documents import StoredChange
 from headwater.catalog.interface import Limits, Page, Rendered, Segment, SetState, Unacceptable, WrongPhase
 from headwater.catalog.lease import HeldBy
-from headwater.catalog.page_filling import Log, PageFill, Places, RowWrite, Run, page_of, segment_of, to_microseconds
+from headwater.catalog.page_filling import (
+    Log,
+    PageFill,
+    Places,
+    RowWrite,
+    SegmentRun,
+    page_of,
+    segment_of,
+    to_microseconds,
+)
 from headwater.spec.times import from_optional
 
 TERM_BITS = 32
@@ -177,7 +186,9 @@ def log_of(head: SetHead, limits: Limits) -> Log:
     if head.opened_us is None or head.last_us is None:
         raise WrongPhase("the set is still loading: open it first", where=head.resource_set)
     number, book = len(head.runs) - 1, head.runs[-1]
-    return Log(limits, head.last_seq, head.last_us, Run(number, book.first, book.last, book.from_us, book.weight))
+    return Log(
+        limits, head.last_seq, head.last_us, SegmentRun(number, book.first, book.last, book.from_us, book.weight)
+    )
 
 
 def with_places(head: SetHead, places: Places) -> SetHead:
