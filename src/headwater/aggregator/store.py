@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from headwater.errors import StoreFault
+from headwater.errors import Exit, StoreFault, UsageFault
 from headwater.spec.records import Link, ToDict
 
 
@@ -176,7 +176,10 @@ class DeadLetter(ToDict, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkState(ToDict, msgspec.Struct, frozen=True, kw_only=True):
-    """How far a sink is; `acknowledged`: the last number that it has taken, or that has become a dead letter."""
+    """How far a sink is; `acknowledged`: the last number that it has taken, or that has become a dead letter.
+
+    `waiting` counts events after it, also those that its filters leave out.
+    """
 
     name: str
     acknowledged: int
@@ -197,6 +200,34 @@ class LeaseLost(StoreFault):
         super().__init__(f"run {run.number} no longer has the lease of its source", where=run.name)
 
 
+class UnknownSource(UsageFault):
+    """The service follows no source, and has no sink, of this name."""
+
+    code: ClassVar[str] = "HW-AGG-02"
+
+
+def broken_off(run: Run, now: dt.datetime) -> RunRecord:
+    """The record of a run whose worker is no more."""
+    return RunRecord(
+        number=run.number,
+        name=run.name,
+        kind=run.kind,
+        began_at=run.began_at,
+        ended_at=now,
+        exit_status=Exit.STORE,
+        reason="the run was broken off: its process ended before it did",
+    )
+
+
+def is_repeated(last: NewEvent, event: NewEvent) -> bool:
+    """Whether an event says what the last one of its resource has said: a run that was killed tells twice.
+
+    What it tells of again has no time where the list that named it was not read again.
+    """
+    same = (last.action, last.uri, last.hash) == (event.action, event.uri, event.hash)
+    return same and event.lastmod in (None, last.lastmod)
+
+
 class AggregatorStore(Protocol):
     """The store of a service. Each method is one transaction, durable when it returns. Raises StoreFault.
 
@@ -213,7 +244,7 @@ class AggregatorStore(Protocol):
         """One source."""
 
     def change(self, name: str, **fields: Any) -> SourceState:
-        """Set fields of a source, such as `is_paused` or `answer`. Raises UsageFault for an unknown name."""
+        """Set fields of a source, such as `is_paused` or `answer`. Raises UnknownSource."""
 
     def forget(self, name: str) -> None:
         """Forget a source with its runs; its events stay."""
@@ -224,20 +255,26 @@ class AggregatorStore(Protocol):
     # runs
 
     def lease(self, name: str, kind: str, worker: str, now: dt.datetime, seconds: float) -> Run | None:
-        """Begin a run of a source; None: another run of it has a lease that has not ended."""
+        """Begin a run of a source; None: another run of it has a lease that has not ended.
+
+        A lease that is over is ended as by `release`. The run is what an operator wanted: `is_wanted_now` is no more.
+        """
 
     def renew(self, run: Run, now: dt.datetime, seconds: float) -> Run:
-        """Prolong the lease. Raises LeaseLost."""
+        """Prolong the lease, also one that is over and that nobody has ended. Raises LeaseLost."""
 
     def end(self, run: Run, record: RunRecord, state: SourceState) -> None:
         """Keep the record of a run, and the state of its source after it; the lease ends. Raises LeaseLost.
 
-        What an operator has changed of the source since the run began (`is_paused`, `is_wanted_now`, `answer`,
-        `retirement`) is kept.
+        What an operator has changed of the source since the run began (`url`, `is_paused`, `is_wanted_now`, `answer`,
+        `retirement`) is kept. At least the last 50 records of each source are kept.
         """
 
     def release(self, worker: str, now: dt.datetime) -> list[Run]:
-        """End the leases of a worker that is no more, and all that are over: these runs were broken off."""
+        """End the leases of a worker that is no more, and all that are over; returns these runs.
+
+        Each gets a record as one that was `broken_off`, and its worker can write nothing any more (LeaseLost).
+        """
 
     def running(self) -> list[Run]:
         """Runs that have a lease."""
@@ -256,18 +293,24 @@ class AggregatorStore(Protocol):
     def append(self, run: Run, events: Sequence[NewEvent], now: dt.datetime) -> int:
         """Add events in one transaction; returns the last number of the journal. Raises LeaseLost.
 
-        An event that the journal already has as the last one of its resource (same source, set, path, action, hash and
-        lastmod) is not added again: a run that was killed tells twice.
+        An event that the journal already has as the last one of its resource (source, set, path) is not added again
+        (`is_repeated`).
         """
 
-    def events(self, after: int, limit: int = 1000) -> list[Event]:
-        """Events with numbers above `after`, in their order."""
+    def append_held(self, sink: str, events: Sequence[NewEvent], now: dt.datetime) -> int:
+        """Add events for one sink alone (replay of what is held); returns the last number of the journal.
+
+        Where the journal knows better of a resource, because it was changed a moment ago, that is added in its place.
+        """
+
+    def events(self, after: int, limit: int = 1000, sink: str | None = None) -> list[Event]:
+        """Events with numbers above `after`, in their order; with those for this sink alone."""
 
     def last_number(self) -> int:
-        """The number of the last event; 0: there is none."""
+        """The number of the last event that there ever was; 0: there was none."""
 
     def trim(self, before: dt.datetime) -> int:
-        """Remove events that are older and that every sink has acknowledged; returns how many."""
+        """Remove older events that every sink has acknowledged, and older dead letters; returns how many events."""
 
     # sinks
 
@@ -275,7 +318,7 @@ class AggregatorStore(Protocol):
         """Remember sinks; a new one begins after the last event. Sinks that are not named are forgotten."""
 
     def sink(self, name: str) -> SinkState:
-        """How far a sink is."""
+        """How far a sink is. Raises UnknownSource."""
 
     def acknowledge(self, name: str, number: int, dead: Sequence[DeadLetter] = ()) -> None:
         """The sink has taken all up to `number` but those in `dead`, which are kept as dead letters."""
@@ -284,7 +327,7 @@ class AggregatorStore(Protocol):
         """A delivery has failed: it is tried again at `next_at`."""
 
     def set_position(self, name: str, number: int) -> None:
-        """Let the sink begin again after `number` (replay)."""
+        """Let the sink begin again after `number` (replay). Raises UnknownSource."""
 
     def dead_letters(self, name: str, limit: int = 100) -> list[DeadLetter]:
         """Dead letters of a sink, newest first."""
