@@ -1,9 +1,19 @@
 """Quantities as people read and write them: octets, durations, and the share that may be deleted: the deletion guard.
 
-They are the same in results, notices, errors and options.
+They are the same in results, notices, errors and options. So is the text of strangers, which must not steer a reader's
+terminal or turn a line around.
 """
 
 import re
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """`text` with control, direction and surrogate characters as visible escapes (`\\x1b`)."""
+    if text.isprintable():
+        return text
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def human_octets(octets: float) -> str:

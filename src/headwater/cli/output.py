@@ -18,6 +18,7 @@ import click
 from headwater.cli.shared_options import option
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
 from headwater.quantities import human_octets, human_seconds
+from headwater.quantities import printable as printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
     from headwater.cli.progress_output import ProgressOutput
     from headwater.progress import Notice
 
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]")
 _UNPRINTABLE_IN_JSON = re.compile(
     rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]|\xef\xbf[\xb9-\xbb]"
 )
-"""The same as JSON has them, which escapes what is below U+0020 anyhow."""
+"""What `printable` escapes, as JSON has it, which escapes what is below U+0020 anyhow."""
 
 _T = TypeVar("_T")
 
@@ -41,13 +41,6 @@ JSON_BEGUN = "headwater.json begun"
 json_option = option("--json", "Write the result as JSON to standard output.", name="as_json")
 
 NOT_CONFIGURED = "not in the configuration, and still public: {}. To remove: `headwater catalog drop CONFIG --set {}`"
-
-
-def printable(text: str) -> str:
-    """`text` with control, direction and surrogate characters as visible escapes (`\\x1b`)."""
-    if text.isprintable():
-        return text
-    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def harmless_json(octets: bytes) -> bytes:

@@ -266,17 +266,7 @@ class MetricsPage:
         counted = self._counts.everybodys()
         yield from self._of_sets(counted)
         yield from _of_requests(counted)
-        took = os.times()
-        alone: list[tuple[str, str, str, Sample]] = [
-            ("headwater_build_info", "gauge", "The running version.", (labels(version=__version__, build=build()), 1)),
-            ("process_cpu_seconds_total", "counter", "Processor time, user and system.", ("", took.user + took.system)),
-            ("process_start_time_seconds", "gauge", "When the process began.", ("", round(_STARTED, 3))),
-        ]
-        with suppress(OSError), open("/proc/self/statm", "rb") as file:  # the system may not tell
-            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            alone.append(("process_resident_memory_bytes", "gauge", "Memory in use.", ("", resident)))
-        for name, kind, text, sample in alone:
-            yield Family(name, kind, text, [sample])
+        yield from of_process()
 
     def _of_sets(self, counted: Counts) -> Iterator[Family]:
         names = [one.name for one in self._source.site.sets]
@@ -310,6 +300,21 @@ class MetricsPage:
         for key, name, kind, text in _HUBS:
             told_of_hubs = [(labels(hub=str(one.get("hub"))), _int(one.get(key))) for one in hubs]
             yield Family(f"headwater_notify_{name}", kind, text, told_of_hubs)
+
+
+def of_process() -> Iterator[Family]:
+    """The version that runs, and what its process has taken of the machine."""
+    took = os.times()
+    alone: list[tuple[str, str, str, Sample]] = [
+        ("headwater_build_info", "gauge", "The running version.", (labels(version=__version__, build=build()), 1)),
+        ("process_cpu_seconds_total", "counter", "Processor time, user and system.", ("", took.user + took.system)),
+        ("process_start_time_seconds", "gauge", "When the process began.", ("", round(_STARTED, 3))),
+    ]
+    with suppress(OSError), open("/proc/self/statm", "rb") as file:  # the system may not tell
+        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        alone.append(("process_resident_memory_bytes", "gauge", "Memory in use.", ("", resident)))
+    for name, kind, text, sample in alone:
+        yield Family(name, kind, text, [sample])
 
 
 def _of_requests(counted: Mapping[str, float]) -> Iterator[Family]:

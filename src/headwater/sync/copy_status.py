@@ -172,7 +172,7 @@ def copy_status(
         destination=str(root),
         as_of=from_optional(None if as_of is None else int(as_of)),
         time=moment,
-        running=_is_running(root / FOLDER / "lock"),
+        running=is_locked(root / FOLDER / "lock"),
         last_run=None
         if run is None
         else RunStatus(
@@ -352,7 +352,7 @@ def partial_files(destination: Path) -> tuple[int, int]:
     return files, octets
 
 
-def _is_running(lock: Path) -> bool | None:
+def is_locked(lock: Path) -> bool | None:
     """Whether another process holds the lock, without trying to take it: a run that begins now must not be hindered."""
     try:
         held = os.stat(lock)

@@ -1,0 +1,390 @@
+"""The status of a service that follows many sources: of each source, of each sink, of the service itself.
+
+A state is computed from proof, and shown with the age of the proof: the last run that ended with 0, or an audit. That
+nothing was heard of a source is never taken for good news. The functions are over values; `read_fleet` alone asks the
+store, the clock and the disk.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from headwater.aggregator.configuration import AggregatorConfig, FollowedSource, SinkConfig
+from headwater.aggregator.store import (
+    AggregatorStore,
+    Answer,
+    Life,
+    Question,
+    Retirement,
+    Run,
+    RunRecord,
+    SinkState,
+    SourceState,
+    UnknownSource,
+)
+from headwater.errors import Exit
+from headwater.files.file_copies import free_octets
+from headwater.spec.records import ToDict
+from headwater.sync.copy_status import is_locked
+from headwater.sync.reports import gravest_status
+
+LOCK = "lock"
+"""The file in `AggregatorConfig.home` that a service holds while it runs."""
+
+
+class SourceVerdict(StrEnum):
+    """What an operator has to know of a source first, the worst first."""
+
+    QUESTION = "waits for you"  # a person has to approve or refuse
+    DEAD = "dead"
+    FAILING = "failing"
+    STALE = "out of date"  # its last runs were sound, and too long ago
+    DEGRADED = "degraded"
+    FIRST_COPY = "first copy"
+    NEW = "new"
+    PAUSED = "paused"
+    FOLLOWING = "following"
+    RETIRED = "not followed"  # retired, disabled, or no longer in the file
+
+
+ORDER = tuple(SourceVerdict)
+_OF_LIFE = {
+    Life.NEW: SourceVerdict.NEW,
+    Life.FIRST_COPY: SourceVerdict.FIRST_COPY,
+    Life.FOLLOWING: SourceVerdict.FOLLOWING,
+    Life.DEGRADED: SourceVerdict.DEGRADED,
+    Life.FAILING: SourceVerdict.FAILING,
+    Life.DEAD: SourceVerdict.DEAD,
+}
+_STATUSES = {
+    SourceVerdict.QUESTION: Exit.TRANSFERS_FAILED,
+    SourceVerdict.DEAD: Exit.SOURCE,
+    SourceVerdict.FAILING: Exit.SOURCE,
+    SourceVerdict.STALE: Exit.FINDINGS,
+    SourceVerdict.DEGRADED: Exit.TRANSFERS_FAILED,
+    SourceVerdict.FIRST_COPY: Exit.UNDETERMINED,
+    SourceVerdict.NEW: Exit.UNDETERMINED,
+    SourceVerdict.PAUSED: Exit.FINDINGS,
+    SourceVerdict.FOLLOWING: Exit.DONE,
+    SourceVerdict.RETIRED: Exit.DONE,
+}
+
+
+class SourceStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one source; ages are seconds by our clock."""
+
+    name: str
+    title: str
+    url: str
+    tags: tuple[str, ...]
+    contact: str | None
+    verdict: SourceVerdict
+    exit_status: int
+    """What the state means for a monitor: 0 only while the source is followed, and was proved to be in step lately."""
+
+    sound_at: dt.datetime | None
+    """When the last run began that proved the copy to be in step; None: there was none."""
+
+    age_seconds: float | None
+    allowed_seconds: float
+    """An older proof makes the source out of date."""
+
+    life: Life
+    life_since: dt.datetime | None
+    question: Question | None
+    question_text: str
+    answer: Answer | None
+    is_paused: bool
+    is_wanted_now: bool
+    retirement: Retirement | None
+    failures: int
+    failing_since: dt.datetime | None
+    resources: int
+    octets: int
+    failed: int
+    held_back: int
+    audited_at: dt.datetime | None
+    last_run: int | None
+    """The number of the last run."""
+
+    last_status: int | None
+    last_seconds: float | None
+    ended_at: dt.datetime | None
+    reason: str
+    code: str | None
+    defects: int
+    """How often the last run found something wrong in the source's documents."""
+
+    running: int | None
+    """The number of the run that is under way."""
+
+    running_kind: str | None
+    running_since: dt.datetime | None
+    next_at: dt.datetime | None
+    is_overdue: bool
+    hosts: tuple[str, ...]
+
+
+class SinkStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
+    """How far a sink is behind the journal of events."""
+
+    name: str
+    kind: str
+    acknowledged: int
+    waiting: int
+    lag_seconds: float
+    """How long the oldest waiting event has been waiting; 0: none waits."""
+
+    dead_letters: int
+    failures: int
+    failure: str
+    next_at: dt.datetime | None
+    exit_status: int
+
+
+class FailureReason(ToDict, msgspec.Struct, frozen=True, kw_only=True):
+    """Why runs fail: a code, how many sources it stops, and the sentence of the first."""
+
+    code: str
+    sources: int
+    example: str
+
+
+class FleetStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a service and of all that it follows; `sources` has the worst first."""
+
+    time: dt.datetime
+    config: str
+    is_alive: bool
+    """Whether a service runs on this state."""
+
+    exit_status: int
+    free_octets: int
+    keep_free: int | None
+    is_full: bool
+    counts: dict[str, int]
+    """Sources by verdict."""
+
+    resources: int
+    octets: int
+    failed: int
+    held_back: int
+    running: int
+    last_event: int
+    reasons: tuple[FailureReason, ...]
+    sinks: tuple[SinkStatus, ...]
+    sources: tuple[SourceStatus, ...]
+
+
+def source_status(
+    followed: FollowedSource | None,
+    state: SourceState,
+    last: RunRecord | None,
+    running: Run | None,
+    now: dt.datetime,
+    *,
+    is_alive: bool = True,
+) -> SourceStatus:
+    """The state of a source at `now`, of which the file may say nothing any more (`followed` is None)."""
+    age = None if state.sound_at is None else max(0.0, (now - state.sound_at).total_seconds())
+    allowed = _allowed_seconds(followed, state, last)
+    is_due = running is None and is_alive and state.next_at is not None
+    overdue = is_due and state.next_at is not None and (now - state.next_at).total_seconds() > allowed
+    verdict = _verdict(followed, state, is_stale=overdue or (age is not None and age > allowed))
+    return SourceStatus(
+        name=state.name,
+        title=followed.title if followed else "",
+        url=state.url,
+        tags=followed.tags if followed else (),
+        contact=followed.contact if followed else None,
+        verdict=verdict,
+        exit_status=int(_STATUSES[verdict]),
+        sound_at=state.sound_at,
+        age_seconds=age,
+        allowed_seconds=allowed,
+        life=state.life,
+        life_since=state.life_since,
+        question=state.question,
+        question_text=state.question_text,
+        answer=state.answer,
+        is_paused=state.is_paused,
+        is_wanted_now=state.is_wanted_now,
+        retirement=state.retirement,
+        failures=state.failures,
+        failing_since=state.failing_since,
+        resources=state.resources,
+        octets=state.octets,
+        failed=state.failed,
+        held_back=state.held_back,
+        audited_at=state.audited_at,
+        last_run=last.number if last else None,
+        last_status=last.exit_status if last else None,
+        last_seconds=(last.ended_at - last.began_at).total_seconds() if last else state.last_seconds,
+        ended_at=last.ended_at if last else None,
+        reason=last.reason if last else "",
+        code=last.code if last else None,
+        defects=sum(count for _, count, _ in last.warnings) if last else 0,
+        running=running.number if running else None,
+        running_kind=running.kind if running else None,
+        running_since=running.began_at if running else None,
+        next_at=state.next_at,
+        is_overdue=overdue,
+        hosts=state.hosts,
+    )
+
+
+def _allowed_seconds(followed: FollowedSource | None, state: SourceState, last: RunRecord | None) -> float:
+    """How old a proof may be: two turns and a run. A turn lasts as long as the next run was put off after the last."""
+    if followed is None:
+        return 0.0
+    turn = 0.0 if followed.cron else followed.every * (1 + followed.jitter)
+    if last is not None and state.next_at is not None:
+        turn = max(turn, (state.next_at - last.ended_at).total_seconds())
+    return 2 * turn + followed.deadline
+
+
+def _verdict(followed: FollowedSource | None, state: SourceState, *, is_stale: bool) -> SourceVerdict:
+    if followed is None or not followed.enabled or state.retirement is not None:
+        return SourceVerdict.RETIRED
+    if state.question is not None and state.answer is None:
+        return SourceVerdict.QUESTION
+    of_life = _OF_LIFE[state.life]
+    if of_life in (SourceVerdict.DEAD, SourceVerdict.FAILING):
+        return of_life
+    if state.is_paused:
+        return SourceVerdict.PAUSED
+    return SourceVerdict.STALE if is_stale and of_life is not SourceVerdict.DEGRADED else of_life
+
+
+def sink_status(sink: SinkConfig, state: SinkState, now: dt.datetime) -> SinkStatus:
+    """How far a sink is at `now`."""
+    oldest = state.oldest_waiting_at
+    return SinkStatus(
+        name=sink.name,
+        kind=sink.kind,
+        acknowledged=state.acknowledged,
+        waiting=state.waiting,
+        lag_seconds=max(0.0, (now - oldest).total_seconds()) if oldest is not None and state.waiting else 0.0,
+        dead_letters=state.dead_letters,
+        failures=state.failures,
+        failure=state.failure,
+        next_at=state.next_at,
+        exit_status=int(Exit.TRANSFERS_FAILED if state.failures else Exit.DONE),
+    )
+
+
+def sink_state(store: AggregatorStore, name: str) -> SinkState:
+    """How far a sink of the file is; one that the service has not seen yet has nothing waiting."""
+    try:
+        return store.sink(name)
+    except UnknownSource:
+        return SinkState(name=name, acknowledged=store.last_number(), waiting=0, oldest_waiting_at=None, dead_letters=0)
+
+
+def reasons_of(sources: Sequence[SourceStatus]) -> tuple[FailureReason, ...]:
+    """Why the last runs of sources failed, the commonest first."""
+    examples: dict[str, str] = {}
+    found: Counter[str] = Counter()
+    for one in sources:
+        if one.last_status and one.verdict is not SourceVerdict.RETIRED:
+            code = one.code or f"exit status {one.last_status}"
+            found[code] += 1
+            examples.setdefault(code, one.reason)
+    return tuple(FailureReason(code=code, sources=count, example=examples[code]) for code, count in found.most_common())
+
+
+def fleet_status(
+    config: AggregatorConfig,
+    store: AggregatorStore,
+    now: dt.datetime,
+    *,
+    is_alive: bool,
+    free: int,
+) -> FleetStatus:
+    """The state of everything at `now`, of which the store is asked. `free`: bytes free where the copies lie."""
+    followed = {one.name: one for one in config.sources}
+    states = {one.name: one for one in store.sources()}
+    for name, one in followed.items():  # what was added to the file since the service looked
+        states.setdefault(name, SourceState(name=name, url=one.url))
+    last, running = store.last_runs(), {one.name: one for one in store.running()}
+    sources = sorted(
+        (
+            source_status(followed.get(name), one, last.get(name), running.get(name), now, is_alive=is_alive)
+            for name, one in states.items()
+        ),
+        key=_badness,
+    )
+    sinks = tuple(sink_status(one, sink_state(store, one.name), now) for one in config.sinks)
+    is_full = free < (config.keep_free or 0)
+    statuses = [*(one.exit_status for one in sources), *(one.exit_status for one in sinks)]
+    if is_full or not is_alive:
+        statuses.append(int(Exit.STORE))
+    return FleetStatus(
+        time=now,
+        config=str(config.path),
+        is_alive=is_alive,
+        exit_status=gravest_status(statuses) or int(Exit.FINDINGS if Exit.FINDINGS in statuses else Exit.DONE),
+        free_octets=free,
+        keep_free=config.keep_free,
+        is_full=is_full,
+        counts=_counts(sources),
+        resources=sum(one.resources for one in sources),
+        octets=sum(one.octets for one in sources),
+        failed=sum(one.failed for one in sources),
+        held_back=sum(one.held_back for one in sources),
+        running=len(running),
+        last_event=store.last_number(),
+        reasons=reasons_of(sources),
+        sinks=sinks,
+        sources=tuple(sources),
+    )
+
+
+def _badness(source: SourceStatus) -> tuple[int, float, str]:
+    """The order in which sources are shown: the worst first, of the like the oldest proof."""
+    age = float("inf") if source.age_seconds is None else source.age_seconds
+    return ORDER.index(source.verdict), -age, source.name
+
+
+def _counts(sources: Sequence[SourceStatus]) -> dict[str, int]:
+    found = Counter(one.verdict for one in sources)
+    return {str(one): found[one] for one in ORDER if found[one]}
+
+
+def read_fleet(config: AggregatorConfig, store: AggregatorStore, *, is_alive: bool | None = None) -> FleetStatus:
+    """The state of everything now. `is_alive`: whether a service runs, where the caller knows. Raises StoreFault."""
+    alive = bool(is_locked(config.home / LOCK)) if is_alive is None else is_alive
+    return fleet_status(config, store, dt.datetime.now(dt.UTC), is_alive=alive, free=free_octets(config.state))
+
+
+def chosen(sources: Sequence[SourceStatus], *, verdict: str = "", tag: str = "", words: str = "") -> list[SourceStatus]:
+    """The sources in this state, with this tag, and with this text in name, title, address, code or reason."""
+    text = words.casefold()
+    return [
+        one
+        for one in sources
+        if (not verdict or one.verdict == verdict)
+        and (not tag or tag in one.tags)
+        and (not text or any(text in field.casefold() for field in _searched(one)))
+    ]
+
+
+def _searched(source: SourceStatus) -> tuple[str, ...]:
+    return source.name, source.title, source.url, source.reason, source.code or ""
+
+
+# what an operator does
+
+ACTIONS: Mapping[str, Mapping[str, object]] = {
+    "approve": {"answer": Answer.APPROVED, "is_wanted_now": True},
+    "refuse": {"answer": Answer.REFUSED, "is_wanted_now": True},
+    "run": {"is_wanted_now": True},
+    "pause": {"is_paused": True},
+    "resume": {"is_paused": False},
+}
+"""What each command of the operator changes of a source."""
