@@ -5,6 +5,7 @@ terminal or turn a line around.
 """
 
 import re
+from contextlib import suppress
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]")
 
@@ -77,6 +78,27 @@ def seconds_from(text: str) -> float | None:
     found = _QUANTITY.match(text)
     factor = _SECONDS.get(found[2].lower()) if found else None
     return None if found is None or factor is None else float(found[1]) * factor
+
+
+def share_from(text: str) -> float | None:
+    """A share as a person writes it, `20%` or `0.2`, from 0 to 1; None when it is no such text."""
+    with suppress(ValueError):
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        return share if 0 <= share <= 1 else None
+    return None
+
+
+_BINARY = {unit: 1024**power for power, unit in enumerate("bkmgt")}
+_BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(?:([bkmgt])i?(?:b)?)?(?:/s|ps)?", re.IGNORECASE | re.ASCII)
+
+
+def bandwidth_from(text: str) -> int | None:
+    """Octets a second as a person writes them, `2M`, `500k`; a number alone is KiB; 0 is `off`; None: no such text."""
+    if text.lower() in ("off", "0"):
+        return 0
+    found = _BANDWIDTH.fullmatch(text)
+    rate = float(found[1]) * _BINARY[(found[2] or "k").lower()] if found else 0.0
+    return int(rate) if 1 <= rate < 1 << 50 else None
 
 
 def kept_from(text: str) -> bool | dict[str, str] | None:

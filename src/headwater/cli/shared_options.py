@@ -2,10 +2,8 @@
 
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from headwater.errors import UsageFault
-from headwater.quantities import kept_from, octets_from, seconds_from
+from headwater.quantities import bandwidth_from, kept_from, octets_from, seconds_from, share_from
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -88,25 +86,6 @@ def with_sparql_user(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _share_from(text: str) -> float | None:
-    with suppress(ValueError):
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        return share if 0 <= share <= 1 else None
-    return None
-
-
-_UNITS = {unit: 1024**power for power, unit in enumerate("bkmgt")}
-_RATE = r"(\d+(?:\.\d+)?|\.\d+)\s*(?:([bkmgt])i?(?:b)?)?(?:/s|ps)?"
-
-
-def _rate_from(text: str) -> int | None:
-    if text.lower() in ("off", "0"):
-        return 0
-    found = re.fullmatch(_RATE, text, re.IGNORECASE | re.ASCII)
-    rate = float(found[1]) * _UNITS[(found[2] or "k").lower()] if found else 0.0
-    return int(rate) if 1 <= rate < 1 << 50 else None
-
-
 class Quantity(click.ParamType[Any]):
     """A value as people write it: `read` makes it of a text, or gives None where `fault` holds; at least `least`."""
 
@@ -133,7 +112,7 @@ class Quantity(click.ParamType[Any]):
         return self._made(found)
 
 
-Share = partial(Quantity, "share", _share_from, "is no share: write it as 20% or 0.2")
+Share = partial(Quantity, "share", share_from, "is no share: write it as 20% or 0.2")
 """A share of what is held: `0.5`, `50%`; `1` and `100%` are all."""
 Duration = partial(
     Quantity, "duration", seconds_from, "is no duration: give seconds, or 90min, 24h, 7d", unit=" seconds"
@@ -149,7 +128,7 @@ HowLongKept = partial(
 )  # fmt: skip
 """How long past states are kept, and how many octets of them, as `versions` of a set has it: `30 days`, `all`."""
 _RATE_FAULT = "is no rate: give 2M, 500k or 1.5G, which is octets a second, or off"
-Bandwidth = partial(Quantity, "rate", _rate_from, _RATE_FAULT, made=lambda rate: rate or None)
+Bandwidth = partial(Quantity, "rate", bandwidth_from, _RATE_FAULT, made=lambda rate: rate or None)
 """A bandwidth in octets a second, as in rclone and rsync: units of 1,024, a number alone is KiB; `off`: none."""
 
 
