@@ -84,11 +84,14 @@ def test_a_wheel_says_of_which_commit_it_is(clone: Path, tmp_path: Path) -> None
     again = built(unpacked, "wheel", tmp_path / "again")
     assert again.name == wheel.name
     assert version_of(again, tmp_path / "two") == f"headwater {version}\n"
+    data = {"messages.txt", *(f"aggregator/templates/{one.name}" for one in TEMPLATES.iterdir())}
+    assert all((tmp_path / "two" / "headwater" / one).is_file() for one in data), data
     with (clone / "README.md").open("a") as file:
         file.write("more\n")
     assert f"{commit}.changed-" in built(clone, "wheel", tmp_path / "changed").name
 
 
+TEMPLATES = PACKAGING.parent / "src" / "headwater" / "aggregator" / "templates"
 RULES = PACKAGING / "prometheus" / "headwater.rules.yml"
 UNIT_TEST = """
 rule_files: [rules.yml]

@@ -32,7 +32,7 @@ SUMMARIES = {
     "check-config": "Show what is wrong with a configuration.",
     "hub": "Run a WebSub hub, which delivers notifications to subscribers.",
     "ingest": "Record resources of a set without a folder: events, `dit` documents, an index.",
-    "status": "Show the state of a source, a copy or a hub.",
+    "status": "Show the state of a source, a copy, a hub or a service.",
     "why": "Show whether a resource is listed, or in a copy, and if not, why.",
     "allow-deletions": "Let a source delete, once, what it holds back.",
     "retry": "Let the next run over a copy retry what failed.",

@@ -148,7 +148,7 @@ _EXAMPLES = 10
 _PATIENCE_SECONDS = 5.0  # somebody waits for the answer: who can wait longer says so in the URL
 _HUB_TOPICS = 20
 _PLACES = 3
-_LEFT = frozenset({"set", "phase", "place", "state"})
+_LEFT = frozenset({"set", "phase", "place", "state", "source", "why"})
 
 
 @click.command(name="status")
@@ -162,6 +162,11 @@ _LEFT = frozenset({"set", "phase", "place", "state"})
 )
 @option("--records FORM", "Write a line for each resource of the copies.", click.Choice(["json", "csv"]))
 @option("--metrics", "Write metrics for the textfile collector of Prometheus's node exporter.")
+@option(
+    "--report FILE",
+    "Write what is wrong with a source of a service as one HTML file, for its operator.",
+    name="report_file",
+)
 @json_option
 def command(
     places: tuple[str, ...],
@@ -170,9 +175,10 @@ def command(
     max_age: float | None,
     records: str | None,
     metrics: bool,
+    report_file: str | None,
     as_json: bool,
 ) -> int:
-    """Show the state of a source, a copy or a hub at PLACE; only read, also while a server or a run uses it.
+    """Show the state of a source, a copy, a hub or a service at PLACE; only read, also while it is used.
 
     PLACE is a copy's folder, a state folder, a catalog's file, the output of `publish`, or a folder that `serve`
     publishes. It may also be a configuration (.toml) or a cluster's URL. With --watch and --json, each look writes one
@@ -184,6 +190,10 @@ def command(
     Exit statuses for a copy: 0 all is well; 1 the last run without fault is older than --max-age; 3 the source cannot
     be read; 4 something failed or is held back; 5 no run has finished, or the last one came to no result; 6 the copy
     cannot be written.
+
+    Of a service, PLACE is its configuration; the name of one source may follow. Exit statuses: 0 all is well; 1 a
+    source is out of date or paused; 3 one fails; 4 one is degraded or waits for you, or a sink fails; 5 one is new; 6
+    no service runs, or no room.
 
     For several places it shows one table, with the sum of the copies. The exit status is the first of 6, 3, 5, 2
     (nothing is there), 4 and 1 that occurs.
@@ -198,6 +208,14 @@ def command(
             " and `headwater explore` shows what it offers.",
         )
     is_narrowed, is_alone = bool(names) or watch is not None or max_age is not None, len(places) == 1
+    from headwater.cli.fleet import is_aggregation, show_fleet
+
+    if is_aggregation(places[0]):
+        if names or max_age is not None or records is not None:
+            raise click.UsageError("--set, --max-age and --records are not of a service that follows sources")
+        return show_fleet(places, watch, report_file, metrics=metrics, as_json=as_json)
+    if report_file is not None:
+        raise click.UsageError("--report is of a source that a service follows: name its configuration first")
     if records is not None:
         if is_narrowed or as_json:
             raise click.UsageError("--records excludes --set, --watch, --max-age and --json")
@@ -228,7 +246,7 @@ def command(
             if is_alone:
                 found[0].show()
             else:
-                _show_rows(_PLACES_COLUMNS, [one.cells for one in found])
+                show_rows(_PLACES_COLUMNS, [one.cells for one in found])
                 show(None, _TOTAL, **total)
         if watch is None:
             return status
@@ -432,7 +450,7 @@ def _show(report: dict[str, Any]) -> None:
 
     now, sets = report["time"], report["sets"]
     show(None, "{catalog} at {time}[, {catalog_octets:octets}]", **report)
-    _show_rows(_COLUMNS, [_cells(one, now) for one in sets])
+    show_rows(_COLUMNS, [_cells(one, now) for one in sets])
     show_some([line for one in sets for line in dump_lines(one)], _EXAMPLES, rest=_MORE)
     ahead = [(one, span) for one in sets if (span := ahead_seconds(one.last_at, now))]
     show_some([line for one, span in ahead for line in lines_of(one, _AHEAD_LINE, span=span)], _EXAMPLES, rest=_MORE)
@@ -458,7 +476,8 @@ def _show(report: dict[str, Any]) -> None:
         click.echo(f"no room: {human_octets(free)} left in {printable(folder)}, so nothing more can be recorded")
 
 
-def _show_rows(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def show_rows(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Show a table on standard output."""
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     for row in (columns, *rows):
         cells = zip(columns, row, widths, strict=True)

@@ -1,0 +1,170 @@
+"""`headwater status` of a service: a table of the sources that it follows, the worst first, or one of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import time
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from headwater.aggregator.configuration import AggregatorConfig, read_aggregation
+from headwater.aggregator.metrics import metrics_page
+from headwater.aggregator.sqlite_store import FILE, store_to_read
+from headwater.aggregator.status import FleetStatus, SourceStatus, SourceVerdict, read_fleet
+from headwater.aggregator.store import AggregatorStore
+from headwater.cli.output import json_document, json_line, lines_of_all, output_faults, printable, show, show_some
+from headwater.errors import UsageFault
+from headwater.quantities import human_octets, human_seconds
+
+_MOST_SHOWN = 100
+_REASONS = 10
+_OWN_KEYS = frozenset({"source", "sources", "defaults", "sink", "alert", "operator_token"})
+
+
+def is_aggregation(place: str) -> bool:
+    """Whether a file is the configuration of a service that follows sources, and not one of a source."""
+    if not place.endswith(".toml"):
+        return False
+    with suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        found = tomllib.loads(Path(place).read_text("utf-8"))
+        return "set" not in found and bool(_OWN_KEYS & found.keys())
+    return False
+
+
+def show_fleet(
+    places: tuple[str, ...], watch: float | None, report: str | None, *, metrics: bool, as_json: bool
+) -> int:
+    """Show the state of a service, by its configuration, or that of the source that is named after it.
+
+    Returns the exit status. `report`: the file to write the source's report to. Raises UsageFault and StoreFault.
+    """
+    config = read_aggregation(Path(places[0]))
+    if len(places) > 2 or (report is not None and len(places) == 1):
+        raise click.UsageError("name one source after the configuration")
+    with store_to_read(config.home / FILE) as store:
+        if report is not None:
+            return _write_report(config, store, places[1], report)
+        while True:
+            fleet = read_fleet(config, store)
+            if metrics:
+                click.echo(metrics_page(fleet, of_service=False), nl=False)
+            elif len(places) == 2:
+                return _show_source(config, store, fleet, places[1], as_json=as_json)
+            elif as_json:
+                (json_document if watch is None else json_line)(fleet)
+            else:
+                if watch is not None and sys.stdout.isatty():
+                    click.clear()
+                _show(fleet)
+            if watch is None:
+                return fleet.exit_status
+            time.sleep(watch)
+
+
+def _show_source(
+    config: AggregatorConfig, store: AggregatorStore, fleet: FleetStatus, name: str, *, as_json: bool
+) -> int:
+    from headwater.aggregator.views import source_view
+
+    source, view = _named(fleet, name), source_view(config, store, name)
+    if as_json and view is not None:
+        json_document(view.data)
+        return source.exit_status
+    now = fleet.time
+    show(source, *_SOURCE, ago=_ago(source.sound_at, now), next=_next(source, now))
+    show_some(lines_of_all(store.runs(name, 5), _RUN), 5, indent="  ")
+    if view is not None:
+        defects = [f"{count:,} × {said} [{rule}]" for rule, count, said in view.values["warnings"]]
+        if defects:
+            click.echo("defects of the source:")
+        show_some(defects, 20, indent="  ")
+    return source.exit_status
+
+
+def _write_report(config: AggregatorConfig, store: AggregatorStore, name: str, file: str) -> int:
+    from headwater.aggregator.source_report import report_page
+
+    page = report_page(config, store, name)
+    if page is None:
+        raise _unknown(name)
+    with output_faults(file):
+        Path(file).write_bytes(page)
+    click.echo(f"{human_octets(len(page))} for the operator of {printable(name)}: {printable(file)}")
+    return 0
+
+
+def _named(fleet: FleetStatus, name: str) -> SourceStatus:
+    found = next((one for one in fleet.sources if one.name == name), None)
+    if found is None:
+        raise _unknown(name)
+    return found
+
+
+def _unknown(name: str) -> UsageFault:
+    advice = "`headwater status CONFIG` names all sources."
+    return UsageFault("the service follows no source of this name", where=name, advice=advice)
+
+
+def _show(fleet: FleetStatus) -> None:
+    from headwater.cli.status import show_rows
+
+    now = fleet.time
+    if not fleet.is_alive:
+        click.echo("no service runs with this configuration: nothing here changes until one is started")
+    show(None, _FULL, is_full=fleet.is_full, free=fleet.free_octets, keep=fleet.keep_free or 0)
+    telling = [one for one in fleet.sources if one.verdict not in (SourceVerdict.FOLLOWING, SourceVerdict.RETIRED)]
+    if telling:
+        show_rows(_COLUMNS, [_cells(one, now) for one in telling[:_MOST_SHOWN]])
+    if len(telling) > _MOST_SHOWN:
+        click.echo(f"… and {len(telling) - _MOST_SHOWN:,} more (--json lists them)")
+    click.echo(", ".join(f"{count:,} {verdict}" for verdict, count in fleet.counts.items()) or "no source is followed")
+    show(fleet, _TOTAL)
+    show_some(lines_of_all(fleet.reasons, _REASON), _REASONS)
+    show_some(lines_of_all(fleet.sinks, _SINK), _MOST_SHOWN)
+
+
+_COLUMNS = ("source", "state", "proved in step", "resources", "failed", "held back", "next run", "why")
+_FULL = "{is_full}the disk is full: {free:octets} are free, and {keep:octets} are to stay free"
+_TOTAL = "{resources:resource}, {octets:octets}[; {failed} failed][; {held_back} held back][; {running:run} under way]"
+_REASON = "{sources:source} failed by {code}[, such as: {example}]"
+_SINK = (
+    "sink {name}: at event {acknowledged}[; {waiting:event} behind][, the oldest for {lag_seconds}]"
+    "[; {dead_letters:dead letter}][; {failures:failure} in a row: {failure}]"
+)
+_SOURCE = (
+    "{name}: {verdict}[; {is_paused}paused]; proved in step {ago}",
+    "  {url}",
+    "  {question}: {question_text}[ (you have {answer} it)]",
+    "  last run ended with {last_status}: {reason}[ ({code})]",
+    "  {resources:resource}, {octets:octets}[; {failed} failed][; {held_back} held back]",
+    "  next run: {next}",
+)
+_RUN = (
+    "run {number}, {kind}, {began_at}, exit status {exit_status}: {created} created, {updated} updated,"
+    " {deleted} deleted[; {reason}]"
+)
+
+
+def _ago(at: dt.datetime | None, now: dt.datetime) -> str:
+    return "never" if at is None else f"{human_seconds(max(0.0, (now - at).total_seconds()))} ago"
+
+
+def _next(source: SourceStatus, now: dt.datetime) -> str:
+    if source.running_since is not None:
+        return f"running since {human_seconds(max(0.0, (now - source.running_since).total_seconds()))}"
+    if source.is_paused:
+        return "paused"
+    if source.next_at is None or source.next_at <= now:
+        return "overdue" if source.is_overdue else "at once"
+    return f"in {human_seconds((source.next_at - now).total_seconds())}"
+
+
+def _cells(source: SourceStatus, now: dt.datetime) -> tuple[str, ...]:
+    why = source.question_text if source.verdict is SourceVerdict.QUESTION else source.reason
+    ago, following = _ago(source.sound_at, now), _next(source, now)
+    counts = (f"{source.resources:,}", f"{source.failed:,}", f"{source.held_back:,}")
+    return (printable(source.name), str(source.verdict), ago, *counts, following, printable(why)[:80])
