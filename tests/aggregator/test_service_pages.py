@@ -151,6 +151,7 @@ def test_each_page_is_json_at_the_same_address(service: Service, target: str) ->
     path, _, query = target.partition("?")
     ways = (
         service.ask(target, Accept="application/json"),
+        service.ask(target, Accept="application/json, text/plain, */*"),
         service.ask(f"{target}{mark}format=json"),
         service.ask(f"{'/index' if path == '/' else path}.json?{query}"),
     )
@@ -159,7 +160,8 @@ def test_each_page_is_json_at_the_same_address(service: Service, target: str) ->
         assert (status, headers["content-type"]) == (200, "application/json")
         found.append(json.loads(body))
     assert all(one.keys() == found[0].keys() for one in found)
-    assert service.ask(target, Accept="text/html,application/xhtml+xml,*/*;q=0.8")[2].startswith("<!doctype html>")
+    for accepted in ("text/html,application/xhtml+xml,*/*;q=0.8", "*/*", "application/json;q=0.5, text/html"):
+        assert service.ask(target, Accept=accepted)[2].startswith("<!doctype html>")
 
 
 def test_json_says_what_the_page_says(service: Service) -> None:

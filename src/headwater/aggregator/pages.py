@@ -106,7 +106,7 @@ def read_target(scope: Scope, session: str | None) -> PageRequest | RequestRefus
     fields = dict(pairs)
     segments = tuple(unquote(part) for part in raw.decode("latin-1").removeprefix("/").split("/"))
     accepted = weights(header(scope, b"accept"))
-    wants_json = accepted.get("application/json", 0.0) > accepted.get("text/html", accepted.get("*/*", 0.0))
+    wants_json = accepted.get("application/json", 0.0) > accepted.get("text/html", 0.0)
     return PageRequest(
         path=segments,
         query=fields,
