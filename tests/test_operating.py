@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 
 import headwater
+from headwater.aggregator.metrics import metrics_page
+from headwater.aggregator.status import read_fleet
 from headwater.cli import run
 from headwater.errors import Exit
+from tests.aggregator.fleet import configuration, fill, store_at
 from tests.support.program import run_here
 from tests.support.serving import Process, request
 from tests.support.waiting import until
@@ -143,7 +146,7 @@ def test_prometheus_takes_the_alerts_and_they_fire_in_time(tmp_path: Path) -> No
 
 
 def test_alerts_read_figures_that_there_are(tmp_path: Path) -> None:
-    """Of a running source with a hub, and of a copy by `status --metrics`."""
+    """Of a running source with a hub, of a copy by `status --metrics`, and of a service."""
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a").write_text("a")
     options = ("--files", str(tmp_path / "files"), "--state", str(tmp_path / "s"), "--port", "0", "--metrics", "--hub")
@@ -152,7 +155,9 @@ def test_alerts_read_figures_that_there_are(tmp_path: Path) -> None:
         shown = request(url, "/metrics").body.decode()
         assert run(["sync", url, str(tmp_path / "copy"), "--quiet"]) == Exit.DONE
     shown += run_here("status", tmp_path / "copy", "--metrics").stdout.decode()
-    figures = {line.split("{")[0] for line in shown.splitlines() if not line.startswith("#")}
+    store = store_at(tmp_path / "agg")
+    shown += metrics_page(read_fleet(configuration(tmp_path / "agg", fill(store, 20)), store), of_service=True).decode()
+    figures = {re.split("[{ ]", line)[0] for line in shown.splitlines() if not line.startswith("#")}
     wanted = set(re.findall(r"headwater_[a-z_]+", "".join(re.findall(r"expr: (.*)", RULES.read_text("utf-8")))))
     assert len(wanted) > 10
     assert wanted <= figures
