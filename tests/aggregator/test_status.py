@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,17 @@ def test_the_worst_comes_first_and_reasons_are_counted(tmp_path: Path) -> None:
     assert [one.waiting for one in found.sinks] == [300, 290]
     names = [one.name for one in chosen(found.sources, verdict="dead", tag="de", words="MUSEUM")]
     assert names == ["source-0023", "source-0043"]
+
+
+def test_the_manual_names_what_is_told(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "outputs.md").read_text("utf-8")
+    store = store_at(tmp_path)
+    found = fleet_status(configuration(tmp_path, fill(store, 20)), store, NOW, is_alive=True, free=9)
+    part = page.partition("## Status of a service\n")[2].partition("\n## ")[0]
+    told = [found.__struct_fields__, *(one[0].__struct_fields__ for one in (found.sources, found.sinks, found.reasons))]
+    assert {name for names in told for name in names} == set(re.findall(r"\w+", part.split("```")[1])) - {"text"}
+    figures = set(re.findall(r"^# HELP (\w+)", metrics_page(found, of_service=True).decode(), re.MULTILINE))
+    assert figures <= set(re.findall(r"\w+", page))
 
 
 def test_a_run_under_way_is_told_with_its_begin(tmp_path: Path) -> None:
