@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -373,16 +375,23 @@ def test_the_report_stays_small_however_much_is_wrong(tmp_path: Path) -> None:
 
 # -- in a browser
 
+AXE = os.environ.get("HEADWATER_AXE")
+"""The file axe.min.js of axe-core, where there is one: pages are then judged by its rules as well."""
 MEASURE = """<!doctype html><html><body><script>
-const pages = %s, found = {};
+const pages = %s, axe = %s, found = {};
 let left = Object.keys(pages).length;
 for (const [name, text] of Object.entries(pages)) {
   const frame = document.createElement("iframe");
   frame.width = 320; frame.height = 800; frame.srcdoc = text;
-  frame.onload = () => {
-    const root = frame.contentDocument.documentElement;
-    found[name] = root.scrollWidth;
-    if (--left === 0) document.body.textContent = "RESULT" + JSON.stringify(found) + "END";
+  frame.onload = async () => {
+    const inside = frame.contentWindow;
+    found[name] = [inside.document.documentElement.scrollWidth];
+    if (axe) {
+      inside.eval(axe);
+      const judged = await inside.axe.run({iframes: false});
+      found[name].push(...judged.violations.map((one) => one.id + ": " + one.nodes[0].html));
+    }
+    if (--left === 0) document.body.textContent = "RESULT" + btoa(JSON.stringify(found)) + "END";
   };
   document.body.append(frame);
 }
@@ -390,21 +399,24 @@ for (const [name, text] of Object.entries(pages)) {
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-def test_pages_fit_320_pixels(service: Service, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_320_pixels_and_everybody_can_read_them(service: Service, tmp_path: Path, scheme: str) -> None:
     cookie = service.sign_in()
     pages = {}
     for target in (*PAGES, "/session", "/nothing", "/reports/source-0008"):
         page = service.ask(target, **cookie)[2]
         pages[target] = re.sub(r'<link rel="stylesheet"[^>]*>', lambda _: f"<style>{style()}</style>", page)
-    text = json.dumps(pages).replace("</", "<\\/")
-    (tmp_path / "measure.html").write_text(MEASURE % text, "utf-8")
+    axe = "" if AXE is None else Path(AXE).read_text("utf-8")
+    texts = tuple(json.dumps(one).replace("</", "<\\/") for one in (pages, axe))
+    (tmp_path / "measure.html").write_text(MEASURE % texts, "utf-8")
     command = [
         str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-        "--virtual-time-budget=20000", "--dump-dom", (tmp_path / "measure.html").as_uri(),
+        *(["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []),
+        "--virtual-time-budget=60000", "--dump-dom", (tmp_path / "measure.html").as_uri(),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     result = re.search(r"RESULT(.*)END", done.stdout)
     assert result, done.stderr
-    widths = json.loads(result[1].replace("&amp;", "&"))
-    assert widths.keys() == pages.keys()
-    assert {name: width for name, width in widths.items() if width > 320} == {}
+    found = json.loads(base64.b64decode(result[1]))
+    assert found.keys() == pages.keys()
+    assert {name: one for name, one in found.items() if one[0] > 320 or one[1:]} == {}
