@@ -25,6 +25,7 @@ from headwater.aggregator.configuration import AlertRule, FollowedSource
 from headwater.aggregator.status import FleetStatus, fleet_status
 from headwater.aggregator.store import Life, Question
 from headwater.errors import HeadwaterError
+from headwater.typed_decoding import from_values
 from tests.aggregator.fleet import HOSTILE, NOW, ago, configuration, put, store_at
 
 SOURCES = tuple(
@@ -61,7 +62,7 @@ class Fleet:
 
 
 def rule(*on: str, **fields: Any) -> AlertRule:
-    return AlertRule(name=fields.pop("name", "night"), kind="command", on=on, **fields)
+    return AlertRule(**{"name": "night", "kind": "command", "command": "true", "on": on} | fields)
 
 
 def test_each_change_of_state_is_told_once(tmp_path: Path) -> None:
@@ -132,6 +133,25 @@ def test_nothing_is_said_of_the_end_of_what_was_silenced(tmp_path: Path) -> None
     assert len(fleet.told()) == 1
     fleet.rules = (rule("failing", "recovered", silent=("de",)),)
     assert fleet.told() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"command": None}, "needs the key `command`"),
+        ({"kind": "webhook"}, "needs the key `url`"),
+        ({"kind": "mail"}, "needs the key `mail`"),
+        ({"on": ("failling",)}, "'failling' is none of "),
+        ({"on": ("stale:often",)}, "'stale:often' is none of "),
+        ({"on": ("failing:2d",)}, "'failing:2d' is none of "),
+        ({"summary": "7 o'clock"}, "is no time of day"),
+    ],
+)
+def test_a_rule_that_could_tell_nothing_is_refused(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        rule("failing", **fields)
+    with pytest.raises(msgspec.ValidationError, match=told):
+        from_values({"name": "a", "kind": "command", "command": "true", "on": ["failing"]} | fields, AlertRule)
 
 
 def test_many_alerts_of_one_look_are_one_message(tmp_path: Path) -> None:

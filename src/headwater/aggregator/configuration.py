@@ -108,6 +108,13 @@ class SinkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     options: dict[str, str] = {}
 
 
+ALERTS = frozenset(
+    {"failing", "dead", "degraded", "question", "stale", "held_back", "defects", "disk", "sink", "recovered"}
+)
+_WITH_AMOUNT = frozenset({"stale", "defects", "sink"})
+"""What `on` of an alert may say; some with a duration or a number behind a colon."""
+
+
 class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[[alert]]`: who is told of what."""
 
@@ -125,7 +132,19 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tags: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
     summary: str | None = None
-    """Time of day of a daily summary, as in 07:00."""
+    """Local time of a daily summary, as in 07:00."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a rule that could never tell anything."""
+        if not {"command": self.command, "webhook": self.url, "mail": self.mail}[self.kind]:
+            key = "url" if self.kind == "webhook" else self.kind
+            raise ValueError(f"an alert by {self.kind} needs the key `{key}`")
+        for word in self.on:
+            name, colon, amount = word.partition(":")
+            if name not in ALERTS or (colon and (name not in _WITH_AMOUNT or seconds_from(amount) is None)):
+                raise ValueError(f"{word!r:.50} is none of {', '.join(sorted(ALERTS))}")
+        if self.summary is not None and re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", self.summary) is None:
+            raise ValueError(f"{self.summary!r:.50} is no time of day, as in 07:00")
 
 
 class PublishRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
