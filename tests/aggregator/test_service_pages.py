@@ -26,7 +26,7 @@ from headwater.aggregator.source_report import MOST_OCTETS, report_page
 from headwater.aggregator.sqlite_store import SqliteStore
 from headwater.aggregator.store import Answer, RunRecord
 from headwater.errors import HeadwaterError, UsageFault
-from tests.aggregator.fleet import HOSTILE, NOW, TOKEN, WARNINGS, configuration, fill, put, store_at
+from tests.aggregator.fleet import HOSTILE, NOW, TOKEN, WARNINGS, configuration, ended, fill, put, store_at
 
 CHROMIUM = shutil.which("chromium")
 ODD = 'a "b" <c> & d?é'
@@ -314,6 +314,40 @@ def test_without_a_token_nobody_acts(tmp_path: Path) -> None:
         assert "headwater approve CONFIG source-0005" in page
     finally:
         service.pages.stop()
+
+
+def test_another_token_ends_all_sessions(tmp_path: Path) -> None:
+    service = Service(tmp_path, 20)
+    try:
+        cookie = service.sign_in()
+        service.pages.use(service.config)
+        assert 'name="csrf"' in service.ask("/session", **cookie)[2]
+        service.pages.use(msgspec.structs.replace(service.config, operator_token="another"))
+        assert 'name="csrf"' not in service.ask("/session", **cookie)[2]
+    finally:
+        service.pages.stop()
+
+
+def test_head_and_other_methods(service: Service) -> None:
+    connection = http.client.HTTPConnection(service.host, timeout=30)
+    connection.request("HEAD", "/runs/1")
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, b"")
+    assert int(answer.headers["content-length"]) > 500
+    for method in ("PUT", "DELETE", "POST"):
+        connection.request(method, "/", "x")
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+        answer.read()
+    connection.close()
+
+
+def test_an_audit_of_another_form_is_shown_as_far_as_it_goes(service: Service) -> None:
+    state = service.store.source("source-0014")
+    assert state is not None
+    ended(service.store, "source-0014", NOW, state, kind="audit", exit_status=5, report={"sets": [{}]})
+    assert service.ask("/sources/source-0014")[0] == 200
+    assert service.ask("/reports/source-0014")[0] == 200
 
 
 def test_sessions_end() -> None:
