@@ -48,11 +48,11 @@ _OF_SINKS: Final[tuple[tuple[str, str, Callable[[SinkStatus], _Value]], ...]] = 
 
 def families(fleet: FleetStatus) -> Iterator[Family]:
     """The figures of a state of the fleet. Sources that nobody follows any more have none."""
-    followed = [one for one in fleet.sources if one.verdict is not SourceVerdict.RETIRED]
+    followed = [(labels(source=one.name), one) for one in fleet.sources if one.verdict is not SourceVerdict.RETIRED]
     for name, text, value in _OF_SOURCES:
-        samples = [(labels(source=one.name), gauge(value(one))) for one in followed]
+        samples = [(of_source, gauge(value(one))) for of_source, one in followed]
         yield Family(f"headwater_source_{name}", "gauge", text, samples)
-    states = [(labels(source=one.name, state=one.verdict), 1.0) for one in followed]
+    states = [(labels(source=one.name, state=one.verdict), 1.0) for _, one in followed]
     yield Family("headwater_source_state", "gauge", "1 with the state of each source.", states)
     counts = [(labels(state=state), float(count)) for state, count in fleet.counts.items()]
     yield Family("headwater_sources", "gauge", "Sources by state.", counts)

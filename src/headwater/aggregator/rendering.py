@@ -35,7 +35,7 @@ _CLASSES: Final = {
     SourceVerdict.FOLLOWING: "good",
     SourceVerdict.RETIRED: "idle",
 }
-_OF_STATUS: Final = {0: "good", 1: "poor", 4: "poor", 5: "poor"}
+_OF_STATUS: Final = {0: "good", 1: "poor", 4: "poor", 5: "poor", 130: "idle"}
 _MOST_BARS: Final = 60
 _WIDTH, _HEIGHT = 720, 120
 

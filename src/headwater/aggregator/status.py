@@ -291,7 +291,7 @@ def reasons_of(sources: Sequence[SourceStatus]) -> tuple[FailureReason, ...]:
     examples: dict[str, str] = {}
     found: Counter[str] = Counter()
     for one in sources:
-        if one.last_status and one.verdict is not SourceVerdict.RETIRED:
+        if one.last_status not in (None, Exit.DONE, Exit.INTERRUPTED) and one.verdict is not SourceVerdict.RETIRED:
             code = one.code or f"exit status {one.last_status}"
             found[code] += 1
             examples.setdefault(code, one.reason)
