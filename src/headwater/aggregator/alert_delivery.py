@@ -39,7 +39,7 @@ SECONDS: Final = 30
 
 _MEMORY: Final = "alerts"
 _LOOK_SECONDS: Final = 10.0
-_END_SECONDS: Final = SECONDS + 5.0
+_END_SECONDS: Final = 3.0
 _AGAIN: Final = Backoff(first=30.0, longest=3_600.0)
 _MOST_TRIES: Final = 50  # about two days
 _MOST_WAITING: Final = 1_000
@@ -184,7 +184,7 @@ class AlertService:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the delivery under way."""
+        """End soon. A delivery that takes longer is given up, and made again by the next service."""
         self._stopped.set()
         self._thread.join(_END_SECONDS)
 
