@@ -24,11 +24,11 @@ from headwater.catalog.cluster.documents import (
     to_json,
 )
 from headwater.catalog.interface import Delete, Event, Limits, Metadata, Unacceptable, Upsert
-from headwater.catalog.page_filling import Log, PageFill, Place, Places, Put, SegmentRun
+from headwater.catalog.page_filling import Log, PageFill, PageSlot, Places, Put, SegmentRun
 from tests.contract.catalog.cases import METADATA, up
 from tests.contract.catalog.model import EVENTS
 
-PLACE = Place(7, 0, 500)
+PLACE = PageSlot(7, 0, 500)
 
 
 @pytest.mark.parametrize("metadata", [row[1] for row in METADATA], ids=[row[0] for row in METADATA])
@@ -64,7 +64,7 @@ def test_a_time_without_a_zone_is_refused() -> None:
         resource_operation("s", Put(up("a", Metadata(lastmod=dt.datetime(2026, 1, 1))), PLACE, 0), 1)
 
 
-def placed(held: dict[str, Place], events: list[Event]) -> tuple[Places, Log]:
+def placed(held: dict[str, PageSlot], events: list[Event]) -> tuple[Places, Log]:
     pages = {0: PageFill(0, len(held), sum(place.weight for place in held.values()))} if held else {}
     places = Places(Limits(page_entries=4), held, pages, 10)
     log = Log(Limits(), 5, 0, SegmentRun(0, 1, 5, 0))
@@ -74,7 +74,7 @@ def placed(held: dict[str, Place], events: list[Event]) -> tuple[Places, Log]:
 
 @given(st.sets(st.sampled_from(["a", "b", "c/d"])), EVENTS)
 def test_the_log_says_what_became_of_every_resource_it_names(names: set[str], events: list[Event]) -> None:
-    held = {name: Place(number, 0, 600) for number, name in enumerate(sorted(names))}
+    held = {name: PageSlot(number, 0, 600) for number, name in enumerate(sorted(names))}
     places, log = placed(held, events)
     documents = change_documents("s", log.changes, places.outcome(), 100)
     assert [document.rev for document in documents] == list(range(100, 100 + len(documents)))
@@ -94,7 +94,7 @@ def test_the_log_says_what_became_of_every_resource_it_names(names: set[str], ev
 
 
 def test_a_journal_holds_what_is_overwritten_and_what_is_gone() -> None:
-    held = {"a": Place(0, 0, 500), "b": Place(1, 0, 500)}
+    held = {"a": PageSlot(0, 0, 500), "b": PageSlot(1, 0, 500)}
     places, _ = placed(held, [])
     page_filling.load(places, [up("a"), Delete("b"), up("c")])
     journal = journal_documents("s", places.outcome(), 50)

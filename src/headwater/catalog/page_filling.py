@@ -149,7 +149,7 @@ def segment_of(number: int, first: int, last: int, from_us: int, weight: int, un
     return Segment(number=number, first=first, last=last, from_=from_, until=until, weight=weight)
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class PageSlot(msgspec.Struct, frozen=True, gc=False):
     """Where one live resource lies, and what it weighs there."""
 
     slot: int
@@ -191,14 +191,14 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     """One resource as it is after the batch."""
 
     event: Upsert
-    place: Place
+    place: PageSlot
     seq: int
 
 
 class BatchResult(msgspec.Struct, frozen=True):
     """What a backend writes down: `gone` first, so that a resource that moves leaves before it arrives."""
 
-    gone: list[tuple[str, Place]]
+    gone: list[tuple[str, PageSlot]]
     kept: list[Put]
     fresh: list[Put]
 
@@ -210,7 +210,7 @@ class Places:
     (none when the set has no page), `next_slot` the first slot never used.
     """
 
-    def __init__(self, limits: Limits, held: dict[str, Place], pages: dict[int, PageFill], next_slot: int) -> None:
+    def __init__(self, limits: Limits, held: dict[str, PageSlot], pages: dict[int, PageFill], next_slot: int) -> None:
         self.limits = limits
         self._most_entries, self._most_octets = limits.page_entries, limits.page_octets
         self.held = held
@@ -260,7 +260,7 @@ class Places:
                     fresh.append(put)
         return result
 
-    def _replace(self, place: Place, octets: int, at_us: int | None) -> Place:
+    def _replace(self, place: PageSlot, octets: int, at_us: int | None) -> PageSlot:
         page = self.pages[place.page]
         after = page.weight - place.weight + octets
         if after > self._most_octets and octets > place.weight:
@@ -268,9 +268,9 @@ class Places:
             return self._append(octets, at_us)
         page.weight = after
         _touch(page, at_us)
-        return Place(place.slot, place.page, octets)
+        return PageSlot(place.slot, place.page, octets)
 
-    def _append(self, octets: int, at_us: int | None) -> Place:
+    def _append(self, octets: int, at_us: int | None) -> PageSlot:
         """A new slot on the last page, or on a new one when that is full."""
         page, slot = self._last, self.next_slot
         if page is None or page.count >= self._most_entries or page.weight + octets > self._most_octets:
@@ -282,9 +282,9 @@ class Places:
         if at_us is not None and page.first_us is None:
             page.first_us = at_us
         self.next_slot = slot + 1
-        return Place(slot, page.number, octets)
+        return PageSlot(slot, page.number, octets)
 
-    def _leave(self, place: Place, at_us: int | None) -> None:
+    def _leave(self, place: PageSlot, at_us: int | None) -> None:
         page = self.pages[place.page]
         page.count -= 1
         page.weight -= place.weight

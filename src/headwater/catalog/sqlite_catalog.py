@@ -41,7 +41,7 @@ from headwater.catalog.page_filling import (
     Log,
     Logged,
     PageFill,
-    Place,
+    PageSlot,
     Places,
     Put,
     RowWrite,
@@ -585,7 +585,7 @@ class _Set:
             uris = []
         sql = "SELECT uri, id, page, weight FROM resource WHERE set_id = ? AND uri = ?"
         found = self.transaction.rows_each(sql, [(self.id, uri) for uri in uris])
-        held = {row[0]: Place(row[1] - self.base, row[2], row[3]) for row in found}
+        held = {row[0]: PageSlot(row[1] - self.base, row[2], row[3]) for row in found}
         numbers = {place.page for place in held.values()}
         last = self.transaction.value("SELECT max(number) FROM page WHERE set_id = ?", (self.id,))
         if last is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from headwater.catalog.interface import Change, Metadata, Resource, StateRow, Upsert
-from headwater.catalog.page_filling import BatchResult, Logged, Place, Put, RowWrite, to_microseconds
+from headwater.catalog.page_filling import BatchResult, Logged, PageSlot, Put, RowWrite, to_microseconds
 from headwater.spec.records import ChangeKind, Link
 from headwater.spec.times import from_microseconds
 
@@ -81,8 +81,8 @@ class StoredResource(_Described, frozen=True, gc=False, kw_only=True):
         return Resource(self.location.value, self.metadata, self.memo, self.page, self.seq)
 
     @property
-    def place(self) -> Place:
-        return Place(self.slot, self.page, self.weight)
+    def place(self) -> PageSlot:
+        return PageSlot(self.slot, self.page, self.weight)
 
 
 class Redo(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -189,7 +189,7 @@ def after_change(change: StoredChange) -> StoredResource | None:
     return StoredResource(live=True, page=redo.page, slot=redo.slot, weight=redo.weight, memo=redo.memo, **described)
 
 
-def _resource(name: str, rev: int, seq: int, event: Upsert, place: Place) -> StoredResource:
+def _resource(name: str, rev: int, seq: int, event: Upsert, place: PageSlot) -> StoredResource:
     return StoredResource(
         resource_set=name,
         location=_location(event.uri),
