@@ -200,7 +200,7 @@ def test_a_command_gets_the_alert_as_json(tmp_path: Path) -> None:
     got = (tmp_path / "got").read_text()
     assert got.endswith("night")
     found = json.loads(got.removesuffix("night"))
-    assert (found["alert"], found["alerts"][0]["source"]) == ("night", "museum")
+    assert (found["rule"], found["alerts"][0]["source"]) == ("night", "museum")
 
 
 @pytest.mark.parametrize("command", ["false", "/nowhere/at/all", f"{sys.executable} -c 'import time; time.sleep(99)'"])

@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from headwater.aggregator.alerts import AlertMemory, AlertMessage, WaitingMessage, as_payload, judge
+from headwater.aggregator.alerts import AlertMemory, AlertMessage, WaitingMessage, judge
 from headwater.aggregator.configuration import AggregatorConfig, AlertRule
 from headwater.aggregator.status import read_fleet
 from headwater.aggregator.store import AggregatorStore
@@ -58,7 +58,7 @@ def signature(secret: str, timestamp: str, body: bytes) -> str:
 
 def deliver(rule: AlertRule, message: AlertMessage) -> None:
     """Deliver a message by the way of its rule. Raises AlertNotDelivered."""
-    body = msgspec.json.encode(as_payload(message))
+    body = msgspec.json.encode(message)
     try:
         if rule.kind == "command":
             _run(rule.command or "", message, body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -207,8 +207,3 @@ def _line(alert: Alert) -> str:
 
 def _counts(fleet: FleetStatus) -> str:
     return ", ".join(f"{count:,} {verdict}" for verdict, count in fleet.counts.items())
-
-
-def as_payload(message: AlertMessage) -> dict[str, Any]:
-    """A message as commands and webhooks get it."""
-    return {"alert": message.rule, **message.to_dict()}

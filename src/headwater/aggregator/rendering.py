@@ -190,7 +190,7 @@ def results(runs: Sequence[RunRecord]) -> Markup:
 
 
 def changes_by_day(runs: Sequence[RunRecord], now: dt.datetime) -> Markup:
-    """How many resources were created, updated and deleted on each of the last 30 days."""
+    """How many resources were created, updated and deleted on each of the last 30 days; empty where none was."""
     days = [(now - dt.timedelta(days=back)).date() for back in range(29, -1, -1)]
     counts = {day: [0, 0, 0] for day in days}
     for one in runs:
@@ -207,6 +207,8 @@ def changes_by_day(runs: Sequence[RunRecord], now: dt.datetime) -> Markup:
             if count:
                 bars.append(_bar(number * step + 1, top, step - 2, height, kind, f"{day}: {count:,} {word}"))
     total = sum(sum(found) for found in counts.values())
+    if not total:
+        return Markup("")
     return _chart("Changes by day", f"{total:,} in 30 days, at most {most:,} on one day", bars)
 
 
