@@ -226,7 +226,8 @@ class OddPrefix(FleetSource):
     """Prefixes that nobody else has, for both namespaces."""
 
     def resource_list(self) -> bytes:
-        said = super().resource_list().XX, b'xmlns:s="', 1)
+        said = super().resource_list().replace(b"rs:", b"quux:").replace(b"xmlns:rs=", b"xmlns:quux=")
+        said = said.replace(b'xmlns="', b'xmlns:s="', 1)
         for name in (b"urlset", b"url>", b"loc>", b"lastmod>"):
             said = said.replace(b"<" + name, b"<s:" + name).replace(b"</" + name, b"</s:" + name)
         return said
