@@ -148,14 +148,18 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class PublishRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[publish]`: the copies are published again."""
+    """`[publish]`: the copies are published again, each set of each copy as a set."""
 
-    base_url: str
-    listen: str | None = None
-    sets: Literal["source", "tag"] = "source"
+    listen: str = "127.0.0.1:8000"
+    base_url: str | None = None
+    """URL at which clients reach it; None: the address it listens on."""
+
     tags: tuple[str, ...] = ()
+    """Only sources with one of these tags; empty: all."""
+
     title: str = ""
-    options: dict[str, str] = {}
+    set: dict[str, Any] = {}
+    """Keys that each `[[set]]` of the source gets, such as `sitemap`."""
 
 
 class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ from headwater.cli.shared_options import (
 from headwater.cli.stop_signal import terminated
 from headwater.errors import SourceFault
 from headwater.sync.audit.auditor import audit
+from headwater.sync.audit.through import audit_through
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import AuditReport, SetAudit
 
@@ -51,6 +52,7 @@ _HEADINGS = {"sets": "What is compared", "store": "Triplestores", **ACCESS_HEADI
 @click.argument("url", type=SourceAddress(), required=False, metavar="URL")
 @click.argument("dest", type=COPY, required=False, metavar="DEST")
 @option("--local DEST", "Instead of URL and DEST: compare the files with the copy's own record; ask no source.", COPY)
+@option("--through", "Of a copy of a copy: URL is the first source; compare by `via` links.")
 @option("--set NAME", "Compare only this set (repeatable).", name="sets", multiple=True)
 @option("--base URI", "For a copy by another tool: the URI prefix that its file names lack.")
 @option("--allow-host HOST", "Also expect resources of this host (repeatable).", name="allow_hosts", multiple=True)
@@ -71,6 +73,7 @@ def command(
     url: str | None,
     dest: Path | None,
     local: Path | None,
+    through: bool,
     evidence: Path | None,
     quiet: bool,
     as_json: bool,
@@ -90,12 +93,17 @@ def command(
     copy = local or dest
     if copy is None or (local is None) == (url is None) or (dest is None) != (url is None):
         raise click.UsageError("name the copy by URL and DEST, or by --local DEST alone")
+    if through and url is None:
+        raise click.UsageError("--through needs the URL of the first source")
     gc.freeze()  # as `sync` does
     gc.set_threshold(50_000, 20, 20)
     with listening(quiet=quiet) as listener, terminated():  # datasets have large temporary files
         with _written(evidence, copy) as write:
             try:
-                report = audit(url, copy, options, listener=listener, each=write)
+                if through and url is not None:
+                    report = audit_through(url, copy, options, listener=listener, each=write)
+                else:
+                    report = audit(url, copy, options, listener=listener, each=write)
             except SourceFault as fault:
                 fault.todo += f" Without the source: `headwater audit --local {shlex.quote(str(copy))}`."
                 raise

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -103,8 +104,16 @@ _HEADINGS = {
 @option("--metrics", "Publish Prometheus metrics at /metrics, for everybody.", default=None)
 @option("--no-publish", "Only serve what `headwater publish CONFIG --watch` publishes, in any number of processes.")
 @option("--workers N", "Number of serving processes.  [default: 1]", click.IntRange(1, 64), default=1)
+@option(
+    "--inherited FD",
+    "Answer at this socket, which a parent has opened; end when standard input ends.",
+    int,
+    hidden=True,
+)
 @json_when_listening_option
-def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub: bool, **options: Any) -> Exit:
+def command(
+    quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub: bool, inherited: int | None, **options: Any
+) -> Exit:
     """Serve folders as ResourceSync sets and follow their changes, until SIGTERM (status 0) or Ctrl-C (130).
 
     Name one folder (--files), one copy (--copy), one RDF dataset (--dataset), or a CONFIG file with several sets. Until
@@ -122,7 +131,9 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
         raise UsageFault(
             "--hub goes with --files, --copy or --dataset", advice="Write a [hub] table into the CONFIG file."
         )
-    listener = listen(config.host, config.port)
+    listener = listen(config.host, config.port) if inherited is None else socket.socket(fileno=inherited)
+    if inherited is not None:
+        threading.Thread(target=_end_with_input, name="headwater-parent", daemon=True).start()
     with listener, ExitStack() as stack:
         base_url = config.base_url or own_url(config.host, address_url(listener))
         follows_sets = options.get("copy") is not None and options.get("set_name") is None and not no_publish
@@ -147,6 +158,13 @@ def command(quiet: bool, as_json: bool, no_publish: bool, workers: int, with_hub
                 # Read before what is published of them: a set that comes later is told of, one that is refused is not.
                 how = how._replace(known=frozenset(names_in_copy(options["copy"].absolute()).values()))
                 config = with_new_sets(options, base_url)
+
+
+def _end_with_input() -> None:
+    """End this process in order when its standard input ends: its parent is gone."""
+    while os.read(0, 1 << 10):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Serving(NamedTuple):
@@ -267,6 +285,10 @@ def _application(
         oai = OaiEndpoint(source, source.oai_indexes(), admins)
         stack.callback(oai.close)
         routes += oai.routes()
+    if config.groups:
+        from headwater.http.documents import group_routes
+
+        routes += group_routes(source, config.groups)
     if config.notify is not None:
         from headwater.http.documents import topic_routes
 

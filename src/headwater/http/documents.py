@@ -7,7 +7,7 @@ always belongs together, whatever is published meanwhile: the octets of one vers
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from weakref import ref
 
@@ -18,8 +18,9 @@ from headwater.http import responses
 from headwater.http.requests import accepts_gzip
 from headwater.http.resources import VARY, choose, header_link, not_acceptable
 from headwater.http.responses import INERT, Head, Representation, Response, line, not_published, validators
-from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route
+from headwater.http.routes import BRIEF, IMMUTABLE, REVALIDATE, HttpRequest, Route, page_of
 from headwater.http.source_access import SourceAccess
+from headwater.publish.document_content import group_description
 from headwater.publish.document_names import CAPABILITIES, CHANNELS, DATASET_FORMS, CacheRule, Channel
 from headwater.publish.site import (
     DESCRIPTION_PARTS,
@@ -32,6 +33,8 @@ from headwater.publish.site import (
     topic_url,
 )
 from headwater.publish.store_writer import decode_mark, is_complete
+from headwater.source.health import ServableSource
+from headwater.spec.writer import write_document
 from headwater.storage.folder_store import FolderStore
 from headwater.storage.object_store import ZIP, Coding, OpenObject, StoredObject
 
@@ -290,6 +293,18 @@ class DocumentHandler:
         if name != SITEMAPS and (set_name is None or name in top_names(self._source.site.settings(set_name))):
             return not_published(set_name)
         return responses.text(404, f"no document {name}")
+
+
+def group_routes(source: ServableSource, groups: Mapping[str, Sequence[str]]) -> Iterator[Route]:
+    """The rows of the Source Descriptions of groups of sets: each names those of its sets that are published."""
+    for group, names in groups.items():
+        make = partial(_group, source, names)
+        yield page_of(f"{DESCRIPTION_PARTS}groups/{group}.xml", b"application/xml", make)
+
+
+def _group(source: ServableSource, names: Sequence[str]) -> tuple[int, bytes]:
+    published = [one for one in names if source.is_published(one)]
+    return 200, b"".join(write_document(*group_description(source.site, published)))
 
 
 def topic_routes(hubs: tuple[str, ...]) -> Iterator[Route]:

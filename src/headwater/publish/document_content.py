@@ -83,6 +83,11 @@ def _source_description(site: Site, published: Iterable[str], links: tuple[Link,
     return head_of(Kind.SOURCE_DESCRIPTION, (*_described(site.describedby), *links)), entries
 
 
+def group_description(site: Site, published: Iterable[str]) -> tuple[Document, list[Entry]]:
+    """A Source Description of some sets alone; of as many as one holds."""
+    return _source_description(site, list(published)[: site.sets_per_description], ())
+
+
 def capability_list(site: Site, settings: SetSettings, *, with_later: bool) -> tuple[Document, list[Entry]]:
     """The Capability List of a set: exactly one entry for each capability (RS-CAP-05), no `lastmod` (RS-CAP-10).
 

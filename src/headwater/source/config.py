@@ -330,6 +330,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     on_demand_requests: Annotated[int, msgspec.Meta(ge=1, le=64)] = ON_DEMAND.requests
     notify: NotifyConfig | None = None
     hub: HubConfig | None = None
+    groups: dict[str, tuple[str, ...]] = {}
     configuration: str | None = None
 
     def __post_init__(self) -> None:

@@ -1,0 +1,260 @@
+"""Publishes the copies of a service again: `[publish]` in aggregate.toml.
+
+The service writes the configuration of a source, with a set for each set of each copy, and runs `headwater serve` with
+it as a process of its own, which follows the copies by their journals. What a source fails in changes nothing of what
+is published; its set says in its title since when nothing is proved. The service holds the socket: while the process is
+started again, because there are other sets or because it died, requests wait.
+
+Left out: one Resource List over several copies. A tag is a Source Description of its sets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from headwater.aggregator.configuration import AggregatorConfig, FollowedSource, PublishRule
+from headwater.aggregator.store import AggregatorStore, Life, Retirement, SourceState
+from headwater.errors import HeadwaterError
+from headwater.http.server import address_url, listen
+from headwater.progress import Listener, Notice
+from headwater.publish.site import RESERVED
+from headwater.source.set_folders import names_in_copy
+from headwater.storage.durable import replace_file
+
+FOLDER: Final = "published"  # below the home of the service: configuration, names and state of the source
+LOOK_SECONDS: Final = 2.0
+READ_SECONDS: Final = 600.0
+"""After this time a copy that is published is asked again which sets it has."""
+PAUSE_SECONDS: Final = 10.0
+"""Least time between two starts of the process."""
+_END_SECONDS: Final = 30.0
+_UNFIT: Final = re.compile("[^a-z0-9._-]+")
+_LONGEST: Final = 60
+
+
+class RepublishedSet(NamedTuple):
+    """A set that is published: of which source, and its name in the copy."""
+
+    name: str
+    source: str
+    copy_set: str
+    title: str
+
+
+def is_published(state: SourceState, source: FollowedSource | None, rule: PublishRule) -> bool:
+    """Whether the copy of a source is published: all are, or those with one of the rule's tags; none that is deleted.
+
+    A source that is paused, fails or is no longer in the file stays published.
+    """
+    if state.retirement is Retirement.DELETE:
+        return False
+    return not rule.tags or (source is not None and bool(set(rule.tags) & set(source.tags)))
+
+
+def title_of(state: SourceState, source: FollowedSource | None) -> str:
+    """The title of the source's sets; of one that fails or is frozen with the day of which it is proved."""
+    title = (source.title if source is not None else "") or state.name
+    day = f"{state.sound_at:%Y-%m-%d}" if state.sound_at is not None else None
+    if state.retirement is Retirement.FREEZE:
+        return f"{title} (no longer followed; as of {day or 'an unknown day'})"
+    if state.life in (Life.FAILING, Life.DEAD):
+        return f"{title} (the source fails; as of {day})" if day else f"{title} (the source fails; never proved)"
+    return title
+
+
+def named_sets(
+    held: Mapping[str, Sequence[str]], titles: Mapping[str, str], remembered: Mapping[str, tuple[str, str]]
+) -> list[RepublishedSet]:
+    """The sets to publish, given the names of the sets of each copy: what was named before keeps its name.
+
+    The first set of a copy has the name of its source, the others SOURCE-SET.
+    """
+    taken = {name: tuple(key) for name, key in remembered.items()}
+    by_key = {key: name for name, key in taken.items()}
+    found = []
+    for source, sets in sorted(held.items()):
+        for copy_set in sets:
+            if (name := by_key.get((source, copy_set))) is None:
+                is_first = all(of != source for of, _ in taken.values())
+                wanted = plain_name(source if is_first else f"{source}-{copy_set}")
+                free = (wanted, *(f"{wanted[: _LONGEST - 4]}-{number}" for number in range(2, 10_000)))
+                name = next(one for one in free if one not in taken and one not in RESERVED)
+                taken[name] = by_key_of = (source, copy_set)
+                by_key[by_key_of] = name
+            title = titles[source] if len(sets) == 1 else f"{titles[source]}: {copy_set}"
+            found.append(RepublishedSet(name, source, copy_set, title))
+    return found
+
+
+def plain_name(name: str) -> str:
+    """A name as sets may have it."""
+    return _UNFIT.sub("-", name.lower()).strip("-._")[:_LONGEST] or "set"
+
+
+def groups_of(sets: Sequence[RepublishedSet], sources: Sequence[FollowedSource]) -> dict[str, list[str]]:
+    """The names of the sets of each tag."""
+    tags = {one.name: one.tags for one in sources}
+    found: dict[str, list[str]] = {}
+    for one in sets:
+        for tag in tags.get(one.source, ()):
+            found.setdefault(plain_name(tag), []).append(one.name)
+    return found
+
+
+def source_configuration(config: AggregatorConfig, rule: PublishRule, base_url: str, sets: list[RepublishedSet]) -> str:
+    """The configuration of the source that publishes these sets, as TOML."""
+    whole: dict[str, Any] = {"state": str(config.home / FOLDER / "state"), "base_url": base_url}
+    whole |= {"title": rule.title} if rule.title else {}
+    lines = [f"{key} = {_toml(value)}" for key, value in whole.items()]
+    if groups := groups_of(sets, config.sources):
+        lines += ["[groups]", *(f"{_toml(name)} = {_toml(names)}" for name, names in sorted(groups.items()))]
+    for one in sets:
+        copy = str(config.state / one.source)
+        told = {"name": one.name, "title": one.title, "copy": copy, "copy_set": one.copy_set, **rule.set}
+        lines += ["[[set]]", *(f"{_toml(key)} = {_toml(value)}" for key, value in told.items())]
+    return "\n".join([*lines, ""])
+
+
+def _toml(value: object) -> str:
+    """A text, number, truth value or list of these, as TOML has it, which JSON is but for one character."""
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+class Republisher:
+    """Runs the source of a service's copies. `run` is for a thread of its own; `configure` is for any.
+
+    Notices: HW-AGG-70, the process ended; HW-AGG-71, a copy cannot be read. Raises AddressInUse when it is made.
+    """
+
+    def __init__(self, config: AggregatorConfig, store: AggregatorStore, listener: Listener) -> None:
+        self._store = store
+        self._listener = listener
+        self._rule = _rule_of(config)
+        host, _, port = self._rule.listen.rpartition(":")
+        self._socket = listen(host.strip("[]"), int(port))
+        self.url = (self._rule.base_url or address_url(self._socket)).rstrip("/")
+        self.configure(config)
+        self._end = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._read: dict[str, tuple[float, tuple[str, ...]]] = {}  # when a copy was asked for its sets, and these
+        self._text = ""  # the configuration that the process has
+        self._next_start = 0.0
+        self._deaths = 0
+
+    def configure(self, config: AggregatorConfig) -> None:
+        """Publish as this configuration says from now on; address and base URL stay those of the start."""
+        self._config = config
+        if config.publish is not None:
+            self._rule = config.publish
+
+    def run(self) -> None:
+        """Publish until `stop`; a fault of the store or the disk is told, and tried again."""
+        try:
+            while not self._end.wait(LOOK_SECONDS):
+                with suppress(OSError):
+                    try:
+                        self.look()
+                    except HeadwaterError as fault:
+                        self._listener(Notice(fault.code, fault.what, fault.where))
+        finally:
+            self._stop_process()
+            self._socket.close()
+
+    def stop(self) -> None:
+        """Have `run` end."""
+        self._end.set()
+
+    def look(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start the process anew if it died or if other sets are to be published."""
+        now = clock()
+        if self._process is not None and (status := self._process.poll()) is not None:
+            self._process, self._text = None, ""
+            self._deaths += 1
+            self._next_start = now + min(PAUSE_SECONDS * 2**self._deaths, 300.0)
+            self._listener(Notice("HW-AGG-70", f"the process that publishes ended with status {status}", self.url))
+        if now < self._next_start:
+            return
+        text = self._wanted(now)
+        if not text or (text == self._text and self._process is not None):
+            return
+        if self._process is not None:
+            self._stop_process()
+            self._deaths = 0
+        place = self._config.home / FOLDER / "source.toml"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(place, [text.encode()], ".source-")
+        self._process = self._started(place)
+        self._text, self._next_start = text, now + PAUSE_SECONDS
+
+    def _wanted(self, now: float) -> str:
+        """The configuration to publish by; empty while there is no copy."""
+        config, rule = self._config, self._rule
+        sources = {one.name: one for one in config.sources}
+        states = [one for one in self._store.sources() if is_published(one, sources.get(one.name), rule)]
+        held = {one.name: names for one in states if (names := self._sets_of(one.name, now))}
+        if not held:
+            return ""
+        place = config.home / FOLDER / "names.json"
+        remembered: dict[str, tuple[str, str]] = {}
+        with suppress(FileNotFoundError):
+            remembered = {name: (key[0], key[1]) for name, key in json.loads(place.read_bytes()).items()}
+        titles = {one.name: title_of(one, sources.get(one.name)) for one in states}
+        sets = named_sets(held, titles, remembered)
+        known = remembered | {one.name: (one.source, one.copy_set) for one in sets}
+        if known != remembered:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(place, [json.dumps(known).encode()], ".names-")
+        return source_configuration(config, rule, self.url, sets)
+
+    def _sets_of(self, source: str, now: float) -> tuple[str, ...]:
+        """The names of the sets of a copy; those known before, where it cannot be read."""
+        at, known = self._read.get(source, (-READ_SECONDS, ()))
+        if known and now - at < READ_SECONDS:
+            return known
+        try:
+            known = tuple(names_in_copy(self._config.state / source).values())
+        except HeadwaterError as fault:
+            if known:
+                self._listener(Notice("HW-AGG-71", f"{source}: {fault.what}", fault.where))
+        self._read[source] = now, known
+        return known
+
+    def _started(self, configuration: Path) -> subprocess.Popen[bytes]:
+        number = self._socket.fileno()
+        command = [
+            sys.executable,
+            "-m",
+            "headwater",
+            "serve",
+            str(configuration),
+            "--quiet",
+            "--inherited",
+            str(number),
+        ]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[number])
+
+    def _stop_process(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()  # it ends in order, as it does when this process dies
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _rule_of(config: AggregatorConfig) -> PublishRule:
+    assert config.publish is not None
+    return config.publish
