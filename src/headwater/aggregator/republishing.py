@@ -132,7 +132,7 @@ def _toml(value: object) -> str:
 class Republisher:
     """Runs the source of a service's copies. `run` is for a thread of its own; `configure` is for any.
 
-    Notices: HW-AGG-70, the process ended; HW-AGG-71, a copy cannot be read. Raises AddressInUse when it is made.
+    Notices: HW-AGG-70, the process ended. Raises AddressInUse when it is made.
     """
 
     def __init__(self, config: AggregatorConfig, store: AggregatorStore, listener: Listener) -> None:
@@ -177,7 +177,8 @@ class Republisher:
         """Start the process anew if it died or if other sets are to be published."""
         now = clock()
         if self._process is not None and (status := self._process.poll()) is not None:
-            self._process, self._text = None, ""
+            self._stop_process()
+            self._text = ""
             self._deaths += 1
             self._next_start = now + min(PAUSE_SECONDS * 2**self._deaths, 300.0)
             self._listener(Notice("HW-AGG-70", f"the process that publishes ended with status {status}", self.url))
@@ -220,11 +221,8 @@ class Republisher:
         at, known = self._read.get(source, (-READ_SECONDS, ()))
         if known and now - at < READ_SECONDS:
             return known
-        try:
+        with suppress(HeadwaterError):  # the health of the process that publishes says so
             known = tuple(names_in_copy(self._config.state / source).values())
-        except HeadwaterError as fault:
-            if known:
-                self._listener(Notice("HW-AGG-71", f"{source}: {fault.what}", fault.where))
         self._read[source] = now, known
         return known
 

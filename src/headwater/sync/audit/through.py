@@ -17,7 +17,7 @@ from headwater.sync.audit.auditor import audit
 from headwater.sync.audit.verdicts import judge_copy, judge_set
 from headwater.sync.copy_status import copy_records
 from headwater.sync.options import SyncOptions
-from headwater.sync.reports import BY_HASH, DIFFERENT, EXTRA, MISSING, SAME, AuditReport, Finding, SetAudit
+from headwater.sync.reports import DIFFERENT, EXTRA, MISSING, SAME, AuditReport, Finding, SetAudit
 from headwater.transport.transport import Transport
 
 _MOST_FINDINGS = 1_000
@@ -53,7 +53,9 @@ def audit_through(
     doubts = {one.name: [one.reason] if one.reason else [] for one in report.sets}
     report.sets = [SetAudit(name=one.name, folder=one.folder, at=one.at) for one in report.sets]
     by_name = {one.name: one for one in report.sets}
-    below = os.path.commonprefix([str(one.uri) for one in listed]).rpartition("/")[0] + "/"
+    first, last = (min(uris), max(uris)) if (uris := [str(one.uri) for one in listed]) else ("", "")
+    common = next((n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    below = first[:common].rpartition("/")[0] + "/"  # what all have in common, the first and the last have
     for one in listed:
         result, path = by_name[one.set_name], held.pop(str(one.uri), None)
         verdict, found = _compared(root, path, one.expected)

@@ -1,0 +1,67 @@
+"""An audit as a run of a service: the record says by what files were compared, and why it is not in sync."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from headwater.aggregator.audits import audit_counts, run_audit
+from headwater.aggregator.configuration import AggregatorConfig, FollowedSource
+from headwater.aggregator.store import Run, RunRecord
+from headwater.errors import Exit
+from headwater.sync.options import SyncOptions
+from headwater.sync.run import sync
+from tests.support.fleet import Fleet, FleetSource, fleet
+from tests.support.fleet_kinds import DEFECTIVE
+
+NOW = dt.datetime(2026, 12, 1, 12, tzinfo=dt.UTC)
+
+
+def audited(root: Path, source: FleetSource) -> RunRecord:
+    followed = FollowedSource(name=source.name, url=source.address, options=SyncOptions(stall_seconds=2, retries=0))
+    config = AggregatorConfig(path=root / "a.toml", state=root, sources=(followed,))
+    run = Run(number=7, name=source.name, worker="w", began_at=NOW, lease_until=NOW, kind="audit")
+    return run_audit(run, config, followed)
+
+
+@pytest.fixture
+def running():
+    with fleet([(name, DEFECTIVE[name]) for name in ("good", "nohash")], 4, "127.80") as one:
+        yield one
+
+
+def test_the_record_says_by_what_was_compared(tmp_path: Path, running: Fleet) -> None:
+    for source in running.sources.values():
+        sync(source.address, tmp_path / source.name)
+    good, nohash = (audited(tmp_path, one) for one in running.sources.values())
+    assert (good.number, good.kind, good.exit_status, good.reason) == (7, "audit", 0, "")
+    assert (audit_counts(good).by_hash, audit_counts(nohash).by_record) == (4, 4)
+    assert good.requests > 0
+    assert good.report is not None
+    assert all(not one["findings"] for one in good.report["sets"])
+
+
+def test_what_differs_is_counted_and_said(tmp_path: Path, running: Fleet) -> None:
+    good = running.sources["good"]
+    sync(good.address, tmp_path / "good")
+    next((tmp_path / "good").glob("**/*.xml")).write_text("altered")
+    record = audited(tmp_path, good)
+    assert (record.exit_status, record.failed) == (Exit.FINDINGS, 1)
+    assert record.reason.startswith("not in sync: ")
+    assert "1 different" in record.reason
+    assert audit_counts(record).different == 1
+
+
+def test_a_source_that_is_away_and_a_copy_that_is_not_there_are_records_too(tmp_path: Path, running: Fleet) -> None:
+    good = running.sources["good"]
+    missing = audited(tmp_path, good)
+    assert (missing.exit_status, missing.code) == (Exit.USAGE, "HW-SYN-13")
+    sync(good.address, tmp_path / "good")
+    running.close = lambda: None  # type: ignore[method-assign]
+    Fleet.close(running)
+    away = audited(tmp_path, good)
+    assert away.exit_status == Exit.SOURCE
+    assert away.reason
+    assert audit_counts(away).by_hash == 0
