@@ -35,6 +35,7 @@ CHAPTERS = {
         *("explore_source", "ExploreReport", "ExploreNode", "ExploreWarning", "DumpLimits"),
         "changes",
     ),
+    "Follow many sources": ("events", "Event"),
     "Publish a folder": ("publish_folder", "Placing", "PublishReport"),
     "Read documents": (*("read_document", "read_bytes", "Reading", "WholeReading", "Reader", "ReadLimits", "Warned"),),
     "Write documents": ("write_file", "write_document", "DocumentWriter", "Profile"),

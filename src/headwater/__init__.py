@@ -12,6 +12,8 @@ from headwater.version import __version__
 
 # isort: off
 if TYPE_CHECKING:
+    from headwater.aggregator.events import ServiceEvents as events
+    from headwater.aggregator.store import Event
     from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault, StoreFault, Undetermined, UsageFault
     from headwater.library import Placing, PublishReport, publish_folder, write_file
     from headwater.progress import Listener, Notice, Progress
@@ -47,18 +49,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbsenceReason", "AbsentResource", "AuditReport", "ChangeKind", "CopyRecord", "CopyStatus", "DatasetReport",
-    "Digest", "Document", "DocumentFault", "DocumentWriter", "Done", "DumpLimits", "Entry", "Exit", "ExploreNode",
-    "ExploreReport", "ExploreWarning", "ExportReport", "Extra", "FailedResource", "FailedTransfer", "Finding",
-    "HeadwaterError", "HeldBackDeletion", "Interrupted", "Kind", "Link", "Listener", "Notice", "Placing",
+    "Digest", "Document", "DocumentFault", "DocumentWriter", "Done", "DumpLimits", "Entry", "Event", "Exit",
+    "ExploreNode", "ExploreReport", "ExploreWarning", "ExportReport", "Extra", "FailedResource", "FailedTransfer",
+    "Finding", "HeadwaterError", "HeldBackDeletion", "Interrupted", "Kind", "Link", "Listener", "Notice", "Placing",
     "PlannedAction", "Profile", "Progress", "PublishReport", "ReadLimits", "Reader", "Reading", "RunStatus",
     "SetAudit", "SetReport", "SetStatus", "SourceFault", "StoreAudit", "StoreFault", "StoreReport", "SyncOptions",
     "SyncReport", "TransferWay", "Undetermined", "UnverifiedVersion", "UsageFault", "Warned", "WholeReading",
-    "WriteRefused", "__version__", "audit_folder", "changes", "copy_records", "copy_status", "explore_source",
+    "WriteRefused", "__version__", "audit_folder", "changes", "copy_records", "copy_status", "events", "explore_source",
     "export_bag", "export_manifest", "publish_folder", "read_bytes", "read_document", "restore_copy", "sync_folder",
     "write_document", "write_file",
 ]  # fmt: skip
 
 _HOMES = {
+    "headwater.aggregator.events": "ServiceEvents=events",
+    "headwater.aggregator.store": "Event",
     "headwater.errors": "Exit HeadwaterError Interrupted SourceFault StoreFault Undetermined UsageFault",
     "headwater.library": "Placing PublishReport publish_folder write_file",
     "headwater.progress": "Listener Notice Progress",

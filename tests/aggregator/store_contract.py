@@ -269,11 +269,13 @@ class StoreContract:
         assert store.trim(at(5)) == 0
         store.acknowledge("one", 4)
         store.acknowledge("two", 1)
+        assert store.trimmed_number() == 0
         assert store.trim(at(5)) == 1
+        assert store.trimmed_number() == 1
         assert store.trim(at(11)) == 0
         store.acknowledge("two", 4, [DeadLetter(sink="two", number=4, at=at(12), reason="bad", tries=1)])
         assert store.trim(at(11)) == 3
-        assert (store.last_number(), store.events(0)) == (4, [])
+        assert (store.last_number(), store.trimmed_number(), store.events(0)) == (4, 4, [])
         assert len(store.dead_letters("two")) == 1
         assert store.append(run, [event("e")], at(13)) == 5
         assert store.trim(at(13)) == 0
@@ -323,6 +325,19 @@ class StoreContract:
         with pytest.raises(UnknownSource):
             store.set_position("nobody", 1)
 
+    def test_an_acknowledgement_does_not_undo_a_replay(self, store: AggregatorStore) -> None:
+        store.enrol_sinks(["index"])
+        store.append(leased(store), [event(name) for name in "abc"], T0)
+        store.acknowledge("index", 2, after=0)
+        store.set_position("index", 0)
+        letter = DeadLetter(sink="index", number=3, at=T0, reason="bad", tries=1)
+        store.acknowledge("index", 3, [letter], after=2)
+        assert (store.sink("index").acknowledged, store.dead_letters("index")) == (0, [])
+        store.acknowledge("index", 3, [letter], after=0)
+        assert (store.sink("index").acknowledged, store.dead_letters("index")) == (3, [letter])
+        store.forget_dead_letters("index", [1, 3])
+        assert store.dead_letters("index") == []
+
     def test_a_sink_that_is_not_named_is_forgotten(self, store: AggregatorStore) -> None:
         store.enrol_sinks(["index", "hook"])
         store.append(leased(store), [event()], T0)
@@ -341,6 +356,7 @@ class StoreContract:
         store.append(run, [gone, newer], T0)
         held = [event("a.xml"), event("gone.xml", digest="sha-256:01"), event("new.xml"), event("a.xml")]
         assert store.append_held("index", held, at(1)) == 5
+        assert store.append_held("index", [event("gone.xml")], at(1)) == 5  # with the hash that it had
         told = store.events(2, sink="index")
         assert [(one.path, one.action, one.hash, one.run) for one in told] == [
             ("a.xml", "created", "sha-256:00", 0),

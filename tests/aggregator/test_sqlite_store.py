@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.aggregator.sqlite_store import FILE, SqliteStore, store_to_read
+from headwater.aggregator.sqlite_store import FILE, HOME, SqliteStore, existing_store, store_to_read
 from headwater.aggregator.store import Life, RunRecord
 from headwater.errors import UsageFault
 from tests.aggregator.store_contract import LEASE, T0, StoreContract, at, event, leased, state
@@ -54,14 +54,16 @@ def test_everything_is_there_again_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_store_is_read_without_a_change_and_none_is_made(tmp_path: Path) -> None:
-    with pytest.raises(UsageFault, match="no journal"), store_to_read(tmp_path / FILE) as store:
-        store.events(0)
+    for opening in (store_to_read, existing_store):
+        with pytest.raises(UsageFault, match="no journal"), opening(tmp_path) as store:
+            store.events(0)
     assert list(tmp_path.iterdir()) == []
-    with SqliteStore(tmp_path / FILE) as writing:
+    with SqliteStore(tmp_path / HOME / FILE) as writing:
         writing.enrol([("museum", "https://m.example.org/")], T0)
         writing.append(leased(writing), [event()], T0)
-        with store_to_read(tmp_path / FILE) as store:
-            assert len(store.events(0)) == 1
+        for opening in (store_to_read, existing_store):
+            with opening(tmp_path) as store:
+                assert len(store.events(0)) == 1
 
 
 BATCH = 7

@@ -9,7 +9,6 @@ import contextlib
 import datetime as dt
 import email.message
 import hashlib
-import hmac
 import os
 import shlex
 import smtplib
@@ -26,12 +25,11 @@ from msgspec.structs import replace
 
 from headwater.aggregator.alerts import AlertMemory, AlertMessage, WaitingMessage, judge
 from headwater.aggregator.configuration import AggregatorConfig, AlertRule
+from headwater.aggregator.sink_kinds import post_signed
 from headwater.aggregator.status import read_fleet
 from headwater.aggregator.store import AggregatorStore
 from headwater.errors import HeadwaterError, StoreFault, as_fault
 from headwater.retry import Backoff
-from headwater.transport.fetch import Fetch, TransportOptions
-from headwater.transport.transport import Transport
 from headwater.typed_decoding import from_json
 
 SECONDS: Final = 30
@@ -51,11 +49,6 @@ class AlertNotDelivered(StoreFault):
     code: ClassVar[str] = "HW-AGG-50"
 
 
-def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """The HMAC-SHA-256 of a webhook's `timestamp.body`, in hexadecimal digits."""
-    return hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
-
-
 def deliver(rule: AlertRule, message: AlertMessage) -> None:
     """Deliver a message by the way of its rule. Raises AlertNotDelivered."""
     body = msgspec.json.encode(message)
@@ -63,7 +56,7 @@ def deliver(rule: AlertRule, message: AlertMessage) -> None:
         if rule.kind == "command":
             _run(rule.command or "", message, body)
         elif rule.kind == "webhook":
-            _post(rule, message, body)
+            _post(rule, body)
         else:
             _mail(rule, message)
     except (OSError, ValueError, subprocess.SubprocessError, smtplib.SMTPException, HeadwaterError) as cause:
@@ -101,24 +94,8 @@ def _run(command: str, message: AlertMessage, body: bytes) -> None:
         raise ValueError(f"the command ended with {process.returncode}" + (f": {said}" if said else ""))
 
 
-def _post(rule: AlertRule, message: AlertMessage, body: bytes) -> None:
-    timestamp = str(int(message.at.timestamp()))
-    headers = [("Content-Type", "application/json"), ("Webhook-Timestamp", timestamp)]
-    if rule.secret:
-        headers.append(("Webhook-Signature", f"sha256={signature(rule.secret, timestamp, body)}"))
-    options = TransportOptions(
-        stall_timeout_seconds=SECONDS, connect_timeout_seconds=SECONDS, deadline_seconds=2 * SECONDS, retries=0
-    )
-    fetch = Fetch(
-        uri=rule.url or "",
-        method="POST",
-        body=body,
-        headers=tuple(headers),
-        max_octets=1 << 20,
-        objection=lambda _uri: "redirects are not followed",
-    )
-    with Transport(options) as transport:
-        answer = transport.one(fetch)
+def _post(rule: AlertRule, body: bytes) -> None:
+    answer = post_signed(rule.url or "", body, rule.secret, SECONDS)
     if not answer.ok:
         failed = answer.failure.text if answer.failure else "no answer"
         raise ValueError(f"HTTP status {answer.status}" if answer.status else failed)

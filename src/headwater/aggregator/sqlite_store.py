@@ -36,7 +36,9 @@ from headwater.storage.database import Database, Schema, opened_to_read
 from headwater.storage.transaction import Transaction
 from headwater.typed_decoding import from_json, json_decoder
 
+HOME: Final = ".aggregator"
 FILE: Final = "service.sqlite"
+"""Where a service remembers: this file in this folder of its state."""
 
 _FIRST: Final = """
 CREATE TABLE sources(name TEXT PRIMARY KEY, configured_url TEXT NOT NULL, state TEXT NOT NULL) WITHOUT ROWID;
@@ -64,6 +66,7 @@ CREATE TABLE dead_letters(
 """
 SCHEMA: Final = Schema(application_id=0x48574147, migrations=(_FIRST,))
 
+_CACHE_OCTETS: Final = 2 << 20  # of each connection; each worker of a service has one
 _KEPT_RUNS: Final = 200  # of each source
 
 _OPERATORS: Final = ("url", "is_paused", "is_wanted_now", "answer", "retirement")
@@ -90,7 +93,7 @@ class SqliteStore:
     def __init__(self, where: Path | Database) -> None:
         if isinstance(where, Path):
             where.parent.mkdir(parents=True, exist_ok=True)
-        self._database = where if isinstance(where, Database) else Database(where, SCHEMA)
+        self._database = where if isinstance(where, Database) else Database(where, SCHEMA, cache_octets=_CACHE_OCTETS)
         self._commits = 0
         self._lock = threading.Lock()
 
@@ -218,10 +221,9 @@ class SqliteStore:
         with self._write() as t:
             _check_lease(t, run)
             for event in events:
-                resource = _resource(event)
-                last = _last_event(t, resource, event)
+                last = _last_event(t, event)
                 if last is None or not is_repeated(last, event):
-                    t.run(_ADD_EVENT, (run.number, at, None, resource, *_values(event)))
+                    t.run(_ADD_EVENT, (run.number, at, None, _resource(event), *_values(event)))
             return _last_number(t)
 
     def append_held(self, sink: str, events: Sequence[NewEvent], now: dt.datetime) -> int:
@@ -229,12 +231,12 @@ class SqliteStore:
         at = to_microseconds(now)
         with self._write() as t:
             for event in events:
-                last = _last_event(t, _resource(event), event)
-                if last is None or last.hash == event.hash:
+                last = _last_event(t, event)
+                is_gone = last is not None and last.action == "deleted"
+                if last is not None and not is_gone and last.hash != event.hash:
+                    event = msgspec.structs.replace(last, action="created")
+                if not is_gone or event.action == "deleted":
                     t.run(_ADD_EVENT, (0, at, sink, None, *_values(event)))
-                elif last.action != "deleted":
-                    newer = msgspec.structs.replace(last, action=event.action)
-                    t.run(_ADD_EVENT, (0, at, sink, None, *_values(newer)))
             return _last_number(t)
 
     def events(self, after: int, limit: int = 1000, sink: str | None = None) -> list[Event]:
@@ -243,10 +245,21 @@ class SqliteStore:
         with self._database.read() as t:
             return [_event(row) for row in t.rows(query, (after, sink, limit))]
 
+    def last_event(self, event: NewEvent) -> Event | None:
+        """The last event of a resource."""
+        with self._database.read() as t:
+            return _last_event(t, event)
+
     def last_number(self) -> int:
         """The number of the last event."""
         with self._database.read() as t:
             return _last_number(t)
+
+    def trimmed_number(self) -> int:
+        """The number of the last event that was removed."""
+        with self._database.read() as t:
+            first = t.value("SELECT min(number) FROM events")
+            return _last_number(t) if first is None else int(first) - 1
 
     def trim(self, before: dt.datetime) -> int:
         """Remove old events that every sink has acknowledged, and old dead letters."""
@@ -304,16 +317,17 @@ class SqliteStore:
             next_at=from_optional(next_at),
         )
 
-    def acknowledge(self, name: str, number: int, dead: Sequence[DeadLetter] = ()) -> None:
+    def acknowledge(self, name: str, number: int, dead: Sequence[DeadLetter] = (), *, after: int | None = None) -> None:
         """The sink has taken all up to `number`."""
         with self._write() as t:
-            t.run(
-                "UPDATE sinks SET acknowledged = ?, failures = 0, failure = '', next_at = NULL WHERE name = ?",
-                (number, name),
+            changed = t.run(
+                "UPDATE sinks SET acknowledged = ?1, failures = 0, failure = '', next_at = NULL WHERE name = ?2"
+                " AND acknowledged = coalesce(?3, acknowledged)",
+                (number, name, after),
             )
             t.many(
                 "INSERT OR REPLACE INTO dead_letters VALUES (?, ?, ?, ?, ?)",
-                [(name, one.number, to_microseconds(one.at), one.reason, one.tries) for one in dead],
+                [(name, one.number, to_microseconds(one.at), one.reason, one.tries) for one in dead if changed],
             )
 
     def refused(self, name: str, reason: str, next_at: dt.datetime) -> None:
@@ -344,6 +358,11 @@ class SqliteStore:
             DeadLetter(sink=sink, number=number, at=from_microseconds(at), reason=reason, tries=tries)
             for sink, number, at, reason, tries in rows
         ]
+
+    def forget_dead_letters(self, name: str, numbers: Sequence[int]) -> None:
+        """Forget dead letters."""
+        with self._write() as t:
+            t.many("DELETE FROM dead_letters WHERE sink = ? AND number = ?", [(name, number) for number in numbers])
 
     # what else is remembered
 
@@ -379,16 +398,22 @@ class SqliteStore:
             self._commits += 1
 
 
-@contextmanager
-def store_to_read(path: Path) -> Iterator[SqliteStore]:
-    """The store in this file for reading only, also by another user.
+def existing_store(state: Path) -> SqliteStore:
+    """The store of the service with this state. Raises UsageFault (HW-AGG-03) where there is none, DatabaseFaults."""
+    return SqliteStore(_existing(state))
 
-    Raises UsageFault (HW-AGG-03) where there is none, DatabaseFaults and OSError.
-    """
-    if not path.is_file():
-        raise UsageFault("there is no journal of a service", code="HW-AGG-03", where=str(path))
-    with opened_to_read(path, SCHEMA) as database:
+
+@contextmanager
+def store_to_read(state: Path) -> Iterator[SqliteStore]:
+    """The same for reading only, also by another user. Raises OSError, too."""
+    with opened_to_read(_existing(state), SCHEMA) as database:
         yield SqliteStore(database)
+
+
+def _existing(state: Path) -> Path:
+    if not (path := state / HOME / FILE).is_file():
+        raise UsageFault("there is no journal of a service", code="HW-AGG-03", where=str(path))
+    return path
 
 
 def _json(value: object) -> str:
@@ -456,8 +481,8 @@ def _resource(event: NewEvent) -> int:
     return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big", signed=True)
 
 
-def _last_event(t: Transaction, resource: int, event: NewEvent) -> Event | None:
-    row = t.one(_LAST_OF_RESOURCE, (resource,))
+def _last_event(t: Transaction, event: NewEvent) -> Event | None:
+    row = t.one(_LAST_OF_RESOURCE, (_resource(event),))
     if row is None:
         return None
     last = _event(row)

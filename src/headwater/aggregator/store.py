@@ -16,6 +16,7 @@ import msgspec
 
 from headwater.errors import Exit, StoreFault, UsageFault
 from headwater.spec.records import Link, ToDict
+from headwater.spec.times import format_datetime
 
 
 class Life(StrEnum):
@@ -157,12 +158,39 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Event(ToDict, NewEvent, frozen=True, kw_only=True):
-    """A line of the journal of events. `number` grows in the order of commits; `at` is the time of the commit."""
+class Event(NewEvent, frozen=True, kw_only=True):
+    """What happened to a resource of a service's copies: created, updated, deleted or moved, at the time `at`.
+
+    `path` is relative to the copy, `origin` the address at the first source where a source republishes, `reason` why.
+    """
 
     number: int
+    """Grows with each event, and is never given twice."""
+
     run: int
+    """The number of the run; 0: a replay."""
+
     at: dt.datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as sinks get it, as values that `json.dumps` takes; each field is always there."""
+        return {
+            "number": self.number,
+            "source": self.source,
+            "set": self.set_name,
+            "action": self.action,
+            "uri": self.uri,
+            "origin": self.origin or None,
+            "path": self.path,
+            "hash": self.hash,
+            "length": self.length,
+            "type": self.type,
+            "lastmod": None if self.lastmod is None else format_datetime(self.lastmod),
+            "links": [link.to_dict() for link in self.links],
+            "reason": self.reason or None,
+            "run": self.run,
+            "at": format_datetime(self.at),
+        }
 
 
 class DeadLetter(ToDict, msgspec.Struct, frozen=True, kw_only=True):
@@ -298,16 +326,22 @@ class AggregatorStore(Protocol):
         """
 
     def append_held(self, sink: str, events: Sequence[NewEvent], now: dt.datetime) -> int:
-        """Add events for one sink alone (replay of what is held); returns the last number of the journal.
+        """Add events for one sink alone (replay); returns the last number of the journal.
 
-        Where the journal knows better of a resource, because it was changed a moment ago, that is added in its place.
+        Where the journal has a later state of a resource, that is added in its place; nothing, where it is deleted.
         """
 
     def events(self, after: int, limit: int = 1000, sink: str | None = None) -> list[Event]:
         """Events with numbers above `after`, in their order; with those for this sink alone."""
 
+    def last_event(self, event: NewEvent) -> Event | None:
+        """The last event of the resource that this one is about (source, set, path)."""
+
     def last_number(self) -> int:
         """The number of the last event that there ever was; 0: there was none."""
+
+    def trimmed_number(self) -> int:
+        """The number of the last event that was removed because of its age; 0: none was."""
 
     def trim(self, before: dt.datetime) -> int:
         """Remove older events that every sink has acknowledged, and older dead letters; returns how many events."""
@@ -320,8 +354,11 @@ class AggregatorStore(Protocol):
     def sink(self, name: str) -> SinkState:
         """How far a sink is. Raises UnknownSource."""
 
-    def acknowledge(self, name: str, number: int, dead: Sequence[DeadLetter] = ()) -> None:
-        """The sink has taken all up to `number` but those in `dead`, which are kept as dead letters."""
+    def acknowledge(self, name: str, number: int, dead: Sequence[DeadLetter] = (), *, after: int | None = None) -> None:
+        """The sink has taken all up to `number` but those in `dead`, which are kept as dead letters.
+
+        Nothing is changed where the sink is no longer at `after`: somebody lets it begin again, meanwhile.
+        """
 
     def refused(self, name: str, reason: str, next_at: dt.datetime) -> None:
         """A delivery has failed: it is tried again at `next_at`."""
@@ -331,6 +368,9 @@ class AggregatorStore(Protocol):
 
     def dead_letters(self, name: str, limit: int = 100) -> list[DeadLetter]:
         """Dead letters of a sink, newest first."""
+
+    def forget_dead_letters(self, name: str, numbers: Sequence[int]) -> None:
+        """Forget dead letters of a sink."""
 
     # what else the service remembers
 

@@ -37,6 +37,7 @@ SUMMARIES = {
     "allow-deletions": "Let a source delete, once, what it holds back.",
     "retry": "Let the next run over a copy retry what failed.",
     "forget": "Let a copy forget failures, deletions held back, or sets.",
+    "replay": "Tell a sink of a service events once more.",
     "catalog": "Export, import, verify or remove sets of a catalog.",
     "versions": "Show, verify or remove the versions that a source keeps.",
     "simulate": "Simulate a source whose resources change at a given rate.",

@@ -13,7 +13,7 @@ import click
 
 from headwater.aggregator.configuration import AggregatorConfig, read_aggregation
 from headwater.aggregator.metrics import metrics_page
-from headwater.aggregator.sqlite_store import FILE, store_to_read
+from headwater.aggregator.sqlite_store import store_to_read
 from headwater.aggregator.status import FleetStatus, SourceStatus, SourceVerdict, read_fleet
 from headwater.aggregator.store import AggregatorStore
 from headwater.cli.output import json_document, json_line, lines_of_all, output_faults, printable, show, show_some
@@ -45,7 +45,7 @@ def show_fleet(
     config = read_aggregation(Path(places[0]))
     if len(places) > 2 or (report is not None and len(places) == 1):
         raise click.UsageError("name one source after the configuration")
-    with store_to_read(config.home / FILE) as store:
+    with store_to_read(config.state) as store:
         if report is not None:
             return _write_report(config, store, places[1], report)
         while True:

@@ -1,0 +1,410 @@
+"""The kinds of sinks: a command, a webhook, a file of JSON lines, an index of OpenSearch, a table of an SQL database.
+
+`opened` makes the one that a configuration names; other kinds are entry points of the group `headwater.sinks`. Events
+that come again after a kill have the same numbers: index and table keep the number and take none twice, the file looks
+at its end, a command and a webhook keep the last number themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import importlib
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from importlib.metadata import entry_points
+from io import FileIO
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from headwater.aggregator.configuration import SinkConfig
+from headwater.aggregator.events import event_lines
+from headwater.aggregator.sinks import Failure, Sink, SinkFault
+from headwater.aggregator.store import Event
+from headwater.catalog.catalog_url import ClusterPlace, access_of, credentials_from, place_of
+from headwater.errors import UsageFault
+from headwater.storage.durable import sync_descriptor, sync_folder
+from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
+from headwater.transport.transport import Transport
+from headwater.typed_decoding import from_json, from_values, json_decoder
+from headwater.version import __version__
+
+GROUP: Final = "headwater.sinks"
+"""The group of entry points: each is called with a `SinkConfig`, and makes a `Sink`."""
+
+_KINDS: Final = {"command": ("command",), "webhook": ("url",), "file": ("path",), "opensearch": ("url",), "sql": ()}
+"""The fields that a kind cannot do without."""
+
+_TAIL: Final = 300  # characters of what a sink answers that are told
+
+
+def opened(config: SinkConfig, state: Path) -> Sink:
+    """The sink of this configuration; `state`: the folder of the copies. Raises UsageFault."""
+    if (needed := _KINDS.get(config.kind)) is None:
+        for one in entry_points(group=GROUP, name=config.kind):
+            made: Sink = one.load()(config)
+            return made
+        advice = f"Kinds are {', '.join(_KINDS)}, and the entry points `{GROUP}` of installed packages."
+        raise UsageFault(f"no kind of sink: {config.kind!r:.100}", code="HW-AGG-11", where=config.name, advice=advice)
+    for name in needed:
+        if not getattr(config, name):
+            raise UsageFault(f"a sink of kind {config.kind} needs {name}", code="HW-AGG-11", where=config.name)
+    match config.kind:
+        case "command":
+            return CommandSink(config)
+        case "webhook":
+            return WebhookSink(config)
+        case "file":
+            return FileSink(config)
+        case "opensearch":
+            return IndexSink(config, state)
+        case _:
+            return SqlSink(config)
+
+
+def _seconds(config: SinkConfig, name: str, default: float) -> float:
+    try:
+        return float(config.options.get(name, default))
+    except ValueError as cause:
+        what = f"{name} is a number of seconds, not {config.options[name]!r:.100}"
+        raise UsageFault(what, code="HW-AGG-11", where=config.name) from cause
+
+
+class CommandSink:
+    """Runs a command for each batch, which gets the events as JSON lines on its standard input; exit status 0: taken.
+
+    The words are split as a shell would; no shell reads them. What it writes to standard error is told when it fails.
+    """
+
+    def __init__(self, config: SinkConfig) -> None:
+        self._words = shlex.split(config.command or "")
+        self._timeout = _seconds(config, "timeout", 300.0)
+
+    def apply(self, events: Sequence[Event]) -> None:
+        """Run the command."""
+        where = self._words[0]
+        try:
+            done = subprocess.run(
+                self._words,
+                input=event_lines(events),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=self._timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as cause:
+            raise SinkFault(f"the command took longer than {self._timeout:.0f} s", where=where) from cause
+        except OSError as cause:
+            what = f"the command cannot be run: {cause.strerror}"
+            raise SinkFault(what, where=where, failure=Failure.UNAVAILABLE) from cause
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip()[-_TAIL:]
+            how = f"exit status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+            raise SinkFault(f"the command ended with {how}{said and f': {said}'}", where=where)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+_PATIENT: Final = frozenset({408, 425, 429, 502, 503, 504})
+_FINAL: Final = frozenset({400, 409, 410, 413, 414, 415, 422})
+"""Answers to what was sent; others of 4xx are about who sent it, or where to, and may be mended by the operator."""
+
+
+def post_signed(url: str, body: bytes, secret: str | None, timeout_seconds: float = 30.0) -> Fetched:
+    """POST JSON to an address of the configuration, once; redirects are not followed.
+
+    With a secret, `Webhook-Signature` is `sha256=` and the HMAC-SHA-256, in hex, of the value of
+    `Webhook-Timestamp` (seconds since 1970), a full stop, and the body.
+    """
+    stamp = str(int(time.time()))
+    headers = [("Content-Type", "application/json"), ("Webhook-Timestamp", stamp)]
+    if secret:
+        told = hmac.new(secret.encode(), f"{stamp}.".encode() + body, sha256).hexdigest()
+        headers.append(("Webhook-Signature", f"sha256={told}"))
+    options = TransportOptions(
+        concurrency=1,
+        retries=0,
+        connect_timeout_seconds=timeout_seconds,
+        stall_timeout_seconds=max(1, int(timeout_seconds)),
+        deadline_seconds=2 * timeout_seconds,
+        longest_wait_seconds=0.0,
+        user_agent=f"headwater/{__version__} (service)",
+    )
+    fetch = Fetch(
+        url,
+        tuple(headers),
+        method="POST",
+        body=body,
+        max_octets=1 << 20,
+        objection=lambda _uri: "redirects are not followed",
+    )
+    with Transport(options) as transport:
+        return transport.one(fetch)
+
+
+class WebhookSink:
+    """Sends each batch by POST: `{"sink": …, "first": number, "last": number, "events": […]}`, signed with the secret.
+
+    A 2xx acknowledges. What is answered with 400, 409, 410, 413, 414, 415 or 422 is refused for good; `Retry-After` is
+    obeyed.
+    """
+
+    def __init__(self, config: SinkConfig) -> None:
+        self._name, self._url, self._secret = config.name, config.url or "", config.secret
+        self._timeout = _seconds(config, "timeout", 30.0)
+
+    def apply(self, events: Sequence[Event]) -> None:
+        """Send the batch."""
+        values = {"sink": self._name, "first": events[0].number, "last": events[-1].number}
+        body = msgspec.json.encode(values | {"events": [one.to_dict() for one in events]})
+        answer = post_signed(self._url, body, self._secret, self._timeout)
+        if answer.ok:
+            return
+        wait, said = answer.retry_after_seconds, answer.body[:_TAIL].decode(errors="replace").strip()
+        what = f"the answer is {answer.status}{said and f': {said}'}"
+        if answer.status in _FINAL:
+            raise SinkFault(what, where=self._name, failure=Failure.REFUSED)
+        if answer.status in _PATIENT:
+            raise SinkFault(what, where=self._name, failure=Failure.UNAVAILABLE, wait_seconds=wait)
+        if answer.failure is None or answer.status:
+            raise SinkFault(what, where=self._name, wait_seconds=wait)
+        is_slow = answer.failure.kind in (FailureKind.TIMEOUT, FailureKind.STALLED)  # an event may be what it dies of
+        failure = Failure.FAILED if is_slow else Failure.UNAVAILABLE
+        raise SinkFault(f"no answer: {answer.failure.text}", where=self._name, failure=failure)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+_TAIL_OCTETS: Final = 1 << 20
+
+
+class FileSink:
+    """Appends JSON lines to a file, on the disk before they count as taken; another program may rename it at any time.
+
+    A line that a kill has left half is removed; lines of the batch that are there already are not written again.
+    """
+
+    def __init__(self, config: SinkConfig) -> None:
+        self._path = Path(config.path or "")
+
+    def apply(self, events: Sequence[Event]) -> None:
+        """Append the lines."""
+        try:
+            is_new = not self._path.exists()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            with FileIO(descriptor, "r+") as file:
+                end, last = _whole_lines(file)
+                if events[0].number <= last <= events[-1].number:
+                    events = [one for one in events if one.number > last]
+                file.truncate(end)
+                file.seek(end)
+                left = memoryview(event_lines(events))
+                while left:
+                    left = left[file.write(left) :]
+                sync_descriptor(descriptor)
+            if is_new:
+                sync_folder(self._path.parent)
+        except OSError as cause:
+            what = f"the file cannot be written: {cause.strerror}"
+            raise SinkFault(what, where=str(self._path), failure=Failure.UNAVAILABLE) from cause
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Line(msgspec.Struct, frozen=True):
+    number: int
+
+
+def _whole_lines(file: FileIO) -> tuple[int, int]:
+    """Where the last whole line of a file ends, and the number of its event; 0: there is none."""
+    size = file.seek(0, os.SEEK_END)
+    start, tail = size, b""
+    while start and tail.count(b"\n") < 2:
+        take = min(start, _TAIL_OCTETS)
+        start -= take
+        file.seek(start)
+        tail = file.read(take) + tail
+    end = tail.rfind(b"\n") + 1
+    try:
+        return start + end, from_json(tail[tail.rfind(b"\n", 0, max(end - 1, 0)) + 1 : end], _Line).number
+    except msgspec.MsgspecError:  # there is none, or the file was another program's before
+        return start + end, 0
+
+
+class _BulkItem(msgspec.Struct, frozen=True):
+    status: int = 200
+    error: Any = None
+
+
+class _BulkAnswer(msgspec.Struct, frozen=True):
+    errors: bool = False
+    items: tuple[dict[str, _BulkItem], ...] = ()
+
+
+_bulk_answer = json_decoder(_BulkAnswer)
+_MISSING, _CONFLICT = 404, 409
+_TEXT_OCTETS: Final = 1 << 20
+
+
+class IndexSink:
+    """Keeps a document for each resource in an index of OpenSearch or Elasticsearch, under one identifier for good.
+
+    The number of the event is the document's external version: an event that comes twice, or late, changes nothing.
+    `url` is as that of a catalog (`opensearch://user@host:9200/INDEX`), credentials as there; `index` names another
+    index. With `content = "text"` a document also has the beginning of the file as `content`.
+    """
+
+    def __init__(self, config: SinkConfig, state: Path) -> None:
+        place = place_of(config.url or "")
+        if not isinstance(place, ClusterPlace):
+            raise UsageFault(
+                "a sink of kind opensearch needs the URL of a cluster", code="HW-AGG-11", where=config.name
+            )
+        from headwater.storage.cluster import Cluster
+
+        self._index = config.index or place.prefix
+        self._with_text = config.options.get("content") == "text"
+        self._state = state
+        access = access_of(place, credentials_from(os.environ, "INDEX"))
+        self._cluster = Cluster(access, patience_seconds=_seconds(config, "timeout", 20.0), request_seconds=20.0)
+
+    def apply(self, events: Sequence[Event]) -> dict[int, str]:
+        """Write the documents; returns those that the index does not take, for its mapping or their content."""
+        from headwater.storage.cluster import slices
+
+        refused: dict[int, str] = {}
+        left = list(events)
+        for part in slices(self._operation(event) for event in events):
+            batch, left = left[: len(part)], left[len(part) :]
+            refused |= self._write(part, batch)
+        return refused
+
+    def _write(self, part: list[bytes], batch: list[Event]) -> dict[int, str]:
+        from headwater.storage.cluster import ClusterFault, Reason, passes
+
+        path = f"/{self._index}/_bulk?filter_path=errors,items.*.status,items.*.error"
+        try:
+            answer = _bulk_answer(self._cluster.ask("POST", path, b"".join(part)).body)
+        except ClusterFault as fault:
+            raise SinkFault(fault.what, where=fault.where, failure=Failure.UNAVAILABLE) from fault
+        refused: dict[int, str] = {}
+        for event, item in zip(batch, answer.items if answer.errors else (), strict=False):
+            (done,) = item.values()
+            if done.error is None or done.status in (_MISSING, _CONFLICT):
+                continue
+            reason = from_values(done.error, Reason, strict=False) if isinstance(done.error, dict) else Reason()
+            said = f"{reason.type}: {reason.reason}"[:_TAIL]
+            if passes(done.status, reason) or done.status in (401, 403):
+                raise SinkFault(said, where=self._index, failure=Failure.UNAVAILABLE)
+            refused[event.number] = said
+        return refused
+
+    def _operation(self, event: Event) -> bytes:
+        told = "\0".join((event.source, event.set_name, event.path)).encode()
+        action = {"_id": sha256(told).hexdigest(), "version": event.number, "version_type": "external"}
+        if event.action == "deleted":
+            return msgspec.json.encode({"delete": action}) + b"\n"
+        values = event.to_dict()
+        if self._with_text:
+            with contextlib.suppress(OSError), (self._state / event.source / event.path).open("rb") as file:
+                values["content"] = file.read(_TEXT_OCTETS).decode("utf-8", "replace")
+        return msgspec.json.encode({"index": action}) + b"\n" + msgspec.json.encode(values) + b"\n"
+
+    def close(self) -> None:
+        """Give up the connections."""
+        self._cluster.close()
+
+
+_COLUMNS: Final = (
+    "source",
+    "set_name",
+    "path",
+    "uri",
+    "origin",
+    "hash",
+    "length",
+    "type",
+    "lastmod",
+    "links",
+    "number",
+)
+_PLACEHOLDERS: Final = {"qmark": "?", "format": "%s", "pyformat": "%s"}
+
+
+class SqlSink:
+    """Keeps a row for each resource in a table, which it makes when it is not there; deletions delete rows.
+
+    `path` is a file of SQLite; else `module` in the options names a DB-API module (PEP 249) such as `psycopg`, and
+    `url` is what its `connect` takes. The database must know `ON CONFLICT … DO UPDATE` (SQLite, PostgreSQL).
+    """
+
+    def __init__(self, config: SinkConfig) -> None:
+        table, name = config.table or "headwater", config.options.get("module", "sqlite3")
+        if not all(part.isidentifier() for part in table.split(".")):
+            raise UsageFault(f"no name of a table: {table!r:.100}", code="HW-AGG-11", where=config.name)
+        try:
+            self._module: Any = importlib.import_module(name)
+        except ImportError as cause:
+            raise UsageFault(f"the module {name} is not installed", code="HW-AGG-11", where=config.name) from cause
+        self._place = config.url or config.path
+        if not self._place:
+            raise UsageFault("a sink of kind sql needs path, or url", code="HW-AGG-11", where=config.name)
+        self._connection: Any = None
+        mark = _PLACEHOLDERS.get(getattr(self._module, "paramstyle", "qmark"), "?")
+        key, values = _COLUMNS[:3], _COLUMNS[3:]
+        self._make = (
+            f"CREATE TABLE IF NOT EXISTS {table}(source TEXT NOT NULL, set_name TEXT NOT NULL, path TEXT NOT NULL,"
+            " uri TEXT NOT NULL, origin TEXT, hash TEXT, length BIGINT, type TEXT, lastmod TEXT, links TEXT,"
+            f" number BIGINT NOT NULL, PRIMARY KEY({', '.join(key)}))"
+        )
+        self._put = (
+            f"INSERT INTO {table}({', '.join(_COLUMNS)}) VALUES ({', '.join([mark] * len(_COLUMNS))})"  # noqa: S608
+            f" ON CONFLICT({', '.join(key)}) DO UPDATE SET {', '.join(f'{one} = excluded.{one}' for one in values)}"
+            f" WHERE {table}.number < excluded.number"
+        )
+        where = " AND ".join(f"{one} = {mark}" for one in key)
+        self._remove = f"DELETE FROM {table} WHERE {where} AND number < {mark}"  # noqa: S608
+
+    def apply(self, events: Sequence[Event]) -> None:
+        """Write the rows in one transaction."""
+        try:
+            if self._connection is None:
+                self._connection = self._module.connect(self._place)
+                self._connection.cursor().execute(self._make)
+                self._connection.commit()
+            cursor = self._connection.cursor()
+            for event in events:
+                key = event.source, event.set_name, event.path
+                if event.action == "deleted":
+                    cursor.execute(self._remove, (*key, event.number))
+                else:
+                    cursor.execute(self._put, _row(event))
+            self._connection.commit()
+        except self._module.Error as cause:
+            self.close()
+            passing = isinstance(cause, self._module.OperationalError | self._module.InterfaceError)
+            failure = Failure.UNAVAILABLE if passing else Failure.FAILED
+            raise SinkFault(f"the database says: {str(cause)[:_TAIL]}", failure=failure) from cause
+
+    def close(self) -> None:
+        """Give up the connection, and what is not committed."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(self._module.Error):
+                connection.close()
+
+
+def _row(event: Event) -> tuple[str | int | None, ...]:
+    values: Mapping[str, Any] = event.to_dict() | {"set_name": event.set_name}
+    links = msgspec.json.encode(values["links"]).decode() if values["links"] else None
+    return tuple(links if one == "links" else values[one] for one in _COLUMNS)
