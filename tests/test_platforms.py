@@ -52,7 +52,7 @@ def test_processors_are_counted_where_no_affinity_is_known(monkeypatch: pytest.M
     ("word", "home"),
     [
         ("sched_getaffinity", "processes/pool.py"),
-        ("os.fork(", None),
+        ("os.fork(", "aggregator/template_process.py"),
         ('get_context("fork")', None),
         ("get_context()", None),
     ],

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tools import commands_page, configuration_page, messages_page
+from tools import aggregation_page, commands_page, configuration_page, messages_page
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 PAGES: dict[str, Callable[[], str]] = {
+    "aggregate.md": aggregation_page.render,
     "commands.md": commands_page.render,
     "configuration.md": configuration_page.render,
     "messages.md": messages_page.render,

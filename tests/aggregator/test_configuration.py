@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import click
+import msgspec
 import pytest
+from tools import aggregation_page
 
 from headwater.aggregator import configuration
 from headwater.aggregator.configuration import (
     OPTION_KEYS,
     AggregatorConfig,
+    AlertRule,
     BadAggregation,
     FollowedSource,
     HostLimits,
+    SinkConfig,
     read_aggregation,
 )
 from headwater.cli.sync import command as sync_command
@@ -122,6 +127,31 @@ def test_every_option_of_sync_is_a_key_with_the_same_unit() -> None:
     assert kinds["octets"] == configuration.OCTETS - {"quota"}
     assert kinds["duration"] == configuration.DURATIONS - {"audit", "dead_after", "every", "keep_events"}
     assert kinds["rate"] == configuration.BANDWIDTHS
+
+
+KEYS = aggregation_page.keys()
+
+
+def test_the_file_of_the_reference_has_each_key_and_can_be_read(tmp_path: Path) -> None:
+    data = tomllib.loads(KEYS)
+    for table, kind, others in (
+        (data["source"][0], FollowedSource, {"options", "concurrency", "token", "user", "password"}),
+        (data["host"]["repo.example.org"], HostLimits, set()),
+        (data["sink"][0], SinkConfig, set()),
+        (data["alert"][0], AlertRule, set()),
+        (data, AggregatorConfig, {"path", "hosts", "sinks", "alerts", "publish"}),
+    ):
+        fields = {one.name for one in msgspec.structs.fields(kind)}
+        assert table.keys() - others - {"defaults", "source", "host", "sink", "alert"} == fields - others
+    text = "".join(
+        line for line in KEYS.splitlines(keepends=True) if not line.startswith(("state", "sources", "token"))
+    )
+    config = read(tmp_path, text)
+    one = only(config)
+    for name in ("every", "jitter", "deadline", "dead_after", "enabled"):
+        assert getattr(one, name) == getattr(FollowedSource(name="a", url="b"), name), "defaults are shown"
+    assert (config.parallel, config.keep_events) == (4, 90 * 86_400.0)
+    assert (config.sinks[0].tries, config.sinks[0].batch) == (10, 500)
 
 
 def test_defaults_hold_where_a_source_says_nothing(tmp_path: Path) -> None:

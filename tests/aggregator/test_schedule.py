@@ -10,7 +10,7 @@ import pytest
 
 from headwater.aggregator.configuration import FollowedSource
 from headwater.aggregator.schedule import (
-    Place,
+    RunPlace,
     check_cron,
     give_way,
     next_run,
@@ -128,8 +128,8 @@ def state(name: str, minutes_due: float | None = 1, last: float | None = 0.3, *,
     return SourceState(name=name, url=name, next_at=due, last_seconds=last, is_wanted_now=wanted)
 
 
-def place(name: str, began: float = 0.0, turn: float = 10.0, *, long: bool = False, stopping: bool = False) -> Place:
-    return Place(name=name, number=1, began=began, turn=turn, is_long=long, is_stopping=stopping)
+def place(name: str, began: float = 0.0, turn: float = 10.0, *, long: bool = False, stopping: bool = False) -> RunPlace:
+    return RunPlace(name=name, number=1, began=began, turn=turn, is_long=long, is_stopping=stopping)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def place(name: str, began: float = 0.0, turn: float = 10.0, *, long: bool = Fal
         ([state("l", 3, 60), state("m", 2, 60), state("n", 1, 60)], [], "lm", 1),
     ],
 )
-def test_which_sources_begin(due: list[SourceState], places: list[Place], begun: list[str], waiting: int) -> None:
+def test_which_sources_begin(due: list[SourceState], places: list[RunPlace], begun: list[str], waiting: int) -> None:
     found, left = starts(due, places, 2)
     assert [one.name for one in found] == list(begun)
     assert left == waiting
@@ -160,7 +160,7 @@ def test_which_sources_begin(due: list[SourceState], places: list[Place], begun:
         ([place("b", long=True), place("c", turn=8, long=True, stopping=True)], 1, 100, ""),
     ],
 )
-def test_which_runs_give_way(places: list[Place], waiting: int, now: float, leaving: str) -> None:
+def test_which_runs_give_way(places: list[RunPlace], waiting: int, now: float, leaving: str) -> None:
     assert "".join(one.name for one in give_way(places, waiting, 2, now)) == leaving
 
 

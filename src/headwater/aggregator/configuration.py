@@ -549,6 +549,8 @@ def _source(said: Mapping[str, Any], base: Mapping[str, Any]) -> FollowedSource:
             values[key] = [values[key]]
     own = {key: values[key] for key in _OWN & values.keys()}
     made = _made(own, FollowedSource)
+    if made.contact is not None and not (made.contact.isascii() and made.contact.isprintable()):
+        raise BadAggregation("contact has a character that cannot be sent")
     check_cron(made.cron)
     windows_of(made.window)
     starting_uri(made.url)

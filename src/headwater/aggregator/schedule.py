@@ -139,7 +139,7 @@ def next_run(
 # places
 
 
-class Place(msgspec.Struct, kw_only=True):
+class RunPlace(msgspec.Struct, kw_only=True):
     """A run that has a place: since when it runs (seconds of a clock that only goes forward), and for how long it may
     go on while others wait."""
 
@@ -170,7 +170,7 @@ def waiting_since(state: SourceState) -> tuple[bool, dt.datetime]:
     return not state.is_wanted_now, state.next_at or dt.datetime.min.replace(tzinfo=dt.UTC)
 
 
-def starts(due: Iterable[SourceState], places: Sequence[Place], parallel: int) -> tuple[list[SourceState], int]:
+def starts(due: Iterable[SourceState], places: Sequence[RunPlace], parallel: int) -> tuple[list[SourceState], int]:
     """Which of the sources that are due begin, and how many of the others wait for the place of a long run."""
     free = {True: parallel, False: parallel}
     for place in places:
@@ -187,7 +187,7 @@ def starts(due: Iterable[SourceState], places: Sequence[Place], parallel: int) -
     return begun, waiting
 
 
-def give_way(places: Sequence[Place], waiting: int, parallel: int, now: float) -> list[Place]:
+def give_way(places: Sequence[RunPlace], waiting: int, parallel: int, now: float) -> list[RunPlace]:
     """Note which runs have turned out to be long, and return those that give way to others."""
     for place in places:
         place.is_long = place.is_long or now - place.began > QUICK_SECONDS

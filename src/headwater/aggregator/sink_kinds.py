@@ -44,17 +44,25 @@ _KINDS: Final = {"command": ("command",), "webhook": ("url",), "file": ("path",)
 _TAIL: Final = 300  # characters of what a sink answers that are told
 
 
-def opened(config: SinkConfig, state: Path) -> Sink:
-    """The sink of this configuration; `state`: the folder of the copies. Raises UsageFault."""
+def check_sink(config: SinkConfig) -> None:
+    """Raise UsageFault for a sink of no known kind, or without what its kind needs; nothing is opened."""
     if (needed := _KINDS.get(config.kind)) is None:
-        for one in entry_points(group=GROUP, name=config.kind):
-            made: Sink = one.load()(config)
-            return made
+        if entry_points(group=GROUP, name=config.kind):
+            return
         advice = f"Kinds are {', '.join(_KINDS)}, and the entry points `{GROUP}` of installed packages."
         raise UsageFault(f"no kind of sink: {config.kind!r:.100}", code="HW-AGG-11", where=config.name, advice=advice)
     for name in needed:
         if not getattr(config, name):
             raise UsageFault(f"a sink of kind {config.kind} needs {name}", code="HW-AGG-11", where=config.name)
+
+
+def opened(config: SinkConfig, state: Path) -> Sink:
+    """The sink of this configuration; `state`: the folder of the copies. Raises UsageFault."""
+    check_sink(config)
+    if config.kind not in _KINDS:
+        (one, *_) = entry_points(group=GROUP, name=config.kind)
+        made: Sink = one.load()(config)
+        return made
     match config.kind:
         case "command":
             return CommandSink(config)

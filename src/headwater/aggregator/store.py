@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import msgspec
 
@@ -78,7 +78,7 @@ class SourceState(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     """When the next run is due; None: as soon as there is room."""
 
     failures: int = 0
-    """Runs in a row that ended with another status than 0."""
+    """Runs in a row that failed as a whole: of a source that is failing or dead."""
 
     failing_since: dt.datetime | None = None
     sound_at: dt.datetime | None = None
@@ -234,6 +234,9 @@ class UnknownSource(UsageFault):
     code: ClassVar[str] = "HW-AGG-02"
 
 
+BROKEN_OFF: Final = "HW-AGG-24"
+
+
 def broken_off(run: Run, now: dt.datetime) -> RunRecord:
     """The record of a run whose worker is no more."""
     return RunRecord(
@@ -244,6 +247,7 @@ def broken_off(run: Run, now: dt.datetime) -> RunRecord:
         ended_at=now,
         exit_status=Exit.STORE,
         reason="the run was broken off: its process ended before it did",
+        code=BROKEN_OFF,
     )
 
 

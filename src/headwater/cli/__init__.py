@@ -22,6 +22,7 @@ from headwater.version import whole_version
 
 SUMMARIES = {
     "sync": "Copy a source into a folder, verify every file, and keep the copy current.",
+    "follow": "Follow many sources with one service, by a configuration.",
     "audit": "Compare a copy with its source, every file by its hash.",
     "export": "Write a manifest or a bag of a copy.",
     "restore": "Rebuild what a copy had at a time, from its backups.",
@@ -38,6 +39,12 @@ SUMMARIES = {
     "retry": "Let the next run over a copy retry what failed.",
     "forget": "Let a copy forget failures, deletions held back, or sets.",
     "replay": "Tell a sink of a service events once more.",
+    "approve": "Approve what a source of a service asks.",
+    "refuse": "Refuse what a source of a service asks.",
+    "run": "Let a source of a service run at once.",
+    "pause": "Begin no more runs of a source of a service.",
+    "resume": "Follow a paused or retired source of a service again.",
+    "retire": "Follow a source of a service no longer.",
     "catalog": "Export, import, verify or remove sets of a catalog.",
     "versions": "Show, verify or remove the versions that a source keeps.",
     "simulate": "Simulate a source whose resources change at a given rate.",
@@ -47,6 +54,7 @@ SUMMARIES = {
 _MODULES = {
     **dict.fromkeys(("retry", "forget", "allow-deletions"), "headwater.cli.failed_and_held_back"),
     **dict.fromkeys(("export", "restore"), "headwater.cli.export"),
+    **dict.fromkeys(("follow", "approve", "refuse", "run", "pause", "resume", "retire"), "headwater.cli.aggregator"),
     "check-config": "headwater.cli.serve_options",
 }
 """Modules of several commands, each by its own name there; one of a single command has its name, and it `command`."""

@@ -216,8 +216,19 @@ def widen(stream: IO[bytes]) -> None:
             fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, _PIPE_OCTETS)
 
 
+_alone = False
+
+
+def work_alone() -> None:
+    """Let this process start no others: there are many of its kind, and a core is nobody's own."""
+    global _alone
+    _alone = True
+
+
 def processors() -> int:
     """As many as this process may use where the system says it (Linux), else all of the machine (macOS)."""
+    if _alone:
+        return 1
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 

@@ -43,7 +43,7 @@ from headwater.sync.source_times import check_past, format_micros, micros
 from headwater.sync.state import AS_OF, IN_PUBLIC, TEMPORARY, SetRow, fact, keep_fact, sets
 from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.set_sync import SetSync
-from headwater.transport.fetch import DeadlineMet, TransportOptions
+from headwater.transport.fetch import USER_AGENT, DeadlineMet, HostPermission, TransportOptions
 from headwater.transport.transport import Transport
 
 _AHEAD = 128  # sets whose first requests are sent at a time
@@ -144,9 +144,15 @@ def synchronise(task: SyncTask) -> SyncReport:
 
 @contextlib.contextmanager
 def open_transport(
-    url: str, options: SyncOptions, given: Transport | None, stopped: Callable[[], bool] | None = None
+    url: str,
+    options: SyncOptions,
+    given: Transport | None,
+    stopped: Callable[[], bool] | None = None,
+    *,
+    contact: str | None = None,
+    permission: HostPermission | None = None,
 ) -> Iterator[Transport]:
-    """The transport given, or one made as the options say."""
+    """The transport given, or one made as the options say; it names the `contact`, and asks for `permission`."""
     if given is not None:
         yield given
         return
@@ -164,6 +170,8 @@ def open_transport(
         named_hosts=tuple(map(bare_host, options.allow_hosts)),
         stopped=stopped,
         deadline_seconds=options.deadline_seconds,
+        permission=permission,
+        user_agent=USER_AGENT if contact is None else f"{USER_AGENT.removesuffix(')')}; {contact})",
     )
     with Transport(settings) as made:
         yield made

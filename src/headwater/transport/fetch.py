@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Protocol
 
 import msgspec
 
@@ -11,6 +12,8 @@ from headwater.errors import Exit, HeadwaterError
 from headwater.retry import LONGEST_WAIT_SECONDS
 from headwater.transport.access import Level, SignInCredentials, level_of
 from headwater.version import __version__
+
+USER_AGENT = f"headwater/{__version__} (ResourceSync destination)"
 
 
 class DeadlineMet(HeadwaterError):
@@ -111,6 +114,16 @@ class Fetched(msgspec.Struct):
         return self.failure is None and 200 <= self.status < 300
 
 
+class HostPermission(Protocol):
+    """What several processes share of the limits of a host, whatever address led to it."""
+
+    def take(self, host: str) -> float:
+        """Permit a request to the host, by 0: `give` is called when it has ended; else for how many seconds to wait."""
+
+    def give(self, host: str) -> None:
+        """A request to the host has ended."""
+
+
 class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How hard, how long and as whom a transport tries.
 
@@ -120,8 +133,9 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     the proxy that all requests take, in place of those of the environment. `source`, a URI, is that by whose addresses
     others are judged (`access`), save those of `named_hosts`. A failed request is tried `retries` times
     more; a `Retry-After` beyond `longest_wait_seconds` is not waited for but returned. Once `stopped` says so, whatever
-    is under way is given up (`Interrupted`); so it is `deadline_seconds` after the beginning (`DeadlineMet`). The last
-    five are for tests: time that passes, time of day, sleep, chance (0 to 1), and how far inside an address lies.
+    is under way is given up (`Interrupted`); so it is `deadline_seconds` after the beginning (`DeadlineMet`). Before
+    each request `permission` is asked. The last five are for tests: time that passes, time of day, sleep, chance (0 to
+    1), and how far inside an address lies.
     """
 
     concurrency: int = 64
@@ -134,7 +148,7 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 3
     first_backoff_seconds: float = 0.5
     longest_wait_seconds: float = LONGEST_WAIT_SECONDS
-    user_agent: str = f"headwater/{__version__} (ResourceSync destination)"
+    user_agent: str = USER_AGENT
     credentials: SignInCredentials | None = None
     authorities: str | None = None
     proxy: str | None = None
@@ -142,6 +156,7 @@ class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     named_hosts: tuple[str, ...] = ()
     stopped: Callable[[], bool] | None = None
     deadline_seconds: float | None = None
+    permission: HostPermission | None = None
     monotonic: Callable[[], float] = time.monotonic
     time_of_day: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep

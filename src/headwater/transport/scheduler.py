@@ -250,6 +250,7 @@ class RequestScheduler:
         self._eager: dict[str, Host] = {}
         self._resting: list[tuple[float, int, ScheduledFetch]] = []
         self._tickets = itertools.count()
+        self._permission = options.permission
         self._rate = RateLimit(options.rate_per_second) if options.rate_per_second else None
 
     def admit(self, job: ScheduledFetch) -> FetchFailure | None:
@@ -301,8 +302,13 @@ class RequestScheduler:
             first = host.waiting[0]
             if host.active >= host.allowed or now < host.resume_at or not (room or first.apart):
                 continue
-            if self._rate is not None and not self._rate.take(now):
+            if self._rate is not None and now < self._rate.ready_at:
                 return None
+            if self._permission is not None and (wait := self._permission.take(host_of(site))):
+                host.resume_at = now + wait
+                continue
+            if self._rate is not None:
+                self._rate.take(now)
             job = host.waiting.popleft()
             host.active += 1
             job.sent_at = now
@@ -323,6 +329,12 @@ class RequestScheduler:
             times.append(self._rate.ready_at)
         return min(times, default=None)
 
+    def ended(self, job: ScheduledFetch) -> None:
+        """A job is no longer in flight, whatever came of it."""
+        job.host.active -= 1
+        if self._permission is not None:
+            self._permission.give(host_of(job.site))
+
     def landed(
         self, job: ScheduledFetch, status: int, failure: FetchFailure | None, now: float, *, progressed: bool = False
     ) -> None:
@@ -330,7 +342,7 @@ class RequestScheduler:
         so much of a body has come that the host cannot be called silent.
         """
         host = job.host
-        host.active -= 1
+        self.ended(job)
         if failure is None or not failure.passing or progressed:
             host.losses = 0
         else:

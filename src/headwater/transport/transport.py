@@ -189,7 +189,13 @@ class Transport:
         """
         options = self.options
         is_plain = options.credentials is None and options.authorities is None and options.rate_per_second is None
-        is_plain = is_plain and not self._proxied and self._throttle is None and not self.queue.keeps_pace(uri)
+        is_plain = (
+            is_plain
+            and options.permission is None
+            and not self._proxied
+            and self._throttle is None
+            and not self.queue.keeps_pace(uri)
+        )
         if not is_plain or min(options.concurrency, options.per_host) < shares:
             return None
         each = {name: max(1, getattr(options, name) // shares) for name in ("concurrency", "per_host")}
@@ -460,7 +466,7 @@ class Transport:
             return
         for handle in list(self._flying):
             if handle.job is not None and handle.job.run is run:
-                handle.job.host.active -= 1
+                self.queue.ended(handle.job)
                 self._ground(handle, lasting=True)
         gone = self.queue.withdraw(run)
         for job in gone:

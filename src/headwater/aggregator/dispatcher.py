@@ -1,0 +1,300 @@
+"""The loop of a service: it leases sources that are due, has the template run them, and ends what runs too long.
+
+All that is remembered is in the store. After a kill the next service ends the leases of the last one and goes on: a run
+is never "running" because somebody once began it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+import select
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headwater.aggregator.configuration import AggregatorConfig, FollowedSource
+from headwater.aggregator.life import RunOutcome, state_after
+from headwater.aggregator.schedule import RunPlace, begins_long, give_way, open_seconds, starts, turn_of
+from headwater.aggregator.source_run import RunOrder, windows_for
+from headwater.aggregator.store import AggregatorStore, LeaseLost, Run, RunRecord, SourceState, broken_off
+from headwater.aggregator.template_process import RunCommand, RunEnded, TemplateProcess
+from headwater.errors import Exit, HeadwaterError, StoreFault, as_fault, disk_fault
+from headwater.files.file_copies import Room
+from headwater.progress import Notice
+from headwater.quantities import human_octets, human_seconds
+from headwater.storage.lock import LockHeld, lock_exclusive, waited_for
+from headwater.sync.run import utcnow
+
+LOOK_SECONDS: Final = 0.5
+"""How soon is seen what other processes have changed in the store, and what is due."""
+
+GRACE_SECONDS: Final = 30.0
+"""So long after its deadline, or after it was asked to stop, a run is killed."""
+
+STOP_SECONDS: Final = 6.0
+"""How long runs may take to stop when the service ends."""
+
+_LEASE_MORE_SECONDS: Final = 600.0
+_LOCK_SECONDS: Final = 5.0
+
+Told = Notice | RunRecord
+"""What the service tells of: runs that have ended, and what has to be known besides."""
+
+
+class _Running(msgspec.Struct, kw_only=True):
+    run: Run
+    place: RunPlace
+    source: FollowedSource
+    deadline: float
+    """When it is killed, by the clock that only goes forward."""
+
+    killed_for: str | None = None
+
+
+def lock_state(config: AggregatorConfig) -> int:
+    """Hold the state of a service, which no other may use meanwhile; closing the descriptor ends that.
+
+    Raises StoreFault where another service has it.
+    """
+    config.home.mkdir(parents=True, exist_ok=True)
+    try:
+        return waited_for(lock_exclusive, config.home / "lock", _LOCK_SECONDS)
+    except LockHeld as cause:
+        raise StoreFault("another service works on this state", code="HW-OWN-01", where=str(config.state)) from cause
+
+
+class Dispatcher:
+    """Runs sources when they are due. Single-threaded; `close` it."""
+
+    def __init__(
+        self,
+        config: AggregatorConfig,
+        store: AggregatorStore,
+        tell: Callable[[Told], None],
+        *,
+        grace_seconds: float = GRACE_SECONDS,
+        now: Callable[[], dt.datetime] = utcnow,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tell` hears of runs that end, and of faults of the service itself."""
+        self._store, self._tell, self._grace = store, tell, grace_seconds
+        self._now, self._clock = now, clock
+        self._worker = os.uname().nodename
+        self._running: dict[int, _Running] = {}
+        self._ends: list[tuple[_Running, RunEnded]] = []
+        self._states: list[SourceState] = []
+        self._seen: int | None = None
+        self._fault: str | None = None
+        self._has_room = True
+        store.release(self._worker, now())
+        self._template = TemplateProcess()
+        self.use(config)
+
+    def use(self, config: AggregatorConfig) -> None:
+        """Work by this configuration from now on; what runs ends as it has begun."""
+        self._store.enrol([(one.name, one.url) for one in config.sources], self._now())
+        self._config = config
+        self._sources = {one.name: one for one in config.sources if one.enabled}
+        self._seen = None
+
+    @property
+    def template(self) -> TemplateProcess:
+        """The process that forks runs."""
+        return self._template
+
+    def work(self, stopped: threading.Event, looked: Callable[[], None] = lambda: None) -> None:
+        """Run what is due until the event; `looked` is called at each look."""
+        while not stopped.is_set():
+            self.look()
+            looked()
+            self._wait(LOOK_SECONDS)
+
+    def once(self, stopped: threading.Event, looked: Callable[[], None] = lambda: None) -> None:
+        """Run each source that is not paused once, whenever it is due, and return when all runs have ended."""
+        wanted = {one.name for one in self._store.sources() if one.name in self._sources and _may_run(one)}
+        begun: set[str] = set()
+        while not stopped.is_set() and (wanted - begun or self._running):
+            self._hear()
+            due = [one for one in self._changed_states() if one.name in wanted - begun]
+            begun |= self._begin(due)
+            self._watch(0)
+            looked()
+            self._wait(LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Hear which runs have ended, begin what is due, and end what has run too long."""
+        try:
+            self._hear()
+            states, now = self._changed_states(), self._now()
+            running = {one.run.name for one in self._running.values()}
+            due = [one for one in states if one.name not in running and self._is_due(one, now)]
+            self._begin(due)
+            self._fault = None
+        except (HeadwaterError, OSError) as error:  # a full disk, say: it is looked again
+            if str(error) != self._fault:
+                self._fault = str(error)
+                fault = as_fault(error) if isinstance(error, HeadwaterError) else disk_fault(error) or as_fault(error)
+                self._tell(Notice(fault.code, f"no run can begin, and it is tried again: {fault.what}", fault.where))
+
+    def _changed_states(self) -> list[SourceState]:
+        changed = self._store.changed()
+        if changed != self._seen:
+            self._states, self._seen = self._store.sources(), changed
+        return self._states
+
+    def _is_due(self, state: SourceState, now: dt.datetime) -> bool:
+        source = self._sources.get(state.name)
+        if source is None or not _may_run(state):
+            return False
+        if state.is_wanted_now:
+            return True
+        if state.next_at is not None and state.next_at > now:
+            return False
+        windows = windows_for(source, self._config.hosts, state.hosts)
+        return all(open_seconds(now, one) for one in windows)
+
+    def _begin(self, due: list[SourceState]) -> set[str]:
+        places = [one.place for one in self._running.values()]
+        begun, waiting = starts(due, places, self._config.parallel)
+        found = set[str]()
+        if begun and not self._is_room():
+            begun = []
+        for state in begun:
+            if self._start(state):
+                found.add(state.name)
+        self._watch(waiting)
+        return found
+
+    def _is_room(self) -> bool:
+        """Whether the disk has room for runs; that it has none is told once."""
+        room = Room(os.fsencode(self._config.state), self._config.keep_free)
+        has_room = room.left() > 0
+        if not has_room and self._has_room:
+            told = f"less than {human_octets(room.keep_free)} are free on the disk: no run begins"
+            self._tell(Notice("HW-AGG-23", told, str(self._config.state)))
+        self._has_room = has_room
+        return has_room
+
+    def _start(self, state: SourceState) -> bool:
+        source = self._sources[state.name]
+        lease = source.deadline + self._grace + _LEASE_MORE_SECONDS
+        run = self._store.lease(source.name, "sync", self._worker, self._now(), lease)
+        if run is None:
+            return False
+        moment = self._clock()
+        place = RunPlace(
+            name=source.name, number=run.number, began=moment, turn=turn_of(state), is_long=begins_long(state)
+        )
+        self._running[run.number] = _Running(
+            run=run, place=place, source=source, deadline=moment + source.deadline + self._grace
+        )
+        order = RunOrder(run=run, source=source, state=str(self._config.state), hosts=self._config.hosts)
+        self._template.send(RunCommand(run=order))
+        return True
+
+    def _watch(self, waiting: int) -> None:
+        """Ask runs to stop that have to give way to so many others, and kill those that do not end."""
+        now = self._clock()
+        for place in give_way([one.place for one in self._running.values()], waiting, self._config.parallel, now):
+            place.is_stopping = True
+            one = self._running[place.number]
+            one.deadline = min(one.deadline, now + self._grace)
+            one.killed_for = ""
+            self._template.send(RunCommand(stop=place.number))
+        for one in self._running.values():
+            if now >= one.deadline:
+                one.deadline = now + self._grace
+                if one.killed_for is None:
+                    one.killed_for = f"the run was killed: it did not end by its deadline of {_said(one.source)}"
+                self._template.send(RunCommand(kill=one.run.number))
+
+    def _wait(self, seconds: float) -> None:
+        select.select([self._template], [], [], seconds)
+
+    def _hear(self) -> None:
+        """Take note of runs whose processes have ended; begin a new template where it has ended."""
+        for ended in self._template.hear():
+            if (one := self._running.pop(ended.number, None)) is not None:
+                self._ends.append((one, ended))
+        if self._template.has_ended:
+            self._template.close()
+            lost, self._running = self._running, {}
+            self._template = TemplateProcess()
+            self._ends += [(one, RunEnded(number=one.run.number, signal=9)) for one in lost.values()]
+        self._record_ends()
+
+    def _record_ends(self) -> None:
+        """Record all ends; what a store that takes nothing refuses stays for the next time. Raises StoreFault."""
+        while self._ends:
+            self._ended(*self._ends[0])
+            del self._ends[0]
+
+    def _ended(self, one: _Running, ended: RunEnded) -> None:
+        record = self._store.run(one.run.number)
+        if record is None:
+            record = self._record(one, ended)
+            state = self._store.source(one.run.name)
+            if state is None:
+                return
+            windows = windows_for(one.source, self._config.hosts, state.hosts)
+            outcome = RunOutcome(record=record)
+            after = state_after(state, one.source, outcome, windows=windows, chance=random.random())
+            try:
+                self._store.end(one.run, record, after)
+            except LeaseLost:
+                return
+        self._tell(record)
+
+    def _record(self, one: _Running, ended: RunEnded) -> RunRecord:
+        """The record of a run whose process has left none."""
+        record = broken_off(one.run, self._now())
+        if one.place.is_stopping:
+            reason = "the run was asked to stop"
+            return msgspec.structs.replace(record, exit_status=Exit.INTERRUPTED, reason=reason, code=None)
+        if one.killed_for is not None:
+            return msgspec.structs.replace(record, exit_status=Exit.SOURCE, reason=one.killed_for, code="HW-NET-02")
+        how = f"by signal {ended.signal}" if ended.signal else f"with status {ended.status}"
+        return msgspec.structs.replace(record, reason=f"{record.reason} ({how})")
+
+    def close(self, seconds: float = STOP_SECONDS) -> None:
+        """Ask all runs to stop, kill those that have not ended in time, and end the template."""
+        until = self._clock() + seconds
+        for one in self._running.values():
+            one.place.is_stopping = True
+            self._template.send(RunCommand(stop=one.run.number))
+        while self._running and not self._template.has_ended and (left := until - self._clock()) > 0:
+            self._wait(min(left, LOOK_SECONDS))
+            for ended in self._template.hear():
+                if ended.number in self._running:
+                    self._ends.append((self._running.pop(ended.number), ended))
+        self._template.close()
+        self._ends += [(one, RunEnded(number=one.run.number, signal=9)) for one in self._running.values()]
+        self._running = {}
+        try:
+            self._record_ends()
+        except HeadwaterError as fault:  # the next service ends the leases
+            self._tell(Notice(fault.code, f"the end of a run cannot be recorded: {fault.what}", fault.where))
+
+    @property
+    def running(self) -> int:
+        """How many runs there are."""
+        return len(self._running)
+
+
+def _may_run(state: SourceState) -> bool:
+    return not state.is_paused and state.retirement is None
+
+
+def _said(source: FollowedSource) -> str:
+    return human_seconds(source.deadline)
+
+
+def same_state(config: AggregatorConfig, other: AggregatorConfig) -> bool:
+    """Whether both configurations are of one state, so that the one may take the place of the other."""
+    return Path(os.path.realpath(config.state)) == Path(os.path.realpath(other.state))

@@ -1,0 +1,195 @@
+"""What a run means for the life of its source: how it does now, what a person has to decide, when it runs again.
+
+Decisions over values. A source is as its last run has left it: `following` only where nothing failed, nothing is held
+back and nobody is asked anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from headwater.aggregator.schedule import Windows, next_run, opens_at
+from headwater.aggregator.store import BROKEN_OFF, Answer, Life, Question, RunRecord, SourceState
+from headwater.errors import Exit
+from headwater.sync.sets.polling import PollingHints
+
+if TYPE_CHECKING:
+    from headwater.aggregator.configuration import FollowedSource
+    from headwater.sync.copy_status import CopyStatus
+    from headwater.sync.options import SyncOptions
+
+ANOTHER_SOURCE: Final = "HW-SYN-07"
+NO_ACCESS: Final = "HW-SYN-15"
+SET_BACK: Final = "DST-F12"
+DEADLINE: Final = "HW-NET-02"
+
+DEGRADED: Final = frozenset({int(Exit.TRANSFERS_FAILED), int(Exit.UNDETERMINED)})
+_SAMPLE: Final = 3
+_CODE: Final = re.compile(r"\[(HW-[A-Z]+-\d+|HW-000)(?:, ([\w. -]+))?\]\Z")
+_SHARE: Final = re.compile(r"--max-(?:delete|update) (\d+)%")
+
+
+class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a run, as far as its source's life goes by it."""
+
+    record: RunRecord
+    question: Question | None = None
+    question_text: str = ""
+    hosts: tuple[str, ...] = ()
+    copy: CopyStatus | None = None
+    """The copy after the run; None where it cannot be read."""
+
+    hints: PollingHints = msgspec.field(default_factory=PollingHints)
+
+
+# what is asked
+
+
+def code_of(told: str) -> tuple[str | None, str | None]:
+    """The code and the rule at the end of an error's line."""
+    found = _CODE.search(told)
+    return (None, None) if found is None else (found[1], found[2])
+
+
+def question_of(faults: Iterable[str], copy: CopyStatus | None) -> tuple[Question | None, str]:
+    """What a person has to decide after a run that ended with these faults: the gravest question, and its text.
+
+    `faults` are lines of errors with their codes. The text names what is at stake, and is the same as long as that is.
+    """
+    told = [(*code_of(fault), _CODE.sub("", fault).strip()) for fault in faults]
+    for question, codes in (
+        (Question.AUTHORISATION, {NO_ACCESS}),
+        (Question.MOVED, {ANOTHER_SOURCE}),
+        (Question.RESET, {SET_BACK}),
+    ):
+        for code, rule, text in told:
+            if {code, rule} & codes:
+                return question, text
+    if copy is None:
+        return None, ""
+    deletions = [one.path for each in copy.sets for one in each.deletions]
+    updates = [path for each in copy.sets for path in each.updates]
+    for question, count, paths in (
+        (Question.DELETIONS, sum(one.held_back - one.held_updates for one in copy.sets), deletions),
+        (Question.UPDATES, sum(one.held_updates for one in copy.sets), updates),
+    ):
+        if count:
+            more = ", …" if count > _SAMPLE else ""
+            return question, f"{count:,} {question}: {', '.join(paths[:_SAMPLE])}{more}"
+    return None, ""
+
+
+def approved_options(options: SyncOptions, state: SourceState, copy: CopyStatus | None) -> SyncOptions:
+    """The options of the run that follows the operator's answer to the question of a source.
+
+    Consent to deletions or updates is to the share that was held back when it was given, not to more.
+    """
+    if state.answer is not Answer.APPROVED:
+        return options
+    given: dict[str, Any] = {}
+    match state.question:
+        case Question.MOVED:
+            given["moved"] = True
+        case Question.RESET:
+            given["accept_reset"] = True
+        case Question.DELETIONS:
+            given["max_delete"] = _consent(copy, "delete")
+        case Question.UPDATES:
+            given["max_update"] = _consent(copy, "update")
+    return msgspec.structs.replace(options, **given)
+
+
+def _consent(copy: CopyStatus | None, what: str) -> float:
+    """The share of a copy that may go, as the commands say that consent to what is held back."""
+    commands = [one.consent.get(what, "") for one in copy.sets] if copy is not None else []
+    shares = [int(found[1]) / 100 for text in commands if (found := _SHARE.search(text))]
+    return max(shares, default=1.0)
+
+
+# what comes of it
+
+
+def life_after(state: SourceState, followed: FollowedSource, outcome: RunOutcome) -> Life:
+    """How a source does after a run."""
+    record = outcome.record
+    if record.exit_status == Exit.INTERRUPTED:
+        return Life.FIRST_COPY if state.life is Life.NEW else state.life
+    if record.exit_status == Exit.DONE and not record.failed and not record.held_back and outcome.question is None:
+        return Life.FOLLOWING
+    if record.exit_status in {*DEGRADED, int(Exit.DONE)}:
+        return Life.DEGRADED
+    if _goes_on(state, record):
+        return Life.FIRST_COPY
+    since = state.failing_since or record.ended_at
+    has_died = (record.ended_at - since).total_seconds() >= followed.dead_after
+    return Life.DEAD if has_died else Life.FAILING
+
+
+def _goes_on(state: SourceState, record: RunRecord) -> bool:
+    """Whether a first copy has met its deadline while it made progress: it takes more than one run."""
+    is_first = state.sound_at is None and state.life in (Life.NEW, Life.FIRST_COPY, Life.FAILING)
+    return is_first and record.code == DEADLINE and record.created > 0
+
+
+def state_after(
+    state: SourceState,
+    followed: FollowedSource,
+    outcome: RunOutcome,
+    *,
+    refused: str | None = None,
+    windows: Iterable[Windows] = (),
+    chance: float = 0.0,
+) -> SourceState:
+    """The state of a source after a run of `headwater sync`.
+
+    `refused` is the text of the question that the operator has refused last: the same is not asked again. `windows` are
+    those of the source and of its hosts.
+    """
+    record = outcome.record
+    question, text = outcome.question, outcome.question_text
+    if question is not None and text == refused:
+        question, text = None, ""
+    life = life_after(state, followed, outcome)
+    is_failing = life in (Life.FAILING, Life.DEAD)
+    is_over = record.exit_status != Exit.INTERRUPTED
+    failing_since = (state.failing_since or record.ended_at) if is_failing else None
+    failures = state.failures + 1 if is_failing and is_over else state.failures if not is_over else 0
+    if not is_over:
+        question, text = state.question, state.question_text
+    is_broken_off = record.code == BROKEN_OFF and failures == 1
+    if not is_over or life is Life.FIRST_COPY or is_broken_off:  # it goes on at once
+        due = opens_at(record.ended_at, windows)
+    else:
+        due = next_run(
+            followed,
+            record.ended_at,
+            failures=failures,
+            is_dead=life is Life.DEAD,
+            hints=outcome.hints,
+            windows=windows,
+            chance=chance,
+        )
+    sound = life is Life.FOLLOWING and is_over
+    copy = outcome.copy
+    return msgspec.structs.replace(
+        state,
+        life=life,
+        life_since=state.life_since if life is state.life and state.life_since else record.ended_at,
+        question=question,
+        question_text=text,
+        answer=None if is_over else state.answer,
+        next_at=due,
+        failures=failures,
+        failing_since=failing_since if is_over else state.failing_since,
+        sound_at=record.began_at if sound else state.sound_at,
+        last_seconds=(record.ended_at - record.began_at).total_seconds(),
+        hosts=outcome.hosts or state.hosts,
+        resources=state.resources if copy is None else copy.files,
+        octets=state.octets if copy is None else copy.octets,
+        failed=record.failed if is_over else state.failed,
+        held_back=record.held_back if is_over else state.held_back,
+    )

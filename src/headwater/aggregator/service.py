@@ -1,0 +1,198 @@
+"""A service at work: the dispatcher of runs, with the threads that deliver events, show pages and give alerts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headwater.aggregator.alert_delivery import AlertService
+from headwater.aggregator.configuration import AggregatorConfig
+from headwater.aggregator.dispatcher import Dispatcher, Told, lock_state
+from headwater.aggregator.events import held_event
+from headwater.aggregator.pages import Pages
+from headwater.aggregator.sink_kinds import opened
+from headwater.aggregator.sinks import SinkThreads
+from headwater.aggregator.sqlite_store import FILE, SqliteStore
+from headwater.aggregator.store import AggregatorStore, Life, Retirement, RunRecord
+from headwater.errors import HeadwaterError, StoreFault, UsageFault
+from headwater.progress import Notice, Progress
+from headwater.sync.copy_status import copy_records
+from headwater.sync.run import utcnow
+
+_TRIM_SECONDS: Final = 3_600.0
+_STOP_SECONDS: Final = 3.0
+_CLOSE_SECONDS: Final = 8.5
+
+
+class FollowingService:
+    """All of a service on one state, from `begin` to `close`. Raises StoreFault where another has the state."""
+
+    def __init__(self, config: AggregatorConfig, tell: Callable[[Told], None]) -> None:
+        """`tell` may be called by several threads."""
+        self.config, self._tell = config, tell
+        self._lock = lock_state(config)
+        self._trimmed = time.monotonic()
+        self._alerts: AlertService | None = None
+        self._sinks: SinkThreads | None = None
+        self._pages: Pages | None = None
+        self._looked = time.monotonic()
+        self.store = SqliteStore(config.home / FILE)
+        try:
+            self.dispatcher = Dispatcher(config, self.store, tell)  # its process is begun before any thread
+        except BaseException:
+            self.store.close()
+            os.close(self._lock)
+            raise
+
+    def begin(self) -> None:
+        """Begin to deliver, to show and to alert. Raises UsageFault for what cannot be as it is configured."""
+        config = self.config
+        self._sinks = SinkThreads(config, self.store, opened, self._hear)
+        if config.listen is not None:
+            self._pages = Pages(config, self.store, is_alive=self.is_alive, on_fault=self._note)
+            self._pages.start()
+        self._use_alerts()
+
+    @property
+    def url(self) -> str | None:
+        """Where the pages are, if there are any."""
+        return None if self._pages is None else self._pages.url
+
+    def is_alive(self) -> bool:
+        """Whether the loop has looked lately."""
+        return time.monotonic() - self._looked < 60
+
+    def work(self, stopped: threading.Event, looked: Callable[[], None]) -> None:
+        """Follow until the event; `looked` is called again and again."""
+        self.dispatcher.work(stopped, lambda: self._look(looked))
+
+    def once(self, stopped: threading.Event) -> None:
+        """Run each source once, and let the sinks have what came of it."""
+        self.dispatcher.once(stopped, lambda: self._look(lambda: None))
+        last = self.store.last_number()
+        until = time.monotonic() + 60
+        while not stopped.is_set() and time.monotonic() < until and self._sinks is not None:
+            states = [self.store.sink(one.name) for one in self.config.sinks]
+            if all(one.acknowledged >= last or one.failures for one in states):
+                break
+            stopped.wait(0.1)
+
+    def _look(self, looked: Callable[[], None]) -> None:
+        self._looked = time.monotonic()
+        looked()
+        if self._looked - self._trimmed > _TRIM_SECONDS:
+            self._trimmed = self._looked
+            self.store.trim(dt.datetime.now(dt.UTC) - dt.timedelta(seconds=self.config.keep_events))
+
+    def use(self, config: AggregatorConfig) -> None:
+        """Go on by another configuration, which is of the same state. Raises UsageFault: the old one goes on."""
+        if os.path.realpath(config.state) != os.path.realpath(self.config.state):
+            raise UsageFault("the state of a service that runs cannot change", where=str(config.path))
+        if self._sinks is not None:
+            self._sinks.close(_STOP_SECONDS)
+            try:
+                self._sinks = SinkThreads(config, self.store, opened, self._hear)
+            except HeadwaterError:
+                self._sinks = SinkThreads(self.config, self.store, opened, self._hear)
+                raise
+        self.config = config
+        self.dispatcher.use(config)
+        if self._pages is not None:
+            self._pages.use(config)
+        self._use_alerts()
+
+    def _use_alerts(self) -> None:
+        if self._alerts is not None:
+            self._alerts.config = self.config
+        elif self.config.alerts:
+            self._alerts = AlertService(self.config, self.store, on_fault=self._note)
+            self._alerts.start()
+
+    def close(self) -> None:
+        """End all within ten seconds: runs stop, and what was delivered is acknowledged."""
+        until = time.monotonic() + _CLOSE_SECONDS
+        ends: list[Callable[[], None]] = []
+        if self._sinks is not None:
+            ends.append(partial(self._sinks.close, _STOP_SECONDS))
+        if self._pages is not None:
+            ends.append(self._pages.stop)
+        if self._alerts is not None:
+            ends.append(self._alerts.stop)
+        threads = [threading.Thread(target=end, daemon=True) for end in ends]
+        for thread in threads:
+            thread.start()
+        self.dispatcher.close()
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        if not any(thread.is_alive() for thread in threads):  # else it may still ask the store
+            self.store.close()
+        os.close(self._lock)
+
+    def _hear(self, event: Progress | Notice) -> None:
+        if isinstance(event, Notice):
+            self._tell(event)
+
+    def _note(self, fault: HeadwaterError) -> None:
+        self._tell(Notice(fault.code, fault.what, fault.where))
+
+
+# what an operator does to a source for good
+
+_BATCH: Final = 500
+_RETIRE_SECONDS: Final = 3_600.0
+_WAIT_SECONDS: Final = 20.0
+
+
+def retire(
+    store: AggregatorStore, state: Path, name: str, how: Retirement, now: Callable[[], dt.datetime] = utcnow
+) -> int:
+    """Follow a source no longer; returns how many deletions sinks get, where its copy is deleted.
+
+    They are in the journal before the copy goes; after a kill the same call goes on. Raises UnknownSource, and
+    StoreFault where a run of the source does not end.
+    """
+    store.change(name, retirement=how)
+    if how is not Retirement.DELETE:
+        return 0
+    store.release(worker := f"retire {name}", now())  # one that was killed
+    until = time.monotonic() + _WAIT_SECONDS
+    while (run := store.lease(name, "retire", worker, now(), _RETIRE_SECONDS)) is None:
+        if time.monotonic() > until:
+            what = "a run of the source has not ended yet"
+            raise StoreFault(what, where=name, advice="Run the same command again when it has.")
+        time.sleep(0.5)
+    copy, deleted, last = state / name, 0, store.source(name)
+    assert last is not None
+    with suppress(UsageFault):  # there is no copy
+        records = copy_records(copy)
+        while some := list(islice(records, _BATCH)):
+            store.append(run, [held_event(name, one, "deleted") for one in some], now())
+            deleted += len(some)
+    if copy.is_dir():
+        shutil.rmtree(copy)
+    record = RunRecord(
+        number=run.number,
+        name=name,
+        kind=run.kind,
+        began_at=run.began_at,
+        ended_at=now(),
+        exit_status=0,
+        deleted=deleted,
+    )
+    gone = msgspec.structs.replace(
+        last, life=Life.NEW, life_since=now(), question=None, question_text="", answer=None, next_at=None, failures=0,
+        failing_since=None, sound_at=None, last_seconds=None, resources=0, octets=0, failed=0, held_back=0,
+    )  # fmt: skip
+    store.end(run, record, gone)
+    return deleted

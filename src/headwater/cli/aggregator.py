@@ -1,0 +1,257 @@
+"""`headwater follow`: the service that follows many sources; and what its operator says of a source."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headwater.cli.output import complain, counted, json_document, json_line, json_option, printable, show
+from headwater.cli.output import tell as tell_notice
+from headwater.cli.shared_options import Command, option
+from headwater.cli.stop_signal import StopSignal
+from headwater.errors import Exit, HeadwaterError, UsageFault
+
+if TYPE_CHECKING:
+    from headwater.aggregator.configuration import AggregatorConfig
+    from headwater.aggregator.dispatcher import Told
+    from headwater.aggregator.sqlite_store import SqliteStore
+    from headwater.aggregator.trial import SourceTrial
+
+_CONFIG = click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+_NAMES = click.argument("names", metavar="[NAME]...", nargs=-1)
+
+_COUNTS = ("created", "updated", "deleted", "failed", "held_back")
+_TRIAL = (
+    "{name}: [{offers}, ]{resources:resource}[, {to_fetch} to fetch][, {octets:octets}][, {unmeasured} without length]"
+    "[, {deletions} to delete][, about {estimated_seconds}]"
+)
+
+
+@click.command(name="follow")
+@_CONFIG
+@option("--check", "Try each source; write nothing.")
+@option("--once", "Run each source once.")
+@json_option
+def follow(config: Path, check: bool, once: bool, as_json: bool) -> int:
+    """Follow the sources of CONFIG: copy each when it is due, and tell sinks of every change.
+
+    SIGHUP reads CONFIG again. Output: runs that changed something or failed; with --json, all.
+    """
+    if check and once:
+        raise click.UsageError("--check and --once exclude each other")
+    found = _read(config)
+    if check:
+        return _check(found, as_json=as_json)
+    from headwater.aggregator.service import FollowingService
+    from headwater.aggregator.status import read_fleet
+
+    service = FollowingService(found, _teller(as_json=as_json))
+    try:
+        with StopSignal() as stop, _hangups() as has_hung_up:
+            service.begin()
+            if service.url is not None and not as_json:
+                click.echo(f"pages: {service.url}", err=True)
+            if once:
+                service.once(stop.event)
+            else:
+                service.work(stop.event, lambda: _reload(service.use, config) if has_hung_up() else None)
+        return read_fleet(service.config, service.store).exit_status if once else stop.exit_status
+    finally:
+        service.close()
+
+
+def _read(path: Path, refused: Callable[[HeadwaterError], None] = complain) -> AggregatorConfig:
+    from headwater.aggregator.configuration import read_aggregation
+
+    return read_aggregation(path, refused)
+
+
+def _teller(*, as_json: bool) -> Callable[[Told], None]:
+    from headwater.aggregator.store import RunRecord
+
+    lock = threading.Lock()
+
+    def tell(told: Told) -> None:
+        with lock:
+            if not isinstance(told, RunRecord):
+                tell_notice(told)
+            elif as_json:
+                json_line(told.to_dict() | {"report": None})
+            elif told.exit_status or any(getattr(told, name) for name in _COUNTS):
+                counts = [f"{n:,} {name.replace('_', ' ')}" for name in _COUNTS if (n := getattr(told, name))]
+                status = [f"status {told.exit_status}: {told.reason}"] if told.exit_status else []
+                click.echo(f"{told.ended_at:%Y-%m-%dT%H:%M:%SZ} {told.name}: {printable('; '.join(counts + status))}")
+
+    return tell
+
+
+@contextmanager
+def _hangups() -> Iterator[Callable[[], bool]]:
+    """A context in which SIGHUP ends nothing, and what tells once of each whether it has come."""
+    come: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        come.append(number)
+
+    def has_come() -> bool:
+        count = len(come)
+        del come[:count]
+        return count > 0
+
+    before = signal.signal(signal.SIGHUP, note)
+    try:
+        yield has_come
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def _reload(use: Callable[[AggregatorConfig], None], path: Path) -> None:
+    try:
+        use(_read(path))
+    except HeadwaterError as fault:
+        complain(fault)
+        click.echo("note: the configuration that was read before stays in force", err=True)
+    else:
+        click.echo("note: the configuration was read again", err=True)
+
+
+def _check(config: AggregatorConfig, *, as_json: bool) -> int:
+    from headwater.aggregator.sink_kinds import check_sink
+    from headwater.aggregator.trial import try_sources
+    from headwater.sync.reports import gravest_status
+
+    for sink in config.sinks:
+        check_sink(sink)
+    found: list[SourceTrial] = []
+    for one in try_sources(config):
+        found.append(one)
+        if as_json:
+            continue
+        if one.exit_status:
+            click.echo(f"{one.name}: status {one.exit_status}: {printable(one.reason)} [{one.code}]")
+        else:
+            show(one, _TRIAL)
+        for rule, count, first in one.defects:
+            click.echo(f"  {counted(count, 'time')}: {printable(first)} [{printable(rule)}]")
+    status = gravest_status([one.exit_status for one in found]) or next(
+        (one.exit_status for one in found if one.exit_status), Exit.DONE
+    )
+    if as_json:
+        json_document({"sources": found, "exit_status": status})
+    else:
+        well = sum(not one.exit_status for one in found)
+        click.echo(f"{well} of {counted(len(found), 'source')} can be followed")
+    return status
+
+
+# what an operator does
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[AggregatorConfig, SqliteStore]]:
+    from headwater.aggregator.sqlite_store import FILE, SqliteStore
+    from headwater.sync.run import utcnow
+
+    config = _read(path)
+    with SqliteStore(config.home / FILE) as store:
+        store.enrol([(one.name, one.url) for one in config.sources], utcnow())
+        yield config, store
+
+
+def _act(config: Path, names: tuple[str, ...], action: str, *, is_all: bool = False, **more: Any) -> None:
+    """Do to sources what an action is; it is told of each."""
+    from headwater.aggregator.status import ACTIONS
+
+    if bool(names) == is_all:
+        raise click.UsageError("name one source or more")
+    with _opened(config) as (found, store):
+        for name in names or [one.name for one in found.sources]:
+            state = store.source(name)
+            if state is not None and "answer" in ACTIONS[action] and state.question is None:
+                advice = "`headwater status CONFIG` shows which sources ask."
+                raise UsageFault("the source asks nothing at present", where=name, advice=advice)
+            store.change(name, **ACTIONS[action], **more)
+            asked = f": {printable(state.question_text)}" if state is not None and "answer" in ACTIONS[action] else ""
+            click.echo(f"{name}: {_DONE[action]}{asked}")
+
+
+_DONE = {
+    "approve": "approved",
+    "refuse": "refused",
+    "run": "runs as soon as there is room",
+    "pause": "paused",
+    "resume": "followed again",
+}
+
+
+@click.command(name="approve")
+@_CONFIG
+@_NAMES
+def approve(config: Path, names: tuple[str, ...]) -> None:
+    """Approve what source NAME asks: its next run does it."""
+    _act(config, names, "approve")
+
+
+@click.command(name="refuse")
+@_CONFIG
+@_NAMES
+def refuse(config: Path, names: tuple[str, ...]) -> None:
+    """Refuse what source NAME asks: files stay, and it does not ask the same again."""
+    _act(config, names, "refuse")
+
+
+@click.command(name="run")
+@_CONFIG
+@_NAMES
+@option("--all", "All sources.", name="is_all")
+def run(config: Path, names: tuple[str, ...], is_all: bool) -> None:
+    """Let source NAME run at once."""
+    _act(config, names, "run", is_all=is_all)
+
+
+@click.command(name="pause")
+@_CONFIG
+@_NAMES
+@option("--all", "All sources.", name="is_all")
+def pause(config: Path, names: tuple[str, ...], is_all: bool) -> None:
+    """Begin no more runs of source NAME."""
+    _act(config, names, "pause", is_all=is_all)
+
+
+@click.command(name="resume")
+@_CONFIG
+@_NAMES
+@option("--all", "All sources.", name="is_all")
+def resume(config: Path, names: tuple[str, ...], is_all: bool) -> None:
+    """Follow source NAME again, which was paused or retired."""
+    _act(config, names, "resume", is_all=is_all, **({} if is_all else {"retirement": None}))
+
+
+def _how(word: str, text: str) -> Callable[[Command], Command]:
+    return option(f"--{word}", text, name="how", flag_value=word, is_flag=True)
+
+
+@click.command(name="retire")
+@_CONFIG
+@click.argument("name")
+@_how("keep", "Keep the copy.")
+@_how("freeze", "Keep the copy, marked.")
+@_how("delete", "Delete the copy; sinks get a deletion of each resource.")
+def retire(config: Path, name: str, how: str | None) -> None:
+    """Follow source NAME no longer."""
+    if how is None:
+        raise click.UsageError("say what becomes of the copy: --keep, --freeze or --delete")
+    from headwater.aggregator.service import retire as retire_source
+    from headwater.aggregator.store import Retirement
+
+    with _opened(config) as (found, store):
+        deleted = retire_source(store, found.state, name, Retirement(how))
+    told = f", and sinks get {counted(deleted, 'deletion')}" if how == "delete" else ""
+    click.echo(f"{name}: retired ({how}){told}")
