@@ -247,7 +247,7 @@ base_url = "https://agg.example.org"
         ("[source]\nname = 1\n", "source is a table of several, [[source]]"),
         ('[defaults]\nurl = "http://a"\n', "url is for one source"),
         ('sources = "none.toml"\n', "there is no such file"),
-        ("[publish]\n", "[publish]: the key base_url is missing"),
+        ("[publish]\nbase = 1\n", "[publish]: unknown key: base"),
         ("parallel = 0\n", "parallel: expected"),
         ('parallel = "many"\n', "parallel: expected"),
         ('[[sink]]\nname = "a"\n', "[[sink]] 1 'a': the key kind is missing"),
