@@ -163,6 +163,7 @@ def fill(store: SqliteStore, count: int = 1_000, runs: int = 3) -> list[Followed
                 deleted=number % 3,
                 warnings=WARNINGS if kind in (4, 8) else (),
                 seconds=1.0 + number % 11,
+                by_host={f"{name}.example.org": (7, number % 3), "shared.example.org": (2, 0)},
                 report={"sets": [{"name": "files"}]},
             )
         store.change(name, **fields)

@@ -37,8 +37,8 @@ def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_host_without_limits_is_noted_and_costs_no_file(tmp_path: Path) -> None:
     with closing(gate(tmp_path / "hosts")) as one:
         assert one.take("other.example.org") == 0.0
-        one.give("other.example.org")
-        assert (list(one.hosts), one.requests) == (["other.example.org"], 1)
+        one.give("other.example.org", 429)
+        assert (one.hosts, one.requests) == ({"other.example.org": (1, 1)}, 1)
         assert not (tmp_path / "hosts").exists()
 
 

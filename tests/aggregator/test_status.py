@@ -121,6 +121,9 @@ def test_the_worst_comes_first_and_reasons_are_counted(tmp_path: Path) -> None:
         "exit status 4": 6,
         "exit status 5": 1,
     }
+    assert msgspec.structs.astuple(found.hosts[0])[1:] == (1, 7, 2)
+    shared = next(one for one in found.hosts if one.host == "shared.example.org")
+    assert (shared.sources, shared.requests, shared.refused) == (56, 112, 0)
     assert found.resources == sum(one.resources for one in found.sources)
     assert [one.waiting for one in found.sinks] == [300, 290]
     names = [one.name for one in chosen(found.sources, verdict="dead", tag="de", words="MUSEUM")]
@@ -132,7 +135,8 @@ def test_the_manual_names_what_is_told(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     found = fleet_status(configuration(tmp_path, fill(store, 20)), store, NOW, is_alive=True, free=9)
     part = page.partition("## Status of a service\n")[2].partition("\n## ")[0]
-    told = [found.__struct_fields__, *(one[0].__struct_fields__ for one in (found.sources, found.sinks, found.reasons))]
+    parts = (found.sources, found.sinks, found.reasons, found.hosts)
+    told = [found.__struct_fields__, *(one[0].__struct_fields__ for one in parts)]
     assert {name for names in told for name in names} == set(re.findall(r"\w+", part.split("```")[1])) - {"text"}
     figures = set(re.findall(r"^# HELP (\w+)", metrics_page(found, of_service=True).decode(), re.MULTILINE))
     assert figures <= set(re.findall(r"\w+", page))

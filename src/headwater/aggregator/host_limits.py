@@ -28,17 +28,19 @@ _LOOK_SECONDS: Final = 0.05
 """How soon it is looked again whether a slot is free."""
 
 _CLOSED_SECONDS: Final = 60.0
+_REFUSED: Final = frozenset({429, 503})
 _MOMENT: Final = struct.Struct("<d")
 
 
 class HostGate:
     """What a transport asks before each request: `take`, and after it `give`. For one process and thread.
 
-    `hosts` are all that were asked. A host whose window is closed is not asked: `is_closed` says so of any.
+    `hosts` are all that were asked, with the number of requests, and of those answered with 429 or 503. A host whose
+    window is closed is not asked: `is_closed` says so of any.
     """
 
     def __init__(self, folder: Path, limits: Mapping[str, HostLimits], now: Callable[[], float] = time.time) -> None:
-        self.hosts: dict[str, None] = {}
+        self.hosts: dict[str, tuple[int, int]] = {}
         self.is_closed = False
         self.requests = 0
         self._folder, self._limits, self._now = folder, limits, now
@@ -46,7 +48,7 @@ class HostGate:
 
     def take(self, host: str) -> float:
         """Take what a request to the host needs: 0, and `give` has to follow; else for how many seconds to wait."""
-        self.hosts[host] = None
+        self.hosts.setdefault(host, (0, 0))
         limits = self._limits.get(host)
         if limits is None:
             self.requests += 1
@@ -62,8 +64,10 @@ class HostGate:
         self.requests += not wait
         return wait
 
-    def give(self, host: str) -> None:
+    def give(self, host: str, status: int = 0) -> None:
         """A request to the host has ended."""
+        requests, refused = self.hosts.get(host, (0, 0))
+        self.hosts[host] = (requests + 1, refused + (status in _REFUSED))
         if (shared := self._shared.get(host)) is not None:
             shared.give()
 

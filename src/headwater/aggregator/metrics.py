@@ -58,6 +58,10 @@ def families(fleet: FleetStatus) -> Iterator[Family]:
     yield Family("headwater_sources", "gauge", "Sources by state.", counts)
     reasons = [(labels(code=one.code), float(one.sources)) for one in fleet.reasons]
     yield Family("headwater_sources_failing", "gauge", "Sources whose last run failed, by code.", reasons)
+    asked = [(labels(host=one.host), float(one.requests)) for one in fleet.hosts]
+    yield Family("headwater_host_requests", "gauge", "Requests of the last runs, by host.", asked)
+    refused = [(labels(host=one.host), float(one.refused)) for one in fleet.hosts]
+    yield Family("headwater_host_refused_requests", "gauge", "Of these, answered with 429 or 503.", refused)
     for name, text, figure in _OF_SINKS:
         samples = [(labels(sink=one.name), gauge(figure(one))) for one in fleet.sinks]
         yield Family(f"headwater_sink_{name}", "gauge", text, samples)

@@ -149,7 +149,7 @@ class _Work:
         self.name = order.source.name
         self.counts = dict.fromkeys(("created", "updated", "deleted"), 0)
         self.warnings, self.hints = RunWarnings(), PollingHints()
-        self.hosts: tuple[str, ...] = ()
+        self.hosts: dict[str, tuple[int, int]] = {}
         self.requests = 0
         self.has_moved = store.fact(_move_under_way(self.name)) is not None
 
@@ -188,7 +188,7 @@ class _Work:
                     )
                 )
             finally:
-                self.hosts, self.requests = tuple(gate.hosts), gate.requests
+                self.hosts, self.requests = dict(gate.hosts), gate.requests
         if self.has_moved:
             moved = moved_events(self.store, self.name, copy_records(order.copy))
             while some := list(islice(moved, BATCH)):
@@ -241,12 +241,13 @@ def _outcome(
         failed=0 if report is None else report.total("failed") + report.total("refused"),
         held_back=0 if report is None else report.total("held_back"),
         requests=work.requests,
+        by_host=work.hosts,
         octets=0 if report is None else report.total("octets") + report.document_octets,
         warnings=work.warnings.told(),
         report=None if report is None else _brief(report),
     )
     return RunOutcome(
-        record=record, question=question, question_text=text, hosts=work.hosts, copy=copy, hints=work.hints
+        record=record, question=question, question_text=text, hosts=tuple(work.hosts), copy=copy, hints=work.hints
     )
 
 

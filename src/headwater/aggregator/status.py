@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -155,6 +155,15 @@ class FailureReason(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     example: str
 
 
+class HostStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
+    """What the last runs asked of a host: how many sources, requests, and answers 429 or 503."""
+
+    host: str
+    sources: int = 0
+    requests: int = 0
+    refused: int = 0
+
+
 class FleetStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     """The state of a service and of all that it follows; `sources` has the worst first."""
 
@@ -177,6 +186,9 @@ class FleetStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     running: int
     last_event: int
     reasons: tuple[FailureReason, ...]
+    hosts: tuple[HostStatus, ...]
+    """Those that refused most come first."""
+
     sinks: tuple[SinkStatus, ...]
     sources: tuple[SourceStatus, ...]
 
@@ -298,6 +310,21 @@ def reasons_of(sources: Sequence[SourceStatus]) -> tuple[FailureReason, ...]:
     return tuple(FailureReason(code=code, sources=count, example=examples[code]) for code, count in found.most_common())
 
 
+def hosts_of(runs: Iterable[RunRecord]) -> tuple[HostStatus, ...]:
+    """What these runs asked of each host."""
+    found: dict[str, HostStatus] = {}
+    for run in runs:
+        for host, (requests, refused) in run.by_host.items():
+            one = found.get(host, HostStatus(host=host))
+            found[host] = HostStatus(
+                host=host,
+                sources=one.sources + 1,
+                requests=one.requests + requests,
+                refused=one.refused + refused,
+            )
+    return tuple(sorted(found.values(), key=lambda one: (-one.refused, -one.requests, one.host)))
+
+
 def fleet_status(
     config: AggregatorConfig,
     store: AggregatorStore,
@@ -340,6 +367,7 @@ def fleet_status(
         running=len(running),
         last_event=store.last_number(),
         reasons=reasons_of(sources),
+        hosts=hosts_of(last.values()),
         sinks=sinks,
         sources=tuple(sources),
     )

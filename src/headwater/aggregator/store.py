@@ -129,6 +129,9 @@ class RunRecord(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     held_back: int = 0
     requests: int = 0
+    by_host: dict[str, tuple[int, int]] = {}
+    """Requests by host, and how many of them were answered with 429 or 503."""
+
     octets: int = 0
     warnings: tuple[tuple[str, int, str], ...] = ()
     """Defects of the source: rule or code, how often, and the sentence of the first."""

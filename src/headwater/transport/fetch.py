@@ -120,8 +120,8 @@ class HostPermission(Protocol):
     def take(self, host: str) -> float:
         """Permit a request to the host, by 0: `give` is called when it has ended; else for how many seconds to wait."""
 
-    def give(self, host: str) -> None:
-        """A request to the host has ended."""
+    def give(self, host: str, status: int) -> None:
+        """A request to the host has ended, with this HTTP status; 0: without an answer."""
 
 
 class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -329,11 +329,11 @@ class RequestScheduler:
             times.append(self._rate.ready_at)
         return min(times, default=None)
 
-    def ended(self, job: ScheduledFetch) -> None:
+    def ended(self, job: ScheduledFetch, status: int = 0) -> None:
         """A job is no longer in flight, whatever came of it."""
         job.host.active -= 1
         if self._permission is not None:
-            self._permission.give(host_of(job.site))
+            self._permission.give(host_of(job.site), status)
 
     def landed(
         self, job: ScheduledFetch, status: int, failure: FetchFailure | None, now: float, *, progressed: bool = False
@@ -342,7 +342,7 @@ class RequestScheduler:
         so much of a body has come that the host cannot be called silent.
         """
         host = job.host
-        self.ended(job)
+        self.ended(job, status)
         if failure is None or not failure.passing or progressed:
             host.losses = 0
         else:
