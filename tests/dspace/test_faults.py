@@ -187,7 +187,7 @@ def test_an_audit_does_not_go_on_with_an_old_comparison(dspace: FakeDSpace, harv
     item = fill(dspace)[2]
     harvested.run()
     file_of(item).content = b"changed"
-    age(harvested, phase="check", began="2016-01-01T00:00:00Z")
+    age(harvested, scope="ffffffff", began="2016-01-01T00:00:00Z")
     assert harvested.run("--audit")[1]["changed"] == 1
     assert harvested.holds() == dspace.truth()
 

@@ -185,7 +185,7 @@ def test_a_large_file_that_a_kill_has_cut_is_continued(dspace: FakeDSpace, tmp_p
         if len(ranges) > 1:
             return made
         connection.sendall(made[: len(made) // 2])
-        until(lambda: any(one.stat().st_size > 5 << 20 for one in harvested.files.glob(".headwater-part-*")))
+        until(lambda: any(one.stat().st_size > 5 << 20 for one in harvested.files.glob(".headwater/*-*")))
         running.kill()
         return None
 
