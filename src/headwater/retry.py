@@ -81,9 +81,3 @@ def http_second(text: str | None) -> int | None:
         return int((at if at.tzinfo is not None else at.replace(tzinfo=dt.UTC)).timestamp())
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
-
-
-def http_time(text: str | None) -> dt.datetime | None:
-    """The same as a time in UTC."""
-    second = http_second(text)
-    return None if second is None else dt.datetime.fromtimestamp(second, dt.UTC)

@@ -4,6 +4,7 @@ A file is durable and in its place before the catalog has its digest. Whatever s
 batch comes again: how far a repository was read is recorded in the batch's own transaction (`Effects.positions`).
 """
 
+import datetime as dt
 import hashlib
 import os
 import re
@@ -21,6 +22,7 @@ from headwater.files.folder_marks import is_reserved
 from headwater.ingest.deletion_guard import DeletionHold
 from headwater.ingest.push.feed import INVERSE, Draft, Feed, statements_of, with_links
 from headwater.ingest.push.ingest_state import ABOUT, Effects, Statement
+from headwater.retry import http_second
 from headwater.spec.uris import quote_path
 from headwater.storage.durable import make_folders, sync_many
 
@@ -28,6 +30,12 @@ _LONGEST_NAME: Final = 200  # octets: a file system takes 255, and copies add su
 _UNSAFE: Final = re.compile(rb"[^A-Za-z0-9._:@-]|^[.-]")
 _SAFE: Final = re.compile(r"[A-Za-z0-9_:@][A-Za-z0-9._:@-]*").fullmatch
 _USUAL: Final = re.compile(r"[A-Za-z0-9._:@~/-]+").fullmatch
+
+
+def http_time(text: str | None) -> dt.datetime | None:
+    """The time that an HTTP header says; None where there is none."""
+    second = http_second(text)
+    return None if second is None else dt.datetime.fromtimestamp(second, dt.UTC)
 
 
 def file_name(identifier: str, suffix: str = "") -> str:

@@ -34,13 +34,13 @@ from headwater.ingest.harvested import (
     HarvestEstimate,
     HarvestTally,
     file_name,
+    http_time,
     remove_strangers,
     take_harvested,
 )
 from headwater.ingest.push.feed import BATCH, Feed
 from headwater.ingest.recording import is_acceptable
 from headwater.progress import Listener, Notice, Progress, silent
-from headwater.retry import http_time
 from headwater.spec.records import Link
 from headwater.spec.uris import quote_path
 from headwater.typed_decoding import from_json, from_msgpack

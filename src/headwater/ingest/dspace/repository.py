@@ -19,7 +19,7 @@ import msgspec
 
 from headwater.errors import SourceFault, StoreFault, UsageFault
 from headwater.files.file_copies import Room
-from headwater.retry import http_time
+from headwater.ingest.harvested import http_time
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
 from headwater.transport.scheduler import site_of
 from headwater.transport.transport import Transport
