@@ -35,7 +35,7 @@ LINES = {
     "datasets": 385,
     "files": 1_357,
     "http": 5_312,
-    "ingest": 9_086,
+    "ingest": 9_094,
     "notify": 3_556,
     "packages": 1_171,
     "patches": 434,
