@@ -324,14 +324,13 @@ def test_a_harvest_in_pages_of_a_set_that_changes(tmp_path: Path, monkeypatch: p
     files = put(tmp_path / "f", dict.fromkeys(names, MODS % b"old"))
     with repository(tmp_path / "state", files=str(files)) as it:
         found: dict[str, str | None] = {}
-        cursors, sizes = [], []
+        cursors = []
         for number, page in enumerate(it.pages("ListRecords", metadataPrefix="mods")):
             for record in page.iter(f"{OAI}record"):
                 found |= [told(record)]
             token = page.find(f".//{OAI}resumptionToken")
             assert token is not None
             cursors.append(token.get("cursor"))
-            sizes.append(token.get("completeListSize"))
             if number == 0:
                 put(files, {names[0]: MODS % b"new", names[5]: MODS % b"new", "10.xml": MODS % b"new"})
                 (files / names[1]).unlink()
@@ -340,7 +339,6 @@ def test_a_harvest_in_pages_of_a_set_that_changes(tmp_path: Path, monkeypatch: p
         expected |= {it.id(name): "new" for name in (names[0], names[5], "10.xml")}
         assert found == expected | {it.id(names[1]): None}
         assert cursors == ["0", "3", "6", "9", "12"]
-        assert set(sizes) <= {"10", "12"}
         assert token is not None
         assert not token.text  # the last one is empty
 
@@ -583,7 +581,7 @@ def test_records_come_and_go_with_what_they_describe(tmp_path: Path) -> None:
 
 
 def test_two_formats_of_one_resource(tmp_path: Path) -> None:
-    """A record in Dublin Core goes before the mapping; an unknown namespace gets a prefix, and two never the same."""
+    """A record in Dublin Core goes before the mapping; a prefix follows from an unknown namespace alone."""
     other = (DescribedRule(content="{stem}.pdf", record=f"{{stem}}.{suffix}") for suffix in ("dc", "one", "two"))
     dc = b'<dc xmlns="http://www.openarchives.org/OAI/2.0/oai_dc/">own</dc>'
     one, two = b'<q:r xmlns:q="urn:one#"/>', b'<q:r xmlns:q="urn:two#"/>'
@@ -592,9 +590,8 @@ def test_two_formats_of_one_resource(tmp_path: Path) -> None:
         assert it.harvest() == [(it.id("a.pdf"), "own")]
         formats = it.ask("ListMetadataFormats", identifier=it.id("a.pdf")).iter(f"{OAI}metadataPrefix")
         prefixes = [str(each.text) for each in formats]
-        assert prefixes[:2] == ["oai_dc", "q"]
-        assert prefixes[2].startswith("q-")
-        assert len(it.harvest("q")) == len(it.harvest(prefixes[2])) == 1
+        assert prefixes == ["oai_dc", "one-67e7facf", "two-36902937"]
+        assert [len(it.harvest(one)) for one in prefixes] == [1, 1, 1]
 
 
 def test_sets_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -612,16 +609,21 @@ def test_sets_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_record_that_cannot_be_read_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index waits, and then has its new state."""
+    """It stays as it was, other records go on, and its new state comes as a change when it can be read."""
+    monkeypatch.setattr(oai, "_FOLLOW_SECONDS", 0.1)
     files = put(tmp_path / "f", {"a.xml": MODS % b"A", "b.xml": MODS % b"B"})
     with repository(tmp_path / "state", files=str(files)) as it:
         assert len(it.harvest("mods")) == 2
         with monkeypatch.context() as patch:
             patch.setattr(type(it.source.contents), "open", lambda *_: NoContent(Absence.UNREADABLE))
-            put(files, {"a.xml": MODS % b"A2"})
+            put(files, {"a.xml": MODS % b"A2", "c.txt": b"c"})
             it.round()
-            assert it.send("verb=ListRecords&metadataPrefix=mods").status == 503
-        assert it.harvest("mods") == [(it.id("b.xml"), "B"), (it.id("a.xml"), "A2")]
+            assert it.harvest("mods") == [(it.id("a.xml"), "A"), (it.id("b.xml"), "B")]
+            assert it.id("c.txt") in it.dates()
+            time.sleep(1.0)
+            asked = str(it.ask("Identify").findtext(f"{OAI}responseDate"))
+        until(lambda: it.harvest("mods") == [(it.id("b.xml"), "B"), (it.id("a.xml"), "A2")])
+        assert it.harvest("mods", from_=asked) == [(it.id("a.xml"), "A2")]
 
 
 def test_a_file_of_a_harvested_set_is_no_item_when_it_is_gone(tmp_path: Path) -> None:
@@ -660,11 +662,10 @@ def test_the_header_of_a_harvested_record_is_bounded(tmp_path: Path, monkeypatch
 
 
 def test_an_index_reads_what_may_be_a_record_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in small batches."""
     rule = DescribedRule(content="{stem}/*", record="{stem}/about.xml")
     files = {f"{number}/about.xml": MODS % b"one" for number in range(9)}
     put(tmp_path / "f", files | {"0/a.xml": MODS % b"a", "0/b.pdf": b"b", "c.pdf": b"c"})
-    monkeypatch.setattr(oai_index, "_BATCH_OCTETS", 200)
+    monkeypatch.setattr(oai_index, "_BATCH", 2)
     opened, real = [], FileContentReader.open
 
     def noted(self: FileContentReader, name: str, resource: Resource) -> object:
@@ -713,7 +714,8 @@ def test_an_index_that_is_damaged_or_of_another_catalog_is_made_anew(tmp_path: P
     state = tmp_path / "state"
     with repository(state, files=str(files)) as it:
         assert len(it.harvest()) == 1
-    (state / "oai" / "s" / "index.sqlite").write_bytes(b"no database" * 1_000)
+    (path,) = (state / "oai" / "s").iterdir()
+    path.write_bytes(b"no database" * 1_000)
     with repository(state, files=str(files)) as it:
         assert len(it.harvest()) == 1
     for path in state.glob("catalog.sqlite*"):
@@ -728,7 +730,7 @@ def test_an_index_with_damage_in_its_middle_is_made_anew(tmp_path: Path) -> None
     files, state = put(tmp_path / "f", {f"{number:03}.txt": b"x" for number in range(300)}), tmp_path / "state"
     with repository(state, files=str(files)) as it:
         before = states(it)
-    path = state / "oai" / "s" / "index.sqlite"
+    (path,) = (state / "oai" / "s").iterdir()
     octets = bytearray(path.read_bytes())
     octets[4_096 * 10 :] = b"\xee" * (len(octets) - 4_096 * 10)
     path.write_bytes(octets)
