@@ -64,12 +64,6 @@ def deflate_whole(content: bytes, level: int) -> bytes:
     return b"".join((_begun(deflater, content[:_HEAD]), deflater.compress(content[_HEAD:]), deflater.flush()))
 
 
-def gzip_whole(content: bytes) -> bytes:
-    """The content as one gzip member, for a client that waits: not the same octets every time."""
-    octets: bytes = engine.compress(content, FAST_LEVEL, 31)
-    return octets
-
-
 def stored_block(octets: bytes) -> bytes:
     """A block of deflate, not the last, that holds at most 65,535 octets as they are (RFC 1951 3.2.4)."""
     return b"\x00" + len(octets).to_bytes(2, "little") + (len(octets) ^ MOST_STORED).to_bytes(2, "little") + octets

@@ -17,7 +17,6 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
-from headwater.deflate import gzip_whole
 from headwater.errors import StoreFault
 from headwater.http import responses
 from headwater.http.requests import accepts_gzip, read_body
@@ -32,6 +31,8 @@ from headwater.source.health import ServableSource
 from headwater.spec.checks import escape
 from headwater.spec.kinds import RS
 from headwater.spec.times import SECOND, to_microseconds
+from headwater.storage.gzip_member import GzipCompressor
+from headwater.storage.gzip_member import header as gzip_header
 from headwater.typed_decoding import from_json
 
 RECORDS, HEADERS, SETS = 500, 1_000, 1_000  # so many has a page at most …
@@ -199,7 +200,10 @@ class OaiAnswers:
         request = f"<request{given}>{escape(self._url)}</request>".encode()
         date = element("responseDate", datestamp(to_microseconds(at)))
         octets = b"".join((_START, date, request, content, b"</OAI-PMH>\n"))
-        return gzip_whole(octets) if has_gzip else octets
+        if not has_gzip:
+            return octets
+        compressor = GzipCompressor()
+        return gzip_header("") + compressor.add(octets) + compressor.finish()
 
     def _identify(self, _arguments: Mapping[str, str]) -> bytes:
         opened_at = self._index.of.catalog.state(self._name).opened_at
