@@ -17,7 +17,6 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
-from headwater.errors import StoreFault
 from headwater.http import responses
 from headwater.http.requests import accepts_gzip, read_body
 from headwater.http.responses import CLOSE, Response, leads_to, line
@@ -84,26 +83,27 @@ def read_arguments(query: bytes) -> dict[str, str]:
     return arguments
 
 
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)(T\d\d:\d\d:\d\dZ)?", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\dZ)?", re.ASCII)
+
+
+def _span(text: str) -> tuple[int, int]:
+    """The microseconds [start, end) of a day or a second. Raises OaiError."""
+    is_day = "T" not in text
+    try:
+        if _TIME.fullmatch(text):
+            start = to_microseconds(dt.datetime.fromisoformat(f"{text}T00:00:00Z" if is_day else text))
+            return max(0, start), max(0, start + SECOND * (86_400 if is_day else 1))
+    except ValueError:
+        pass
+    raise OaiError("badArgument", "from or until is no time such as 2026-01-31 or 2026-01-31T12:00:00Z")
 
 
 def window(arguments: Mapping[str, str]) -> tuple[int, int]:
     """The microseconds [from, until) that `from` and `until`, both included, mean. Raises OaiError."""
-    spans = {"from": (0, 0), "until": (0, _FOREVER_US)}
-    given = {name: arguments[name] for name in spans if name in arguments}
-    for name, text in given.items():
-        match = _TIME.fullmatch(text)
-        try:
-            start = None if match is None else dt.datetime.fromisoformat(f"{match[1]}{match[2] or 'T00:00:00Z'}")
-        except ValueError:
-            start = None
-        if match is None or start is None:
-            raise OaiError("badArgument", f"{name} is no time such as 2026-01-31 or 2026-01-31T12:00:00Z")
-        at_us = to_microseconds(start)
-        spans[name] = max(0, at_us), max(0, at_us + SECOND * (1 if match[2] else 86_400))
-    if len({len(text) for text in given.values()}) > 1 or (len(given) > 1 and given["from"] > given["until"]):
+    from_, until = arguments.get("from"), arguments.get("until")
+    if from_ is not None and until is not None and (len(from_) != len(until) or from_ > until):
         raise OaiError("badArgument", "from and until differ in granularity, or from is later than until")
-    return spans["from"][0], spans["until"][1]
+    return 0 if from_ is None else _span(from_)[0], _FOREVER_US if until is None else _span(until)[1]
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
@@ -168,26 +168,30 @@ class OaiAnswers:
         self._index.close()
 
     def work(self, task: Callable[[], T]) -> Future[T]:
-        """Have the thread do this. A fault of the index closes it, and it is opened again by what comes next."""
-
-        def guarded() -> T:
-            try:
-                return task()
-            except StoreFault as fault:
-                self._index.renew(fault)
-                raise
-
-        return self._worker.submit(guarded)
+        """Have the thread do this."""
+        return self._worker.submit(task)
 
     def follow(self) -> None:
         """Bring the index up to date, also while nobody asks: who does need not wait for long."""
-        if self._index.catch_up():
-            self._index.read_again(dt.datetime.now(dt.UTC))
+        with self._index:
+            if self._index.catch_up():
+                self._index.read_again(dt.datetime.now(dt.UTC))
 
     def octets(self, query: bytes, *, has_gzip: bool) -> bytes | None:
         """The document that answers a query, as the set is now. None: the set is loading, or nobody waits."""
-        if (at := self._index.answer_time(dt.datetime.now(dt.UTC))) is None:
-            return None
+        with self._index:
+            at = self._index.answer_time(dt.datetime.now(dt.UTC))
+            if at is None:
+                return None
+            date = element("responseDate", datestamp(to_microseconds(at)))
+            octets = b"".join((_START, date, self._content(query), b"</OAI-PMH>\n"))
+        if not has_gzip:
+            return octets
+        compressor = GzipCompressor()
+        return gzip_header("") + compressor.add(octets) + compressor.finish()
+
+    def _content(self, query: bytes) -> bytes:
+        """The request, as far as it was understood, and what answers it."""
         arguments: Mapping[str, str] = {}
         try:
             arguments = read_arguments(query)
@@ -197,13 +201,7 @@ class OaiAnswers:
             arguments = {} if error.code in ("badVerb", "badArgument") else arguments
             content = f'<error code="{error.code}">{escape(error.text)}</error>'.encode()
         given = "".join(f' {name}="{escape(text)}"' for name, text in arguments.items())
-        request = f"<request{given}>{escape(self._url)}</request>".encode()
-        date = element("responseDate", datestamp(to_microseconds(at)))
-        octets = b"".join((_START, date, request, content, b"</OAI-PMH>\n"))
-        if not has_gzip:
-            return octets
-        compressor = GzipCompressor()
-        return gzip_header("") + compressor.add(octets) + compressor.finish()
+        return f"<request{given}>{escape(self._url)}</request>".encode() + content
 
     def _identify(self, _arguments: Mapping[str, str]) -> bytes:
         opened_at = self._index.of.catalog.state(self._name).opened_at
@@ -228,13 +226,11 @@ class OaiAnswers:
             found = [one for one in found if one.prefix in alive]
         if not found:
             raise OaiError("noMetadataFormats", "the item is deleted")
-        told = (
-            (("metadataPrefix", one.prefix), ("schema", one.schema), ("metadataNamespace", one.namespace))
-            for one in found
-        )
-        return b"".join(
-            b"<metadataFormat>%b</metadataFormat>" % b"".join(element(*each) for each in one) for one in told
-        )
+        body = b""
+        for one in found:
+            told = ("metadataPrefix", one.prefix), ("schema", one.schema), ("metadataNamespace", one.namespace)
+            body += b"<metadataFormat>%b</metadataFormat>" % b"".join(element(*each) for each in told)
+        return body
 
     def _sets(self, arguments: Mapping[str, str]) -> bytes:
         text = arguments.get("resumptionToken")
@@ -343,10 +339,8 @@ class OaiEndpoint:
         return response
 
     def _follow(self) -> None:
-        """Have each thread follow its set from time to time, if it does not do so yet."""
-        under_way = dict[str, Future[None]]()
+        """Have each thread follow its set from time to time."""
         while not self._ends.is_set():
-            for name, answers in self._answers.items():
-                if name not in under_way or under_way[name].done():
-                    under_way[name] = answers.work(answers.follow)
+            for one in self._answers.values():
+                one.work(one.follow)
             self._ends.wait(_FOLLOW_SECONDS)

@@ -71,6 +71,8 @@ CREATE TABLE place (                     -- of a record in the lists of its sets
 CREATE INDEX place_record ON place (record);
 CREATE TABLE unread (uri TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;  -- resources to be read again
 """
+_WHOLE: Final = "r.item, r.prefix, r.at_us, source, is_deleted, CAST(opening || header || rest AS BLOB)"
+_HEADER: Final = "r.item, r.prefix, r.at_us, source, is_deleted, header"
 _SCHEMA: Final = Schema(application_id=0x48574F41, migrations=(_TABLES,))
 _WORTHLESS: Final = frozenset({"HW-DB-05", "HW-DB-06", "HW-DB-09"})  # a file with one of these faults is made anew
 _BATCH: Final = 1_000  # changes or resources of one transaction
@@ -142,7 +144,7 @@ class ListedRecord(NamedTuple):
     prefix: str
     at_us: int
     source: str
-    is_deleted: bool
+    is_deleted: int
     octets: bytes
 
 
@@ -172,9 +174,12 @@ class OaiIndex:
             self._database = Database(path, _SCHEMA, durability=Durability.NORMAL)
         return self._database
 
-    def renew(self, fault: HeadwaterError) -> None:
-        """Give the file up after a fault of its own; it is removed if it is damaged. `catch_up` opens it again."""
-        if fault.where == str(self._path):
+    def __enter__(self) -> None:
+        """What is done with the index from here on may find that the file is at fault."""
+
+    def __exit__(self, _kind: object, fault: BaseException | None, _trace: object) -> None:
+        """Give the file up after a fault of its own, and remove it if it is damaged: `catch_up` opens it again."""
+        if isinstance(fault, HeadwaterError) and fault.where == str(self._path):
             self.close()
             if fault.code in _WORTHLESS:
                 _remove(self._path)
@@ -212,9 +217,8 @@ class OaiIndex:
     def records(self, item: str) -> list[ListedRecord]:
         """The records of an item, one for each format that it has or had."""
         with self._reading() as transaction:
-            return [
-                _listed(row) for row in transaction.rows(f"SELECT {_WHOLE} FROM record AS r WHERE item = ?", (item,))
-            ]
+            rows = transaction.rows(f"SELECT {_WHOLE} FROM record AS r WHERE item = ?", (item,))
+            return [*map(ListedRecord._make, rows)]
 
     def listed(
         self, at: ListPlace, limit: int, octets: int, shows: Callable[[ListedRecord], bool], *, headers_only: bool
@@ -227,7 +231,7 @@ class OaiIndex:
         )
         found = list[ListedRecord]()
         with self._reading() as transaction:
-            for one in filter(shows, map(_listed, transaction.rows(sql, msgspec.structs.astuple(at)))):
+            for one in filter(shows, map(ListedRecord._make, transaction.rows(sql, msgspec.structs.astuple(at)))):
                 octets -= len(one.octets)
                 if len(found) == limit or (found and octets < 0):
                     return found, True
@@ -269,8 +273,10 @@ class OaiIndex:
         if (row := transaction.one("SELECT * FROM state")) is None:
             return None
         at = _Position(*row)
-        last = self.of.catalog.changes(self.of.name, at.seq - 1, 1) if at.seq_us is not None else []
-        return at if [to_microseconds(one.at) for one in last] == [at.seq_us] * len(last) else None
+        if at.seq_us is None:
+            return at
+        last = self.of.catalog.changes(self.of.name, at.seq - 1, 1)
+        return at if [to_microseconds(one.at) for one in last] == [at.seq_us] else None
 
     def _add(self, transaction: Transaction) -> None:
         """Add a batch: of resources as loaded, then of changes."""
@@ -287,12 +293,13 @@ class OaiIndex:
             times = {one.uri: to_microseconds(first.from_) for one in resources if one.seq <= at.seq}
             at = at._replace(loaded=resources[-1].uri if resources else None)
         else:
-            changes = {one.uri: one for one in catalog.changes(name, at.seq, _BATCH)}
-            there = catalog.get(name, list(changes))
-            last = [one for one in changes.values() if one.uri not in there or there[one.uri].seq == one.seq]
+            changes = catalog.changes(name, at.seq, _BATCH)
+            latest = {one.uri: one for one in changes}
+            there = catalog.get(name, list(latest))
+            last = [one for one in latest.values() if one.uri not in there or there[one.uri].seq == one.seq]
             times = {one.uri: to_microseconds(one.at) for one in last}  # of others a later change tells
-            for one in changes.values():
-                at = max(at, at._replace(seq=one.seq, seq_us=to_microseconds(one.at)))
+            if changes:  # else another process has added them
+                at = at._replace(seq=changes[-1].seq, seq_us=to_microseconds(changes[-1].at))
         _Batch(transaction, self.of).add(times)
         transaction.run("UPDATE state SET seq = ?, seq_us = ?, loaded = ?", at)
 
@@ -313,16 +320,6 @@ class OaiIndex:
 def _remove(path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
-_HEADER, _WHOLE = (
-    f"r.item, r.prefix, r.at_us, source, is_deleted, {octets}" for octets in ("header", "opening, header, rest")
-)
-
-
-def _listed(row: Row) -> ListedRecord:
-    item, prefix, at_us, source, is_deleted, *octets = row
-    return ListedRecord(item, prefix, at_us, source, bool(is_deleted), b"".join(octets))
 
 
 class _Position(NamedTuple):
@@ -426,25 +423,25 @@ class _Batch:
 
     def _harvested(self, uri: str) -> dict[tuple[str, str], _Found]:
         """The same for a resource of a set that was harvested by OAI-PMH."""
-        keys = self._keys(uri)
+        keys, resource = self._keys(uri), self._held[uri]
         record = self._read(uri) if keys else None
         if record is None:
             return {}
-        item, prefix = record.identifier or keys[0][0], keys[0][1]
-        self._meet(msgspec.structs.replace(record.format, prefix=prefix))
-        core = dublin_core(item, self._of.url(uri), self._held[uri].metadata)
-        specs = [*record.sets, *self._specs(uri)]
-        return {(item, one): _Found(uri, record if one == prefix else core, specs) for _, one in keys}
+        self._meet(msgspec.structs.replace(record.format, prefix=keys[0][1]))
+        core = dublin_core(keys[0][0], self._of.url(uri), resource.metadata)
+        specs = self._specs(uri)
+        return {key: _Found(uri, one, specs) for key, one in zip(keys, (record, core), strict=False)}
 
     def _keys(self, uri: str) -> list[tuple[str, str]]:
         """Item and prefix of the records that a resource may have, by its URI alone."""
         of = self._of
         if not of.prefixes:
             return [(of.url(uri), prefix) for prefix in self._formats]
-        prefix, _, name = unquote(uri).partition("/")
+        prefix, identifier = map(unescaped, unquote(uri).removesuffix(".xml").split("/", 1))
+        if prefix not in of.prefixes:  # it is a file of a record
+            return []
         is_mapped = prefix == of.prefixes[0] and DUBLIN_CORE.prefix not in of.prefixes
-        prefixes = (prefix, *([DUBLIN_CORE.prefix] if is_mapped else ())) if prefix in of.prefixes else ()
-        return [(unescaped(name.removesuffix(".xml")) or of.url(uri), one) for one in prefixes]
+        return [(identifier or of.url(uri), one) for one in (prefix, *([DUBLIN_CORE.prefix] if is_mapped else []))]
 
     def _read(self, uri: str) -> XmlRecord | None:
         record = self._of.record(self._held[uri])

@@ -27,7 +27,6 @@ OAI: Final = "http://www.openarchives.org/OAI/2.0/"
 XSI: Final = "http://www.w3.org/2001/XMLSchema-instance"
 RECORD_OCTETS: Final = 8 << 20  # a record of more is not handed out
 _DEPTH: Final = 500
-_IDENTIFIER_OCTETS, _MOST_SPECS = 2_000, 100  # of a harvested header: tokens and answers have room for them
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -46,15 +45,13 @@ DUBLIN_CORE: Final = _KNOWN[f"{OAI}oai_dc/"]
 class XmlRecord(msgspec.Struct, frozen=True):
     """A resource as the octets before and after the `header` of its record, with the format of its metadata.
 
-    `declares`: the header says its namespace itself. `identifier` and `sets` are those of a harvested header, bounded.
+    `declares`: the header has to say its namespace itself.
     """
 
     format: Format
     opening: bytes
     rest: bytes
     declares: bool = False
-    identifier: str = ""
-    sets: tuple[str, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -64,7 +61,7 @@ class XmlRecord(msgspec.Struct, frozen=True):
 
 _OPENING: Final = b"<record>"
 _CLOSING: Final = b"</record>"
-_RECORD, _METADATA, _HEADER = (f"{OAI} {name}" for name in ("record", "metadata", "header"))
+_RECORD, _HEADER, _METADATA, _ABOUT = (f"{OAI} {name}" for name in ("record", "header", "metadata", "about"))
 _TAG = re.compile(rb"<[^\s/>]+(?:[^>\"']|\"[^\"]*\"|'[^']*')*>")
 _NAME = re.compile(rb"<[^\s/>]+")
 
@@ -79,54 +76,44 @@ def read_record(octets: bytes) -> XmlRecord | None:
             return _of_dspace(from_json(octets, _DspaceItem))
         if not octets.startswith(b"<") or octets[1:2] == b"\0" or b"encoding" in octets[:100]:
             octets = Utf8Input(None, ReaderWarnings(), lambda *_: None).push(octets, final=True)
-        return _of_xml(octets)
+        return _of_xml(octets, *_elements(octets))
     except (pyexpat.ExpatError, DocumentFault, UnicodeDecodeError, msgspec.DecodeError):
         return None
 
 
 class _Element(msgspec.Struct, gc=False):
-    """An element: how deep it lies, where it begins and ends, its schema locations, the text directly in it."""
+    """An element: how deep it lies, where it begins and ends, and its schema locations."""
 
     name: str
     depth: int
     start: int
     end: int = 0
     locations: str = ""
-    text: str = ""
-
-    def inside(self, elements: list["_Element"]) -> list["_Element"]:
-        """The elements directly in it."""
-        return [one for one in elements if one.depth == self.depth + 1 and self.start < one.start < self.end]
 
 
 def _elements(octets: bytes) -> tuple[list[_Element], bool]:
-    """The elements of the first three levels, in order, and whether the root declares a namespace without a prefix.
+    """The elements of the first three levels, in order; whether the root declares a namespace without a prefix.
 
     Raises ExpatError; DocumentFault for a document type declaration, and for elements that lie too deep.
     """
     parser = pyexpat.ParserCreate("utf-8", " ")
-    parser.buffer_text = True
     found, opened, declared = list[_Element](), list[_Element](), set[str | None]()
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        if len(opened) > _DEPTH:
-            raise DocumentFault("elements within elements, too deep")
         one = _Element(name, len(opened), parser.CurrentByteIndex)
         opened.append(one)
         if one.depth < 3:
             one.locations = attributes.get(f"{XSI} schemaLocation", "")
             found.append(one)
+        elif one.depth > _DEPTH:
+            raise DocumentFault("elements within elements, too deep")
 
     def end(_name: str) -> None:
         one = opened.pop()
-        if one.depth < 3:
+        if one.depth < 2:
             tag = _TAG.match(octets, one.start)
             is_empty = tag is not None and tag[0].endswith(b"/>")
             one.end = tag.end() if tag and is_empty else octets.find(b">", parser.CurrentByteIndex) + 1
-
-    def say(text: str) -> None:
-        if len(opened) == 3:
-            opened[-1].text += text
 
     def declare(prefix: str | None, _uri: str | None) -> None:
         declared.update(() if opened else (prefix,))
@@ -134,41 +121,31 @@ def _elements(octets: bytes) -> tuple[list[_Element], bool]:
     def refuse(*_of: object) -> None:
         raise DocumentFault("a document type declaration")
 
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, say
+    parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.StartNamespaceDeclHandler, parser.StartDoctypeDeclHandler = declare, refuse
     parser.Parse(octets, True)  # noqa: FBT003 (takes no name)
     return found, None in declared
 
 
-def _of_xml(octets: bytes) -> XmlRecord | None:
-    """The record that an XML document is: a harvested one, its `metadata`, or what stands in these."""
-    elements, has_default = _elements(octets)
-    root = elements[0]
-    parts, is_record = root.inside(elements), root.name == _RECORD
-    names = [one.name for one in parts]
-    if is_record and (names[:2] != [_HEADER, _METADATA] or {*names[2:]} - {f"{OAI} about"}):
+def _of_xml(octets: bytes, elements: list[_Element], has_default: bool) -> XmlRecord | None:  # noqa: FBT001
+    """The record that a document of these elements is: a harvested one, its `metadata`, or what stands in these."""
+    root, parts = elements[0], [one for one in elements if one.depth == 1]
+    names, is_record = [one.name for one in parts], root.name == _RECORD
+    if is_record and (names[:2] != [_HEADER, _METADATA] or {*names[2:]} - {_ABOUT}):
         return None
-    payloads = parts[1].inside(elements) if is_record else parts if root.name == _METADATA else [root]
+    payloads = parts if root.name == _METADATA else [root]
+    if is_record:
+        payloads = [one for one in elements if one.depth == 2 and parts[1].start < one.start < parts[1].end]
     if not payloads:
         return None
     whole = octets[root.start : parts[0].start if is_record else root.end]
     if not has_default:  # what has no namespace must not get that of the answer in which it stands
         whole = _NAME.sub(rb'\g<0> xmlns=""', whole, count=1)
     told = _format_of(payloads[0])
-    if not is_record:
-        body = whole if root.name == _METADATA else b"<metadata>" + whole + b"</metadata>"
-        return XmlRecord(told, _OPENING, body + _CLOSING)
-    said = [(one.name, one.text.strip()) for one in parts[0].inside(elements)]
-    identifier = next((text for name, text in said if name == f"{OAI} identifier"), "")
-    specs = [text for name, text in said if name == f"{OAI} setSpec" and is_spec(text)]
-    return XmlRecord(
-        told,
-        opening=whole,
-        rest=octets[parts[0].end : root.end],
-        declares=True,
-        identifier=identifier if len(identifier.encode()) <= _IDENTIFIER_OCTETS else "",
-        sets=tuple(specs[:_MOST_SPECS]),
-    )
+    if is_record:
+        return XmlRecord(told, whole, octets[parts[0].end : root.end], declares=True)
+    body = whole if root.name == _METADATA else b"<metadata>" + whole + b"</metadata>"
+    return XmlRecord(told, _OPENING, body + _CLOSING)
 
 
 def _format_of(root: _Element) -> Format:
