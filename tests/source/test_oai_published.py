@@ -54,7 +54,7 @@ def test_a_server_follows_a_repository(tmp_path: Path) -> None:
             until(failing, what="the failure in /health")
             asked = len(repo.asked)
             time.sleep(1.5)
-            assert len(repo.asked) == asked  # it is left alone for a while
+            assert len(repo.asked) <= asked + 3  # pauses grow
 
 
 def go_again(url: str, copy: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Takes what was harvested from a repository into a set: octets as files below the set's folder, then as changes.
+"""Harvests a repository into a set: in steps, with octets as files below the set's folder, then as changes.
 
 A file is durable and in its place before the catalog has its digest. Whatever stops a batch between the two, the same
 batch comes again: how far a repository was read is recorded in the batch's own transaction (`Effects.positions`).
@@ -8,19 +8,20 @@ import datetime as dt
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from headwater.catalog.interface import Metadata
-from headwater.errors import StoreFault
+from headwater.errors import Interrupted, SourceFault, StoreFault
 from headwater.files.file_copies import write_new
 from headwater.files.folder_marks import is_reserved
 from headwater.ingest.deletion_guard import DeletionHold
-from headwater.ingest.push.feed import INVERSE, Draft, Feed, statements_of, with_links
+from headwater.ingest.push.feed import BATCH, INVERSE, Draft, Feed, statements_of, with_links
 from headwater.ingest.push.ingest_state import ABOUT, Effects, Statement
 from headwater.retry import http_second
 from headwater.spec.uris import quote_path
@@ -129,6 +130,80 @@ class HarvestEstimate(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None
     octets: int | None
     seconds: float | None
+
+
+class NoAnswer(SourceFault):
+    """The repository does not answer, or asks for a pause of `pause_seconds`: nothing more can be asked now."""
+
+    pause_seconds = 0.0
+
+
+class Harvester(ABC):
+    """Harvests a repository into a set, in steps: each is recorded when it ends, and the next run goes on behind it.
+
+    `poll` and `harvest` raise NoAnswer, SourceFault for wrong answers, and what the catalog raises. `tally` is what all
+    steps came to; `fault_code` tells what could not be read.
+    """
+
+    tally: HarvestTally
+    fault_code: ClassVar[str]
+    _steps: Iterator[None] | None = None
+
+    @abstractmethod
+    def steps(self, *, compare: bool) -> Iterator[None]:
+        """The harvest that is due, with a comparison of everything where that is wanted; left at any `yield`."""
+
+    @abstractmethod
+    def estimate(self, *, compare: bool = False) -> HarvestEstimate:
+        """What a harvest will take; records nothing, and asks for little."""
+
+    def poll(self, *, compare: bool = False) -> bool:
+        """Do one step of the harvest that is due. True: it is not complete. A harvest that is stopped ends."""
+        try:
+            self._steps = self._steps or self.steps(compare=compare)
+            next(self._steps)
+        except (StopIteration, Interrupted):
+            self.close()
+            return False
+        except BaseException:
+            self.close()
+            raise
+        return True
+
+    def harvest(self, *, compare: bool = False) -> HarvestTally:
+        """Do a whole harvest, with a comparison of everything where that is wanted or due."""
+        while self.poll(compare=compare):
+            pass
+        return self.tally
+
+    def close(self) -> None:
+        """Leave the harvest that is under way."""
+        self._steps = None
+
+
+def delete_unseen(feed: Feed, gone: Sequence[str], delete: Callable[[Sequence[str]], object]) -> DeletionHold | None:
+    """Delete what a comparison has not found: all of it or nothing, as the guard of the set judges.
+
+    `delete` records the deletions of a batch of these paths. Returns what is held back, which is noted in the catalog,
+    or that nothing is. Raises what `delete` and the catalog raise.
+    """
+    guard, hold = feed.guard if feed.is_open else None, None
+    if guard is not None:
+        hold = guard.judge(feed.catalog.state(feed.name).count, len(gone), found=1)
+    if hold is None:
+        if guard is not None and gone:
+            feed.catalog.record(feed.name, (), feed.clock(), state=guard.counted(len(gone)))
+        with feed.lock:
+            kept, feed.guard = feed.guard, None  # it has judged all of them at once
+            try:
+                for start in range(0, len(gone), BATCH):
+                    delete(gone[start : start + BATCH])
+            finally:
+                feed.guard = kept
+    deleted = len(gone) if hold is None else 0
+    if guard is not None and (noted := guard.after_scan(hold, is_whole=True, deleted=deleted)) is not None:
+        feed.catalog.record(feed.name, (), feed.clock(), state=noted)
+    return hold
 
 
 def take_harvested(

@@ -46,10 +46,11 @@ from headwater.versions.store import VersionStore
 
 if TYPE_CHECKING:
     from headwater.ingest.folder.walk import Folder
+    from headwater.ingest.harvested import Harvester
     from headwater.ingest.push.feed import Feed
     from headwater.publish.oai_index import OaiIndex
     from headwater.source.health import PushTarget
-    from headwater.source.published_feed import Follower, Harvester
+    from headwater.source.published_feed import Follower
 
 
 # The push sets: feeds, targets and tasks from their configuration
@@ -160,7 +161,7 @@ def harvester(
         stop=stop,
         longest_wait_seconds=longest_wait_seconds,
     )
-    made = DSpaceHarvester(feed, root, repository, listener=hear, stop=stop)
+    made = DSpaceHarvester(feed, root, repository, listener=hear)
     made.bundles, made.compare_seconds = config.bundles, config.compare_seconds
     return made
 

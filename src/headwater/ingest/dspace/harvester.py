@@ -9,7 +9,7 @@ once a day lists are compared without files. A changed file does not touch its i
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,10 @@ from typing import ClassVar, Final
 import msgspec
 
 from headwater.catalog.interface import Metadata, Resource
-from headwater.errors import Interrupted, SourceFault
+from headwater.errors import SourceFault
 from headwater.ingest.deletion_guard import DeletionHold, DeletionsHeld, HoldReason
 from headwater.ingest.dspace.repository import (
     BadAnswer,
-    NoAnswer,
     Repository,
     RestObject,
     item_octets,
@@ -31,8 +30,11 @@ from headwater.ingest.dspace.repository import (
 )
 from headwater.ingest.harvested import (
     Harvested,
+    Harvester,
     HarvestEstimate,
     HarvestTally,
+    NoAnswer,
+    delete_unseen,
     file_name,
     http_time,
     remove_strangers,
@@ -91,7 +93,7 @@ def _memo(octets: bytes) -> _Memo:
 
 
 @dataclass(eq=False)
-class DSpaceHarvester:
+class DSpaceHarvester(Harvester):
     """Harvests the repository into the set of `feed`, whose files lie in `folder`."""
 
     feed: Feed
@@ -101,46 +103,19 @@ class DSpaceHarvester:
     bundles: Sequence[str] = ("ORIGINAL",)
     compare_seconds: float = 604_800.0
     listener: Listener = silent
-    stop: Callable[[], bool] = lambda: False
 
     fault_code: ClassVar[str] = "HW-DSP-06"
 
     def __post_init__(self) -> None:
         self.tally = HarvestTally()
-        self._steps: Iterator[None] | None = None
         self._failed = dict[str, None]()
         self._failures = 0
         self._pause: SourceFault | None = None  # ends the step when what was found is recorded
-        self._rests_until = 0.0
 
-    def poll(self) -> bool:
-        """Do one step of what is due; whether there may be more.
-
-        A step is recorded when it ends, and the process may be killed at any moment. Raises what `Repository` and the
-        catalog raise; the next call goes on, where the repository has asked for a longer pause not before it is over.
-        """
-        return self._step(compare=False)
-
-    def harvest(self, *, compare: bool = False) -> HarvestTally:
-        """Do all that is due; `compare`: a comparison with files is due. Raises as `poll` does."""
-        while self._step(compare=compare):
-            pass
-        return self.tally
-
-    def _step(self, *, compare: bool) -> bool:
-        if time.monotonic() < self._rests_until:
-            raise NoAnswer("the repository has asked for a pause", where=self.repository.url)
-        try:
-            self._steps = self._steps or self._due(compare=compare)
-            next(self._steps)
-        except BaseException as fault:
-            self._steps = None
-            if isinstance(fault, NoAnswer):
-                self._rests_until = time.monotonic() + fault.seconds
-            if not isinstance(fault, StopIteration | Interrupted):
-                raise
+    def close(self) -> None:
+        """Leave the harvest that is under way."""
+        super().close()
         self.tally.requests, self.tally.unreadable = self.repository.requests, len(self._failed)
-        return self._steps is not None and not self.stop()
 
     def estimate(self, *, compare: bool = False, samples: int = 3) -> HarvestEstimate:
         """What a first harvest, or a comparison, will take, by five requests; records nothing, and needs no account."""
@@ -162,7 +137,7 @@ class DSpaceHarvester:
             seconds=round(requests * seconds, 1),
         )
 
-    def _due(self, *, compare: bool) -> Iterator[None]:
+    def steps(self, *, compare: bool) -> Iterator[None]:
         """A comparison where one is due or under way, else the news; then the items that have failed before."""
         is_loading = not self.feed.is_open  # a new set is made by the question
         octets, url, now = self.feed.state.position(_POSITION), self.repository.url, self.feed.clock()
@@ -237,20 +212,8 @@ class DSpaceHarvester:
                 gone += [path] if is_gone else []
                 owners |= dict.fromkeys((*memo.files, *memo.gone) if is_gone else memo.gone, path)
             gone += [path for path, file in self._present(owners).items() if _is_of(owners[path], file)]
-        guard, count = feed.guard if feed.is_open else None, feed.catalog.state(feed.name).count
-        hold = guard.judge(count, len(gone), 1) if guard is not None else None
-        at.is_held, self.tally.held_back, gone = hold is not None, hold, [] if hold is not None else gone
-        if guard is not None and gone:
-            feed.catalog.record(feed.name, (), feed.clock(), state=guard.counted(len(gone)))
-        with feed.lock:
-            kept, feed.guard = feed.guard, None  # it has judged all of them at once
-            try:
-                for start in range(0, len(gone), BATCH):
-                    self.tally.add(take_harvested(feed, self.folder, [], gone[start : start + BATCH], {}))
-            finally:
-                feed.guard = kept
-        if guard is not None and (noted := guard.after_scan(hold, is_whole=True, deleted=len(gone))) is not None:
-            feed.catalog.record(feed.name, (), feed.clock(), state=noted)
+        hold = delete_unseen(feed, gone, lambda part: self.tally.add(take_harvested(feed, self.folder, [], part, {})))
+        at.is_held, self.tally.held_back = hold is not None, hold
 
     def _memos(self) -> Iterator[list[tuple[str, _Memo]]]:
         """The items of the set with their memos."""
@@ -385,7 +348,7 @@ class DSpaceHarvester:
         """Note that something of an item failed: its published state stays. Where all fails, or the repository asks for
         a pause, the step ends with the fault."""
         self._failures += 1
-        seconds, most = (fault.seconds, _MOST_SILENT) if isinstance(fault, NoAnswer) else (0.0, _MOST_BAD)
+        seconds, most = (fault.pause_seconds, _MOST_SILENT) if isinstance(fault, NoAnswer) else (0.0, _MOST_BAD)
         if seconds or self._failures >= most:
             self._pause = fault
         self._failed[uuid] = None

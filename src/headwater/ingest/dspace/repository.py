@@ -19,7 +19,7 @@ import msgspec
 
 from headwater.errors import SourceFault, StoreFault, UsageFault
 from headwater.files.file_copies import Room
-from headwater.ingest.harvested import http_time
+from headwater.ingest.harvested import NoAnswer, http_time
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
 from headwater.transport.scheduler import site_of
 from headwater.transport.transport import Transport
@@ -37,13 +37,6 @@ _COOKIE: Final = re.compile(r"DSPACE-XSRF-COOKIE=([^;,\s]+)")
 _ALL_ITEMS: Final = "core/items"  # for administrators alone
 _CLOSED: Final = (401, 403, 404, 410)  # what is not there for an anonymous reader
 _BUSY: Final = (429, 503)
-
-
-class NoAnswer(SourceFault):
-    """The repository does not answer, or asks for a pause of so many `seconds`."""
-
-    code = "HW-DSP-01"
-    seconds = 0.0
 
 
 class BadAnswer(SourceFault):
@@ -341,8 +334,8 @@ class Repository:
             raise StoreFault(answer.failure.text, where=fetch.uri)
         if answer.status == 0 or answer.status in _BUSY:
             what = answer.failure.text if answer.failure else f"the repository is too busy: status {answer.status}"
-            fault = NoAnswer(what, where=fetch.uri)
-            fault.seconds = answer.retry_after_seconds or 0.0
+            fault = NoAnswer(what, code="HW-DSP-01", where=fetch.uri)
+            fault.pause_seconds = answer.retry_after_seconds or 0.0
             raise fault
         self.answered_at = http_time(answer.headers.get("date")) or self.answered_at
         return answer

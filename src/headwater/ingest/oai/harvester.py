@@ -21,9 +21,16 @@ import msgspec
 from headwater.catalog.interface import Metadata, Resource, UnknownSet
 from headwater.errors import SourceFault
 from headwater.files.file_copies import hash_and_write
-from headwater.ingest.deletion_guard import DeletionGuard
 from headwater.ingest.folder.comparison import memos_of
-from headwater.ingest.harvested import Harvested, HarvestEstimate, HarvestTally, file_name, take_harvested
+from headwater.ingest.harvested import (
+    Harvested,
+    Harvester,
+    HarvestEstimate,
+    HarvestTally,
+    delete_unseen,
+    file_name,
+    take_harvested,
+)
 from headwater.ingest.oai.content import fetch_files
 from headwater.ingest.oai.cursor import (
     DAY,
@@ -42,8 +49,7 @@ from headwater.ingest.oai.repository import OaiRepository, RefusedRequest, Repos
 from headwater.ingest.push.feed import Feed
 from headwater.processes.pool import BackgroundProcess, WorkerProgram
 from headwater.progress import Listener, Notice, Progress, silent
-from headwater.quantities import DEFAULT_SHARE
-from headwater.retry import Backoff, TimeShare
+from headwater.retry import TimeShare
 from headwater.spec.records import Link
 from headwater.spec.times import to_microseconds
 from headwater.spec.uris import quote_path
@@ -55,7 +61,6 @@ _BATCH: Final = 2_000  # records of one transaction, but for an answer with more
 _MANY: Final = 500  # records of one batch: a repository that is so fast has their octets written in the background
 _COMMITS: Final = TimeShare(0.3)  # of the time: an answer that takes longer than that is recorded by itself …
 _BATCH_SECONDS: Final = 1.0  # … and so much work is done again at most after a kill
-_PAUSES: Final = Backoff(60.0, 3_600.0)  # after faults, while a set is followed
 _DAY_SECONDS: Final = 86_400.0  # how long `Identify` holds, and between comparisons because of empty answers
 _LOOKS_BACK: Final = (0, 1, 30, 3_650)  # days before the newest record: that one may have been deleted
 _KNOWN: Final = 2_000_000  # records of a chain of which it is noticed when they come twice
@@ -116,11 +121,10 @@ class OaiComparison(msgspec.Struct, kw_only=True):
 
 
 @dataclass(eq=False)
-class OaiHarvester:
+class OaiHarvester(Harvester):
     """One repository harvested into one set, whose octets lie in `folder`.
 
-    `poll` does some of a harvest and `harvest` all of it. Both raise SourceFault for a repository that does not answer
-    or answers wrongly, DeletionsHeld, and what the catalog raises; whatever was recorded stays.
+    A harvest raises DeletionsHeld, too.
     """
 
     feed: Feed
@@ -135,53 +139,16 @@ class OaiHarvester:
     def __post_init__(self) -> None:
         self.tally = HarvestTally()
         self._open: OaiRepository | None = None
-        self._work: Iterator[None] | None = None
         self._about: RepositoryDescription | None = None
-        self._about_until = self._rests_until = self._batch_until = 0.0
-        self._failures = 0
-        self._fault: SourceFault | None = None
+        self._about_until = self._batch_until = 0.0
         self._batch = dict[str, Harvested | None]()  # what is recorded next, by path; None: deleted
         self._known = set[int]()
         self._helper: BackgroundProcess | None = None  # writes the octets of a first harvest
         self._written: tuple[list[Harvested], dict[str, bytes]] | None = None  # recorded when they are written
 
-    def poll(self) -> bool:
-        """Do about a second of the harvest that is due. True: it is not complete.
-
-        After a fault the repository is left alone for a while, and the fault is raised again.
-        """
-        if self._fault is not None and time.monotonic() < self._rests_until:
-            raise self._fault
-        try:
-            self._work = self._work or self._harvest(compare=False)
-            next(self._work)
-        except StopIteration:
-            self._fault, self._failures = None, 0
-            self.close()
-            return False
-        except SourceFault as fault:
-            self._fault, self._failures = fault, self._failures + 1
-            asked = 0.0 if self._open is None else self._open.asked_seconds
-            self._rests_until = time.monotonic() + max(asked, _PAUSES.seconds(self._failures))
-            self.close()
-            raise
-        except BaseException:
-            self.close()
-            raise
-        return True
-
-    def harvest(self, *, compare: bool = False) -> HarvestTally:
-        """Do a whole harvest, with a comparison of everything where that is asked for or due."""
-        try:
-            for _ in self._harvest(compare=compare):
-                pass
-        finally:
-            self.close()
-        return self.tally
-
     def close(self) -> None:
-        """Give up the connection; the next call goes on behind what is recorded."""
-        self._work = None
+        """Give up the connection; the next harvest goes on behind what is recorded."""
+        super().close()
         self._batch.clear()
         self._known.clear()
         self._written = None
@@ -233,7 +200,8 @@ class OaiHarvester:
 
     # the course of a harvest, which may be left at each `yield`
 
-    def _harvest(self, *, compare: bool) -> Iterator[None]:
+    def steps(self, *, compare: bool) -> Iterator[None]:
+        """The harvest that is due, in steps of about a second."""
         self.feed.catalog.create(self.feed.name)
         about = self._described()
         self._fetch_again()
@@ -304,21 +272,8 @@ class OaiHarvester:
         if not self._is_incomplete():
             memos, number = memos_of(feed.catalog, name), b"%d" % comparison.number
             vanished = [unquote_to_bytes(uri).decode() for uri, memo in memos if memo.isdigit() and memo != number]
-            guard, hold = feed.guard or DeletionGuard(feed.catalog, name, DEFAULT_SHARE, feed.clock), None
-            if feed.is_open:
-                hold = guard.judge(feed.catalog.state(name).count, len(vanished), found=1)
-            if hold is None:
-                ours, feed.guard = feed.guard, None  # all were judged together
-                try:
-                    for start in range(0, len(vanished), _BATCH):
-                        self._record([], vanished[start : start + _BATCH], {})
-                finally:
-                    feed.guard = ours
+            hold = delete_unseen(feed, vanished, lambda part: self._record([], part, {}))
             self.tally.held_back, comparison.is_held = hold, hold is not None
-            if feed.is_open:
-                noted = guard.after_scan(hold, is_whole=True, deleted=0 if hold else len(vanished))
-                if noted is not None:
-                    feed.catalog.record(name, (), feed.clock(), state=noted)
         if comparison.ended != comparison.number:
             comparison.ended, comparison.ended_us = comparison.number, self._now_us()
         self._note(comparison)
@@ -451,7 +406,7 @@ class OaiHarvester:
         self._batch_until = now + min(_BATCH_SECONDS, _COMMITS.pause_after(now - began))
         self.listener(Progress("records", self.tally.records))
 
-    def _record(self, found: list[Harvested], gone: list[str], positions: dict[str, bytes]) -> None:
+    def _record(self, found: list[Harvested], gone: Sequence[str], positions: dict[str, bytes]) -> None:
         found, gone = self._with_alternates(found, gone), [*gone]
         if self.lists.content:
             self._add_content(found, gone, positions)
