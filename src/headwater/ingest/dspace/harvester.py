@@ -1,10 +1,13 @@
 """Harvests a DSpace repository into a set: what an anonymous reader sees there, and nothing else.
 
 A *comparison* reads the lists of items, by collection, and looks at each item by its own address; then at each item of
-the set that no list had, because only its own address says that an item is gone. Deletions wait for the end, where the
-guard judges all of them at once. An item notes the number of the comparison that has seen it, so that a comparison goes
-on where it was stopped. Between comparisons, a poll looks at the items that the search index tells as modified, and
-once a day lists are compared without files. A changed file does not touch its item: comparisons find it by its MD5.
+the set that no list had, because only its own address says that an item is gone. Between comparisons, a poll looks at
+the items that the search index tells as modified, and once a day lists are compared without files. A changed file does
+not touch its item: comparisons find it by its MD5.
+
+An item notes the number of the comparison that has seen it, and the files that it has no longer. So a comparison goes
+on where it was stopped, and deletions, which wait for the end, are found by these notes: the guard judges all of them
+at once, and again in each run as long as it holds them back.
 """
 
 import datetime as dt
@@ -19,7 +22,7 @@ import msgspec
 
 from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import SourceFault
-from headwater.ingest.deletion_guard import DeletionHold, DeletionsHeld, HoldReason
+from headwater.ingest.deletion_guard import HoldReason
 from headwater.ingest.dspace.repository import (
     BadAnswer,
     Repository,
@@ -63,6 +66,7 @@ class _Position(msgspec.Struct):
     `number`: of the newest comparison, which reads the collections from `scope` on, None when it has ended; it began at
     `began`, and `has_files`: it compares files, too, those of `bundles`. `listed` and `compared`: when the last one
     with lists, and the last one with files, began. `since`: later modifications are news. `again`: items that failed.
+    `has_gone`: something is to be deleted.
     """
 
     url: str
@@ -75,12 +79,12 @@ class _Position(msgspec.Struct):
     compared: dt.datetime | None = None
     since: dt.datetime | None = None
     again: list[str] = []
-    is_held: bool = False
+    has_gone: bool = False
 
 
 class _Memo(msgspec.Struct, array_like=True, frozen=True):
-    """What an item notes: the newest comparison that has seen it, its `lastModified`, the paths of its files, and of
-    those that it has no longer."""
+    """What an item notes: the newest comparison that has seen it (0: it is gone), its `lastModified`, the paths of its
+    files, and of those that it has no longer."""
 
     number: int = 0
     modified: str = ""
@@ -88,8 +92,18 @@ class _Memo(msgspec.Struct, array_like=True, frozen=True):
     gone: tuple[str, ...] = ()
 
 
-def _memo(octets: bytes) -> _Memo:
+def _decoded(octets: bytes) -> _Memo:
     return from_msgpack(octets, _Memo) if octets else _Memo()
+
+
+def _memo(item: Resource | None) -> _Memo:
+    return _Memo() if item is None else _decoded(item.memo)
+
+
+def _noted(items: list[Harvested], memo: _Memo) -> list[Harvested]:
+    for one in items:
+        one.memo = msgspec.msgpack.encode(memo)
+    return items
 
 
 @dataclass(eq=False)
@@ -120,7 +134,7 @@ class DSpaceHarvester(Harvester):
     def estimate(self, *, compare: bool = False, samples: int = 3) -> HarvestEstimate:
         """What a first harvest, or a comparison, will take, by five requests; records nothing, and needs no account."""
         _, repository, began = compare, self.repository, time.monotonic()
-        lists, page = repository.page("core/collections", "collections", size=1).total, repository.items(0)
+        lists, page = repository.page("core/collections", "collections").total, repository.items(0)
         some = page.entries[:: max(1, len(page.entries) // samples)][:samples]
         found = [item[1] for one in some if (item := repository.item(one.uuid, self.bundles)) is not None]
         seconds = (time.monotonic() - began) / repository.requests
@@ -155,55 +169,17 @@ class DSpaceHarvester(Harvester):
             at.scope, at.has_files, at.bundles, at.began = "", has_files, bundles, now
             at.number, at.again, again = at.number + 1, [], []  # it looks at all of them
             self._write(at)  # no other comparison has this number
-        self._failed = dict.fromkeys(at.again)
-        yield from self._news(at) if at.scope is None else self._compare(at)
-        yield from self._look_at(again, at, deletes=True)
-
-    # a comparison
-
-    def _compare(self, at: _Position) -> Iterator[None]:
-        """Look at what the lists have, then at the items of the set that no list had; then delete what is gone."""
-        feed, repository, has_items = self.feed, self.repository, False
-        is_whole = repository.account is not None and at.has_files  # else what is hidden would not be missed
-        for scope in [""] if is_whole else repository.collections():
-            if scope and scope < (at.scope or ""):
-                continue
-            at.scope = scope
-            for listed in read_list(repository.all_items if is_whole else partial(repository.items, scope=scope)):
-                at.since = at.since or repository.answered_at
-                yield from self._look_at(self._unseen(listed, at), at)
-        for memos in self._memos():
-            has_items, unseen = True, [uuid for uuid, memo in memos if memo.number != at.number]
-            yield from self._look_at([one for one in unseen if one not in self._failed], at)
-        at.scope = None
-        if not feed.is_open and not has_items:
-            self._write(at)
-            raise SourceFault("the repository shows no items", code="HW-DSP-04", where=repository.url)
-        self._judge(at)
-        feed.open()
-        at.listed, at.compared = at.began, at.began if at.has_files else at.compared
-        self._write(at)
-        if at.has_files:
-            remove_strangers(feed, self.folder, (_ASIDE, _ITEMS, _FILES))
-        if self.tally.held_back is not None and self.tally.held_back.reason is HoldReason.ALL_GONE:
-            raise SourceFault("the repository shows nothing any more", code="HW-DSP-04", where=repository.url)
-
-    def _unseen(self, listed: Sequence[RestObject], at: _Position) -> list[str]:
-        """The items of a list at which this comparison has to look; without files, those that were not modified are
-        seen by that."""
-        memos, unseen, marked = self._memos_of(listed), list[str](), list[tuple[str, bytes]]()
-        for uuid, one in ((one.uuid, one) for one in listed if one.uuid not in self._failed):
-            memo = memos[uuid]
-            if at.has_files or memo.modified != one.last_modified:
-                unseen += [uuid] if memo.number != at.number else []
-            else:
-                memo = msgspec.structs.replace(memo, number=at.number)
-                marked.append((_item_path(uuid), msgspec.msgpack.encode(memo)))
-        self.feed.catalog.remember(self.feed.name, marked)
-        return unseen
+        self._failed, is_comparison = dict.fromkeys(at.again), at.scope is not None
+        for work in ((), self._compare(at) if is_comparison else self._news(at), self._look_at(again, at)):
+            yield from work
+            if at.has_gone and at.scope is None:  # also before the work: somebody may have consented
+                self._judge(at)
+        hold = self.tally.held_back
+        if is_comparison and hold is not None and hold.reason is HoldReason.ALL_GONE:
+            raise SourceFault("the repository shows nothing any more", code="HW-DSP-04", where=self.repository.url)
 
     def _judge(self, at: _Position) -> None:
-        """Delete what the last comparison has not seen, as far as the guard allows."""
+        """Delete what is gone by the notes of the items, as far as the guard allows."""
         feed, gone = self.feed, list[str]()
         for memos in self._memos():
             owners = dict[str, str]()
@@ -213,7 +189,61 @@ class DSpaceHarvester(Harvester):
                 owners |= dict.fromkeys((*memo.files, *memo.gone) if is_gone else memo.gone, path)
             gone += [path for path, file in self._present(owners).items() if _is_of(owners[path], file)]
         hold = delete_unseen(feed, gone, lambda part: self.tally.add(take_harvested(feed, self.folder, [], part, {})))
-        at.is_held, self.tally.held_back = hold is not None, hold
+        at.has_gone, self.tally.held_back = hold is not None, hold
+        self._write(at)
+
+    def _compare(self, at: _Position) -> Iterator[None]:
+        """Look at what the lists have, then at the items of the set that no list had."""
+        feed, repository, has_items = self.feed, self.repository, False
+        is_whole = repository.account is not None and at.has_files  # else what is hidden would not be missed
+        for scope in [""] if is_whole else repository.collections():
+            if scope and scope < (at.scope or ""):
+                continue
+            at.scope = scope
+            for listed in read_list(repository.all_items if is_whole else partial(repository.items, scope=scope)):
+                at.since = at.since or repository.answered_at
+                yield from self._look_at(self._chosen(listed, at, all_unseen=at.has_files), at)
+        for memos in self._memos():
+            has_items, unseen = True, [uuid for uuid, memo in memos if memo.number != at.number]
+            yield from self._look_at([one for one in unseen if one not in self._failed], at)
+        at.scope = None
+        if not feed.is_open and not has_items:
+            self._write(at)
+            raise SourceFault("the repository shows no items", code="HW-DSP-04", where=repository.url)
+        at.listed, at.compared, at.has_gone = at.began, at.began if at.has_files else at.compared, True
+        self._write(at)
+        feed.open()
+        remove_strangers(feed, self.folder, (_ASIDE, _ITEMS, _FILES))
+
+    def _news(self, at: _Position) -> Iterator[None]:
+        """Look at the items modified since the last poll."""
+        since, began = f"{(at.since or self.feed.clock()) - OVERLAP:%Y-%m-%dT%H:%M:%SZ}", None
+        try:
+            for listed in read_list(partial(self.repository.items, since=since)):
+                began = began or self.repository.answered_at
+                yield from self._look_at(self._chosen(listed, at, all_unseen=False), at)
+        except BadAnswer as fault:
+            if fault.status not in (400, 422):
+                raise
+            self.listener(Notice("HW-DSP-05", "the search index cannot tell what was modified", self.repository.url))
+        at.since = began or at.since
+        self._write(at)
+
+    def _chosen(self, listed: Sequence[RestObject], at: _Position, *, all_unseen: bool) -> list[str]:
+        """The items of a list to look at: those that were modified, the others are seen by that; or `all_unseen`."""
+        held = self.feed.held(_item_path(one.uuid) for one in listed)
+        chosen, marked = list[str](), list[tuple[str, bytes]]()
+        for one in listed:
+            path = _item_path(one.uuid)
+            memo = _memo(held.get(path))
+            if one.uuid in self._failed:
+                continue
+            if memo.number != at.number if all_unseen else memo.modified != one.last_modified:
+                chosen.append(one.uuid)
+            elif memo.number != at.number:
+                marked.append((path, msgspec.msgpack.encode(msgspec.structs.replace(memo, number=at.number))))
+        self.feed.catalog.remember(self.feed.name, marked)
+        return chosen
 
     def _memos(self) -> Iterator[list[tuple[str, _Memo]]]:
         """The items of the set with their memos."""
@@ -222,97 +252,64 @@ class DSpaceHarvester(Harvester):
             one for one in self.feed.catalog.memos(self.feed.name, last, BATCH) if one[0].startswith(_ITEMS)
         ]:
             last = memos[-1][0]
-            yield [(uri.removeprefix(_ITEMS).removesuffix(".json"), _memo(memo)) for uri, memo in memos]
-
-    # between comparisons
-
-    def _news(self, at: _Position) -> Iterator[None]:
-        """Delete what was held back, if that is allowed now; look at the items modified since the last poll."""
-        since, began = f"{(at.since or self.feed.clock()) - OVERLAP:%Y-%m-%dT%H:%M:%SZ}", None
-        if at.is_held:
-            self._judge(at)
-        try:
-            for listed in read_list(partial(self.repository.items, since=since)):
-                began, memos = began or self.repository.answered_at, self._memos_of(listed)
-                news = [one.uuid for one in listed if memos[one.uuid].modified != one.last_modified]
-                yield from self._look_at([one for one in news if one not in self._failed], at, deletes=True)
-        except BadAnswer as fault:
-            if fault.status not in (400, 422):
-                raise
-            self.listener(Notice("HW-DSP-05", "the search index cannot tell what was modified", self.repository.url))
-        at.since = began or at.since
-        self._write(at)
-
-    def _memos_of(self, listed: Sequence[RestObject]) -> dict[str, _Memo]:
-        held = self.feed.held(_item_path(one.uuid) for one in listed)
-        found = ((one.uuid, held.get(_item_path(one.uuid))) for one in listed)
-        return {uuid: _memo(resource.memo if resource is not None else b"") for uuid, resource in found}
+            yield [(uri.removeprefix(_ITEMS).removesuffix(".json"), _decoded(memo)) for uri, memo in memos]
 
     # items
 
-    def _look_at(self, uuids: Sequence[str], at: _Position, *, deletes: bool = False) -> Iterator[None]:
-        """Look at items by their addresses and record them; `deletes`: also what is gone, which else waits for the end.
-
-        Yields after each batch.
-        """
-        held, found, gone, octets = self.feed.held(map(_item_path, uuids)), dict[str, Harvested](), list[str](), 0
+    def _look_at(self, uuids: Sequence[str], at: _Position) -> Iterator[None]:
+        """Look at items by their addresses and record them; yields after each batch."""
+        held, found, octets = self.feed.held(map(_item_path, uuids)), dict[str, Harvested](), 0
         for number, uuid in enumerate(uuids, 1):
-            here, away = self._look(uuid, held.get(_item_path(uuid)), at.number)
+            here = self._look(uuid, held.get(_item_path(uuid)), at)
             found |= {one.path: one for one in here}  # a file may have moved between two items meanwhile
-            gone += away if deletes else ()
             octets += sum(len(one.octets or b"") + (one.metadata.length or 0 if one.file else 0) for one in here)
             if self._pause is None and number % _BATCH_ITEMS and number < len(uuids) and octets < _BATCH_OCTETS:
                 continue
-            gone = [one for one in gone if one not in found]
-            resources, positions = [*found.values()], self._position(at)
-            try:
-                taken = take_harvested(self.feed, self.folder, resources, gone, positions)
-            except DeletionsHeld:  # the next comparison judges all of them
-                count = self.feed.catalog.state(self.feed.name).count
-                self.tally.held_back = DeletionHold(HoldReason.ANNOUNCED, len(gone), count)
-                taken = take_harvested(self.feed, self.folder, resources, [], positions)
-            self.tally.add(taken)
+            self.tally.add(take_harvested(self.feed, self.folder, [*found.values()], [], self._position(at)))
             self.listener(Progress("records", self.tally.records))
             pause, self._pause = self._pause, None
             if pause is not None:
                 raise pause
-            found, gone, octets = {}, [], 0
+            found, octets = {}, 0
             yield
 
-    def _look(self, uuid: str, held: Resource | None, number: int) -> tuple[list[Harvested], list[str]]:
-        """What an item has now, and the paths of what it has no longer; what cannot be read stays as it is."""
-        before, path = _memo(held.memo if held is not None else b""), _item_path(uuid)
+    def _look(self, uuid: str, held: Resource | None, at: _Position) -> list[Harvested]:
+        """What an item has now, with a note of what it has no longer. What cannot be read stays as it is."""
+        before, path = _memo(held), _item_path(uuid)
+        same = [] if held is None else [Harvested(path=path, octets=None, metadata=held.metadata)]
         self.tally.records += 1
         self._failed.pop(uuid, None)
         try:
             read = self.repository.item(uuid, self.bundles)
         except (BadAnswer, NoAnswer) as fault:
             self._fail(uuid, fault)
-            memo = msgspec.structs.replace(before, number=number, modified="")
-            return [] if held is None else [_noted(Harvested(path=path, octets=None, metadata=held.metadata), memo)], []
-        item, listed = read or (RestObject(), [])
-        files = {f"{_FILES}{one.uuid}/{file_name(one.name or one.uuid)}": one for one in listed}
+            return _noted(same, msgspec.structs.replace(before, number=at.number, modified=""))
+        if read is None:
+            self._failures, at.has_gone = 0, True
+            return _noted(same, msgspec.structs.replace(before, number=0))
+        item, files = read[0], {f"{_FILES}{one.uuid}/{file_name(one.name or one.uuid)}": one for one in read[1]}
         known, kept, found = self._present((*files, *before.files, *before.gone)), list[str](), list[Harvested]()
         for name, file in files.items():
-            try:
-                resource = self._resource(file, name, known.get(name), self.feed.locations.absolute(path))
-            except (BadAnswer, NoAnswer) as fault:
-                self._fail(uuid, fault)
-                kept += [name] if name in known else []
-            else:
-                found += [] if resource is None else [resource]
-                kept += [] if resource is None else [name]
+            is_kept = name in known
+            if self._pause is None:
+                try:
+                    resource = self._resource(file, name, known.get(name), self.feed.locations.absolute(path))
+                except (BadAnswer, NoAnswer) as fault:
+                    self._fail(uuid, fault)
+                else:
+                    is_kept = resource is not None
+                    found += [] if resource is None else [resource]
+            kept += [name] if is_kept else []
         gone = [name for name, file in known.items() if name not in kept and _is_of(path, file)]
-        is_whole = uuid not in self._failed
+        is_whole, at.has_gone = uuid not in self._failed, at.has_gone or bool(gone)
         self._failures = 0 if is_whole else self._failures
-        if read is None:
-            return [], [*gone, *([] if held is None else [path])]
-        memo = _Memo(number, (item.last_modified or "") if is_whole else "", tuple(kept), tuple(gone))
         owner = item.part("owningCollection")
         address = f"{self.repository.url}/core/collections/{owner.uuid}" if owner and owner.uuid else None
         links = () if address is None else (Link(rel="collection", href=address),)
         metadata = Metadata(lastmod=time_of(item.last_modified), type="application/json", links=links)
-        return [_noted(Harvested(path=path, octets=item_octets(item), metadata=metadata), memo), *found], gone
+        own = [Harvested(path=path, octets=item_octets(item), metadata=metadata)]
+        modified = (item.last_modified or "") if is_whole else ""
+        return [*_noted(own, _Memo(at.number, modified, tuple(kept), tuple(gone))), *found]
 
     def _resource(self, file: RestObject, path: str, held: Resource | None, about: str) -> Harvested | None:
         """The resource of a file, fetched where its content is new; None where it is not public."""
@@ -364,11 +361,6 @@ class DSpaceHarvester(Harvester):
 
 def _item_path(uuid: str) -> str:
     return f"{_ITEMS}{uuid}.json"
-
-
-def _noted(item: Harvested, memo: _Memo) -> Harvested:
-    item.memo = msgspec.msgpack.encode(memo)
-    return item
 
 
 def _is_of(path: str, file: Resource) -> bool:

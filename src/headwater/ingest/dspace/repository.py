@@ -201,19 +201,18 @@ class Repository:
         name: str,
         number: int = 0,
         query: Sequence[tuple[str, str]] = (),
-        size: int = PAGE,
         *,
         may_hide: bool = False,
     ) -> ListPage:
         """A page of the list `name` at a path below the root; no entries where it is hidden and `may_hide`."""
-        paging = [*query, ("page", str(number)), ("size", str(size))]
+        paging = [*query, ("page", str(number)), ("size", str(PAGE))]
         if (read := self._read(path, paging, may_hide=may_hide)) is None:
             return ListPage([], is_last=True)
         found = read.part("searchResult") or read
         if found.page is None:
             raise BadAnswer("a list without its page", where=f"{self.url}/{path}")
         entries = found.entries(name)
-        is_short = len(entries) < min(size, max(1, found.page.size))
+        is_short = len(entries) < min(PAGE, max(1, found.page.size))
         is_last = is_short and number + 1 >= found.page.total_pages
         return ListPage(entries, is_last, found.page.total_elements)
 
