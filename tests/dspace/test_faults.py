@@ -13,6 +13,7 @@ import pytest
 from headwater.errors import StoreFault
 from headwater.ingest import harvested as taking
 from headwater.ingest.dspace import harvester, repository
+from headwater.ingest.push.feed import Feed
 from tests.dspace.fake_dspace import PASSWORD, USER, Bitstream, FakeDSpace, Item, _bundle_id, fake_dspace
 from tests.dspace.harvested_set import HarvestedSet
 from tests.support.program import run_here
@@ -373,4 +374,25 @@ def test_a_withdrawn_file_that_a_kill_has_left_is_removed_within_a_day(
     left.write_bytes(b"withdrawn")
     age(harvested, listed="2016-01-01T00:00:00Z")
     assert harvested.run()[0] == 0
+    assert harvested.holds() == dspace.truth()
+
+
+def test_a_first_harvest_that_ends_as_it_opens_the_set_looks_at_nothing_again(
+    dspace: FakeDSpace, harvested: HarvestedSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(dspace)
+    right, is_open = Feed.open, iter([False, True])
+
+    def full(feed: Feed) -> None:
+        if next(is_open):
+            right(feed)
+        raise StoreFault("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Feed, "open", full)
+        assert harvested.run()[0] == 6
+        dspace.received.clear()
+        assert harvested.run()[0] == 6
+    assert harvested.run()[0] == 0
+    assert not [one for one in dspace.received if "/core/items/" in one.target]
     assert harvested.holds() == dspace.truth()

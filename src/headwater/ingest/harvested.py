@@ -11,6 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -255,15 +256,11 @@ def take_harvested(
 
 def remove_strangers(feed: Feed, folder: Path, below: Sequence[str]) -> None:
     """Remove files in these folders of the set's that the set does not have: a kill after a deletion has left them."""
-    for top in below:
-        for place, _folders, names in os.walk(folder / top):
-            paths = {
-                quote_path(os.fsencode(path.relative_to(folder))): path for path in map(Path(place).joinpath, names)
-            }
-            held = feed.held(paths)
-            for uri, path in paths.items():
-                if uri not in held:
-                    _remove(path)
+    found = (Path(place, name) for top in below for place, _, names in os.walk(folder / top) for name in names)
+    while some := [*islice(found, BATCH)]:
+        paths = {quote_path(os.fsencode(path.relative_to(folder))): path for path in some}
+        for uri in paths.keys() - feed.held(paths).keys():
+            _remove(paths[uri])
 
 
 def _remove(path: Path) -> None:

@@ -169,7 +169,7 @@ class DSpaceHarvester(Harvester):
             at.scope, at.has_files, at.bundles, at.began = "", has_files, bundles, now
             at.number, at.again, again = at.number + 1, [], []  # it looks at all of them
             self._write(at)  # no other comparison has this number
-        self._failed, is_comparison = dict.fromkeys(at.again), at.scope is not None
+        self._failed, self._pause, is_comparison = dict.fromkeys(at.again), None, at.scope is not None
         for work in ((), self._compare(at) if is_comparison else self._news(at), self._look_at(again, at)):
             yield from work
             if at.has_gone and at.scope is None:  # also before the work: somebody may have consented
@@ -211,8 +211,8 @@ class DSpaceHarvester(Harvester):
             self._write(at)
             raise SourceFault("the repository shows no items", code="HW-DSP-04", where=repository.url)
         at.listed, at.compared, at.has_gone = at.began, at.began if at.has_files else at.compared, True
-        self._write(at)
         feed.open()
+        self._write(at)
         remove_strangers(feed, self.folder, (_ASIDE, _ITEMS, _FILES))
 
     def _news(self, at: _Position) -> Iterator[None]:
