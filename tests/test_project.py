@@ -35,7 +35,7 @@ LINES = {
     "datasets": 385,
     "files": 1_357,
     "http": 5_287,
-    "ingest": 9_074,
+    "ingest": 9_071,
     "notify": 3_556,
     "packages": 1_171,
     "patches": 434,
