@@ -59,9 +59,9 @@ def file_name(identifier: str, suffix: str = "") -> str:
 class Harvested(msgspec.Struct, kw_only=True, gc=False):
     """One resource as the repository has it now, at this `path` below the set's folder.
 
-    `metadata` has lastmod, type and links; hash and length are those of `octets`. `octets` None: `file`, in the set's
-    folder, has them and is moved to its place, or the file was placed already; then `metadata` has all. `memo` is a
-    private note, by which comparisons know what they have seen.
+    Where `metadata` has no hash, hash and length are made of `octets`. `octets` None: `file`, in the set's folder, has
+    them and is moved to its place, or the file was placed already. `memo` is a private note, by which comparisons know
+    what they have seen.
     """
 
     path: str
@@ -212,11 +212,12 @@ def take_harvested(
 ) -> Taken:
     """Record resources that were found, the paths that are gone, and how far was read, all or nothing.
 
-    A resource with the same octets, type and links is no change, whatever its time is. Raises StoreFault, and what
-    `Feed.write` raises: then nothing was recorded, and `positions` are as before.
+    A resource with the same octets, type and links is no change, whatever its time is; where its memo is another, its
+    file is looked at, and written again if it is not as it should be. Raises StoreFault, and what `Feed.write` raises:
+    then nothing was recorded, and `positions` are as before.
     """
     for one in found:
-        if one.octets is not None:
+        if one.octets is not None and one.metadata.hash is None:
             one.describe(hashlib.sha256(one.octets).hexdigest())
     uris, deleted = [one.uri for one in found], dict.fromkeys(quote_path(path.encode()) for path in gone)
 
@@ -232,6 +233,7 @@ def take_harvested(
                 taken.unchanged += 1
                 if before.memo != one.memo:
                     noted.append((uri, one.memo))
+                    placed += [one] if one.octets is not None and not _has(folder / one.path, one.octets) else []
                 continue
             if one.octets is not None and (before is None or before.metadata.hash != metadata.hash):
                 placed.append(one)
@@ -263,6 +265,14 @@ def remove_strangers(feed: Feed, folder: Path, below: Sequence[str]) -> None:
             _remove(paths[uri])
 
 
+def _has(path: Path, octets: bytes) -> bool:
+    """Whether a file has these octets."""
+    try:
+        return path.read_bytes() == octets
+    except OSError:
+        return False
+
+
 def _remove(path: Path) -> None:
     with suppress(OSError):
         path.unlink()
@@ -274,7 +284,7 @@ def _place(folder: Path, found: Sequence[Harvested]) -> None:
     if not found:
         return
     try:
-        folders = {os.path.dirname(one.path) for one in found}
+        folders = {one.path.rpartition("/")[0] for one in found}
         for below in folders:
             make_folders(folder / below)
         root, written, moved = f"{folder}/", list[str](), dict[str, str]()
