@@ -143,7 +143,7 @@ def _serve(count: int, told: Connection) -> None:
         "<Identify><repositoryName>r</repositoryName><deletedRecord>persistent</deletedRecord><earliestDatestamp>"
         "2020-01-01T00:00:00Z</earliestDatestamp><granularity>YYYY-MM-DDThh:mm:ssZ</granularity></Identify>"
     )
-    nothing = _answer('<error code="noRecordsMatch">none</error>')
+    newest = _answer(f"<ListRecords>{_record(count - count % 28 - 1)}</ListRecords>")
 
     def answer(connection: socket.socket) -> None:
         received = b""
@@ -157,7 +157,7 @@ def _serve(count: int, told: Connection) -> None:
                 elif b"Identify" in query:
                     sent = described
                 else:
-                    sent = pages[0] if b"from=" not in query or b"ListIdentifiers" in query else nothing
+                    sent = newest if b"from=" in query else pages[0]
                 connection.sendall(sent)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:

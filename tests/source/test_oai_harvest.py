@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 import random
 import re
@@ -18,7 +19,7 @@ import pytest
 
 from headwater.catalog.interface import Resource
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from tests.support.fake_repository import FakeRepository, Query, error, repository
+from tests.support.fake_repository import FakeRepository, Item, Query, error, repository
 from tests.support.program import Done, run_here
 from tests.support.scripted_server import answer
 
@@ -639,6 +640,135 @@ def test_lists_are_not_divided_where_the_repository_heeds_no_times(tmp_path: Pat
         assert harvest.done(status=4)["lacking"]
         assert len(repo.asked) < 6
         assert harvest.is_as(repo)
+
+
+# -- rules that need no mechanism: what waits, which list fails, what a comparison looks at
+
+
+def test_news_are_recorded_though_deletions_are_held_back(tmp_path: Path) -> None:
+    with repository(100) as repo:
+        harvest = Harvest(tmp_path, repo)
+        harvest.done()
+        for number in range(60):
+            repo.put(number, at="2024-06-01T10:00:00Z", deleted=True)
+        repo.put(70, "new", "2024-06-01T10:00:00Z")
+        repo.now = "2024-06-02T00:00:00Z"
+        told = harvest.done(status=4)
+        assert (told["updated"], told["deleted"]) == (1, 0)
+        held = harvest.held()
+        assert len(held) == 100
+        for uri, one in held.items():  # what is listed is what lies there
+            octets = (harvest.root / uri.replace("%3A", ":")).read_bytes()
+            assert one.metadata.hash == f"sha-256:{hashlib.sha256(octets).hexdigest()}"
+        assert harvest.done(status=4)["deleted"] == 0
+        assert run_here("allow-deletions", harvest.config).returncode == 0
+        assert harvest.done()["deleted"] == 60
+        assert harvest.is_as(repo)
+
+
+def test_a_list_that_fails_starves_no_other(tmp_path: Path) -> None:
+    with repository(30) as repo:
+        for number in range(30):
+            repo.put(number, sets=("a",) if number % 2 else ("b",))
+        harvest = Harvest(tmp_path, repo, 'sets = ["a", "b"]')
+        bad = answer(repo.document(error("badVerb", "no"), "ListRecords"))
+        repo.spoil = lambda query, sent: bad if query.get("set") == "a" else sent
+        assert harvest.run().returncode == 3
+        assert len(harvest.held()) == 15
+        repo.spoil = lambda _query, sent: sent
+        assert harvest.done()["created"] == 15
+        assert harvest.is_as(repo)
+
+
+def test_a_repository_that_does_not_answer_is_asked_for_no_other_list(tmp_path: Path) -> None:
+    with repository(30) as repo:
+        harvest = Harvest(tmp_path, repo, 'prefixes = ["oai_dc", "other"]')
+        repo.spoil = lambda query, sent: answer(b"", "503 No", Retry_After="90000") if len(query) > 1 else sent
+        assert harvest.run().returncode == 3
+        assert len(repo.queries()) == 1
+
+
+def test_a_comparison_looks_at_the_files(tmp_path: Path) -> None:
+    with repository(30) as repo:
+        harvest = Harvest(tmp_path, repo)
+        harvest.done()
+        (harvest.root / "oai_dc/oai:example.org:3.xml").unlink()
+        (harvest.root / "oai_dc/oai:example.org:4.xml").write_bytes(b"damaged")
+        told = harvest.done("--audit")
+        assert (told["updated"], told["unchanged"]) == (0, 30)
+        assert harvest.is_as(repo)
+
+
+def test_an_audit_reads_everything_though_a_comparison_is_under_way(tmp_path: Path) -> None:
+    with repository(60, page=10) as repo:
+        harvest = Harvest(tmp_path, repo, "compare_seconds = 1")
+        harvest.done()
+        time.sleep(1.1)
+        repo.spoil = lambda query, sent: None if offset(query) == 40 else sent
+        assert harvest.run().returncode == 3
+        repo.spoil = lambda _query, sent: sent
+        harvest.configure("compare_seconds = 3600")
+        harvest.done("--audit")
+        assert [offset(one) for one in repo.queries()] == [0, 10, 20, 30, 40, 50]
+
+
+@pytest.mark.parametrize("kind", ["ends", "refused"])
+def test_very_many_records_of_the_first_datestamp_hide_no_later_ones(tmp_path: Path, kind: str) -> None:
+    with repository(page=100, limit=300 if kind == "ends" else None) as repo:
+        for number in range(300 if kind == "ends" else 100):
+            repo.put(number, at="2024-02-02T02:02:02Z")
+        for number in range(1_000, 1_250):
+            repo.put(number, at=f"2024-05-30T00:{number % 50:02d}:00Z")
+        harvest = Harvest(tmp_path, repo)
+        bad = answer(repo.document(error("badArgument", "too many"), "ListRecords"))
+
+        def spoil(query: Query, sent: bytes) -> bytes:
+            size = re.search(rb'completeListSize="(\d+)"', sent)
+            return bad if kind == "refused" and size and int(size[1]) > 200 and query["verb"] == "ListRecords" else sent
+
+        repo.spoil = spoil
+        harvest.done()
+        assert harvest.is_as(repo)
+        assert len(repo.asked) < 60
+
+
+def test_a_prefix_that_is_configured_no_more_goes_with_the_next_comparison(tmp_path: Path) -> None:
+    with repository(30) as repo:
+        harvest = Harvest(tmp_path, repo, 'prefixes = ["oai_dc", "other"]')
+        harvest.done()
+        harvest.configure("max_delete = 0.6")
+        assert harvest.done()["deleted"] == 0
+        assert harvest.done("--audit")["deleted"] == 30
+        assert {uri.partition("/")[0] for uri in harvest.held()} == {"oai_dc"}
+
+
+@pytest.mark.parametrize("order", ['"a", "b"', '"b", "a"'])
+def test_what_leaves_one_set_and_stays_in_another_stays(tmp_path: Path, order: str) -> None:
+    with repository() as repo:
+        for number in range(30):
+            repo.put(number, sets=("a", "b"))
+        harvest = Harvest(tmp_path, repo, f"sets = [{order}]")
+        harvest.done()
+        left = Item("oai:example.org:3", "2024-06-01T10:00:00Z", {}, ("a",), deleted=True).record("oai_dc")
+        told = answer(repo.document(f"<ListRecords>{left}</ListRecords>", "ListRecords"))
+        repo.spoil = lambda query, sent: told if query.get("set") == "a" else sent
+        repo.now = "2024-06-02T00:00:00Z"
+        done = harvest.done()
+        assert (done["deleted"], done["updated"]) == (0, 1)
+        assert len(harvest.held()["oai_dc/oai%3Aexample.org%3A3.xml"].metadata.links) == 1
+        repo.spoil = lambda _query, sent: sent
+        repo.put(3, at="2024-06-02T10:00:00Z", sets=("a", "b"), deleted=True)
+        repo.now = "2024-06-03T00:00:00Z"
+        assert harvest.done()["deleted"] == 1
+
+
+def test_names_of_sets_may_be_of_any_length(tmp_path: Path) -> None:
+    with repository() as repo:
+        repo.put(1, sets=("x" * 3_000, "y"))
+        harvest = Harvest(tmp_path, repo)
+        assert harvest.done()["created"] == 1
+        (link,) = harvest.held()["oai_dc/oai%3Aexample.org%3A1.xml"].metadata.links
+        assert "set=y" in link.href
 
 
 # -- kills, estimates, usage

@@ -382,7 +382,7 @@ def dspace(url: str | None, audit: bool, max_delete: float | None, as_json: bool
 @click.argument("url", required=False)
 @option("--prefix PREFIX", "A metadata prefix to harvest (repeatable).", name="prefixes", multiple=True)
 @option("--repository-set SPEC", "One of its sets (repeatable).", name="specs", multiple=True)
-@option("--audit", "Read everything, and delete what is gone.")
+@option("--audit", "Read everything, files as well, and delete what is gone.")
 @option("--max-delete SHARE", "Hold back deletions of more than this share of the set.", Share())
 @_set_options
 def oai(
