@@ -5,13 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+import os
+import threading
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
+import msgspec
 import pytest
 
 from headwater.catalog.content import Absence, NoContent
@@ -816,3 +820,129 @@ def test_an_index_survives_kills(tmp_path: Path) -> None:
         until(lambda: it.send("verb=Identify").status == 200)
         until(lambda: sum(text is None for _one, text in it.harvest()) == 40, what="the deletions")
         assert len({one for one, _text in it.harvest()}) == 2_000
+
+
+def rebuilt(state: Path) -> None:
+    """Remove the index: the next server makes it of the catalog."""
+    for path in (state / "oai" / "s").iterdir():
+        path.unlink()
+
+
+def test_a_format_that_is_met_later_has_the_deletions_from_before_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is met many batches after them."""
+    monkeypatch.setattr(oai_index, "_BATCH", 2)
+    files = put(tmp_path / "f", {f"{number}.txt": b"x" for number in range(5)} | {"a.xml": MODS % b"A"})
+    with repository(tmp_path / "state", files=str(files)) as it:
+        (files / "a.xml").unlink()
+        it.round()
+        for number in range(5):
+            put(files, {f"{number}.txt": b"new"})
+            it.round()
+        put(files, {"e.xml": MODS % b"E"})
+        it.round()
+    rebuilt(tmp_path / "state")
+    with repository(tmp_path / "state", files=str(files)) as it:
+        assert it.harvest("mods") == [(it.id("a.xml"), None), (it.id("e.xml"), "E")]
+
+
+def test_a_busy_set_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for a set whose index is being made is told to come again; another set, and documents, answer."""
+    monkeypatch.setattr(oai, "_WAIT_SECONDS", 0.5)
+    files = put(tmp_path / "f", {"a.txt": b"a"})
+    listener = listen("127.0.0.1", 0)
+    url, ends, real = address_url(listener), threading.Event(), OaiIndex.catch_up
+    monkeypatch.setattr(OaiIndex, "catch_up", lambda self: (self.of.name == "s" and ends.wait(30), real(self))[1])
+    sets = tuple(SetConfig(name=name, oai=True, oai_admin=ADMIN, files=str(files)) for name in "st")
+    with Source(SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url=url)) as source:
+        source.run_once()
+        endpoint = OaiEndpoint(source, source.oai_indexes(), dict.fromkeys("st", ADMIN))
+        try:
+            with answering(Application(source, source.roots, routes=endpoint.routes()), listener):
+                with ThreadPoolExecutor(12) as clients:
+                    answers = clients.map(lambda _n: request(url, "/s/oai?verb=Identify").status, range(12))
+                    assert request(url, "/t/oai?verb=Identify").status == 200
+                    assert request(url, "/s/capabilitylist.xml").status == 200
+                    assert {*answers} == {503}
+                ends.set()
+                until(lambda: request(url, "/s/oai?verb=Identify").status == 200)
+        finally:
+            ends.set()
+            endpoint.close()
+
+
+def test_processes_of_different_settings_have_an_index_each(tmp_path: Path) -> None:
+    """Neither empties that of the other; one that nobody uses for a day is removed."""
+    files, state = put(tmp_path / "f", {"a.pdf": b"a", "a.xml": MODS % b"A"}), tmp_path / "state"
+    with repository(state, files=str(files)) as it:
+        assert it.harvest("mods") == [(it.id("a.xml"), "A")]
+        (mine,) = (state / "oai" / "s").glob("*.sqlite")
+        (index,) = it.source.oai_indexes().values()
+        of = msgspec.structs.replace(index.of, prefixes=("meta",))
+        other = OaiIndex(state / "oai" / "s", of)
+        assert other.catch_up()
+        assert it.harvest("mods") == [(it.id("a.xml"), "A")]
+        assert len([*(state / "oai" / "s").glob("*.sqlite")]) == 2
+        other.close()
+        index.close()
+    os.utime(mine, (0, 0))
+    with repository(state, files=str(files), described=(PAIR,)) as it:
+        it.harvest()
+    assert mine not in (state / "oai" / "s").iterdir()
+
+
+def test_rules_that_change_are_noticed(tmp_path: Path) -> None:
+    files, state = put(tmp_path / "f", {"a.pdf": b"a", "a.xml": MODS % b"A"}), tmp_path / "state"
+    with repository(state, files=str(files)) as it:
+        assert it.harvest("mods") == [(it.id("a.xml"), "A")]
+    with repository(state, files=str(files), described=(PAIR,)) as it:
+        assert it.harvest("mods") == [(it.id("a.pdf"), "A")]
+    with repository(state, files=str(files)) as it:
+        assert it.harvest("mods") == [(it.id("a.xml"), "A")]
+
+
+def test_a_token_whose_records_are_gone_ends_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the settings no longer take what would come; nor is there a token to nothing."""
+    monkeypatch.setattr(oai, "RECORDS", 2)
+    files = put(tmp_path / "f", {f"{number}.txt": b"x" for number in range(4)})
+    hidden = tmp_path / "hidden"
+    hidden.write_text("# nothing\n")
+    with repository(tmp_path / "state", files=str(files), exclude_file=str(hidden)) as it:
+        first = it.ask("ListRecords", metadataPrefix="oai_dc")
+        hidden.write_text("2.txt\n3.txt\n")
+        settle()
+        until(lambda: not it.source.takes("s", b"2.txt"))
+        last = it.ask("ListRecords", resumptionToken=str(first.findtext(f".//{OAI}resumptionToken")))
+        assert last.find(f"{OAI}error") is None
+        assert [one.text for one in last.iter(f"{OAI}resumptionToken")] == [None]
+        assert len(list(it.pages("ListRecords", metadataPrefix="oai_dc"))) == 1
+
+
+def test_records_come_and_go_with_a_record_of_many(tmp_path: Path) -> None:
+    """When it is gone, what it described are items again, as in an index that is made anew."""
+    rule = DescribedRule(content="{stem}/*", record="{stem}/about.xml")
+    files = put(tmp_path / "f", {"1/about.xml": MODS % b"one", "1/a.pdf": b"a", "1/b.pdf": b"b"})
+    with repository(tmp_path / "state", files=str(files), described=(rule,)) as it:
+        assert [one for one, _text in it.harvest()] == [it.id("1/about.xml")]
+        (files / "1/about.xml").unlink()
+        it.round()
+        found = {one: text is not None for one, text in it.harvest()}
+        assert found == {it.id("1/about.xml"): False, it.id("1/a.pdf"): True, it.id("1/b.pdf"): True}
+
+
+def test_an_older_catalog_makes_the_index_anew(tmp_path: Path) -> None:
+    """One that was restored, and has another log since."""
+    files, state = put(tmp_path / "f", {"a.txt": b"a"}), tmp_path / "state"
+    with repository(state, files=str(files)) as it:
+        it.harvest()
+    kept = (state / "catalog.sqlite").read_bytes()
+    put(files, {"b.txt": b"b"})
+    with repository(state, files=str(files)) as it:
+        assert len(it.harvest()) == 2
+    for path in state.glob("catalog.sqlite*"):
+        path.unlink()
+    (state / "catalog.sqlite").write_bytes(kept)
+    (files / "b.txt").unlink()
+    with repository(state, files=str(files)) as it:
+        assert [one for one, _text in it.harvest()] == [it.id("a.txt")]

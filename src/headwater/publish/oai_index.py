@@ -437,11 +437,12 @@ class _Batch:
         of = self._of
         if not of.prefixes:
             return [(of.url(uri), prefix) for prefix in self._formats]
-        prefix, identifier = map(unescaped, unquote(uri).removesuffix(".xml").split("/", 1))
+        folder, _, name = unquote(uri).removesuffix(".xml").partition("/")
+        prefix, item = unescaped(folder), unescaped(name) or of.url(uri)
         if prefix not in of.prefixes:  # it is a file of a record
             return []
         is_mapped = prefix == of.prefixes[0] and DUBLIN_CORE.prefix not in of.prefixes
-        return [(identifier or of.url(uri), one) for one in (prefix, *([DUBLIN_CORE.prefix] if is_mapped else []))]
+        return [(item, one) for one in (prefix, *([DUBLIN_CORE.prefix] if is_mapped else []))]
 
     def _read(self, uri: str) -> XmlRecord | None:
         record = self._of.record(self._held[uri])
