@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import json
 import os
+import random
 import threading
 import time
 import xml.etree.ElementTree as ET
@@ -30,7 +31,7 @@ from headwater.ingest.harvested import Harvested, file_name, take_harvested
 from headwater.ingest.push.feed import Feed
 from headwater.publish import oai_index
 from headwater.publish.link_rules import DescribedRule
-from headwater.publish.oai_index import OaiIndex
+from headwater.publish.oai_index import ListedRecord, ListPlace, OaiIndex
 from headwater.source.config import BadConfiguration, SetConfig, SourceConfig, read_config
 from headwater.source.source import Source
 from headwater.spec.records import Link
@@ -946,3 +947,33 @@ def test_an_older_catalog_makes_the_index_anew(tmp_path: Path) -> None:
     (files / "b.txt").unlink()
     with repository(state, files=str(files)) as it:
         assert [one for one, _text in it.harvest()] == [it.id("a.txt")]
+
+
+@pytest.mark.parametrize("rule", [PAIR, DescribedRule(content="{stem}/*", record="{stem}/about.xml")])
+def test_an_index_made_anew_lists_the_same_in_the_same_order(tmp_path: Path, rule: DescribedRule) -> None:
+    """As one that has followed each change, whatever changes."""
+    chance = random.Random(3)
+    kinds = ("a.pdf", "b.txt", "a.xml", "about.xml")
+    names = [f"{number}/{kind}" for number in "12" for kind in kinds]
+    files = put(tmp_path / "f", {name: MODS % name.encode() for name in names[::2]})
+    with repository(tmp_path / "state", files=str(files), described=(rule,), max_delete=1.0) as it:
+        (followed,) = it.source.oai_indexes().values()
+        for step in range(12):
+            for name in chance.sample(names, 2):
+                if (files / name).exists() and chance.random() < 0.4:
+                    (files / name).unlink()
+                else:
+                    put(files, {name: MODS % f"{step} {name}".encode()})
+            it.round()
+            fresh = OaiIndex(tmp_path / f"fresh{step}", followed.of)
+            assert living(fresh) == living(followed)
+            fresh.close()
+        followed.close()
+
+
+def living(index: OaiIndex) -> list[ListedRecord]:
+    """All records of an index that are not deleted, in their order."""
+    assert index.catch_up()
+    whole = (ListPlace(prefix, "s", 1 << 62, 0) for prefix in ("oai_dc", "mods"))
+    pages = [index.listed(one, 1_000, 1 << 30, lambda one: not one.is_deleted, headers_only=False)[0] for one in whole]
+    return [one for page in pages for one in page]

@@ -10,9 +10,9 @@ import datetime as dt
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
@@ -39,7 +39,6 @@ PAGE_OCTETS: Final = 2 << 20  # … and so many octets, unless one record has mo
 _QUERY_OCTETS: Final = 65_536
 _WAIT_SECONDS, _FOLLOW_SECONDS = 5.0, 10.0
 _FOREVER_US: Final = (1 << 63) - 1
-T = TypeVar("T")
 _VERBS: Final = {
     "Identify": ("", ""),
     "ListMetadataFormats": ("", "identifier"),
@@ -128,9 +127,9 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
             raise OaiError("badResumptionToken", "this is no token of this list")
         return token
 
-    def end(self, following: ListPlace | None, count: int, *, is_first: bool) -> bytes:
+    def end(self, following: ListPlace | None, count: int) -> bytes:
         """The element by which an incomplete list goes on after so many more records, or ends."""
-        if is_first and following is None:
+        if following is None and not self.cursor:
             return b""
         text = "" if following is None else Token(self.verb, following, self.cursor + count).text()
         return f'<resumptionToken cursor="{self.cursor}">{text}</resumptionToken>'.encode()
@@ -151,7 +150,7 @@ class OaiAnswers:
         self._site, self._name = source.site, index.of.name
         self._url = self._site.url(f"{self._name}/{ADDRESS}")
         self._title = self._site.settings(self._name).title or self._site.title or self._name
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-oai")
+        self.worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-oai")
         self._verbs: dict[str, Callable[[Mapping[str, str]], bytes]] = {
             "Identify": self._identify,
             "ListMetadataFormats": self._formats,
@@ -164,12 +163,8 @@ class OaiAnswers:
     def close(self) -> None:
         """Give up the thread and the index."""
         self._index.is_wanted = False
-        self._worker.shutdown(wait=True, cancel_futures=True)
+        self.worker.shutdown(wait=True, cancel_futures=True)
         self._index.close()
-
-    def work(self, task: Callable[[], T]) -> Future[T]:
-        """Have the thread do this."""
-        return self._worker.submit(task)
 
     def follow(self) -> None:
         """Bring the index up to date, also while nobody asks: who does need not wait for long."""
@@ -240,7 +235,7 @@ class OaiAnswers:
         told = [*([(self._name, self._title)] if text is None else []), *told]
         body = (b"<set>%b%b</set>" % (element("setSpec", spec), element("setName", name)) for spec, name in told)
         following = ListPlace("", found[SETS - 1], 0, 0) if len(found) > SETS else None
-        return b"".join(body) + token.end(following, len(told), is_first=text is None)
+        return b"".join(body) + token.end(following, len(told))
 
     def _record(self, arguments: Mapping[str, str]) -> bytes:
         found = [one for one in self._shown(arguments["identifier"]) if one.prefix == arguments["metadataPrefix"]]
@@ -268,7 +263,7 @@ class OaiAnswers:
         following = None
         if has_more:
             following = msgspec.structs.replace(token.at, at_us=found[-1].at_us, item=found[-1].item)
-        return b"".join([one.octets for one in found]) + token.end(following, len(found), is_first=text is None)
+        return b"".join([one.octets for one in found]) + token.end(following, len(found))
 
     def _shown(self, item: str) -> list[ListedRecord]:
         """The records of an item that are shown. Raises OaiError where there are none."""
@@ -325,7 +320,7 @@ class OaiEndpoint:
         if not await request.access.is_published(name):
             return responses.not_published(name)
         answers, has_gzip = self._answers[name], accepts_gzip(request.fields.accept_encoding)
-        task = answers.work(partial(answers.octets, query, has_gzip=has_gzip))
+        task = answers.worker.submit(answers.octets, query, has_gzip=has_gzip)
         try:
             octets = await asyncio.wait_for(asyncio.wrap_future(task), _WAIT_SECONDS)
         except TimeoutError:
@@ -342,5 +337,5 @@ class OaiEndpoint:
         """Have each thread follow its set from time to time."""
         while not self._ends.is_set():
             for one in self._answers.values():
-                one.work(one.follow)
+                one.worker.submit(one.follow)
             self._ends.wait(_FOLLOW_SECONDS)

@@ -355,8 +355,10 @@ class _Batch:
         stored = self._stored(times)
         if not of.prefixes:
             for uri, at_us in times.items():  # also what they describe, what describes them, and did so before
-                others = {one for item, _, source, *_ in stored[uri] for one in (of.uri(item), source or uri)}
-                near |= {one: max(at_us, near.get(one, 0)) for one in others.union(self._linked(uri))}
+                others = {*self._linked(uri)}
+                for item, _prefix, source, *_ in stored[uri]:
+                    others |= {of.uri(item), source or uri}
+                near |= {one: max(at_us, near.get(one, 0)) for one in others}
             self._look(near)
             self._look([one for uri in near for one in self._linked(uri, "describedby")])
             stored |= self._stored(near.keys() - times.keys())
