@@ -97,7 +97,7 @@ def _elements(octets: bytes) -> tuple[list[_Element], bool]:
     Raises ExpatError; DocumentFault for a document type declaration, and for elements that lie too deep.
     """
     parser = pyexpat.ParserCreate("utf-8", " ")
-    found, opened, declared = list[_Element](), list[_Element](), set[str | None]()
+    found, opened, declared = list[_Element](), list[_Element](), list[bool]()
 
     def start(name: str, attributes: dict[str, str]) -> None:
         one = _Element(name, len(opened), parser.CurrentByteIndex)
@@ -115,16 +115,13 @@ def _elements(octets: bytes) -> tuple[list[_Element], bool]:
             is_empty = tag is not None and tag[0].endswith(b"/>")
             one.end = tag.end() if tag and is_empty else octets.find(b">", parser.CurrentByteIndex) + 1
 
-    def declare(prefix: str | None, _uri: str | None) -> None:
-        declared.update(() if opened else (prefix,))
-
     def refuse(*_of: object) -> None:
         raise DocumentFault("a document type declaration")
 
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.StartNamespaceDeclHandler, parser.StartDoctypeDeclHandler = declare, refuse
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = start, end, refuse
+    parser.StartNamespaceDeclHandler = lambda prefix, _uri: declared.append(not prefix and not opened)
     parser.Parse(octets, True)  # noqa: FBT003 (takes no name)
-    return found, None in declared
+    return found, any(declared)
 
 
 def _of_xml(octets: bytes, elements: list[_Element], has_default: bool) -> XmlRecord | None:  # noqa: FBT001
@@ -211,11 +208,8 @@ def spec_of(href: str) -> str:
 
 def with_ancestors(specs: Iterable[str]) -> tuple[str, ...]:
     """The sets, and those above them in the hierarchy."""
-    found: dict[str, None] = {}
-    for spec in specs:
-        parts = spec.split(":")
-        found |= dict.fromkeys(":".join(parts[:count]) for count in range(1, len(parts) + 1))
-    return tuple(found)
+    levels = (spec.split(":") for spec in specs)
+    return tuple(dict.fromkeys(":".join(one[:count]) for one in levels for count in range(1, len(one) + 1)))
 
 
 _ESCAPED = re.compile(rb"~([0-9A-F]{2})")
@@ -261,14 +255,10 @@ def _of_elements(told: Iterable[tuple[str, str]]) -> XmlRecord:
     return XmlRecord(DUBLIN_CORE, _OPENING, _START + elements + b"</oai_dc:dc></metadata>" + _CLOSING)
 
 
-class _DspaceValue(msgspec.Struct):
-    value: str | None = None
-
-
 class _DspaceItem(msgspec.Struct):
     """What `ingest/dspace` keeps of an item, as far as it matters here."""
 
-    metadata: dict[str, list[_DspaceValue]]
+    metadata: dict[str, list[dict[str, str | float | None]]]
 
 
 _DC: Final = re.compile(
@@ -284,7 +274,7 @@ def _of_dspace(item: _DspaceItem) -> XmlRecord:
         schema, name, qualifier = (*field.split("."), "", "")[:3]
         name = "creator" if (name, qualifier) == ("contributor", "author") else name
         if schema == "dc" and _DC.fullmatch(name) and qualifier != "provenance":
-            told += [(name, one.value) for one in values if one.value]
+            told += [(name, text) for one in values if (text := one.get("value")) and isinstance(text, str)]
     return _of_elements(told)
 
 
