@@ -31,7 +31,6 @@ from headwater.storage.durable import make_folders, sync_many
 _LONGEST_NAME: Final = 200  # octets: a file system takes 255, and copies add suffixes
 _UNSAFE: Final = re.compile(rb"[^A-Za-z0-9._:@-]|^[.-]")
 _SAFE: Final = re.compile(r"[A-Za-z0-9_:@][A-Za-z0-9._:@-]*").fullmatch
-_USUAL: Final = re.compile(r"[A-Za-z0-9._:@~/-]+").fullmatch
 
 
 def http_time(text: str | None) -> dt.datetime | None:
@@ -72,9 +71,8 @@ class Harvested(msgspec.Struct, kw_only=True, gc=False):
 
     @property
     def uri(self) -> str:
-        """The catalog's URI."""
-        path = self.path
-        return path.replace(":", "%3A").replace("@", "%40") if _USUAL(path) else quote_path(path.encode())
+        """The catalog's URI; paths are made of names that `file_name` gives."""
+        return self.path.replace(":", "%3A").replace("@", "%40")
 
     def describe(self, digest: str) -> None:
         """Put the SHA-256 and the length of the octets into the metadata."""

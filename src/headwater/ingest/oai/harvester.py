@@ -204,7 +204,8 @@ class OaiHarvester(Harvester):
         self._judge(comparison, is_whole=failed is None)
         if failed is not None:
             raise failed
-        self.feed.open()
+        if not self.feed.is_open:
+            self.feed.open()
 
     @property
     def _repository(self) -> OaiRepository:
