@@ -35,7 +35,7 @@ LINES = {
     "datasets": 385,
     "files": 1_351,
     "http": 5_282,
-    "ingest": 9_054,
+    "ingest": 9_053,
     "notify": 3_556,
     "packages": 1_171,
     "patches": 434,
