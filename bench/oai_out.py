@@ -54,7 +54,6 @@ RECORD = (
 BATCH, CHANGES, PORT = 2_000, 10_000, 18_734
 URL = f"http://127.0.0.1:{PORT}/s/oai"
 TOKEN = re.compile(rb"<resumptionToken[^>]*>([^<]+)<")
-IDENTIFIER = re.compile(rb"<identifier>([^<]+)</identifier>.*?<dc:title>([^<]*)<", re.DOTALL)
 
 
 def identifier_of(number: int) -> str:
@@ -95,33 +94,27 @@ class Fetcher:
             time.sleep(0.2)
 
 
-def harvest(url: str, verb: str, *, gzip: bool) -> tuple[dict[bytes, bytes], int, list[float]]:
-    """Title by identifier, records that came, and the seconds that each page took."""
+def harvest(url: str, verb: str, *, gzip: bool) -> tuple[int, list[float]]:
+    """How many records came, and the seconds that each page took."""
     fetcher, query, took = Fetcher(gzip), f"verb={verb}&metadataPrefix=oai_dc", list[float]()
-    state, count = dict[bytes, bytes](), 0
+    count = 0
     while True:
         began = time.perf_counter()
         body = fetcher.get(f"{url}?{query}")
         took.append(time.perf_counter() - began)
-        if verb == "ListRecords":
-            pairs = IDENTIFIER.findall(body)
-            state.update(pairs)
-            count += len(pairs)
-        else:
-            count += body.count(b"<identifier>")
+        count += body.count(b"<identifier>")
         token = TOKEN.search(body)
         if token is None:
-            return state, count, took
+            return count, took
         query = urlencode({"verb": verb, "resumptionToken": html.unescape(token[1].decode())})
 
 
 def clients(home: Path, feed: Feed, root: Path, records: int) -> None:
     """Have all clients harvest while changes fall, and say what each of them has in the end."""
     expected = {identifier_of(n): f"record {n}" for n in range(records)}
-    url, names, began = URL, client_names(), time.perf_counter()
+    names, began = client_names(), time.perf_counter()
     since = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
-    running = {name: start(name, url, "", home / f"{number}.first") for number, name in enumerate(names)}
-    seconds = dict[str, float]()
+    running = {name: start(name, URL, "", home / f"{number}.first") for number, name in enumerate(names)}
     step = records // CHANGES
     for first in range(0, CHANGES, 100):
         some = [step * n for n in range(first, first + 100)]
@@ -130,19 +123,20 @@ def clients(home: Path, feed: Feed, root: Path, records: int) -> None:
         take_harvested(feed, root, [found(n, f"changed {n}") for n in new], paths, {})
         expected |= {identifier_of(n): f"changed {n}" for n in new} | dict.fromkeys(map(identifier_of, gone), "")
         time.sleep(records / 500_000)
-    while running.keys() - seconds.keys():
-        for name in running.keys() - seconds.keys():
-            if running[name].poll() is not None:
-                seconds[name] = time.perf_counter() - began
-        time.sleep(0.1)
-    for number, name in enumerate(names):
+    while running:
+        ended = next((one for one in running if running[one].poll() is not None), None)
+        if ended is None:
+            time.sleep(0.1)
+            continue
+        seconds, number = time.perf_counter() - began, names.index(ended)
+        del running[ended]
         news = home / f"{number}.news"
-        start(name, url, since, news).wait()
+        start(ended, URL, since, news).wait()
         whole = titles(home / f"{number}.first")
         state = whole | titles(news)
         wrong = sum(state.get(identifier) != title for identifier, title in expected.items())
-        speed = f"{len(whole):,} records in {seconds[name]:.0f} s"
-        print(f"{name}: {speed} beside the others, {wrong + len(state.keys() - expected.keys())} wrong at the end")
+        speed = f"{len(whole):,} records in {seconds:.0f} s"
+        print(f"{ended}: {speed} beside the others, {wrong + len(state.keys() - expected.keys())} wrong", flush=True)
 
 
 class Peer:
@@ -187,7 +181,7 @@ def serve_peer(count: int, port: int) -> None:
 def told_of(name: str, url: str, verb: str = "ListRecords", *, gzip: bool = False) -> None:
     """Harvest once, and say how fast it was."""
     began = time.perf_counter()
-    _state, count, took = harvest(url, verb, gzip=gzip)
+    count, took = harvest(url, verb, gzip=gzip)
     seconds = time.perf_counter() - began
     first, last = sorted(took[1:6])[2], sorted(took[-6:-1])[2]
     told = f"{count / seconds:,.0f} records/s, in answers {count / sum(took):,.0f}"
