@@ -386,15 +386,16 @@ class ConfiguredSource:
 
     def kept_of(self, config: SetConfig) -> KeptChanges:
         """How a set keeps its changes."""
-        return kept_changes(config, self.versions, self.histories.get(config.name))
+        return kept_changes(config, self.versions if self.has_versions else None, self.histories.get(config.name))
 
     def close(self) -> None:
         """Give up the files."""
-        self.versions.close()
+        if self.has_versions:
+            self.versions.close()
         self.catalog.close()
 
 
-def kept_changes(config: SetConfig | None, store: VersionStore, history: History | None) -> KeptChanges:
+def kept_changes(config: SetConfig | None, store: VersionStore | None, history: History | None) -> KeptChanges:
     """What a set keeps as it is configured; without a configuration only a history that goes on."""
     patch, is_dumped = (config.patch, config.change_dump) if config is not None else ((), False)
     if not (patch or is_dumped or history is not None):
