@@ -43,7 +43,7 @@ LINES = {
     "publish": 6_408,
     "rdf": 2_140,
     "simulate": 808,
-    "source": 5_539,
+    "source": 5_540,
     "spec": 3_635,
     "storage": 1_927,
     "sync": 16_443,
