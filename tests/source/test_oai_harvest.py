@@ -833,6 +833,7 @@ def test_a_dry_run_estimates_and_records_nothing(tmp_path: Path) -> None:
         ([], ("http://127.0.0.1:1/oai",), 3, "HW-OAI-01"),
         ([], ("ftp://example.org",), 2, "HW-USE-01"),
         ([], ("--load",), 2, "HW-USE-01"),
+        ([], ("--audit", "--prefix", "other"), 2, "HW-USE-01"),
     ],
 )
 def test_what_cannot_be_harvested_is_told(
