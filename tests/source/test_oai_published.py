@@ -118,6 +118,22 @@ FILE = f"<oai_dc:dc {DC}><dc:identifier>BASE/file.pdf</dc:identifier><dc:identif
 PAGE = f"<oai_dc:dc {DC}><dc:identifier>BASE/page</dc:identifier></oai_dc:dc>"
 
 
+def test_a_tree_is_not_published_without_the_records_that_lie_elsewhere(tmp_path: Path) -> None:
+    """`to` came after the first harvest: the tree would list what it does not have."""
+    with repository(20) as repo:
+        config = tmp_path / "config.toml"
+        text = f'base_url = "http://example.org"\n[[set]]\nname = "s"\nfeed = "oai"\nurl = "{repo.url}"\n'
+        config.write_text(f'state = "state"\n{text}')
+        assert run_here("publish", config).returncode == 0
+        done = run_here("publish", config, "--to", tmp_path / "out")
+        assert done.returncode == 2, done
+        assert b"in another folder" in done.stderr
+        assert not (tmp_path / "out" / "s" / "resourcelist.xml").exists()
+        config.write_text(f'state = "other"\n{text}')
+        assert run_here("publish", config, "--to", tmp_path / "out").returncode == 0
+        assert len(list((tmp_path / "out/s/resources/oai_dc").iterdir())) == 20
+
+
 @pytest.mark.parametrize(
     ("rules", "metadata"),
     [

@@ -134,8 +134,14 @@ def harvester(
     stop: Callable[[], bool] = lambda: False,
     longest_wait_seconds: float = LONGEST_WAIT_SECONDS,
 ) -> Harvester:
-    """What reads the repository of a set. Raises UsageFault."""
+    """What reads the repository of a set. Raises UsageFault, also where its records are in another folder."""
     root, hear = Path(config.resource_root or ""), of_set(listener, config.name)
+    if not root.is_dir() and any(one.name == feed.name and one.count for one in feed.catalog.sets()):
+        raise UsageFault(
+            "the records that were harvested are in another folder",
+            where=f"{config.name}: {root}",
+            advice="Keep `to` and `state` as they were then, or give this configuration a state of its own.",
+        )
     if config.feed == "oai":
         from headwater.ingest.oai.harvester import OaiHarvester, OaiLists
 
