@@ -134,6 +134,15 @@ def test_a_tree_is_not_published_without_the_records_that_lie_elsewhere(tmp_path
         assert len(list((tmp_path / "out/s/resources/oai_dc").iterdir())) == 20
 
 
+def test_a_set_is_not_harvested_by_the_command_for_another_kind(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    one = '[[set]]\nname = "s"\nfeed = "dspace"\nurl = "http://127.0.0.1:9/server/api"\n'
+    config.write_text(f'state = "state"\nbase_url = "http://example.org"\n{one}')
+    done = run_here("ingest", "oai", "--set", "s", "--config", config, "--dry-run")
+    assert done.returncode == 2
+    assert b"headwater ingest dspace" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("rules", "metadata"),
     [

@@ -417,6 +417,8 @@ def _harvested(
     options |= {"snapshot": True, "load": False}
     with listening() as listener, _push_target(options, listener) as feed:
         known = options["push_set"] or SetConfig(name=feed.name, feed="events")
+        if known.is_harvested and known.feed != kind:
+            raise UsageFault(f"the set is harvested by `headwater ingest {known.feed}`", where=feed.name)
         given = {name: value for name, value in (given | {"resource_root": options["resource_root"]}).items() if value}
         config = msgspec.structs.replace(known, feed=kind, **{"url": known.url or "", **given})
         is_other = (config.prefixes, config.sets) != (known.prefixes, known.sets)
