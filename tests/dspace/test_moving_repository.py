@@ -218,7 +218,7 @@ def test_a_server_follows_the_repository_and_copies_follow_the_server(dspace: Fa
             curators.is_busy = True
             until(lambda changes=changes: curators.done >= changes, what="so many changes")  # type: ignore[misc]
             curators.is_busy = False
-            until(is_true, what="the truth", pause=0.5)
+            until(is_true, 180.0, "the truth", pause=0.5)
         assert server.stop()[0] == 0
     assert harvested.holds() == dspace.truth()
 
